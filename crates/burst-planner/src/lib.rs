@@ -1,0 +1,1 @@
+//! Optimal burst-parallel plans: how many GPUs each layer of a training job runs on, under a budget of GPU time.

@@ -1,0 +1,1 @@
+//! Collective communication over subgroups of ranks, sample redistribution, and what both cost.

@@ -1,0 +1,1 @@
+//! How long each layer of a network takes at a batch size: measured tables, interpolation, device models.
