@@ -1,1 +1,16 @@
-//! Neural networks as graphs of typed layers: shapes, parameters, FLOPs, bytes, and a zoo of published models.
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod graph;
+mod infer;
+mod json;
+mod kind;
+mod layer;
+mod shape;
+pub mod zoo;
+
+pub use error::GraphError;
+pub use graph::{LayerGraph, LayerId};
+pub use kind::{AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerKind, Linear, Pool2d};
+pub use layer::{Layer, LayerTensor};
+pub use shape::Shape;

@@ -1,0 +1,188 @@
+use std::collections::HashMap;
+
+use petgraph::Direction;
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::EdgeRef;
+
+use crate::infer::output_shape;
+use crate::{GraphError, Layer, LayerKind, Shape};
+
+/// Names a layer of one [`LayerGraph`]. Ids count up from 0, the input layer, in topological order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayerId(usize);
+
+impl LayerId {
+    /// The position of the layer in [`LayerGraph::layers`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A network: a directed acyclic graph of layers with checked shapes.
+///
+/// A layer can only take its inputs from layers that are already there, so the graph is acyclic by construction and
+/// the order of addition is a topological order.
+#[derive(Debug, Clone)]
+pub struct LayerGraph {
+    name: String,
+    /// Edges point from producer to consumer and carry the position among the consumer's inputs.
+    graph: DiGraph<Layer, usize>,
+    by_name: HashMap<String, LayerId>,
+}
+
+impl LayerGraph {
+    /// A network that has nothing but its input layer, named `input`, with samples of this shape.
+    ///
+    /// # Errors
+    /// [`GraphError::Shape`] when the shape is empty, has a zero in it, or is too large.
+    pub fn new(name: impl Into<String>, input: Shape) -> Result<Self, GraphError> {
+        if !input.is_valid() {
+            let problem = format!("input shape `{input}` is empty or too large");
+            return Err(GraphError::Shape { layer: "input".into(), problem });
+        }
+        let mut network = Self { name: name.into(), graph: DiGraph::new(), by_name: HashMap::new() };
+        network.insert("input".into(), LayerKind::Input, Vec::new(), input);
+        Ok(network)
+    }
+
+    /// Adds a layer that takes its inputs from these layers, in this order, and returns its id.
+    ///
+    /// # Errors
+    /// When the name is taken, an input is not of this graph, or the layer does not fit the inputs' shapes.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        kind: impl Into<LayerKind>,
+        inputs: impl AsRef<[LayerId]>,
+    ) -> Result<LayerId, GraphError> {
+        let (name, kind, inputs) = (name.into(), kind.into(), inputs.as_ref());
+        if self.by_name.contains_key(&name) {
+            return Err(GraphError::DuplicateName(name));
+        }
+        if let Some(unknown) = inputs.iter().find(|id| id.0 >= self.len()) {
+            return Err(GraphError::UnknownInput { layer: name, input: format!("#{}", unknown.0) });
+        }
+        let shapes: Vec<Shape> = inputs.iter().map(|&id| self.layer(id).output.clone()).collect();
+        let output = output_shape(&name, &kind, &shapes)?;
+        let id = self.insert(name, kind, shapes, output);
+        for (slot, input) in inputs.iter().enumerate() {
+            self.graph.add_edge(NodeIndex::new(input.0), NodeIndex::new(id.0), slot);
+        }
+        Ok(id)
+    }
+
+    fn insert(&mut self, name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> LayerId {
+        let layer = Layer { name: name.clone(), kind, inputs, output };
+        let id = LayerId(self.graph.add_node(layer).index());
+        self.by_name.insert(name, id);
+        id
+    }
+
+    /// The network's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The input layer.
+    #[must_use]
+    pub fn input(&self) -> LayerId {
+        LayerId(0)
+    }
+
+    /// Number of layers, the input layer included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.graph.node_count()
+    }
+
+    /// Whether there is no layer but the input.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 1
+    }
+
+    /// The layer with this id.
+    ///
+    /// # Panics
+    /// When the id is of another, larger graph.
+    #[must_use]
+    pub fn layer(&self, id: LayerId) -> &Layer {
+        &self.graph[NodeIndex::new(id.0)]
+    }
+
+    /// All layers in topological order, the input layer first.
+    #[must_use]
+    pub fn layers(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> + ExactSizeIterator {
+        self.graph.node_indices().map(|node| (LayerId(node.index()), &self.graph[node]))
+    }
+
+    /// The layer of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<LayerId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The layers that a layer takes its inputs from, in the order of its inputs.
+    #[must_use]
+    pub fn producers(&self, id: LayerId) -> Vec<LayerId> {
+        let edges = self.graph.edges_directed(NodeIndex::new(id.0), Direction::Incoming);
+        let mut slots: Vec<_> = edges.map(|edge| (*edge.weight(), LayerId(edge.source().index()))).collect();
+        slots.sort_unstable();
+        slots.into_iter().map(|(_, producer)| producer).collect()
+    }
+
+    /// The layers that use a layer's output, each with the position among its inputs, in topological order.
+    #[must_use]
+    pub fn consumers(&self, id: LayerId) -> Vec<(LayerId, usize)> {
+        let edges = self.graph.edges_directed(NodeIndex::new(id.0), Direction::Outgoing);
+        let mut consumers: Vec<_> =
+            edges.map(|edge| (LayerId(edge.target().index()), *edge.weight())).collect();
+        consumers.sort_unstable();
+        consumers
+    }
+
+    /// The petgraph graph behind this network, for its algorithms. Edges carry the position among the consumer's
+    /// inputs.
+    #[must_use]
+    pub fn as_petgraph(&self) -> &DiGraph<Layer, usize> {
+        &self.graph
+    }
+
+    /// Number of learned parameters.
+    #[must_use]
+    pub fn parameter_count(&self) -> usize {
+        self.graph.node_weights().map(Layer::parameter_count).sum()
+    }
+
+    /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
+    #[must_use]
+    pub fn forward_flops(&self) -> u64 {
+        self.graph.node_weights().map(Layer::forward_flops).sum()
+    }
+
+    /// Floating-point operations of one sample's backward pass.
+    #[must_use]
+    pub fn backward_flops(&self) -> u64 {
+        self.graph.node_weights().map(Layer::backward_flops).sum()
+    }
+
+    /// Bytes of one sample's activations in single precision: the outputs of all layers.
+    #[must_use]
+    pub fn activation_bytes(&self) -> u64 {
+        self.graph.node_weights().map(Layer::output_bytes).sum()
+    }
+}
+
+impl PartialEq for LayerGraph {
+    /// Same name, same layers in the same order, same wiring.
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.len() == other.len()
+            && self
+                .layers()
+                .zip(other.layers())
+                .all(|((a_id, a), (b_id, b))| a == b && self.producers(a_id) == other.producers(b_id))
+    }
+}

@@ -1,0 +1,159 @@
+use crate::{LayerKind, Shape};
+
+/// Bytes of one element. Activations and parameters are counted in single precision.
+const ELEMENT_BYTES: u64 = 4;
+
+/// One layer of a network with the shapes that were inferred for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    pub(crate) name: String,
+    pub(crate) kind: LayerKind,
+    pub(crate) inputs: Vec<Shape>,
+    pub(crate) output: Shape,
+}
+
+/// A tensor that a layer owns: a learned parameter, or a running statistic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerTensor {
+    /// Its name within the layer, as in PyTorch: `weight`, `bias`, `running_mean`, `running_var`.
+    pub name: &'static str,
+    /// Its dimensions, outermost first: `out x in x height x width` for a convolution's weight.
+    pub dims: Vec<usize>,
+}
+
+impl LayerTensor {
+    fn new(name: &'static str, dims: impl Into<Vec<usize>>) -> Self {
+        Self { name, dims: dims.into() }
+    }
+
+    /// Elements of the tensor.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+}
+
+impl Layer {
+    /// The layer's name, unique in its graph.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the layer computes.
+    #[must_use]
+    pub fn kind(&self) -> &LayerKind {
+        &self.kind
+    }
+
+    /// The shapes of one sample of each input, in order.
+    #[must_use]
+    pub fn input_shapes(&self) -> &[Shape] {
+        &self.inputs
+    }
+
+    /// The shape of one sample of the output.
+    #[must_use]
+    pub fn output_shape(&self) -> &Shape {
+        &self.output
+    }
+
+    /// The learned parameters, in the order in which they lie in the layer's flat parameter buffer.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<LayerTensor> {
+        let bias = |present: bool, count: usize| present.then(|| LayerTensor::new("bias", [count]));
+        match &self.kind {
+            LayerKind::Conv2d(conv) => {
+                let inputs = self.inputs[0].dims()[0] / conv.groups;
+                let dims = [conv.out_channels, inputs, conv.kernel[0], conv.kernel[1]];
+                let weight = LayerTensor::new("weight", dims);
+                std::iter::once(weight).chain(bias(conv.bias, conv.out_channels)).collect()
+            }
+            LayerKind::Linear(linear) => {
+                let weight = LayerTensor::new("weight", [linear.out_features, self.inputs[0].elements()]);
+                std::iter::once(weight).chain(bias(linear.bias, linear.out_features)).collect()
+            }
+            LayerKind::BatchNorm(_) => {
+                let channels = self.inputs[0].dims()[0];
+                vec![LayerTensor::new("weight", [channels]), LayerTensor::new("bias", [channels])]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Statistics that training updates without a gradient, in the order of the layer's flat state buffer.
+    #[must_use]
+    pub fn statistics(&self) -> Vec<LayerTensor> {
+        match self.kind {
+            LayerKind::BatchNorm(_) => {
+                let channels = self.inputs[0].dims()[0];
+                vec![
+                    LayerTensor::new("running_mean", [channels]),
+                    LayerTensor::new("running_var", [channels]),
+                ]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Number of learned parameters.
+    #[must_use]
+    pub fn parameter_count(&self) -> usize {
+        self.parameters().iter().map(LayerTensor::elements).sum()
+    }
+
+    /// Bytes of the learned parameters in single precision.
+    #[must_use]
+    pub fn parameter_bytes(&self) -> u64 {
+        self.parameter_count() as u64 * ELEMENT_BYTES
+    }
+
+    /// Bytes of one sample of the output in single precision.
+    #[must_use]
+    pub fn output_bytes(&self) -> u64 {
+        self.output.elements() as u64 * ELEMENT_BYTES
+    }
+
+    /// Bytes of one sample of all inputs in single precision.
+    #[must_use]
+    pub fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|shape| shape.elements() as u64 * ELEMENT_BYTES).sum()
+    }
+
+    /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
+    ///
+    /// Element-wise layers count their arithmetic by a fixed number an element (softmax and cross entropy: five,
+    /// batch normalisation with its statistics: six).
+    #[must_use]
+    pub fn forward_flops(&self) -> u64 {
+        let outputs = self.output.elements() as u64;
+        let inputs: u64 = self.inputs.iter().map(|shape| shape.elements() as u64).sum();
+        match &self.kind {
+            LayerKind::Input | LayerKind::Flatten | LayerKind::Concat => 0,
+            LayerKind::Conv2d(_) | LayerKind::Linear(_) => {
+                let parameters = self.parameters();
+                let products: usize = parameters[0].dims[1..].iter().product();
+                outputs * (2 * products as u64 + (parameters.len() as u64 - 1))
+            }
+            LayerKind::BatchNorm(_) => 6 * inputs,
+            LayerKind::Relu | LayerKind::Dropout(_) => outputs,
+            LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
+                outputs * (pool.kernel[0] * pool.kernel[1]) as u64
+            }
+            LayerKind::AdaptiveAvgPool2d(_) => inputs,
+            LayerKind::Add => outputs * (self.inputs.len() as u64 - 1),
+            LayerKind::SoftmaxCrossEntropy => 5 * inputs,
+        }
+    }
+
+    /// Floating-point operations of one sample's backward pass: the gradients of the inputs and, where there are
+    /// parameters, of the parameters, each of which costs a convolution or linear layer as much as its forward.
+    #[must_use]
+    pub fn backward_flops(&self) -> u64 {
+        match &self.kind {
+            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::BatchNorm(_) => 2 * self.forward_flops(),
+            LayerKind::SoftmaxCrossEntropy => 2 * self.inputs[0].elements() as u64,
+            _ => self.forward_flops(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The shape of one sample: the dimensions of a tensor without its batch dimension.
+///
+/// Images are `channels x height x width`; feature vectors have one dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Shape(Vec<usize>);
+
+impl Shape {
+    /// A shape with these dimensions, outermost first.
+    #[must_use]
+    pub fn new(dims: impl Into<Vec<usize>>) -> Self {
+        Self(dims.into())
+    }
+
+    /// An image of `channels x height x width`.
+    #[must_use]
+    pub fn image(channels: usize, height: usize, width: usize) -> Self {
+        Self(vec![channels, height, width])
+    }
+
+    /// A vector of `count` features.
+    #[must_use]
+    pub fn features(count: usize) -> Self {
+        Self(vec![count])
+    }
+
+    /// The dimensions, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// Elements of one sample: the product of the dimensions.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.0.iter().product()
+    }
+
+    /// `(channels, height, width)` when this is an image.
+    #[must_use]
+    pub fn as_image(&self) -> Option<(usize, usize, usize)> {
+        match self.0[..] {
+            [channels, height, width] => Some((channels, height, width)),
+            _ => None,
+        }
+    }
+
+    /// Whether every dimension is positive and the product fits into a `usize`.
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.0.is_empty()
+            && self.0.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).is_some_and(|n| n > 0)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, dim) in self.0.iter().enumerate() {
+            write!(f, "{}{dim}", if i == 0 { "" } else { "x" })?;
+        }
+        Ok(())
+    }
+}

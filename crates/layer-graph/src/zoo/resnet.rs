@@ -1,0 +1,90 @@
+//! Residual networks (He et al., 2016) with the stride in the 3x3 convolution of a bottleneck, and wide ones
+//! (Zagoruyko and Komodakis, 2016).
+
+use crate::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Pool2d, Shape,
+};
+
+/// What tells one residual network from another.
+pub(super) struct Config {
+    /// Residual blocks in each of the four stages.
+    blocks: [usize; 4],
+    block: Block,
+}
+
+enum Block {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1, 3x3, 1x1, where the first two are this many times as wide as ResNet-50's.
+    Bottleneck { widening: usize },
+}
+
+pub(super) const RESNET18: Config = Config { blocks: [2, 2, 2, 2], block: Block::Basic };
+pub(super) const RESNET34: Config = Config { blocks: [3, 4, 6, 3], block: Block::Basic };
+pub(super) const RESNET50: Config = Config { blocks: [3, 4, 6, 3], block: Block::Bottleneck { widening: 1 } };
+pub(super) const WRN101_2: Config =
+    Config { blocks: [3, 4, 23, 3], block: Block::Bottleneck { widening: 2 } };
+
+pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphError> {
+    let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
+    let stem = Conv2d::new(64, 7).stride(2).padding(3);
+    let input = net.input();
+    let mut x = conv_norm(&mut net, "conv1", stem, input)?;
+    x = net.add("conv1.relu", LayerKind::Relu, [x])?;
+    x = net.add("maxpool", LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1)), [x])?;
+    for (stage, &blocks) in config.blocks.iter().enumerate() {
+        let width = 64 << stage;
+        for block in 0..blocks {
+            let label = format!("layer{}.{block}", stage + 1);
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            x = residual(&mut net, &label, &config.block, width, stride, x)?;
+        }
+    }
+    x = net.add("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
+    x = net.add("flatten", LayerKind::Flatten, [x])?;
+    x = net.add("fc", Linear::new(1000), [x])?;
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    Ok(net)
+}
+
+/// A residual block: the convolutions, and a projection of the input where its shape changes.
+fn residual(
+    net: &mut LayerGraph,
+    label: &str,
+    block: &Block,
+    width: usize,
+    stride: usize,
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let convolutions = match block {
+        Block::Basic => {
+            vec![Conv2d::new(width, 3).stride(stride).padding(1), Conv2d::new(width, 3).padding(1)]
+        }
+        Block::Bottleneck { widening } => vec![
+            Conv2d::new(width * widening, 1),
+            Conv2d::new(width * widening, 3).stride(stride).padding(1),
+            Conv2d::new(width * 4, 1),
+        ],
+    };
+    let last = convolutions.len();
+    let mut x = input;
+    for (i, convolution) in convolutions.into_iter().enumerate() {
+        x = conv_norm(net, &format!("{label}.conv{}", i + 1), convolution, x)?;
+        if i + 1 < last {
+            x = net.add(format!("{label}.relu{}", i + 1), LayerKind::Relu, [x])?;
+        }
+    }
+    let out_channels = net.layer(x).output_shape().dims()[0];
+    let mut shortcut = input;
+    if stride != 1 || net.layer(input).output_shape().dims()[0] != out_channels {
+        let projection = Conv2d::new(out_channels, 1).stride(stride);
+        shortcut = conv_norm(net, &format!("{label}.downsample"), projection, input)?;
+    }
+    let sum = net.add(format!("{label}.add"), LayerKind::Add, [x, shortcut])?;
+    net.add(format!("{label}.relu{last}"), LayerKind::Relu, [sum])
+}
+
+fn conv_norm(net: &mut LayerGraph, label: &str, conv: Conv2d, input: LayerId) -> Result<LayerId, GraphError> {
+    let x = net.add(label, conv.without_bias(), [input])?;
+    net.add(format!("{label}.bn"), BatchNorm::default(), [x])
+}
