@@ -1,1 +1,14 @@
-//! Runs one layer of a network forward and backward: an engine trait, and deterministic CPU kernels on gemm.
+#![doc = include_str!("../README.md")]
+
+mod engine;
+mod error;
+mod init;
+mod kernel;
+pub mod random;
+mod signature;
+
+pub use engine::Engine;
+pub use error::EngineError;
+pub use init::{initial_parameters, initial_statistics};
+pub use kernel::{KernelSpec, LaunchContext, Pass, Precision, Sgd, Shard};
+pub use signature::{Role, Signature};

@@ -1,0 +1,57 @@
+use crate::{Pass, Precision};
+
+/// What can go wrong when an engine prepares or runs a kernel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The engine does not compute in this precision.
+    #[error("{engine} does not compute in {precision:?}")]
+    Precision {
+        /// The engine.
+        engine: &'static str,
+        /// What was asked for.
+        precision: Precision,
+    },
+    /// A layer has no such pass, or the engine has no kernel for it.
+    #[error("{engine} has no {pass:?} kernel for layer `{layer}` ({kind})")]
+    Unsupported {
+        /// The engine.
+        engine: &'static str,
+        /// The layer's name.
+        layer: String,
+        /// The layer's kind.
+        kind: &'static str,
+        /// The pass that was asked for.
+        pass: Pass,
+    },
+    /// A kernel was given the wrong number of buffers, or one of the wrong length.
+    #[error("{kernel}: operand {operand} has {got} elements, expected {expected}")]
+    Operand {
+        /// The kernel, named for its layer and pass.
+        kernel: String,
+        /// Which operand, such as `reads[1]`; `reads` or `writes` for their number.
+        operand: String,
+        /// Elements (or operands) expected.
+        expected: usize,
+        /// Elements (or operands) given.
+        got: usize,
+    },
+    /// A label is not a class of the network.
+    #[error("label {label} is not one of the {classes} classes of layer `{layer}`")]
+    Label {
+        /// The loss layer.
+        layer: String,
+        /// The label found.
+        label: f64,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// The worker threads could not be started.
+    #[error("cannot start {threads} worker threads: {problem}")]
+    Threads {
+        /// How many were wanted.
+        threads: usize,
+        /// The operating system's reason.
+        problem: String,
+    },
+}

@@ -1,0 +1,133 @@
+use layer_graph::{Layer, LayerKind};
+
+use crate::Pass;
+
+/// The part that a buffer plays for a layer. All buffers hold scalars of the engine's type, samples outermost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// One of the layer's inputs: `samples x input shape`.
+    Input(usize),
+    /// The class of each sample, as a number: `samples`.
+    Labels,
+    /// All parameters of the layer, one after another, in the order of `Layer::parameters`.
+    Parameters,
+    /// All running statistics, in the order of `Layer::statistics`; updated in place by [`Pass::Forward`].
+    Statistics,
+    /// The output: `samples x output shape`.
+    Output,
+    /// What the forward pass keeps for the backward pass. Its content is the engine's own affair.
+    Saved,
+    /// Sums over the samples, forward: for each channel the sum of `x`, then for each the sum of `x^2`, then the number of
+    /// values a channel. Adding the moments of two shards gives those of both.
+    Moments,
+    /// Sums over the samples, backward: for each channel the sum of the output gradient `g`, then for each the sum of
+    /// `g * normalised x`, then the number of values a channel.
+    GradientMoments,
+    /// The loss summed over the shard's samples, and how many of them are classified right.
+    Metrics,
+    /// The gradient of the output: `samples x output shape`.
+    OutputGradient,
+    /// The gradient of one of the inputs: `samples x input shape`. Overwritten.
+    InputGradient(usize),
+    /// The gradient of all parameters, in their order, summed over the shard's samples. Overwritten.
+    ParameterGradient,
+}
+
+impl Role {
+    /// Elements of the buffer that plays this role for a layer with this many samples.
+    #[must_use]
+    pub fn elements(self, layer: &Layer, samples: usize) -> usize {
+        let output = samples * layer.output_shape().elements();
+        match self {
+            Self::Input(slot) | Self::InputGradient(slot) => {
+                samples * layer.input_shapes().get(slot).map_or(0, layer_graph::Shape::elements)
+            }
+            Self::Labels => samples,
+            Self::Parameters | Self::ParameterGradient => layer.parameter_count(),
+            Self::Statistics => layer.statistics().iter().map(layer_graph::LayerTensor::elements).sum(),
+            Self::Output | Self::OutputGradient => output,
+            Self::Saved => match layer.kind() {
+                LayerKind::MaxPool2d(_) | LayerKind::Dropout(_) => output,
+                LayerKind::BatchNorm(_) => 2 * channels(layer),
+                LayerKind::SoftmaxCrossEntropy => samples * layer.input_shapes()[0].elements(),
+                _ => 0,
+            },
+            Self::Moments | Self::GradientMoments => 2 * channels(layer) + 1,
+            Self::Metrics => 2,
+        }
+    }
+}
+
+fn channels(layer: &Layer) -> usize {
+    layer.output_shape().dims()[0]
+}
+
+/// The operands of a layer's pass: which roles it reads and which it writes, each in the order of the operands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Roles that are read.
+    pub reads: Vec<Role>,
+    /// Roles that are written, or updated in place.
+    pub writes: Vec<Role>,
+}
+
+impl Signature {
+    /// The operands of a pass; `None` where the layer has no such pass.
+    #[must_use]
+    pub fn of(layer: &Layer, pass: Pass) -> Option<Self> {
+        use LayerKind as K;
+        use Role::{
+            GradientMoments, Input, InputGradient, Labels, Metrics, Moments, Output, OutputGradient,
+            ParameterGradient, Parameters, Saved, Statistics,
+        };
+        let slots = 0..layer.input_shapes().len();
+        let (reads, writes) = match (layer.kind(), pass) {
+            (K::Conv2d(_) | K::Linear(_), Pass::Forward | Pass::Infer) => {
+                (vec![Input(0), Parameters], vec![Output])
+            }
+            (K::Conv2d(_) | K::Linear(_), Pass::Backward) => {
+                (vec![Input(0), Parameters, OutputGradient], vec![InputGradient(0), ParameterGradient])
+            }
+            (K::Conv2d(_) | K::Linear(_), Pass::BackwardParameters) => {
+                (vec![Input(0), OutputGradient], vec![ParameterGradient])
+            }
+            (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
+            (K::BatchNorm(_), Pass::Forward) => {
+                (vec![Input(0), Parameters, Moments], vec![Output, Saved, Statistics])
+            }
+            (K::BatchNorm(_), Pass::Infer) => (vec![Input(0), Parameters, Statistics], vec![Output]),
+            (K::BatchNorm(_), Pass::BackwardMoments) => {
+                (vec![Input(0), Saved, OutputGradient], vec![GradientMoments, ParameterGradient])
+            }
+            (K::BatchNorm(_), Pass::Backward) => {
+                (vec![Input(0), Parameters, Saved, OutputGradient, GradientMoments], vec![InputGradient(0)])
+            }
+            (K::Relu, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
+            (K::MaxPool2d(_) | K::Dropout(_), Pass::Forward) => (vec![Input(0)], vec![Output, Saved]),
+            (K::MaxPool2d(_) | K::Dropout(_), Pass::Backward) => {
+                (vec![Saved, OutputGradient], vec![InputGradient(0)])
+            }
+            (K::SoftmaxCrossEntropy, Pass::Forward) => (vec![Input(0), Labels], vec![Output, Saved, Metrics]),
+            (K::SoftmaxCrossEntropy, Pass::Infer) => (vec![Input(0), Labels], vec![Output, Metrics]),
+            (K::SoftmaxCrossEntropy, Pass::Backward) => {
+                (vec![Saved, Labels, OutputGradient], vec![InputGradient(0)])
+            }
+            (
+                K::Relu
+                | K::MaxPool2d(_)
+                | K::AvgPool2d(_)
+                | K::AdaptiveAvgPool2d(_)
+                | K::Flatten
+                | K::Concat
+                | K::Add
+                | K::Dropout(_),
+                Pass::Forward | Pass::Infer,
+            ) => (slots.map(Input).collect(), vec![Output]),
+            (K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Flatten | K::Concat | K::Add, Pass::Backward) => {
+                (vec![OutputGradient], slots.map(InputGradient).collect())
+            }
+            _ => return None,
+        };
+        Some(Self { reads, writes })
+    }
+}
