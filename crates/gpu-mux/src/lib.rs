@@ -1,1 +1,35 @@
-//! Fills the idle time of a device with background work: a scheduling policy without I/O, and its drivers.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! - **What is shared**: [`Tasklet`]s of two jobs, each with a [`JobId`] and a [`Lane`]; [`pieces()`] cuts one that is
+//!   too long.
+//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
+//! - **Who runs it**: [`CpuDriver`] on a thread, for two [`Job`]s; [`VirtualDriver`] in virtual time, with a
+//!   [`BackgroundLoop`].
+//! - **What came of it**: [`Usage`].
+
+mod background_loop;
+mod cpu;
+mod error;
+mod idle;
+mod job;
+mod multiplexer;
+mod pieces;
+mod policy;
+mod queue;
+mod tasklet;
+mod usage;
+mod virtual_time;
+
+pub use background_loop::BackgroundLoop;
+pub use cpu::{CpuDriver, Outcome};
+pub use error::Error;
+pub use idle::Idle;
+pub use job::{Job, JobFn, JobState, job_fn};
+pub use multiplexer::{Command, Event, Multiplexer};
+pub use pieces::{Piece, pieces};
+pub use policy::Policy;
+pub use tasklet::{JobId, Lane, Tasklet, TaskletId};
+pub use usage::Usage;
+pub use virtual_time::{Span, VirtualDriver};

@@ -1,0 +1,36 @@
+use std::time::Duration;
+
+use crate::TaskletId;
+
+/// What this crate refuses.
+///
+/// All but [`Error::EmptyLoop`] mean that the driver that feeds a [`Multiplexer`](crate::Multiplexer) broke its
+/// contract; the event that was refused has changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A tasklet was reported ready with a number that its job has already used or passed.
+    #[error(
+        "{tasklet} is ready, but its job is already at number {last}: a job's tasklets are numbered in rising order"
+    )]
+    OutOfOrder {
+        /// The tasklet that was refused.
+        tasklet: TaskletId,
+        /// The number of the newest tasklet of the same job.
+        last: u64,
+    },
+    /// A tasklet was reported finished that is not in flight: never launched, or finished before.
+    #[error("{0} has finished, but it is not in flight")]
+    NotInFlight(TaskletId),
+    /// An event is older than the one before it.
+    #[error("an event at {now:?} follows one at {last:?}: events are fed in the order of their times")]
+    TimeWentBack {
+        /// The time of the event that was refused.
+        now: Duration,
+        /// The time of the newest event.
+        last: Duration,
+    },
+    /// A background loop in which nothing takes any time: its laps could not be told apart.
+    #[error("a background loop needs at least one piece that takes time")]
+    EmptyLoop,
+}

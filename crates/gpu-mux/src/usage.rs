@@ -1,0 +1,63 @@
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use crate::JobId;
+
+/// Where the time of one device went. Usages of consecutive runs add up with `+=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// From the start to the end of the run.
+    pub elapsed: Duration,
+    /// Spent in foreground tasklets.
+    pub foreground_busy: Duration,
+    /// Spent in background tasklets.
+    pub background_busy: Duration,
+    /// Foreground tasklets that finished.
+    pub foreground_tasklets: u64,
+    /// Background tasklets that finished.
+    pub background_tasklets: u64,
+    /// The longest background tasklet that finished: with one in flight at most, the longest that the foreground
+    /// can have waited.
+    pub longest_background: Duration,
+    /// Background tasklets that took longer than [`Policy::background_piece`](crate::Policy::background_piece).
+    pub over_long: u64,
+}
+
+impl Usage {
+    /// The time that the foreground left idle.
+    #[must_use]
+    pub fn foreground_idle(&self) -> Duration {
+        self.elapsed.saturating_sub(self.foreground_busy)
+    }
+
+    /// The part of [`foreground_idle`](Self::foreground_idle) that the background used, from 0 to 1; `None` when
+    /// the foreground left no time idle.
+    #[must_use]
+    pub fn background_share_of_idle(&self) -> Option<f64> {
+        let idle = self.foreground_idle();
+        (!idle.is_zero()).then(|| self.background_busy.as_secs_f64() / idle.as_secs_f64())
+    }
+
+    pub(crate) fn record(&mut self, job: JobId, took: Duration) {
+        if job.is_foreground() {
+            self.foreground_busy = self.foreground_busy.saturating_add(took);
+            self.foreground_tasklets += 1;
+        } else {
+            self.background_busy = self.background_busy.saturating_add(took);
+            self.background_tasklets += 1;
+            self.longest_background = self.longest_background.max(took);
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.elapsed = self.elapsed.saturating_add(other.elapsed);
+        self.foreground_busy = self.foreground_busy.saturating_add(other.foreground_busy);
+        self.background_busy = self.background_busy.saturating_add(other.background_busy);
+        self.foreground_tasklets += other.foreground_tasklets;
+        self.background_tasklets += other.background_tasklets;
+        self.longest_background = self.longest_background.max(other.longest_background);
+        self.over_long += other.over_long;
+    }
+}
