@@ -1,0 +1,102 @@
+use std::path::PathBuf;
+
+/// What can be wrong with a profile, a file that holds one, or a question that is put to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// The profile has no row for a layer.
+    #[error("the profile of `{model}` has no row for layer `{layer}`")]
+    MissingLayer {
+        /// The layer that was asked for.
+        layer: String,
+        /// The network that the profile is of.
+        model: String,
+    },
+    /// The profile does not say how long the optimiser takes for a layer with parameters.
+    #[error(
+        "the profile of `{model}` has no `update_us`, neither for layer `{layer}` nor for the whole network"
+    )]
+    MissingUpdate {
+        /// A layer with parameters.
+        layer: String,
+        /// The network that the profile is of.
+        model: String,
+    },
+    /// The profile has no times of the whole network.
+    #[error("the profile of `{model}` has no times of the whole network: its `network` is empty")]
+    MissingNetwork {
+        /// The network that the profile is of.
+        model: String,
+    },
+    /// A time was asked for at a batch size that lies outside those of the profile: it would have to be guessed.
+    #[error(
+        "the profile of {subject} covers batches of {smallest} to {largest} samples, not {samples}: \
+         profile it at that size too"
+    )]
+    OutsideRange {
+        /// What the times are of, such as ``layer `conv1` ``.
+        subject: String,
+        /// Samples that were asked for.
+        samples: usize,
+        /// Smallest batch of the profile.
+        smallest: usize,
+        /// Largest batch of the profile.
+        largest: usize,
+    },
+    /// The profile is of another network.
+    #[error("the profile is of `{profile}`, not of `{network}`")]
+    OtherModel {
+        /// The network that the profile is of.
+        profile: String,
+        /// The network that it was to be used for.
+        network: String,
+    },
+    /// A layer has the right name but is of another kind.
+    #[error("the profile's layer `{layer}` is of kind `{profile}`, but in the network it is `{network}`")]
+    OtherKind {
+        /// The layer.
+        layer: String,
+        /// Its kind in the profile.
+        profile: String,
+        /// Its kind in the network.
+        network: &'static str,
+    },
+    /// No device model of this name is built in.
+    #[error("unknown device `{name}`; known devices: {}", known.join(", "))]
+    UnknownDevice {
+        /// The name that was asked for.
+        name: String,
+        /// All names that exist.
+        known: Vec<&'static str>,
+    },
+    /// A table, or a JSON document of one, breaks the format's rules.
+    #[error("not a valid profile: at `{path}`: {problem}")]
+    Invalid {
+        /// Where in the document, such as `layers[3].times[0].forward_us`.
+        path: String,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// Batch sizes to profile at that are none, zero, or not in ascending order.
+    #[error("batches to profile must be at least one, positive and ascending, not {0:?}")]
+    Batches(Vec<usize>),
+    /// A file could not be read or written.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong with it.
+        problem: String,
+    },
+    /// The engine failed while a layer was measured.
+    #[cfg(feature = "measure")]
+    #[error("measuring layer `{layer}` at batch {batch}: {source}")]
+    Engine {
+        /// The layer.
+        layer: String,
+        /// Samples of the batch.
+        batch: usize,
+        /// What the engine says.
+        source: layer_engine::EngineError,
+    },
+}

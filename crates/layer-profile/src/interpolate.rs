@@ -1,0 +1,34 @@
+use std::time::Duration;
+
+/// Where a batch size lies among ascending ones: on a row, or between two.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Position {
+    below: usize,
+    above: usize,
+    /// How far from the row below to the one above, in `0.0..1.0`.
+    fraction: f64,
+}
+
+impl Position {
+    /// The position of `samples` among batch sizes in strictly ascending order; `None` outside them. Binary search:
+    /// O(log n).
+    pub(crate) fn find<T>(rows: &[T], batch: impl Fn(&T) -> usize, samples: usize) -> Option<Self> {
+        match rows.binary_search_by_key(&samples, &batch) {
+            Ok(row) => Some(Self { below: row, above: row, fraction: 0.0 }),
+            Err(above) if above == 0 || above == rows.len() => None,
+            Err(above) => {
+                let below = above - 1;
+                let (low, high) = (batch(&rows[below]), batch(&rows[above]));
+                let fraction = (samples - low) as f64 / (high - low) as f64;
+                Some(Self { below, above, fraction })
+            }
+        }
+    }
+
+    /// The time on the straight line between the two rows, to the nanosecond.
+    pub(crate) fn interpolate<T>(self, rows: &[T], time: impl Fn(&T) -> Duration) -> Duration {
+        let (low, high) = (time(&rows[self.below]), time(&rows[self.above]));
+        let step = low.abs_diff(high).mul_f64(self.fraction);
+        if high >= low { low.saturating_add(step) } else { low.saturating_sub(step) }
+    }
+}

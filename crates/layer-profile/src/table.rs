@@ -1,0 +1,191 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use layer_graph::{LayerGraph, LayerKind};
+
+use crate::interpolate::Position;
+use crate::{LayerProfile, LayerTime, NetworkTime, Origin, ProfileError};
+
+/// How long each layer of a network takes on one device, at several batch sizes.
+///
+/// Between two batch sizes a time is interpolated on a straight line; outside them it is an error, never a guess. The
+/// input layer does no work and has no row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileTable {
+    model: String,
+    device: String,
+    origin: Origin,
+    layers: Vec<LayerProfile>,
+    network: Vec<NetworkTime>,
+    by_name: HashMap<String, usize>,
+}
+
+impl ProfileTable {
+    /// A table from its rows. `network` holds the times of the whole network, or nothing where nobody knows them.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] when there is no layer, a layer is there twice or has no times, or batch sizes are zero,
+    /// repeated or not ascending.
+    pub fn new(
+        model: impl Into<String>,
+        device: impl Into<String>,
+        origin: Origin,
+        layers: Vec<LayerProfile>,
+        network: Vec<NetworkTime>,
+    ) -> Result<Self, ProfileError> {
+        if layers.is_empty() {
+            return Err(invalid("layers", "expected at least one layer, found none"));
+        }
+        let mut by_name = HashMap::with_capacity(layers.len());
+        for (i, layer) in layers.iter().enumerate() {
+            if by_name.insert(layer.name.clone(), i).is_some() {
+                let problem = format!("layer `{}` has a row already: expected one a layer", layer.name);
+                return Err(invalid(format!("layers[{i}].name"), problem));
+            }
+            if layer.times.is_empty() {
+                let problem = format!("layer `{}` has no times: expected at least one", layer.name);
+                return Err(invalid(format!("layers[{i}].times"), problem));
+            }
+            check_ascending(&format!("layers[{i}].times"), layer.times.iter().map(|row| row.batch))?;
+        }
+        check_ascending("network", network.iter().map(|row| row.batch))?;
+        Ok(Self { model: model.into(), device: device.into(), origin, layers, network, by_name })
+    }
+
+    /// The name of the network that was profiled.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The device that the times are of.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Where the times come from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// All layers' times, in the order of the table.
+    #[must_use]
+    pub fn layers(&self) -> &[LayerProfile] {
+        &self.layers
+    }
+
+    /// The times of the whole network by batch size, ascending; empty where nobody knows them. Those of a measured table
+    /// were timed whole: they are not the sum of the layers'.
+    #[must_use]
+    pub fn network(&self) -> &[NetworkTime] {
+        &self.network
+    }
+
+    /// How long a layer takes for this many samples. With no samples at all, forward and backward take no time; the
+    /// update takes its time whatever the batch.
+    ///
+    /// # Errors
+    /// [`ProfileError::MissingLayer`] when there is no such layer, [`ProfileError::OutsideRange`] when the samples lie
+    /// outside the layer's batch sizes.
+    pub fn time(&self, layer: &str, samples: usize) -> Result<LayerTime, ProfileError> {
+        let missing = || ProfileError::MissingLayer { layer: layer.into(), model: self.model.clone() };
+        let row = self.by_name.get(layer).map(|&i| &self.layers[i]).ok_or_else(missing)?;
+        let update = row.update.unwrap_or_default();
+        if samples == 0 {
+            return Ok(LayerTime { update, ..LayerTime::default() });
+        }
+        let position = Position::find(&row.times, |row| row.batch, samples).ok_or_else(|| {
+            outside(format!("layer `{layer}`"), samples, row.times.iter().map(|row| row.batch))
+        })?;
+        Ok(LayerTime {
+            forward: position.interpolate(&row.times, |row| row.forward),
+            backward: position.interpolate(&row.times, |row| row.backward),
+            update,
+        })
+    }
+
+    /// How long the whole network takes on one device for this many samples.
+    ///
+    /// # Errors
+    /// [`ProfileError::MissingNetwork`] when the table does not know, [`ProfileError::OutsideRange`] when the samples lie
+    /// outside its batch sizes.
+    pub fn network_time(&self, samples: usize) -> Result<LayerTime, ProfileError> {
+        if self.network.is_empty() {
+            return Err(ProfileError::MissingNetwork { model: self.model.clone() });
+        }
+        let position = Position::find(&self.network, |row| row.batch, samples).ok_or_else(|| {
+            outside(format!("network `{}`", self.model), samples, self.network.iter().map(|row| row.batch))
+        })?;
+        let time = |of: fn(&LayerTime) -> Duration| position.interpolate(&self.network, |row| of(&row.time));
+        Ok(LayerTime {
+            forward: time(|time| time.forward),
+            backward: time(|time| time.backward),
+            update: time(|time| time.update),
+        })
+    }
+
+    /// This table, made sure to be of this network: its name, and a row of the right kind for each layer but the input.
+    ///
+    /// The format requires update times of the whole network only. Where a layer with parameters has none of its own, it
+    /// gets its share of the network's, by number of parameters.
+    ///
+    /// # Errors
+    /// [`ProfileError::OtherModel`], [`ProfileError::MissingLayer`] or [`ProfileError::OtherKind`] when it is of another
+    /// network; [`ProfileError::MissingUpdate`] when there is no update time to share either.
+    pub fn for_model(mut self, network: &LayerGraph) -> Result<Self, ProfileError> {
+        if self.model != network.name() {
+            return Err(ProfileError::OtherModel { profile: self.model, network: network.name().into() });
+        }
+        let update = self.network.first().map(|row| row.time.update);
+        let all_parameters = network.parameter_count() as f64;
+        for (_, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+            let name = layer.name();
+            let Some(&row) = self.by_name.get(name) else {
+                return Err(ProfileError::MissingLayer { layer: name.into(), model: self.model });
+            };
+            let row = &mut self.layers[row];
+            if row.kind != layer.kind().label() {
+                return Err(ProfileError::OtherKind {
+                    layer: name.into(),
+                    profile: row.kind.clone(),
+                    network: layer.kind().label(),
+                });
+            }
+            let parameters = layer.parameter_count();
+            if parameters > 0 && row.update.is_none() {
+                let Some(update) = update else {
+                    return Err(ProfileError::MissingUpdate { layer: name.into(), model: self.model });
+                };
+                row.update = Some(update.mul_f64(parameters as f64 / all_parameters));
+            }
+        }
+        Ok(self)
+    }
+}
+
+pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> ProfileError {
+    ProfileError::Invalid { path: path.into(), problem: problem.into() }
+}
+
+fn check_ascending(path: &str, batches: impl Iterator<Item = usize>) -> Result<(), ProfileError> {
+    let mut previous = 0;
+    for (i, batch) in batches.enumerate() {
+        if batch <= previous {
+            let problem = match previous {
+                0 => "expected at least one sample, found 0".to_owned(),
+                _ => format!("expected batch sizes in ascending order, found {batch} after {previous}"),
+            };
+            return Err(invalid(format!("{path}[{i}].batch"), problem));
+        }
+        previous = batch;
+    }
+    Ok(())
+}
+
+fn outside(subject: String, samples: usize, batches: impl Iterator<Item = usize> + Clone) -> ProfileError {
+    let smallest = batches.clone().min().unwrap_or_default();
+    let largest = batches.max().unwrap_or_default();
+    ProfileError::OutsideRange { subject, samples, smallest, largest }
+}
