@@ -1,1 +1,33 @@
-//! Collective communication over subgroups of ranks, sample redistribution, and what both cost.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where things are
+//!
+//! - [`Group`] and [`Communicator`]: what a rank can do, whatever the backend; [`Request`]: an operation under way.
+//! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
+//! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
+//! - [`LinkModel`]: what communication costs.
+//! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
+
+mod call;
+mod communicator;
+mod element;
+mod error;
+mod link_model;
+mod partition;
+mod redistribute;
+mod redistribution;
+mod request;
+mod thread;
+
+pub use call::{Call, Operation};
+pub use communicator::{Communicator, Group};
+pub use element::{Element, ElementType, ReduceOp};
+pub use error::{Departure, Error, Result};
+pub use link_model::LinkModel;
+pub use partition::Partition;
+pub use redistribute::PendingRedistribution;
+pub use redistribution::{Move, Redistribution};
+pub use request::{Exchanged, Request};
+pub use thread::{
+    ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRequest, ThreadWorld, WaitStrategy,
+};

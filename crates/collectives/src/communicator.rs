@@ -1,0 +1,206 @@
+//! The two traits that every backend implements.
+
+use std::mem;
+
+use crate::{Element, Exchanged, ReduceOp, Request, Result};
+
+/// A set of ranks that can be divided further, whatever they send to each other.
+///
+/// A rank is counted from 0 to `size() - 1` within its group. All members make the same collective calls on a group in
+/// the same order; groups are independent of each other. A rank that uses overlapping groups has to start their
+/// collectives in an order that all ranks agree on, or start them without waiting.
+pub trait Group: Sized {
+    /// Where the work is enqueued: `()` for a backend that works on the calling thread, a stream on a device.
+    type Queue;
+
+    /// A started [`barrier`](Group::barrier).
+    type BarrierRequest: Request<Output = ()>;
+
+    /// This rank's place in the group.
+    fn rank(&self) -> usize;
+
+    /// How many ranks the group has.
+    fn size(&self) -> usize;
+
+    /// Divides the group: ranks that give the same `color` form a new group, ordered by `key` and then by rank. A rank
+    /// that gives `None` gets no group. Collective over the whole group, and blocking.
+    ///
+    /// Each split makes new groups, independent of all others over the same ranks.
+    fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>>;
+
+    /// The subgroup of `ranks` (counted in this group), in the order given. Only its members call it.
+    ///
+    /// Cached: the same list gives the same group again, and the sequence of its collectives goes on.
+    ///
+    /// # Errors
+    /// A rank out of range or listed twice, and a caller that is not listed.
+    fn group(&self, ranks: &[usize]) -> Result<Self>;
+
+    /// Starts a [`barrier`](Group::barrier).
+    fn start_barrier(&self, queue: &mut Self::Queue) -> Result<Self::BarrierRequest>;
+
+    /// Returns when every rank of the group has called it.
+    fn barrier(&self, queue: &mut Self::Queue) -> Result<()> {
+        self.start_barrier(queue)?.wait()
+    }
+}
+
+/// A [`Group`] whose ranks exchange elements of type `T`.
+///
+/// Every operation has a form that starts it and takes its buffers, and a form that also waits and works on borrowed
+/// buffers. After an error of the second form its buffers are empty: a failed operation does not give them back.
+///
+/// Collectives are matched by the order in which each rank starts them, messages by sender, receiver, tag and order.
+/// All ranks give the same operation, lengths, root and element type; backends that can compare them report a
+/// difference on every rank.
+pub trait Communicator<T: Element>: Group {
+    /// Memory that the backend can send from and receive into. The default is empty and stands in for a buffer that an
+    /// operation owns.
+    type Buffer: Default;
+
+    /// A started operation on one buffer.
+    type Request: Request<Output = Self::Buffer>;
+
+    /// A started operation that reads one buffer and fills another.
+    type ExchangeRequest: Request<Output = Exchanged<Self::Buffer>>;
+
+    /// Starts an [`all_reduce`](Communicator::all_reduce).
+    fn start_all_reduce(
+        &self,
+        buffer: Self::Buffer,
+        op: ReduceOp,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::Request>;
+
+    /// Starts a [`broadcast`](Communicator::broadcast).
+    fn start_broadcast(
+        &self,
+        buffer: Self::Buffer,
+        root: usize,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::Request>;
+
+    /// Starts an [`all_gather`](Communicator::all_gather).
+    fn start_all_gather(
+        &self,
+        send: Self::Buffer,
+        receive: Self::Buffer,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::ExchangeRequest>;
+
+    /// Starts a [`reduce_scatter`](Communicator::reduce_scatter).
+    fn start_reduce_scatter(
+        &self,
+        send: Self::Buffer,
+        receive: Self::Buffer,
+        op: ReduceOp,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::ExchangeRequest>;
+
+    /// Starts an [`all_to_all_v`](Communicator::all_to_all_v).
+    fn start_all_to_all_v(
+        &self,
+        send: Self::Buffer,
+        send_counts: &[usize],
+        receive: Self::Buffer,
+        receive_counts: &[usize],
+        queue: &mut Self::Queue,
+    ) -> Result<Self::ExchangeRequest>;
+
+    /// Starts a [`send`](Communicator::send).
+    fn start_send(
+        &self,
+        buffer: Self::Buffer,
+        to: usize,
+        tag: u32,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::Request>;
+
+    /// Starts a [`receive`](Communicator::receive).
+    fn start_receive(
+        &self,
+        buffer: Self::Buffer,
+        from: usize,
+        tag: u32,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::Request>;
+
+    /// Replaces every rank's buffer by the element-wise reduction of all of them. The result is the same to the bit on
+    /// all ranks.
+    fn all_reduce(&self, buffer: &mut Self::Buffer, op: ReduceOp, queue: &mut Self::Queue) -> Result<()> {
+        *buffer = self.start_all_reduce(mem::take(buffer), op, queue)?.wait()?;
+        Ok(())
+    }
+
+    /// Copies the buffer of rank `root` to every rank's.
+    fn broadcast(&self, buffer: &mut Self::Buffer, root: usize, queue: &mut Self::Queue) -> Result<()> {
+        *buffer = self.start_broadcast(mem::take(buffer), root, queue)?.wait()?;
+        Ok(())
+    }
+
+    /// Fills every rank's `receive` with the `send` buffers of ranks 0, 1, ... one after another. All send buffers
+    /// have the same length, and `receive` is `size()` times as long.
+    fn all_gather(
+        &self,
+        send: &mut Self::Buffer,
+        receive: &mut Self::Buffer,
+        queue: &mut Self::Queue,
+    ) -> Result<()> {
+        let request = self.start_all_gather(mem::take(send), mem::take(receive), queue)?;
+        give_back(request, send, receive)
+    }
+
+    /// Reduces all ranks' `send` buffers element by element and gives each rank its chunk of the result: rank `r` gets
+    /// elements `r * n` to `(r + 1) * n`, where `n` is the length of `receive` and `send` is `size()` times as long.
+    fn reduce_scatter(
+        &self,
+        send: &mut Self::Buffer,
+        receive: &mut Self::Buffer,
+        op: ReduceOp,
+        queue: &mut Self::Queue,
+    ) -> Result<()> {
+        let request = self.start_reduce_scatter(mem::take(send), mem::take(receive), op, queue)?;
+        give_back(request, send, receive)
+    }
+
+    /// Sends `send_counts[r]` elements to each rank `r` and receives `receive_counts[r]` from it. Both buffers hold
+    /// the chunks of ranks 0, 1, ... one after another; counts may be zero.
+    fn all_to_all_v(
+        &self,
+        send: &mut Self::Buffer,
+        send_counts: &[usize],
+        receive: &mut Self::Buffer,
+        receive_counts: &[usize],
+        queue: &mut Self::Queue,
+    ) -> Result<()> {
+        let request =
+            self.start_all_to_all_v(mem::take(send), send_counts, mem::take(receive), receive_counts, queue)?;
+        give_back(request, send, receive)
+    }
+
+    /// Sends the buffer to rank `to`. May wait for the receiver: two ranks that send to each other start one of the
+    /// two without waiting.
+    fn send(&self, buffer: &mut Self::Buffer, to: usize, tag: u32, queue: &mut Self::Queue) -> Result<()> {
+        *buffer = self.start_send(mem::take(buffer), to, tag, queue)?.wait()?;
+        Ok(())
+    }
+
+    /// Fills the buffer with the next message from rank `from` under `tag`, which has to be as long as the buffer.
+    fn receive(
+        &self,
+        buffer: &mut Self::Buffer,
+        from: usize,
+        tag: u32,
+        queue: &mut Self::Queue,
+    ) -> Result<()> {
+        *buffer = self.start_receive(mem::take(buffer), from, tag, queue)?.wait()?;
+        Ok(())
+    }
+}
+
+fn give_back<B>(request: impl Request<Output = Exchanged<B>>, send: &mut B, receive: &mut B) -> Result<()> {
+    let buffers = request.wait()?;
+    *send = buffers.send;
+    *receive = buffers.receive;
+    Ok(())
+}

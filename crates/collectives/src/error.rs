@@ -1,0 +1,174 @@
+//! Everything that can go wrong.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::Call;
+
+/// What this crate's fallible functions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation, a group or a partition could not be had.
+///
+/// Ranks in the fields named `rank`, `missing`, `first` and `second` count in the whole world, so that a failure
+/// deep in a subgroup names the same culprit everywhere; ranks inside a [`Call`] count in the group that was called.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two ranks met in calls that do not belong together. Every rank of the operation gets this error.
+    #[error(
+        "rank {first} called {first_call} where rank {second} called {second_call}: \
+         all ranks of a group have to make the same calls in the same order"
+    )]
+    Mismatch {
+        /// A rank of the group.
+        first: usize,
+        /// What it called.
+        first_call: Box<Call>,
+        /// Another rank of the group.
+        second: usize,
+        /// What that one called.
+        second_call: Box<Call>,
+    },
+
+    /// A rank ended before it took part. Every waiting rank gets this error.
+    #[error("rank {rank} {how} while other ranks waited in {call}")]
+    RankFailed {
+        /// The rank that is gone.
+        rank: usize,
+        /// How it went.
+        how: Departure,
+        /// What was waiting for it.
+        call: Call,
+    },
+
+    /// Some ranks did not come within the world's time-out. Every rank of the operation gets this error, the late
+    /// ones too.
+    #[error("ranks {missing:?} did not join {call} within {waited:?}")]
+    TimedOut {
+        /// The ranks that did not come.
+        missing: Vec<usize>,
+        /// What waited for them.
+        call: Call,
+        /// How long it waited.
+        waited: Duration,
+    },
+
+    /// A rank's own arguments do not fit together. Every rank of the operation gets this error.
+    #[error("rank {rank} called {call}, which needs {expected} elements in its {buffer}, with {actual}")]
+    WrongLength {
+        /// The rank that made the call.
+        rank: usize,
+        /// The call.
+        call: Call,
+        /// Which argument: `send buffer`, `receive buffer`, `send counts` or `receive counts`.
+        buffer: &'static str,
+        /// Elements that it should have.
+        expected: usize,
+        /// Elements that it has.
+        actual: usize,
+    },
+
+    /// An argument names a rank that the group does not have.
+    #[error("there is no rank {rank} in a group of {size}")]
+    NoSuchRank {
+        /// The rank asked for, counted in the group.
+        rank: usize,
+        /// Ranks in the group.
+        size: usize,
+    },
+
+    /// A rank list names a rank twice.
+    #[error("rank {rank} is listed twice")]
+    DuplicateRank {
+        /// The rank.
+        rank: usize,
+    },
+
+    /// A rank asked for a group that it is not in.
+    #[error("rank {rank} is not in the group {ranks:?} that it asked for: only members may ask for a group")]
+    NotAMember {
+        /// The rank that asked, counted in the communicator that it asked.
+        rank: usize,
+        /// The group's ranks.
+        ranks: Vec<usize>,
+    },
+
+    /// A partition without ranks has nowhere to put its samples.
+    #[error("{samples} samples cannot be divided over no ranks")]
+    NoRanks {
+        /// The samples that were to be divided.
+        samples: usize,
+    },
+
+    /// A redistribution between partitions of different data.
+    #[error("cannot redistribute {from} samples to a partition of {to}")]
+    SampleCountsDiffer {
+        /// Samples of the source partition.
+        from: usize,
+        /// Samples of the target partition.
+        to: usize,
+    },
+
+    /// A redistribution was started on a communicator that is not the group of its ranks.
+    #[error("a redistribution over the ranks {ranks:?} needs a group of exactly these, not one of {size}")]
+    WrongGroup {
+        /// The ranks of the redistribution.
+        ranks: Vec<usize>,
+        /// Ranks in the communicator.
+        size: usize,
+    },
+
+    /// A rank's samples do not fill the buffer that it gave to a redistribution.
+    #[error(
+        "rank {rank} holds {samples} samples of {sample_len} elements, but its buffer has {actual} elements"
+    )]
+    WrongShard {
+        /// The rank, as the partition counts it.
+        rank: usize,
+        /// Samples that the partition gives to it.
+        samples: usize,
+        /// Elements in a sample.
+        sample_len: usize,
+        /// Elements in the buffer.
+        actual: usize,
+    },
+
+    /// A link whose bandwidth is not a positive, finite number.
+    #[error(
+        "the link model {name:?} has a bandwidth of {bytes_per_s} bytes/s: it has to be positive and finite"
+    )]
+    BadBandwidth {
+        /// The link's name.
+        name: String,
+        /// The bandwidth given.
+        bytes_per_s: f64,
+    },
+
+    /// A link model that is not built in.
+    #[error("there is no link model {name:?}; there are: {}", known.join(", "))]
+    UnknownLink {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+}
+
+/// How a rank ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Departure {
+    /// It unwound from a panic.
+    Panicked,
+    /// It dropped its last communicator.
+    Left,
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Panicked => "panicked",
+            Self::Left => "dropped its communicators",
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! Which samples each rank holds.
+
+use std::ops::Range;
+
+use crate::{Error, Result};
+
+/// The samples `0..samples()` divided over ranks, each of which holds one contiguous range, perhaps an empty one.
+///
+/// ```
+/// use collectives::Partition;
+///
+/// let partition = Partition::even(10, &[0, 1, 2, 3])?;
+/// assert_eq!(partition.shard(0), 0..3);
+/// assert_eq!(partition.shard(3), 8..10);
+/// assert!(partition.shard(7).is_empty());
+/// # Ok::<(), collectives::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Partition {
+    ranks: Vec<usize>,
+    /// `starts[i]..starts[i + 1]` are the samples of `ranks[i]`.
+    starts: Vec<usize>,
+}
+
+impl Partition {
+    /// As even as it can be: the first `samples % ranks.len()` ranks hold one sample more than the others. The order of
+    /// `ranks` is the order of their ranges.
+    ///
+    /// # Errors
+    /// No ranks, or one listed twice.
+    pub fn even(samples: usize, ranks: &[usize]) -> Result<Self> {
+        if ranks.is_empty() {
+            return Err(Error::NoRanks { samples });
+        }
+        let (each, more) = (samples / ranks.len(), samples % ranks.len());
+        let counts: Vec<(usize, usize)> =
+            ranks.iter().enumerate().map(|(i, &rank)| (rank, each + usize::from(i < more))).collect();
+        Self::from_counts(&counts)
+    }
+
+    /// As given: pairs of a rank and how many samples it holds, in the order of their ranges.
+    ///
+    /// # Errors
+    /// No ranks, or one listed twice.
+    pub fn from_counts(counts: &[(usize, usize)]) -> Result<Self> {
+        if counts.is_empty() {
+            return Err(Error::NoRanks { samples: 0 });
+        }
+        let ranks: Vec<usize> = counts.iter().map(|&(rank, _)| rank).collect();
+        check_distinct(&ranks)?;
+        let mut starts = vec![0];
+        starts.extend(counts.iter().scan(0_usize, |end, &(_, count)| {
+            *end = end.saturating_add(count);
+            Some(*end)
+        }));
+        Ok(Self { ranks, starts })
+    }
+
+    /// The ranks, in the order of their ranges, those without samples included.
+    #[must_use]
+    pub fn ranks(&self) -> &[usize] {
+        &self.ranks
+    }
+
+    /// How many samples all ranks hold together.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The samples of a rank; an empty range for a rank that is not in the partition. O(ranks).
+    #[must_use]
+    pub fn shard(&self, rank: usize) -> Range<usize> {
+        self.shards().find(|(holder, _)| *holder == rank).map_or(0..0, |(_, samples)| samples)
+    }
+
+    /// Each rank with its samples, in the order of the ranges.
+    pub fn shards(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        self.ranks.iter().zip(self.starts.windows(2)).map(|(&rank, ends)| (rank, ends[0]..ends[1]))
+    }
+}
+
+/// Fails when `ranks` names a rank twice. O(n log n).
+pub(crate) fn check_distinct(ranks: &[usize]) -> Result<()> {
+    let mut sorted = ranks.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::DuplicateRank { rank: pair[0] }),
+        None => Ok(()),
+    }
+}

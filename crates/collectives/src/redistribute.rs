@@ -1,0 +1,137 @@
+//! Carrying a redistribution out, on host memory.
+
+use std::ops::Range;
+
+use crate::{Communicator, Element, Error, Redistribution, Request, Result};
+
+impl Redistribution {
+    /// Starts to move the samples; every rank of [`ranks`](Redistribution::ranks) calls it.
+    ///
+    /// `communicator` is the group of `self.ranks()` in that order. `input` holds the caller's shard of the source
+    /// partition, samples of `sample_len` elements one after another, and may be overwritten once this returns. Samples
+    /// that stay on their rank are copied locally; when nothing moves at all, no rank communicates.
+    ///
+    /// For gradients, the same call on [`reversed`](Redistribution::reversed) takes the way back.
+    ///
+    /// # Errors
+    /// A communicator of another size than `self.ranks()`, an `input` that is not the shard's length, and whatever
+    /// all-to-all-v gives.
+    pub fn start<T, C>(
+        &self,
+        communicator: &C,
+        input: &[T],
+        sample_len: usize,
+        queue: &mut C::Queue,
+    ) -> Result<PendingRedistribution<T, C::ExchangeRequest>>
+    where
+        T: Element,
+        C: Communicator<T, Buffer = Vec<T>>,
+    {
+        let ranks = self.ranks();
+        let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: communicator.size() };
+        if communicator.size() != ranks.len() {
+            return Err(wrong_group());
+        }
+        let rank = *ranks.get(communicator.rank()).ok_or_else(wrong_group)?;
+        let (held, wanted) = (self.source().shard(rank), self.target().shard(rank));
+        check_shard(rank, &held, sample_len, input.len())?;
+
+        let kept = self.kept(rank);
+        let mut pending = PendingRedistribution {
+            rank,
+            sample_len,
+            kept: input[elements(&kept, held.start, sample_len)].to_vec(),
+            kept_samples: kept,
+            wanted,
+            arriving: Vec::new(),
+            exchange: None,
+        };
+        if self.is_identity() {
+            return Ok(pending);
+        }
+
+        let mut packed = Vec::new();
+        let mut send_counts = vec![0; ranks.len()];
+        let mut receive_counts = vec![0; ranks.len()];
+        for (i, &peer) in ranks.iter().enumerate() {
+            for sent in self.moves().iter().filter(|m| m.from_rank == rank && m.to_rank == peer) {
+                packed.extend_from_slice(&input[elements(&sent.samples, held.start, sample_len)]);
+                send_counts[i] = sent.samples.len() * sample_len;
+            }
+            for received in self.moves().iter().filter(|m| m.from_rank == peer && m.to_rank == rank) {
+                receive_counts[i] = received.samples.len() * sample_len;
+                pending.arriving.push(received.samples.clone());
+            }
+        }
+        let landing = vec![T::default(); receive_counts.iter().sum()];
+        pending.exchange =
+            Some(communicator.start_all_to_all_v(packed, &send_counts, landing, &receive_counts, queue)?);
+        Ok(pending)
+    }
+}
+
+/// A redistribution under way, which owns all its memory.
+#[derive(Debug)]
+#[must_use = "the samples arrive when it is waited for"]
+pub struct PendingRedistribution<T, R> {
+    rank: usize,
+    sample_len: usize,
+    kept: Vec<T>,
+    kept_samples: Range<usize>,
+    wanted: Range<usize>,
+    /// The samples in the receive buffer, in its order.
+    arriving: Vec<Range<usize>>,
+    /// `None` when nothing moves.
+    exchange: Option<R>,
+}
+
+impl<T, R> PendingRedistribution<T, R>
+where
+    T: Element,
+    R: Request<Output = crate::Exchanged<Vec<T>>>,
+{
+    /// Whether all samples have arrived; never blocks.
+    pub fn test(&mut self) -> Result<bool> {
+        self.exchange.as_mut().map_or(Ok(true), Request::test)
+    }
+
+    /// Waits, and gives the caller's shard of the target partition, samples one after another.
+    pub fn wait(self) -> Result<Vec<T>> {
+        let mut output = vec![T::default(); self.wanted.len() * self.sample_len];
+        self.wait_into(&mut output)?;
+        Ok(output)
+    }
+
+    /// Waits, and writes the caller's shard of the target partition to `output`, which has to be of its length.
+    pub fn wait_into(self, output: &mut [T]) -> Result<()> {
+        check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
+        let first = self.wanted.start;
+        output[elements(&self.kept_samples, first, self.sample_len)].copy_from_slice(&self.kept);
+        if let Some(exchange) = self.exchange {
+            let received = exchange.wait()?.receive;
+            let mut unread = received.as_slice();
+            for samples in &self.arriving {
+                let (block, rest) = unread.split_at(samples.len() * self.sample_len);
+                output[elements(samples, first, self.sample_len)].copy_from_slice(block);
+                unread = rest;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where `samples` lie in the buffer of a shard that starts at sample `first`. Empty ranges lie at its beginning.
+fn elements(samples: &Range<usize>, first: usize, sample_len: usize) -> Range<usize> {
+    if samples.is_empty() {
+        return 0..0;
+    }
+    (samples.start - first) * sample_len..(samples.end - first) * sample_len
+}
+
+fn check_shard(rank: usize, samples: &Range<usize>, sample_len: usize, actual: usize) -> Result<()> {
+    if samples.len().checked_mul(sample_len) == Some(actual) {
+        Ok(())
+    } else {
+        Err(Error::WrongShard { rank, samples: samples.len(), sample_len, actual })
+    }
+}

@@ -1,0 +1,36 @@
+//! A started operation.
+
+use std::time::Duration;
+
+use crate::Result;
+
+/// An operation that was started and owns its buffers until it is waited for.
+///
+/// Several requests may be outstanding at a time and may be tested and waited for in any order. Dropping a request
+/// gives up its buffers, not the operation: the other ranks still complete.
+pub trait Request {
+    /// The buffers, given back on completion.
+    type Output;
+
+    /// Whether the operation is complete. Never blocks, but may do a bounded piece of the operation's work (at most
+    /// one rank's part).
+    ///
+    /// Fails when the operation failed, and then fails the same way each time.
+    fn test(&mut self) -> Result<bool>;
+
+    /// Waits for completion, at most for `limit`; whether it came. Running out of this limit is no failure: the
+    /// operation goes on and can be waited for again.
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool>;
+
+    /// Waits for completion and gives the buffers back. When the operation fails, they are lost.
+    fn wait(self) -> Result<Self::Output>;
+}
+
+/// Both buffers of an operation that reads one and fills another.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Exchanged<B> {
+    /// What was sent, unchanged.
+    pub send: B,
+    /// What was received.
+    pub receive: B,
+}

@@ -1,0 +1,225 @@
+//! A rank's view of a group.
+
+use std::sync::Arc;
+
+use super::group::{Channel, End, GroupState, Role};
+use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
+use super::world::Presence;
+use crate::partition::check_distinct;
+use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
+
+/// One rank's end of a group of threads.
+///
+/// Its clones and subgroups are the same rank; several threads may use them at once as long as each group's collectives
+/// have one order on all ranks.
+#[derive(Debug, Clone)]
+pub struct ThreadCommunicator {
+    presence: Arc<Presence>,
+    group: Arc<GroupState>,
+    rank: usize,
+}
+
+impl ThreadCommunicator {
+    pub(super) fn new(presence: Arc<Presence>, group: Arc<GroupState>, rank: usize) -> Self {
+        Self { presence, group, rank }
+    }
+
+    /// Starts a collective, whose lengths are right if `lengths` are.
+    fn collective<T: Element>(
+        &self,
+        operation: Operation,
+        buffers: Exchanged<Vec<T>>,
+        lengths: &[Length],
+    ) -> Result<Pending<T>> {
+        let call = Call { operation, element: Some(T::TYPE) };
+        let invalid = lengths.iter().find(|length| length.expected != Some(length.actual)).map(|length| {
+            Error::WrongLength {
+                rank: self.group.members[self.rank],
+                call: call.clone(),
+                buffer: length.buffer,
+                expected: length.expected.unwrap_or(usize::MAX),
+                actual: length.actual,
+            }
+        });
+        self.join(Role::Member(self.rank), call, buffers, invalid)
+    }
+
+    fn message<T: Element>(
+        &self,
+        end: End,
+        channel: Channel,
+        operation: Operation,
+        buffer: Vec<T>,
+    ) -> Result<ThreadRequest<T>> {
+        let call = Call { operation, element: Some(T::TYPE) };
+        self.join(Role::End(end, channel), call, only(buffer), None).map(ThreadRequest)
+    }
+
+    fn join<T: Element>(
+        &self,
+        role: Role,
+        call: Call,
+        buffers: Exchanged<Vec<T>>,
+        invalid: Option<Error>,
+    ) -> Result<Pending<T>> {
+        let world = &self.presence.world;
+        let joined = self.group.join(role, call, buffers, invalid, || world.parking.notify())?;
+        Ok(Pending::new(Arc::clone(world), Arc::clone(&self.group), joined))
+    }
+
+    fn check_rank(&self, rank: usize) -> Result<()> {
+        let size = self.size();
+        if rank < size { Ok(()) } else { Err(Error::NoSuchRank { rank, size }) }
+    }
+}
+
+/// What a call's arguments say about the length of one of its buffers.
+struct Length {
+    buffer: &'static str,
+    /// `None` if it is more than can be counted.
+    expected: Option<usize>,
+    actual: usize,
+}
+
+/// The buffer of an operation that has only one.
+fn only<T>(buffer: Vec<T>) -> Exchanged<Vec<T>> {
+    Exchanged { send: Vec::new(), receive: buffer }
+}
+
+fn sum(counts: &[usize]) -> Option<usize> {
+    counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count))
+}
+
+impl Group for ThreadCommunicator {
+    type Queue = ();
+    type BarrierRequest = ThreadBarrierRequest;
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.members.len()
+    }
+
+    fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let choice = vec![color.map_or(-1, i64::from), i64::from(key)];
+        let call = Call { operation: Operation::Split, element: None };
+        let buffers = Exchanged { send: choice, receive: Vec::new() };
+        let pending = self.join::<i64>(Role::Member(self.rank), call, buffers, None)?;
+        let sequence = pending.sequence();
+        let choices = pending.wait()?.receive;
+        let Some(color) = color else { return Ok(None) };
+
+        let mut members: Vec<(i64, usize)> = choices
+            .chunks_exact(2)
+            .enumerate()
+            .filter(|(_, choice)| choice[0] == i64::from(color))
+            .map(|(rank, choice)| (choice[1], rank))
+            .collect();
+        members.sort_unstable();
+        let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let rank = ranks.iter().position(|&rank| rank == self.rank);
+        let group = self.presence.world.split_group((self.group.id, sequence, color), &self.group, &ranks);
+        Ok(rank.map(|rank| Self::new(Arc::clone(&self.presence), group, rank)))
+    }
+
+    fn group(&self, ranks: &[usize]) -> Result<Self> {
+        ranks.iter().try_for_each(|&rank| self.check_rank(rank))?;
+        check_distinct(ranks)?;
+        let rank = ranks
+            .iter()
+            .position(|&rank| rank == self.rank)
+            .ok_or_else(|| Error::NotAMember { rank: self.rank, ranks: ranks.to_vec() })?;
+        let group = self.presence.world.listed_group(&self.group, ranks);
+        Ok(Self::new(Arc::clone(&self.presence), group, rank))
+    }
+
+    fn start_barrier(&self, (): &mut ()) -> Result<ThreadBarrierRequest> {
+        let call = Call { operation: Operation::Barrier, element: None };
+        self.join(Role::Member(self.rank), call, only(Vec::new()), None).map(ThreadBarrierRequest)
+    }
+}
+
+impl<T: Element> Communicator<T> for ThreadCommunicator {
+    type Buffer = Vec<T>;
+    type Request = ThreadRequest<T>;
+    type ExchangeRequest = ThreadExchangeRequest<T>;
+
+    fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
+        let operation = Operation::AllReduce { count: buffer.len(), op };
+        self.collective(operation, only(buffer), &[]).map(ThreadRequest)
+    }
+
+    fn start_broadcast(&self, buffer: Vec<T>, root: usize, (): &mut ()) -> Result<ThreadRequest<T>> {
+        // A wrong root is an error on all ranks, so that one rank's mistake does not shift the others' sequence.
+        let invalid = self.check_rank(root).err();
+        let operation = Operation::Broadcast { count: buffer.len(), root };
+        let call = Call { operation, element: Some(T::TYPE) };
+        self.join(Role::Member(self.rank), call, only(buffer), invalid).map(ThreadRequest)
+    }
+
+    fn start_all_gather(
+        &self,
+        send: Vec<T>,
+        receive: Vec<T>,
+        (): &mut (),
+    ) -> Result<ThreadExchangeRequest<T>> {
+        let count = send.len();
+        let whole = Length {
+            buffer: "receive buffer",
+            expected: count.checked_mul(self.size()),
+            actual: receive.len(),
+        };
+        self.collective(Operation::AllGather { count }, Exchanged { send, receive }, &[whole])
+            .map(ThreadExchangeRequest)
+    }
+
+    fn start_reduce_scatter(
+        &self,
+        send: Vec<T>,
+        receive: Vec<T>,
+        op: ReduceOp,
+        (): &mut (),
+    ) -> Result<ThreadExchangeRequest<T>> {
+        let count = receive.len();
+        let whole =
+            Length { buffer: "send buffer", expected: count.checked_mul(self.size()), actual: send.len() };
+        self.collective(Operation::ReduceScatter { count, op }, Exchanged { send, receive }, &[whole])
+            .map(ThreadExchangeRequest)
+    }
+
+    fn start_all_to_all_v(
+        &self,
+        send: Vec<T>,
+        send_counts: &[usize],
+        receive: Vec<T>,
+        receive_counts: &[usize],
+        (): &mut (),
+    ) -> Result<ThreadExchangeRequest<T>> {
+        let size = Some(self.size());
+        let lengths = [
+            Length { buffer: "send counts", expected: size, actual: send_counts.len() },
+            Length { buffer: "receive counts", expected: size, actual: receive_counts.len() },
+            Length { buffer: "send buffer", expected: sum(send_counts), actual: send.len() },
+            Length { buffer: "receive buffer", expected: sum(receive_counts), actual: receive.len() },
+        ];
+        let operation = Operation::AllToAllV {
+            send_counts: send_counts.to_vec(),
+            receive_counts: receive_counts.to_vec(),
+        };
+        self.collective(operation, Exchanged { send, receive }, &lengths).map(ThreadExchangeRequest)
+    }
+
+    fn start_send(&self, buffer: Vec<T>, to: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
+        self.check_rank(to)?;
+        let operation = Operation::Send { count: buffer.len(), to, tag };
+        self.message(End::Sender, Channel { from: self.rank, to, tag }, operation, buffer)
+    }
+
+    fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
+        self.check_rank(from)?;
+        let operation = Operation::Receive { count: buffer.len(), from, tag };
+        self.message(End::Receiver, Channel { from, to: self.rank, tag }, operation, buffer)
+    }
+}

@@ -1,0 +1,222 @@
+//! Where the ranks of a group meet.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::exchange::Exchange;
+use crate::{Call, Element, Error, Exchanged, Result};
+
+/// What the members of a group share.
+#[derive(Debug)]
+pub(super) struct GroupState {
+    /// Distinct among the groups of a world.
+    pub(super) id: u64,
+    /// The world's ranks, by their place in the group.
+    pub(super) members: Vec<usize>,
+    table: Mutex<Table>,
+}
+
+/// The operations that still wait for members, and what each member's next one is.
+#[derive(Debug)]
+struct Table {
+    next_collective: Vec<u64>,
+    next_message: HashMap<(End, Channel), u64>,
+    meetings: HashMap<Key, Meeting>,
+}
+
+/// What identifies an operation within its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// The n-th collective of each member.
+    Collective(u64),
+    /// The n-th message of a channel.
+    Message(Channel, u64),
+}
+
+/// What messages are matched by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Channel {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) tag: u32,
+}
+
+/// The two members of a message; their numbers are their slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum End {
+    Sender = 0,
+    Receiver = 1,
+}
+
+/// How a member takes part.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Role {
+    Member(usize),
+    End(End, Channel),
+}
+
+/// An operation that not all of its members have called yet.
+#[derive(Debug)]
+struct Meeting {
+    calls: Vec<Option<Call>>,
+    fate: Arc<Fate>,
+    /// An `Exchange<T>`; the first member decides what `T` is.
+    exchange: Arc<dyn Any + Send + Sync>,
+}
+
+/// What becomes of an operation: it stays undecided until the last member comes or something goes wrong.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    open: AtomicBool,
+    failure: OnceLock<Error>,
+}
+
+impl Fate {
+    /// Whether all members have come and the work can begin.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Why the operation will never be open.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+}
+
+/// A member's hold on an operation that it has joined.
+#[derive(Debug)]
+pub(super) struct Joined<T> {
+    pub(super) key: Key,
+    pub(super) slot: usize,
+    pub(super) fate: Arc<Fate>,
+    pub(super) exchange: Arc<Exchange<T>>,
+}
+
+impl GroupState {
+    pub(super) fn new(id: u64, members: Vec<usize>) -> Self {
+        let table = Table {
+            next_collective: vec![0; members.len()],
+            next_message: HashMap::new(),
+            meetings: HashMap::new(),
+        };
+        Self { id, members, table: Mutex::new(table) }
+    }
+
+    /// Leaves a call and its buffers with the other members'. `invalid` is what is wrong with the call by itself, which
+    /// then fails for all members. `decided` is called when the operation's fate is.
+    pub(super) fn join<T: Element>(
+        &self,
+        role: Role,
+        call: Call,
+        buffers: Exchanged<Vec<T>>,
+        invalid: Option<Error>,
+        decided: impl FnOnce(),
+    ) -> Result<Joined<T>> {
+        let mut table = self.table();
+        let (key, slot) = table.next_key(role);
+        let slots = match role {
+            Role::Member(_) => self.members.len(),
+            Role::End(..) => 2,
+        };
+        let mut entry = match table.meetings.entry(key) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(vacant) => vacant.insert_entry(Meeting {
+                calls: vec![None; slots],
+                fate: Arc::default(),
+                exchange: Arc::new(Exchange::<T>::new(&call.operation, slots)),
+            }),
+        };
+        let meeting = entry.get_mut();
+        let fate = Arc::clone(&meeting.fate);
+        let exchange = Arc::clone(&meeting.exchange).downcast::<Exchange<T>>();
+
+        if let Some(failure) = invalid.or_else(|| self.conflict(key, slot, &call, &meeting.calls)) {
+            // The first failure stands: it is what the members that came before have been told.
+            let _ = fate.failure.set(failure);
+        } else if let Ok(exchange) = &exchange {
+            exchange.deposit(slot, &call.operation, buffers);
+        }
+        meeting.calls[slot] = Some(call);
+        let complete = meeting.calls.iter().all(Option::is_some);
+        if complete {
+            entry.remove();
+        }
+        let failure = fate.failure().cloned();
+        if complete && failure.is_none() {
+            fate.open.store(true, Ordering::Release);
+        }
+        drop(table);
+        if complete || failure.is_some() {
+            decided();
+        }
+        match (failure, exchange) {
+            (None, Ok(exchange)) => Ok(Joined { key, slot, fate, exchange }),
+            (Some(failure), _) => Err(failure),
+            (None, Err(_)) => unreachable!("calls with other elements are in conflict"),
+        }
+    }
+
+    /// Lets an operation that still waits fail, if `why` gives a reason. It gets the ranks that are missing and the call
+    /// that this member made.
+    pub(super) fn give_up(
+        &self,
+        key: Key,
+        slot: usize,
+        why: impl FnOnce(Vec<usize>, &Call) -> Option<Error>,
+    ) {
+        let table = self.table();
+        let Some(meeting) = table.meetings.get(&key) else { return };
+        let Some(Some(call)) = meeting.calls.get(slot) else { return };
+        let missing = (0..meeting.calls.len())
+            .filter(|&other| meeting.calls[other].is_none())
+            .map(|other| self.world_rank(key, other))
+            .collect();
+        if let Some(failure) = why(missing, call) {
+            // The first failure stands, as above.
+            let _ = meeting.fate.failure.set(failure);
+        }
+    }
+
+    fn conflict(&self, key: Key, slot: usize, call: &Call, calls: &[Option<Call>]) -> Option<Error> {
+        calls.iter().enumerate().find_map(|(other, other_call)| {
+            let other_call =
+                other_call.as_ref().filter(|other_call| !other_call.agrees_with(other, call, slot))?;
+            Some(Error::Mismatch {
+                first: self.world_rank(key, other),
+                first_call: Box::new(other_call.clone()),
+                second: self.world_rank(key, slot),
+                second_call: Box::new(call.clone()),
+            })
+        })
+    }
+
+    fn world_rank(&self, key: Key, slot: usize) -> usize {
+        match key {
+            Key::Message(channel, _) if slot == End::Sender as usize => self.members[channel.from],
+            Key::Message(channel, _) => self.members[channel.to],
+            Key::Collective(_) => self.members[slot],
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn next_key(&mut self, role: Role) -> (Key, usize) {
+        let next = match role {
+            Role::Member(member) => &mut self.next_collective[member],
+            Role::End(end, channel) => self.next_message.entry((end, channel)).or_insert(0),
+        };
+        let sequence = *next;
+        *next += 1;
+        match role {
+            Role::Member(member) => (Key::Collective(sequence), member),
+            Role::End(end, channel) => (Key::Message(channel, sequence), end as usize),
+        }
+    }
+}

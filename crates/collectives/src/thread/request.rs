@@ -1,0 +1,151 @@
+//! Operations under way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::exchange::Exchange;
+use super::group::{Fate, GroupState, Joined, Key};
+use super::parking::Progress;
+use super::world::World;
+use crate::{Element, Error, Exchanged, Request, Result};
+
+/// One member's part in an operation.
+#[derive(Debug)]
+pub(super) struct Pending<T> {
+    world: Arc<World>,
+    group: Arc<GroupState>,
+    key: Key,
+    slot: usize,
+    fate: Arc<Fate>,
+    exchange: Arc<Exchange<T>>,
+    started: Instant,
+    /// The departures that this operation has been checked against.
+    departures: usize,
+}
+
+impl<T: Element> Pending<T> {
+    pub(super) fn new(world: Arc<World>, group: Arc<GroupState>, joined: Joined<T>) -> Self {
+        let Joined { key, slot, fate, exchange } = joined;
+        Self { world, group, key, slot, fate, exchange, started: Instant::now(), departures: 0 }
+    }
+
+    /// The operation's number among the collectives of its group.
+    pub(super) fn sequence(&self) -> u64 {
+        let (Key::Collective(sequence) | Key::Message(_, sequence)) = self.key;
+        sequence
+    }
+
+    pub(super) fn test(&mut self) -> Result<bool> {
+        Ok(self.poll(Instant::now())? == Progress::Complete)
+    }
+
+    pub(super) fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.wait_until(Instant::now().checked_add(limit))
+    }
+
+    pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
+        self.wait_until(None)?;
+        Ok(self.exchange.collect(self.slot))
+    }
+
+    fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
+        let world = Arc::clone(&self.world);
+        let alarm = self.started.checked_add(world.timeout);
+        world.parking.wait(limit, alarm, |now| self.poll(now))
+    }
+
+    fn poll(&mut self, now: Instant) -> Result<Progress> {
+        if self.fate.is_open() {
+            return Ok(self.exchange.advance(self.slot, || self.world.parking.notify()));
+        }
+        self.check_on_the_others(now);
+        match self.fate.failure() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(Progress::Blocked),
+        }
+    }
+
+    /// Lets the operation fail if it waits for a rank that has ended, or has waited too long.
+    fn check_on_the_others(&mut self, now: Instant) {
+        let departures = self.world.liveness.departures();
+        let waited = now.saturating_duration_since(self.started);
+        let overdue = waited >= self.world.timeout;
+        if departures == self.departures && !overdue {
+            return;
+        }
+        self.departures = departures;
+        self.group.give_up(self.key, self.slot, |missing, call| {
+            match self.world.liveness.casualty(&missing) {
+                Some((rank, how)) => Some(Error::RankFailed { rank, how, call: call.clone() }),
+                None if overdue => Some(Error::TimedOut { missing, call: call.clone(), waited }),
+                None => None,
+            }
+        });
+        if self.fate.failure().is_some() {
+            self.world.parking.notify();
+        }
+    }
+}
+
+/// An operation on one buffer, on its way between threads.
+#[derive(Debug)]
+#[must_use = "an operation gives its buffer back when it is waited for"]
+pub struct ThreadRequest<T>(pub(super) Pending<T>);
+
+/// An operation that reads one buffer and fills another, on its way between threads.
+#[derive(Debug)]
+#[must_use = "an operation gives its buffers back when it is waited for"]
+pub struct ThreadExchangeRequest<T>(pub(super) Pending<T>);
+
+/// A barrier that not all threads have reached.
+#[derive(Debug)]
+#[must_use = "a barrier holds nobody back until it is waited for"]
+pub struct ThreadBarrierRequest(pub(super) Pending<u8>);
+
+impl<T: Element> Request for ThreadRequest<T> {
+    type Output = Vec<T>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.0.test()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_timeout(limit)
+    }
+
+    fn wait(self) -> Result<Vec<T>> {
+        Ok(self.0.wait()?.receive)
+    }
+}
+
+impl<T: Element> Request for ThreadExchangeRequest<T> {
+    type Output = Exchanged<Vec<T>>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.0.test()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_timeout(limit)
+    }
+
+    fn wait(self) -> Result<Exchanged<Vec<T>>> {
+        self.0.wait()
+    }
+}
+
+impl Request for ThreadBarrierRequest {
+    type Output = ();
+
+    fn test(&mut self) -> Result<bool> {
+        self.0.test()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_timeout(limit)
+    }
+
+    fn wait(self) -> Result<()> {
+        self.0.wait().map(|_| ())
+    }
+}
