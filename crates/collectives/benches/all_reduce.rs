@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use collectives::{Communicator, Group, ReduceOp, ThreadWorld, WaitStrategy};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput};
 
 const RANKS: usize = 4;
 
@@ -57,5 +57,8 @@ fn slowest_rank(
     times.into_iter().max().unwrap_or_default()
 }
 
-criterion_group!(benches, all_reduce);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    all_reduce(&mut criterion);
+    criterion.final_summary();
+}

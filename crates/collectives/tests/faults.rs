@@ -1,0 +1,260 @@
+//! Whatever a rank does wrong is an error on every other rank, naming it; never a hang.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use collectives::{
+    Call, Communicator, Departure, ElementType, Error, Group, Operation, ReduceOp, Request, Result,
+    ThreadCommunicator, ThreadWorld, WaitStrategy,
+};
+use proptest::prelude::*;
+
+const EVERY_WAY_TO_WAIT: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Yield, WaitStrategy::Park];
+
+fn all_reduce_call(count: usize, op: ReduceOp, element: ElementType) -> Call {
+    Call { operation: Operation::AllReduce { count, op }, element: Some(element) }
+}
+
+/// Runs three ranks of which rank 1 calls `odd` and the others all-reduce four floats; checks that all get a mismatch
+/// with rank 1's call in it, and that the group still works afterwards.
+fn check_mismatch(odd: impl Fn(&ThreadCommunicator) -> Result<()> + Sync, odd_call: &Call) {
+    let results = ThreadWorld::new(3).run(|ranks| {
+        let outcome = if ranks.rank() == 1 {
+            odd(&ranks)
+        } else {
+            ranks.all_reduce(&mut vec![0.0_f32; 4], ReduceOp::Sum, &mut ())
+        };
+        ranks.barrier(&mut ()).map(|()| outcome)
+    });
+    for result in results {
+        let error = result.expect("the next operation is unharmed").expect_err("the calls differ");
+        let Error::Mismatch { first, first_call, second, second_call } = &error else {
+            panic!("not a mismatch: {error}");
+        };
+        let (one, other) = if *first == 1 { (first_call, second_call) } else { (second_call, first_call) };
+        assert!(*first == 1 || *second == 1, "{error}");
+        assert_eq!(**one, *odd_call);
+        assert_eq!(**other, all_reduce_call(4, ReduceOp::Sum, ElementType::F32));
+    }
+}
+
+#[test]
+fn another_operation_length_reduction_or_type_is_a_mismatch() {
+    check_mismatch(|ranks| ranks.barrier(&mut ()), &Call { operation: Operation::Barrier, element: None });
+    check_mismatch(
+        |ranks| ranks.split(None, 0).map(|_| ()),
+        &Call { operation: Operation::Split, element: None },
+    );
+    check_mismatch(
+        |ranks| ranks.all_reduce(&mut vec![0.0_f32; 5], ReduceOp::Sum, &mut ()),
+        &all_reduce_call(5, ReduceOp::Sum, ElementType::F32),
+    );
+    check_mismatch(
+        |ranks| ranks.all_reduce(&mut vec![0.0_f32; 4], ReduceOp::Max, &mut ()),
+        &all_reduce_call(4, ReduceOp::Max, ElementType::F32),
+    );
+    check_mismatch(
+        |ranks| ranks.all_reduce(&mut vec![0_i32; 4], ReduceOp::Sum, &mut ()),
+        &all_reduce_call(4, ReduceOp::Sum, ElementType::I32),
+    );
+    check_mismatch(
+        |ranks| ranks.broadcast(&mut vec![0.0_f32; 4], 0, &mut ()),
+        &Call { operation: Operation::Broadcast { count: 4, root: 0 }, element: Some(ElementType::F32) },
+    );
+}
+
+#[test]
+fn another_root_or_chunk_is_a_mismatch() {
+    let results = ThreadWorld::new(2).run(|ranks| {
+        let me = ranks.rank();
+        let roots = ranks.broadcast(&mut vec![0_u8; 4], me, &mut ());
+        // Both send one element to the other, and rank 1 expects two.
+        let chunks = ranks.all_to_all_v(
+            &mut vec![0_u8],
+            &[me, 1 - me],
+            &mut vec![0; 1 + me],
+            &[me * 2, 1 - me],
+            &mut (),
+        );
+        (roots, chunks)
+    });
+    for (roots, chunks) in results {
+        assert!(matches!(roots, Err(Error::Mismatch { .. })), "{roots:?}");
+        assert!(matches!(chunks, Err(Error::Mismatch { .. })), "{chunks:?}");
+    }
+}
+
+#[test]
+fn a_message_of_another_length_is_a_mismatch_at_both_ends() {
+    let results = ThreadWorld::new(2).run(|ranks| {
+        if ranks.rank() == 0 {
+            ranks.send(&mut vec![1.0_f64; 3], 1, 9, &mut ())
+        } else {
+            ranks.receive(&mut vec![0.0_f64; 4], 0, 9, &mut ())
+        }
+    });
+    for result in results {
+        let error = result.expect_err("the lengths differ").to_string();
+        assert!(error.contains("send (3 f64 to 1, tag 9)"), "{error}");
+        assert!(error.contains("receive (4 f64 from 0, tag 9)"), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_buffer_of_one_rank_is_an_error_on_all() {
+    let results = ThreadWorld::new(3).run(|ranks| {
+        let len = if ranks.rank() == 2 { 5 } else { 6 };
+        ranks.all_gather(&mut vec![0.5_f32; 2], &mut vec![0.0; len], &mut ())
+    });
+    let call = Call { operation: Operation::AllGather { count: 2 }, element: Some(ElementType::F32) };
+    let expected = Error::WrongLength { rank: 2, call, buffer: "receive buffer", expected: 6, actual: 5 };
+    assert_eq!(results, [Err(expected.clone()), Err(expected.clone()), Err(expected)]);
+}
+
+#[test]
+fn a_rank_that_there_is_not_is_an_error() {
+    let results = ThreadWorld::new(2).run(|ranks| {
+        let buffer = || vec![0_u8; 1];
+        [
+            ranks.send(&mut buffer(), 2, 0, &mut ()),
+            ranks.receive(&mut buffer(), 7, 0, &mut ()),
+            ranks.broadcast(&mut buffer(), 3, &mut ()),
+        ]
+    });
+    for outcomes in results {
+        let rank = |rank| Err(Error::NoSuchRank { rank, size: 2 });
+        assert_eq!(outcomes, [rank(2), rank(7), rank(3)]);
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_is_named() {
+    for wait in EVERY_WAY_TO_WAIT {
+        let results = ThreadWorld::new(3).with_wait(wait).run(|ranks| {
+            let mut buffer = vec![1_i64; 2];
+            ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
+            if ranks.rank() == 1 {
+                return Ok(buffer);
+            }
+            ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
+            Ok(buffer)
+        });
+        assert_eq!(results[1], Ok(vec![3, 3]));
+        let call = all_reduce_call(2, ReduceOp::Sum, ElementType::I64);
+        let gone = Error::RankFailed { rank: 1, how: Departure::Left, call };
+        for result in [&results[0], &results[2]] {
+            assert_eq!(*result, Err(gone.clone()));
+        }
+    }
+}
+
+/// Rank 0 panics while 1 waits for it, 2 waits for 1 in another group, and 3 polls.
+#[test]
+fn a_panic_reaches_every_rank() {
+    for wait in EVERY_WAY_TO_WAIT {
+        let outcomes = Mutex::new(Vec::new());
+        let world = ThreadWorld::new(4).with_wait(wait);
+        let began = Instant::now();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            world.run(|ranks| {
+                ranks.barrier(&mut ()).expect("all ranks are there");
+                let outcome = match ranks.rank() {
+                    0 => panic!("on purpose"),
+                    1 => ranks.receive(&mut vec![0_u8], 0, 0, &mut ()),
+                    2 => ranks.group(&[1, 2]).and_then(|pair| pair.barrier(&mut ())),
+                    _ => ranks.start_barrier(&mut ()).and_then(|mut barrier| {
+                        while !barrier.test()? {}
+                        Ok(())
+                    }),
+                };
+                outcomes.lock().expect("nobody panics here").push(outcome);
+            });
+        }));
+        assert_eq!(panic.expect_err("the panic goes on").downcast_ref(), Some(&"on purpose"));
+        assert!(began.elapsed() < Duration::from_secs(5));
+        let outcomes = outcomes.into_inner().expect("nobody panicked there");
+        assert_eq!(outcomes.len(), 3);
+        for outcome in outcomes {
+            assert!(
+                matches!(outcome, Err(Error::RankFailed { rank: 0, how: Departure::Panicked, .. })),
+                "{outcome:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_and_told() {
+    for wait in EVERY_WAY_TO_WAIT {
+        let late = std::sync::Barrier::new(3);
+        let world = ThreadWorld::new(3).with_wait(wait).with_timeout(Duration::from_millis(30));
+        let results = world.run(|ranks| {
+            if ranks.rank() == 2 {
+                late.wait();
+                ranks.barrier(&mut ())
+            } else {
+                let outcome = ranks.barrier(&mut ());
+                late.wait();
+                outcome
+            }
+        });
+        for result in results {
+            let Err(Error::TimedOut { missing, call, waited }) = result else { panic!("{result:?}") };
+            assert_eq!((missing, call.operation), (vec![2], Operation::Barrier));
+            assert!(waited >= Duration::from_millis(30) && waited < Duration::from_secs(5), "{waited:?}");
+        }
+    }
+}
+
+#[test]
+fn running_out_of_a_limit_is_no_failure() {
+    let late = std::sync::Barrier::new(2);
+    let results = ThreadWorld::new(2).run(|ranks| {
+        if ranks.rank() == 1 {
+            late.wait();
+            return ranks.barrier(&mut ());
+        }
+        let mut barrier = ranks.start_barrier(&mut ())?;
+        assert_eq!(barrier.wait_timeout(Duration::from_millis(5)), Ok(false));
+        late.wait();
+        barrier.wait()
+    });
+    assert_eq!(results, [Ok(()), Ok(())]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// One rank ends at a random operation, by return or by panic: the others complete what came before, and fail in
+    /// exactly that operation.
+    #[test]
+    fn any_rank_may_end_anywhere(size in 2..=5_usize, victim in 0..5_usize, end in 0..20_usize, panics in any::<bool>()) {
+        let victim = victim % size;
+        let world = ThreadWorld::new(size).with_timeout(Duration::from_secs(20));
+        let threads: Vec<_> = world.communicators().into_iter().map(|ranks| {
+            std::thread::spawn(move || -> (usize, Result<()>) {
+                for step in 0..20 {
+                    if ranks.rank() == victim && step == end {
+                        if panics {
+                            // Unwinds like a panic, without a message on the terminal.
+                            std::panic::resume_unwind(Box::new(()));
+                        }
+                        return (step, Ok(()));
+                    }
+                    if let Err(error) = ranks.all_reduce(&mut vec![step as f32; 64], ReduceOp::Sum, &mut ()) {
+                        return (step, Err(error));
+                    }
+                }
+                (20, Ok(()))
+            })
+        }).collect();
+        for (rank, thread) in threads.into_iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let (step, result) = thread.join().expect("only the victim panics");
+            prop_assert_eq!(step, end, "rank {}", rank);
+            // Without a panic, a rank that waits for one that failed by itself may name that one.
+            let Err(Error::RankFailed { rank: named, how, .. }) = result else { panic!("{result:?}") };
+            let expected = if panics { Departure::Panicked } else { Departure::Left };
+            prop_assert_eq!((named, how), (victim, expected));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Redistribution: which samples move, and that they arrive.
+#![expect(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
+
+use std::collections::BTreeMap;
+
+use collectives::{Error, Group, Partition, Redistribution, Result, ThreadWorld};
+use proptest::prelude::*;
+
+/// A partition of `samples` over up to six ranks, uneven, in any order of ranks, some of them empty.
+fn partitions(samples: usize) -> impl Strategy<Value = Partition> {
+    let ranks = Just((0..6_usize).collect::<Vec<_>>()).prop_shuffle();
+    let cuts = prop::collection::vec(0..=samples, 0..6);
+    (ranks, cuts).prop_map(move |(ranks, mut cuts)| {
+        cuts.sort_unstable();
+        cuts.push(samples);
+        let starts = std::iter::once(&0).chain(&cuts);
+        let counts: Vec<_> =
+            ranks.into_iter().zip(starts.zip(&cuts).map(|(start, end)| end - start)).collect();
+        Partition::from_counts(&counts).expect("the ranks are distinct")
+    })
+}
+
+fn two_partitions() -> impl Strategy<Value = (Partition, Partition)> {
+    (0..40_usize).prop_flat_map(|samples| (partitions(samples), partitions(samples)))
+}
+
+/// Who holds each sample.
+fn owners(partition: &Partition) -> BTreeMap<usize, usize> {
+    partition.shards().flat_map(|(rank, samples)| samples.map(move |sample| (sample, rank))).collect()
+}
+
+/// A rank's shard in memory: `sample_len` elements that tell the sample and the place.
+fn shard_data(partition: &Partition, rank: usize, sample_len: usize) -> Vec<i64> {
+    let element = |sample: usize, place: usize| (sample * 100 + place) as i64;
+    partition
+        .shard(rank)
+        .flat_map(|sample| (0..sample_len).map(move |place| element(sample, place)))
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn even_is_contiguous_and_differs_by_one(samples in 0..100_usize, ranks in Just((0..7_usize).collect::<Vec<_>>()).prop_shuffle()) {
+        let partition = Partition::even(samples, &ranks).expect("the ranks are distinct");
+        let mut next = 0;
+        for (i, &rank) in ranks.iter().enumerate() {
+            let shard = partition.shard(rank);
+            prop_assert_eq!(shard.start, next);
+            prop_assert_eq!(shard.len(), samples / 7 + usize::from(i < samples % 7));
+            next = shard.end;
+        }
+        prop_assert_eq!((next, partition.samples(), partition.ranks()), (samples, samples, &ranks[..]));
+    }
+
+    #[test]
+    fn a_sample_moves_once_and_only_if_its_owner_changes((from, to) in two_partitions()) {
+        let redistribution = Redistribution::new(&from, &to).expect("the samples are the same");
+        let (before, after) = (owners(&from), owners(&to));
+        let mut moved = BTreeMap::new();
+        for one in redistribution.moves() {
+            for sample in one.samples.clone() {
+                prop_assert_eq!(moved.insert(sample, (one.from_rank, one.to_rank)), None);
+            }
+        }
+        let changed: BTreeMap<_, _> = before
+            .iter()
+            .map(|(&sample, &owner)| (sample, (owner, after[&sample])))
+            .filter(|(_, (before, after))| before != after)
+            .collect();
+        prop_assert_eq!(&moved, &changed);
+        prop_assert_eq!(redistribution.is_identity(), changed.is_empty());
+        for rank in 0..6 {
+            let sent = changed.values().filter(|(before, _)| *before == rank).count() as u64;
+            let received = changed.values().filter(|(_, after)| *after == rank).count() as u64;
+            prop_assert_eq!(redistribution.sent_bytes(rank, 12), sent * 12);
+            prop_assert_eq!(redistribution.received_bytes(rank, 12), received * 12);
+            let kept: Vec<usize> =
+                before.keys().copied().filter(|s| before[s] == rank && after[s] == rank).collect();
+            prop_assert_eq!(redistribution.kept(rank).collect::<Vec<_>>(), kept);
+        }
+        let busiest = (0..6).map(|r| redistribution.sent_bytes(r, 3).max(redistribution.received_bytes(r, 3))).max();
+        prop_assert_eq!(Some(redistribution.busiest_rank_bytes(3)), busiest);
+        prop_assert_eq!(&redistribution.reversed(), &Redistribution::new(&to, &from).expect("the same samples"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Through a world of eight ranks of which only those of the two partitions take part.
+    #[test]
+    fn every_sample_arrives_and_comes_back((from, to) in two_partitions(), sample_len in 0..4_usize) {
+        let there = Redistribution::new(&from, &to).expect("the samples are the same");
+        let results = ThreadWorld::new(8).run(|world| -> Result<()> {
+            let rank = world.rank();
+            if !there.ranks().contains(&rank) {
+                return Ok(());
+            }
+            let group = world.group(there.ranks())?;
+            let mut input = shard_data(&from, rank, sample_len);
+            let pending = there.start(&group, &input, sample_len, &mut ())?;
+            input.fill(-1);
+            let arrived = pending.wait()?;
+            assert_eq!(arrived, shard_data(&to, rank, sample_len));
+
+            let mut back = there.reversed().start(&group, &arrived, sample_len, &mut ())?;
+            while !back.test()? {
+                std::thread::yield_now();
+            }
+            back.wait_into(&mut input)?;
+            assert_eq!(input, shard_data(&from, rank, sample_len));
+            Ok(())
+        });
+        for result in results {
+            result.expect("all samples arrive");
+        }
+    }
+}
+
+#[test]
+fn an_identity_needs_nobody_else() {
+    let partition = Partition::even(5, &[0, 1]).expect("the ranks are distinct");
+    let stay = Redistribution::new(&partition, &partition).expect("the samples are the same");
+    assert!(stay.is_identity());
+    // Only rank 1 calls it, and rank 0 is already gone.
+    let rank_1 = ThreadWorld::new(2).communicators().remove(1);
+    let arrived =
+        stay.start(&rank_1, &[3.0, 4.0], 1, &mut ()).and_then(collectives::PendingRedistribution::wait);
+    assert_eq!(arrived, Ok(vec![3.0, 4.0]));
+}
+
+#[test]
+fn wrong_partitions_groups_and_buffers_are_errors() {
+    assert_eq!(Partition::even(3, &[]), Err(Error::NoRanks { samples: 3 }));
+    assert_eq!(Partition::even(3, &[4, 4]), Err(Error::DuplicateRank { rank: 4 }));
+    assert_eq!(Partition::from_counts(&[(1, 2), (0, 0), (1, 0)]), Err(Error::DuplicateRank { rank: 1 }));
+
+    let three = Partition::even(3, &[0]).expect("one rank");
+    let four = Partition::even(4, &[0, 1]).expect("two ranks");
+    assert_eq!(Redistribution::new(&three, &four), Err(Error::SampleCountsDiffer { from: 3, to: 4 }));
+
+    let narrow =
+        Redistribution::new(&four, &Partition::even(4, &[0]).expect("one rank")).expect("four samples");
+    let alone = ThreadWorld::new(1).communicators().remove(0);
+    let error = narrow.start(&alone, &[0_u8; 4], 2, &mut ()).expect_err("the group is too small");
+    assert_eq!(error, Error::WrongGroup { ranks: vec![0, 1], size: 1 });
+
+    let pair = ThreadWorld::new(2).communicators().remove(1);
+    let error = narrow.start(&pair, &[0_u8; 3], 2, &mut ()).expect_err("two samples are four elements");
+    assert_eq!(error, Error::WrongShard { rank: 1, samples: 2, sample_len: 2, actual: 3 });
+    let pending = narrow.reversed().start(&pair, &[0_u8; 0], 2, &mut ()).expect("rank 1 holds nothing yet");
+    let error = pending.wait_into(&mut [0; 5]).expect_err("two samples are four elements");
+    assert_eq!(error, Error::WrongShard { rank: 1, samples: 2, sample_len: 2, actual: 5 });
+}
