@@ -165,6 +165,15 @@ impl ProfileTable {
     }
 }
 
+/// Batch sizes to make a table at.
+pub(crate) fn check_batches(batches: &[usize]) -> Result<(), ProfileError> {
+    let ascending = batches.windows(2).all(|pair| pair[0] < pair[1]);
+    match batches.first() {
+        Some(&first) if first > 0 && ascending => Ok(()),
+        _ => Err(ProfileError::Batches(batches.to_vec())),
+    }
+}
+
 pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> ProfileError {
     ProfileError::Invalid { path: path.into(), problem: problem.into() }
 }

@@ -1,0 +1,88 @@
+use layer_graph::{Layer, LayerKind};
+
+/// Layers that use a device in the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Convolutions with a kernel larger than 1x1.
+    Spatial,
+    /// 1x1 convolutions: matrix products with few operations a byte.
+    Pointwise,
+    /// Linear layers.
+    Linear,
+    /// Batch normalisation.
+    Normalisation,
+    /// Pooling.
+    Window,
+    /// Everything that handles each element once.
+    Elementwise,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// What a device has to do for one direction of a layer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub(super) class: Class,
+    /// Kernels that are launched.
+    pub(super) kernels: u32,
+    pub(super) flops: f64,
+    /// The least number of bytes that has to move.
+    pub(super) bytes: f64,
+    /// Elements of the output.
+    pub(super) outputs: f64,
+}
+
+impl Work {
+    /// The work of a layer for this many samples; `None` for the input layer, which has none.
+    pub(super) fn of(layer: &Layer, direction: Direction, samples: usize) -> Option<Self> {
+        let class = match layer.kind() {
+            LayerKind::Input => return None,
+            LayerKind::Conv2d(conv) if conv.kernel == [1, 1] => Class::Pointwise,
+            LayerKind::Conv2d(_) => Class::Spatial,
+            LayerKind::Linear(_) => Class::Linear,
+            LayerKind::BatchNorm(_) => Class::Normalisation,
+            LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
+                Class::Window
+            }
+            _ => Class::Elementwise,
+        };
+        let inputs = layer.input_bytes() as f64;
+        let outputs = layer.output_bytes() as f64;
+        let parameters = layer.parameter_bytes() as f64;
+        // What the forward pass writes for the backward pass, which reads it.
+        let kept = match layer.kind() {
+            // The place of each maximum, in 8 bytes.
+            LayerKind::MaxPool2d(_) => 2.0 * outputs,
+            // A byte an element.
+            LayerKind::Dropout(_) => outputs / 4.0,
+            LayerKind::SoftmaxCrossEntropy => inputs,
+            _ => 0.0,
+        };
+        // What the backward pass reads of the forward pass's own tensors.
+        let reread = match layer.kind() {
+            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::BatchNorm(_) => inputs,
+            LayerKind::Relu => outputs,
+            _ => 0.0,
+        };
+        let (kernels, flops, passes_over_parameters, reread) = match direction {
+            Direction::Forward => (1, layer.forward_flops(), 1.0, 0.0),
+            // One kernel for the gradient of the input and one for that of the parameters.
+            Direction::Backward => {
+                let products = matches!(class, Class::Spatial | Class::Pointwise | Class::Linear);
+                (if products { 2 } else { 1 }, layer.backward_flops(), 2.0, reread)
+            }
+        };
+        let samples = samples as f64;
+        Some(Self {
+            class,
+            kernels,
+            flops: samples * flops as f64,
+            bytes: samples * (inputs + outputs + kept + reread) + passes_over_parameters * parameters,
+            outputs: samples * layer.output_shape().elements() as f64,
+        })
+    }
+}
