@@ -251,7 +251,7 @@ proptest! {
         for (rank, thread) in threads.into_iter().enumerate().filter(|(rank, _)| *rank != victim) {
             let (step, result) = thread.join().expect("only the victim panics");
             prop_assert_eq!(step, end, "rank {}", rank);
-            // Without a panic, a rank that waits for one that failed by itself may name that one.
+            // An operation fails once, for all: nobody names a rank that only left because of the victim.
             let Err(Error::RankFailed { rank: named, how, .. }) = result else { panic!("{result:?}") };
             let expected = if panics { Departure::Panicked } else { Departure::Left };
             prop_assert_eq!((named, how), (victim, expected));

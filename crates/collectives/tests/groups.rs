@@ -35,12 +35,11 @@ proptest! {
                 .collect();
             expected.sort_unstable();
             let expected: Vec<i64> = expected.into_iter().map(|(_, other)| other).collect();
-            match result.expect("split succeeds") {
-                Some((place, all)) => {
-                    prop_assert_eq!(all[place], rank as i64);
-                    prop_assert_eq!(all, expected);
-                }
-                None => prop_assert_eq!(color, None),
+            let group = result.expect("split succeeds");
+            prop_assert_eq!(group.is_some(), color.is_some());
+            if let Some((place, all)) = group {
+                prop_assert_eq!(all[place], rank as i64);
+                prop_assert_eq!(all, expected);
             }
         }
     }
