@@ -1,4 +1,5 @@
 //! What one tasklet costs in decisions (it becomes ready, is launched, finishes) while 10,000 others are queued.
+#![allow(missing_docs)] // the benchmark macros define a public function without any
 
 use std::hint::black_box;
 use std::time::Duration;

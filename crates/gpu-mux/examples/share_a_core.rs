@@ -1,6 +1,6 @@
 //! What one core gains by sharing: a foreground that is idle most of its time, alone and with a background job.
 //!
-//! cargo run --release --example share_a_core
+//! `cargo run --release --example share_a_core`
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;

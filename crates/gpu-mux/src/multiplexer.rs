@@ -105,7 +105,7 @@ impl Multiplexer {
                 let finished = self.queue(tasklet.job).finish(tasklet)?;
                 if !tasklet.job.is_foreground() {
                     self.over_long += u64::from(took > self.policy.background_piece);
-                } else if finished.lane == Lane::Compute && !self.foreground.has_compute() {
+                } else if finished.lane == Lane::Compute && self.foreground.compute_in_flight() == 0 {
                     self.quiet_since = now;
                 }
             }
@@ -157,9 +157,11 @@ impl Multiplexer {
         })
     }
 
+    /// Asked only when the foreground has nothing to launch: any compute of its that still waits does so because of
+    /// compute in flight.
     fn background_may_launch(&self) -> bool {
         self.background.next().is_some()
             && self.background.in_flight() < self.policy.background_in_flight
-            && !self.foreground.has_compute()
+            && self.foreground.compute_in_flight() == 0
     }
 }

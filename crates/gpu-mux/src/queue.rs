@@ -10,7 +10,6 @@ pub(crate) struct Queue {
     waiting: VecDeque<Tasklet>,
     /// Launched in rising order, so this stays sorted by number whatever finishes first.
     in_flight: VecDeque<Tasklet>,
-    compute_waiting: usize,
     compute_in_flight: Load,
 }
 
@@ -29,7 +28,6 @@ impl Queue {
             return Err(Error::OutOfOrder { tasklet: tasklet.id, last });
         }
         self.newest = Some(tasklet.id.number);
-        self.compute_waiting += usize::from(tasklet.lane == Lane::Compute);
         self.waiting.push_back(tasklet);
         Ok(())
     }
@@ -43,7 +41,6 @@ impl Queue {
     pub(crate) fn launch(&mut self) -> Option<TaskletId> {
         let tasklet = self.waiting.pop_front()?;
         if tasklet.lane == Lane::Compute {
-            self.compute_waiting -= 1;
             self.compute_in_flight.add(tasklet.estimate);
         }
         self.in_flight.push_back(tasklet);
@@ -63,11 +60,6 @@ impl Queue {
     /// Tasklets in flight on both lanes.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
-    }
-
-    /// Whether compute work is waiting or in flight.
-    pub(crate) fn has_compute(&self) -> bool {
-        self.compute_waiting + self.compute_in_flight.tasklets > 0
     }
 
     /// Compute tasklets in flight.

@@ -114,7 +114,7 @@ impl VirtualDriver {
             self.obey(Duration::ZERO)?;
             let finish = self.lane.front().map(|(_, span)| span.end);
             let next = [finish, self.wake].into_iter().flatten().fold(until, Duration::min);
-            self.advance(next)?;
+            self.advance(next.max(self.now))?;
         }
         Ok(())
     }
