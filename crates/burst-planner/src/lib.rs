@@ -1,1 +1,47 @@
-//! Optimal burst-parallel plans: how many GPUs each layer of a training job runs on, under a budget of GPU time.
+#![doc = include_str!("../README.md")]
+//!
+//! # The parts
+//!
+//! | to | see |
+//! |---|---|
+//! | state a problem | [`PlanProblem`], [`NodeOption`], [`gpu_counts`] |
+//! | read and write it as JSON | [`PlanProblem::from_json`], [`PlanProblem::to_json`] |
+//! | find the fastest plan under a limit | [`fastest`] |
+//! | find all plans worth choosing from | [`frontier`], [`Frontier`] |
+//! | compare with data parallelism | [`data_parallel`] |
+//! | know what a choice costs | [`evaluate`], [`Totals`] |
+//!
+//! # The model
+//!
+//! Each node takes one of its options, and a node on `k` GPUs runs on ranks `0..k`.
+//!
+//! ```text
+//! iteration time  = sum of (time + all-reduce) + sum of transfers          of the chosen options
+//! GPU time        = sum of GPUs * (time + all-reduce) + sum of max(GPUs of both ends) * transfer
+//! single-GPU time = sum over the nodes of the fastest option with one GPU, without its all-reduce
+//! amplification   = GPU time / single-GPU time
+//! ```
+//!
+//! A plan is *optimal* when no other choice is at least as good in both times and better in one. With a
+//! memory limit only those choices count whose `memory_bytes` add up to no more: rank 0 holds a share of every
+//! node.
+//!
+//! Of plans with the same iteration time the one with less GPU time is taken. Where both are the same (times
+//! within 1e-11 relative count as the same) the choice between them is arbitrary but always the same.
+
+mod data_parallel;
+mod error;
+pub mod gpu_counts;
+mod json;
+mod plan;
+mod problem;
+mod search;
+mod totals;
+mod validate;
+
+pub use data_parallel::data_parallel;
+pub use error::{Error, Result};
+pub use plan::{Assignment, Plan};
+pub use problem::{Edge, Node, NodeOption, PlanProblem};
+pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, fastest, frontier};
+pub use totals::{Totals, evaluate};

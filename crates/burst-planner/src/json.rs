@@ -1,0 +1,87 @@
+//! The format `deeppool/plan-problem/v1`: the way in for programs that are not written in Rust.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Edge, Error, Node, PlanProblem, Result};
+
+const SCHEMA: &str = "deeppool/plan-problem/v1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    schema: String,
+    gpus: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory_limit_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    single_gpu_us: Option<f64>,
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+}
+
+/// Read before everything else, so that a document of another kind is called that and not a list of
+/// unexpected fields.
+#[derive(Deserialize)]
+struct Header {
+    schema: Option<serde_json::Value>,
+}
+
+impl PlanProblem {
+    /// Reads a problem from a JSON document and [validates](Self::validate) it.
+    ///
+    /// ```
+    /// let text = r#"{"schema":"deeppool/plan-problem/v1","gpus":2,
+    ///     "nodes":[{"name":"conv1","options":[{"gpus":1,"time_us":100.0},{"gpus":2,"time_us":60.0}]}],
+    ///     "edges":[]}"#;
+    /// let problem = burst_planner::PlanProblem::from_json(text)?;
+    /// assert_eq!(problem.nodes[0].options[1].time_us, 60.0);
+    /// # Ok::<(), burst_planner::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Schema`] for another kind of document, [`Error::Json`] with the path inside the document for a
+    /// missing, unknown or mistyped field, and whatever `validate` finds.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let header: Header = parse(text)?;
+        let found = match header.schema {
+            Some(serde_json::Value::String(schema)) if schema == SCHEMA => None,
+            Some(other) => Some(other.to_string()),
+            None => Some("none".into()),
+        };
+        if let Some(found) = found {
+            return Err(Error::Schema { found, expected: SCHEMA });
+        }
+        let Document { schema: _, gpus, memory_limit_bytes, single_gpu_us, nodes, edges } = parse(text)?;
+        let problem = Self { gpus, memory_limit_bytes, single_gpu_us, nodes, edges };
+        problem.validate()?;
+        Ok(problem)
+    }
+
+    /// Writes the problem as a JSON document that [`from_json`](Self::from_json) reads back unchanged.
+    ///
+    /// # Errors
+    /// What [`validate`](Self::validate) finds: an invalid problem is not written.
+    pub fn to_json(&self) -> Result<String> {
+        self.validate()?;
+        let document = Document {
+            schema: SCHEMA.into(),
+            gpus: self.gpus,
+            memory_limit_bytes: self.memory_limit_bytes,
+            single_gpu_us: self.single_gpu_us,
+            nodes: self.nodes.clone(),
+            edges: self.edges.clone(),
+        };
+        serde_json::to_string(&document)
+            .map_err(|error| Error::Json { path: ".".into(), message: error.to_string() })
+    }
+}
+
+fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| Error::Json {
+        path: error.path().to_string(),
+        message: error.inner().to_string(),
+    })?;
+    reader.end().map_err(|error| Error::Json { path: ".".into(), message: error.to_string() })?;
+    Ok(value)
+}

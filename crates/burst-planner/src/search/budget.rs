@@ -1,0 +1,115 @@
+//! The fastest plan under a budget of GPU time.
+
+use std::time::Instant;
+
+use super::cost::{Cost, Prices};
+use super::solver::{Candidate, Objective, Relaxation, Solver, reaches};
+use super::{LimitRule, SearchOptions, limit_error, tolerant};
+use crate::{Plan, PlanProblem, Result};
+
+/// A new supporting line has to be this much lower, relatively, to count as progress and not as rounding.
+pub(super) const PROGRESS: f64 = 1e-12;
+
+/// Finds the fastest plan whose amplification is at most `limit`; [`f64::INFINITY`] is no limit.
+///
+/// With `epsilon` 0 the plan is optimal: no other choice within the limit is faster, and none as fast takes less
+/// GPU time. With a tolerance its iteration time is at most `1 + epsilon` times the optimum. The limit itself is
+/// kept in both cases, to 1e-9 relative.
+///
+/// # Method
+/// The constrained shortest path method of G. Handler and I. Zang (Networks 10, 1980), on the tables of an
+/// elimination order instead of paths: a Lagrangian relaxation of the limit, some ten to twenty linear passes,
+/// gives a plan within the limit and a lower bound close to it; an exact search over partial plans then closes the
+/// gap and drops every partial plan that the bounds show to be hopeless. The gap is small when there are many
+/// nodes, so little is left to search, but the worst case is exponential in the number of nodes:
+/// [`SearchOptions::max_labels`] bounds it. With a tolerance `e`, `n` nodes and no memory limit a partial plan is kept
+/// at most every `e / (2 n)` of the fastest time, which makes the search polynomial.
+///
+/// # Errors
+/// What [`PlanProblem::validate`] reports; [`Error::BadLimit`](crate::Error::BadLimit) for a limit below 1;
+/// [`Error::LimitUnreachable`](crate::Error::LimitUnreachable) with the smallest amplification that can be
+/// reached; [`Error::DoesNotFit`](crate::Error::DoesNotFit), [`Error::TooWide`](crate::Error::TooWide) and
+/// [`Error::TooManyLabels`](crate::Error::TooManyLabels).
+///
+/// # Example
+/// ```
+/// use burst_planner::{NodeOption, PlanProblem, SearchOptions, fastest};
+///
+/// let mut problem = PlanProblem::new(4);
+/// problem.add_node("scales", [NodeOption::new(1, 100.0), NodeOption::new(4, 25.0)]);
+/// let plan = fastest(&problem, 1.0, &SearchOptions::default())?;
+/// assert_eq!(plan.assignments[0].ranks, 0..4);
+/// # Ok::<(), burst_planner::Error>(())
+/// ```
+pub fn fastest(problem: &PlanProblem, limit: f64, options: &SearchOptions) -> Result<Plan> {
+    let start = Instant::now();
+    let solver = Solver::new(problem, options)?;
+    limit_error(limit)?;
+    let budget_us = match options.limit_rule {
+        LimitRule::Total => tolerant(limit * problem.single_gpu_time_us()),
+    };
+    let fast = solver.extreme(&Objective::Time)?;
+    let (best, certified) = if fast.totals.gpu_time_us <= budget_us {
+        (fast, 0.0)
+    } else {
+        let cheap = solver.extreme(&Objective::GpuTime)?;
+        if cheap.totals.gpu_time_us > budget_us {
+            let smallest = cheap.totals.amplification;
+            return Err(crate::Error::LimitUnreachable { limit, smallest });
+        }
+        between(&solver, fast, cheap, budget_us)?
+    };
+    let plan = Plan::from_choice(problem, best.choice)?;
+    Ok(Plan { search_time: start.elapsed(), certified_epsilon: Some(certified), ..plan })
+}
+
+/// Searches between a plan beyond the budget and one within it.
+fn between(
+    solver: &Solver,
+    mut beyond: Candidate,
+    mut within: Candidate,
+    budget_us: f64,
+) -> Result<(Candidate, f64)> {
+    let fastest_us = beyond.totals.iteration_us;
+    // Turn the line through both points until it supports all plans: the best bound there is at the budget.
+    let relaxed = loop {
+        let relaxed = solver.relax(slope(&beyond, &within))?;
+        let line =
+            relaxed.prices.time * within.totals.iteration_us + relaxed.prices.gpu * within.totals.gpu_time_us;
+        let below = priced(&relaxed, &relaxed.best);
+        if below >= line * (1.0 - PROGRESS) {
+            break relaxed;
+        }
+        let side = if relaxed.best.totals.gpu_time_us <= budget_us { &mut within } else { &mut beyond };
+        *side = relaxed.best;
+    };
+    let bound_us = ((relaxed.bound - relaxed.prices.gpu * budget_us) / relaxed.prices.time).max(fastest_us);
+    let gap = |candidate: &Candidate| (candidate.totals.iteration_us / bound_us - 1.0).max(0.0);
+    if solver.epsilon() > 0.0 && gap(&within) <= solver.epsilon() {
+        let certified = gap(&within);
+        return Ok((within, certified));
+    }
+    let guide = solver.guide(&relaxed);
+    for reach in reaches(bound_us, within.totals.iteration_us) {
+        let found = solver.window(&guide, Cost { time: reach, gpu: budget_us, memory: 0.0 })?;
+        let found = found.into_iter().filter(|candidate| candidate.totals.gpu_time_us <= budget_us);
+        if let Some(best) = found.min_by(Candidate::order) {
+            let certified = gap(&best).min(solver.epsilon());
+            return Ok((best, certified));
+        }
+    }
+    let certified = gap(&within).min(solver.epsilon());
+    Ok((within, certified))
+}
+
+/// Prices under which both points cost the same; `cheap` takes longer and less GPU time.
+pub(super) fn slope(fast: &Candidate, cheap: &Candidate) -> Prices {
+    let time = fast.totals.gpu_time_us - cheap.totals.gpu_time_us;
+    let gpu = cheap.totals.iteration_us - fast.totals.iteration_us;
+    Prices { time: 1.0, gpu: gpu / time, memory: 0.0 }
+}
+
+/// What a candidate costs under the prices of time and GPU time.
+pub(super) fn priced(relaxed: &Relaxation, candidate: &Candidate) -> f64 {
+    Prices { memory: 0.0, ..relaxed.prices }.of(candidate.cost())
+}

@@ -1,0 +1,74 @@
+//! The additive model: what a choice of options costs.
+
+use crate::{Error, NodeOption, PlanProblem, Result};
+
+/// What one iteration costs under a choice of options.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Totals {
+    /// Sum of the chosen `time_us + all_reduce_us` and of the `transfer_us` between them, microseconds.
+    pub iteration_us: f64,
+    /// The same sum with every node weighted by its GPU count and every transfer by the larger count of its two
+    /// ends, GPU-microseconds.
+    pub gpu_time_us: f64,
+    /// GPU time as a multiple of [`PlanProblem::single_gpu_time_us`].
+    pub amplification: f64,
+}
+
+impl PlanProblem {
+    /// Time of an iteration on one GPU, microseconds: `single_gpu_us` where it is given, else the sum over the
+    /// nodes of the smallest `time_us` among options with one GPU. Meaningful for a valid problem.
+    #[must_use]
+    pub fn single_gpu_time_us(&self) -> f64 {
+        self.single_gpu_us.unwrap_or_else(|| {
+            let fastest = |options: &[NodeOption]| {
+                options
+                    .iter()
+                    .filter(|option| option.gpus == 1)
+                    .map(|option| option.time_us)
+                    .fold(f64::INFINITY, f64::min)
+            };
+            self.nodes.iter().map(|node| fastest(&node.options)).sum()
+        })
+    }
+}
+
+/// Adds up what `choice` costs, where `choice[n]` is the index of the option that node `n` takes.
+///
+/// Every total that this crate reports comes from here. The problem must be valid
+/// ([`PlanProblem::validate`]). Time linear in nodes and edges.
+///
+/// # Errors
+/// [`Error::ChoiceLength`] and [`Error::ChoiceOption`] for a choice that does not belong to the problem.
+pub fn evaluate(problem: &PlanProblem, choice: &[usize]) -> Result<Totals> {
+    let chosen = chosen_options(problem, choice)?;
+    let mut iteration_us = 0.0;
+    let mut gpu_time_us = 0.0;
+    for option in &chosen {
+        iteration_us += option.total_us();
+        gpu_time_us += option.gpus as f64 * option.total_us();
+    }
+    for edge in &problem.edges {
+        let transfer_us = edge.transfer_us[choice[edge.from]][choice[edge.to]];
+        let gpus = chosen[edge.from].gpus.max(chosen[edge.to].gpus);
+        iteration_us += transfer_us;
+        gpu_time_us += gpus as f64 * transfer_us;
+    }
+    Ok(Totals { iteration_us, gpu_time_us, amplification: gpu_time_us / problem.single_gpu_time_us() })
+}
+
+/// The options that `choice` names, in node order.
+pub(crate) fn chosen_options<'p>(problem: &'p PlanProblem, choice: &[usize]) -> Result<Vec<&'p NodeOption>> {
+    if choice.len() != problem.nodes.len() {
+        return Err(Error::ChoiceLength { found: choice.len(), nodes: problem.nodes.len() });
+    }
+    let pairs = problem.nodes.iter().zip(choice);
+    pairs
+        .map(|(node, &option)| {
+            node.options.get(option).ok_or_else(|| Error::ChoiceOption {
+                node: node.name.clone(),
+                option,
+                options: node.options.len(),
+            })
+        })
+        .collect()
+}
