@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod cpu;
 mod engine;
 mod error;
 mod init;
@@ -7,6 +8,7 @@ mod kernel;
 pub mod random;
 mod signature;
 
+pub use cpu::{CpuEngine, CpuKernel, Real};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use init::{initial_parameters, initial_statistics};

@@ -1,0 +1,131 @@
+use std::ops::Range;
+
+use layer_graph::{Layer, Pool2d};
+
+use super::Real;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// The mean of each window, for fixed and for adaptive windows.
+#[derive(Debug)]
+pub(super) struct AvgPool {
+    /// Size of the image, `[height, width]`.
+    image: [usize; 2],
+    rows: Vec<Window>,
+    columns: Vec<Window>,
+    backward: bool,
+    workers: Workers,
+}
+
+/// One window along one axis.
+#[derive(Debug)]
+struct Window {
+    /// The image's rows or columns in it.
+    inside: Range<usize>,
+    /// One over its length, padding included.
+    weight: f64,
+}
+
+impl AvgPool {
+    /// Windows of a fixed size; padding counts as zeros. `None` when the layer's shapes are not images.
+    pub(super) fn fixed(layer: &Layer, pool: &Pool2d, backward: bool, workers: &Workers) -> Option<Self> {
+        Self::new(layer, backward, workers, |axis, index, size, _| {
+            let start = index * pool.stride[axis];
+            let end = (start + pool.kernel[axis]).saturating_sub(pool.padding[axis]).min(size);
+            let start = start.saturating_sub(pool.padding[axis]).min(end);
+            Window { inside: start..end, weight: 1.0 / pool.kernel[axis] as f64 }
+        })
+    }
+
+    /// Windows that cut the image as evenly as they can: from `floor(i * size / windows)` to
+    /// `ceil((i + 1) * size / windows)`. `None` when the layer's shapes are not images.
+    pub(super) fn adaptive(layer: &Layer, backward: bool, workers: &Workers) -> Option<Self> {
+        Self::new(layer, backward, workers, |_, index, size, windows| {
+            let inside = index * size / windows..((index + 1) * size).div_ceil(windows);
+            let weight = 1.0 / inside.len() as f64;
+            Window { inside, weight }
+        })
+    }
+
+    /// `window` gets an axis, the index of a window, the image's size and the number of windows along the axis.
+    fn new(
+        layer: &Layer,
+        backward: bool,
+        workers: &Workers,
+        window: impl Fn(usize, usize, usize, usize) -> Window,
+    ) -> Option<Self> {
+        let (_, height, width) = layer.input_shapes().first()?.as_image()?;
+        let (_, out_height, out_width) = layer.output_shape().as_image()?;
+        Some(Self {
+            image: [height, width],
+            rows: (0..out_height).map(|index| window(0, index, height, out_height)).collect(),
+            columns: (0..out_width).map(|index| window(1, index, width, out_width)).collect(),
+            backward,
+            workers: workers.clone(),
+        })
+    }
+
+    fn image_elements(&self) -> usize {
+        self.image[0] * self.image[1]
+    }
+
+    fn window_count(&self) -> usize {
+        self.rows.len() * self.columns.len()
+    }
+
+    /// Channels of images that one thread works on at a time.
+    fn grain(&self) -> usize {
+        (super::elementwise::GRAIN / self.image_elements()).max(1)
+    }
+
+    fn windows(&self) -> impl Iterator<Item = (&Window, &Window)> {
+        self.rows.iter().flat_map(|row| self.columns.iter().map(move |column| (row, column)))
+    }
+
+    fn forward<T: Real>(&self, input: &[T], output: &mut [T]) {
+        let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
+        self.workers.chunks(output, grain * windows, |index, output| {
+            let images = input[index * grain * image..].chunks_exact(image);
+            for (image, output) in images.zip(output.chunks_exact_mut(windows)) {
+                for (mean, (row, column)) in output.iter_mut().zip(self.windows()) {
+                    let mut sum = T::zero();
+                    for line in image.chunks_exact(self.image[1]).take(row.inside.end).skip(row.inside.start)
+                    {
+                        sum = line[column.inside.clone()].iter().fold(sum, |sum, &value| sum + value);
+                    }
+                    *mean = sum * T::narrow(row.weight * column.weight);
+                }
+            }
+        });
+    }
+
+    fn input_gradient<T: Real>(&self, output_gradient: &[T], input_gradient: &mut [T]) {
+        let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
+        self.workers.chunks(input_gradient, grain * image, |index, input_gradient| {
+            let gradients = output_gradient[index * grain * windows..].chunks_exact(windows);
+            for (image, gradients) in input_gradient.chunks_exact_mut(image).zip(gradients) {
+                image.fill(T::zero());
+                for (&gradient, (row, column)) in gradients.iter().zip(self.windows()) {
+                    let share = gradient * T::narrow(row.weight * column.weight);
+                    let lines = image.chunks_exact_mut(self.image[1]);
+                    for line in lines.take(row.inside.end).skip(row.inside.start) {
+                        line[column.inside.clone()].iter_mut().for_each(|element| *element += share);
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl<T: Real> Operation<T> for AvgPool {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([read], [write]) = operands.exactly()?;
+        if self.backward {
+            self.input_gradient(read, write);
+        } else {
+            self.forward(read, write);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+use layer_graph::{BatchNorm, Layer};
+
+use super::Real;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// Which of a batch normalisation's passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NormPass {
+    ForwardMoments,
+    Forward,
+    Infer,
+    BackwardMoments,
+    Backward,
+}
+
+/// Batch normalisation (Ioffe and Szegedy, 2015) over the channels of images or the features of vectors.
+///
+/// Sums over samples are taken in double precision. The variance that normalises is the mean of squares less the square
+/// of the mean, because sums of squares can be added over ranks.
+#[derive(Debug)]
+pub(super) struct Normalisation {
+    rule: BatchNorm,
+    channels: usize,
+    /// Elements of a channel of a sample.
+    positions: usize,
+    samples: usize,
+    pass: NormPass,
+    workers: Workers,
+    /// For each channel what two sums come to, or the two factors of a linear function.
+    pairs: Vec<[f64; 2]>,
+}
+
+impl Normalisation {
+    /// `None` when the input has no channels.
+    pub(super) fn new(
+        layer: &Layer,
+        rule: &BatchNorm,
+        samples: usize,
+        pass: NormPass,
+        workers: &Workers,
+    ) -> Option<Self> {
+        let (&channels, positions) = layer.input_shapes().first()?.dims().split_first()?;
+        Some(Self {
+            rule: rule.clone(),
+            channels,
+            positions: positions.iter().product(),
+            samples,
+            pass,
+            workers: workers.clone(),
+            pairs: vec![[0.0; 2]; channels],
+        })
+    }
+
+    /// The runs of one channel's elements, sample by sample.
+    fn runs<'a, T>(&self, tensor: &'a [T], channel: usize) -> impl Iterator<Item = &'a [T]> {
+        let skip = channel * self.positions;
+        let (positions, sample) = (self.positions, self.channels * self.positions);
+        tensor.chunks_exact(sample).map(move |sample| &sample[skip..skip + positions])
+    }
+
+    /// Values that the sums of a channel are over.
+    fn count(&self) -> f64 {
+        (self.samples * self.positions) as f64
+    }
+
+    /// Writes the sums of all channels as moments: first sums, second sums, count.
+    fn write_moments<T: Real>(&self, moments: &mut [T]) {
+        let count = std::iter::once(self.count());
+        let sums = (0..2).flat_map(|which| self.pairs.iter().map(move |pair| pair[which]));
+        moments.iter_mut().zip(sums.chain(count)).for_each(|(to, value)| *to = T::narrow(value));
+    }
+
+    fn forward_moments<T: Real>(&mut self, input: &[T], moments: &mut [T]) {
+        let mut pairs = std::mem::take(&mut self.pairs);
+        self.workers.chunks(&mut pairs, 1, |channel, pair| {
+            pair[0] = self.runs(input, channel).fold([0.0; 2], |sums, run| {
+                run.iter().fold(sums, |[sum, squares], value| {
+                    let value = value.widen();
+                    [sum + value, squares + value * value]
+                })
+            });
+        });
+        self.pairs = pairs;
+        self.write_moments(moments);
+    }
+
+    fn forward<T: Real>(
+        &mut self,
+        [input, parameters, moments]: [&[T]; 3],
+        [output, saved, statistics]: [&mut [T]; 3],
+    ) {
+        let channels = self.channels;
+        let count = moments[2 * channels].widen();
+        for channel in 0..channels {
+            let [mean, variance] = if count > 0.0 {
+                let mean = moments[channel].widen() / count;
+                // Rounding can leave a constant channel slightly below zero.
+                [mean, (moments[channels + channel].widen() / count - mean * mean).max(0.0)]
+            } else {
+                [0.0, 0.0]
+            };
+            let inverse_deviation = 1.0 / (variance + self.rule.epsilon).sqrt();
+            saved[channel] = T::narrow(mean);
+            saved[channels + channel] = T::narrow(inverse_deviation);
+            self.pairs[channel] = line(parameters, channel, channels, mean, inverse_deviation);
+            if count > 0.0 {
+                let unbiased = variance * count / (count - 1.0).max(1.0);
+                let new = [(channel, mean), (channels + channel, unbiased)];
+                for (index, value) in new {
+                    let former = statistics[index].widen();
+                    statistics[index] = T::narrow(former + self.rule.momentum * (value - former));
+                }
+            }
+        }
+        self.apply_lines(input, output);
+    }
+
+    fn infer<T: Real>(&mut self, input: &[T], parameters: &[T], statistics: &[T], output: &mut [T]) {
+        for channel in 0..self.channels {
+            let [mean, variance] = [channel, self.channels + channel].map(|index| statistics[index].widen());
+            let inverse_deviation = 1.0 / (variance + self.rule.epsilon).sqrt();
+            self.pairs[channel] = line(parameters, channel, self.channels, mean, inverse_deviation);
+        }
+        self.apply_lines(input, output);
+    }
+
+    /// `slope * x + offset`, with each channel's own.
+    fn apply_lines<T: Real>(&self, input: &[T], output: &mut [T]) {
+        let sample = self.channels * self.positions;
+        self.workers.chunks(output, sample, |index, output| {
+            let input = input[index * sample..].chunks_exact(self.positions);
+            let channels = output.chunks_exact_mut(self.positions).zip(input);
+            for ((output, input), pair) in channels.zip(&self.pairs) {
+                let [slope, offset] = pair.map(T::narrow);
+                output.iter_mut().zip(input).for_each(|(y, &x)| *y = slope * x + offset);
+            }
+        });
+    }
+
+    fn backward_moments<T: Real>(
+        &mut self,
+        [input, saved, output_gradient]: [&[T]; 3],
+        [moments, gradient]: [&mut [T]; 2],
+    ) {
+        let mut pairs = std::mem::take(&mut self.pairs);
+        self.workers.chunks(&mut pairs, 1, |channel, pair| {
+            let [mean, inverse_deviation] = self.saved(saved, channel);
+            let runs = self.runs(input, channel).zip(self.runs(output_gradient, channel));
+            let [sum, centred] = runs.fold([0.0; 2], |sums, (inputs, gradients)| {
+                inputs.iter().zip(gradients).fold(sums, |[sum, centred], (x, gradient)| {
+                    let gradient = gradient.widen();
+                    [sum + gradient, centred + gradient * (x.widen() - mean)]
+                })
+            });
+            pair[0] = [sum, centred * inverse_deviation];
+        });
+        self.pairs = pairs;
+        self.write_moments(moments);
+        let (weight, bias) = gradient.split_at_mut(self.channels);
+        for ((weight, bias), [sum, normalised]) in weight.iter_mut().zip(bias).zip(&self.pairs) {
+            *weight = T::narrow(*normalised);
+            *bias = T::narrow(*sum);
+        }
+    }
+
+    /// Mean and inverse standard deviation of a channel, as the forward pass saved them.
+    fn saved<T: Real>(&self, saved: &[T], channel: usize) -> [f64; 2] {
+        [channel, self.channels + channel].map(|index| saved[index].widen())
+    }
+
+    fn backward<T: Real>(
+        &self,
+        [input, parameters, saved, output_gradient, moments]: [&[T]; 5],
+        input_gradient: &mut [T],
+    ) {
+        let sample = self.channels * self.positions;
+        let count = moments[2 * self.channels].widen().max(1.0);
+        self.workers.chunks(input_gradient, sample, |index, input_gradient| {
+            let range = index * sample..(index + 1) * sample;
+            let inputs = input[range.clone()].chunks_exact(self.positions);
+            let gradients = output_gradient[range].chunks_exact(self.positions);
+            let targets = input_gradient.chunks_exact_mut(self.positions);
+            for (channel, (target, (inputs, gradients))) in targets.zip(inputs.zip(gradients)).enumerate() {
+                let [mean, inverse_deviation] = self.saved(saved, channel);
+                let sums = [channel, self.channels + channel].map(|index| moments[index].widen() / count);
+                // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), as a line in dy and x.
+                let scale = parameters[channel].widen() * inverse_deviation;
+                let slope = -scale * sums[1] * inverse_deviation;
+                let offset = -scale * sums[0] - slope * mean;
+                let [scale, slope, offset] = [scale, slope, offset].map(T::narrow);
+                for (dx, (&x, &dy)) in target.iter_mut().zip(inputs.iter().zip(gradients)) {
+                    *dx = scale * dy + slope * x + offset;
+                }
+            }
+        });
+    }
+}
+
+/// Slope and offset of the normalisation of one channel.
+fn line<T: Real>(
+    parameters: &[T],
+    channel: usize,
+    channels: usize,
+    mean: f64,
+    inverse_deviation: f64,
+) -> [f64; 2] {
+    let slope = parameters[channel].widen() * inverse_deviation;
+    [slope, parameters[channels + channel].widen() - slope * mean]
+}
+
+impl<T: Real> Operation<T> for Normalisation {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        match self.pass {
+            NormPass::ForwardMoments => {
+                let ([input], [moments]) = operands.exactly()?;
+                self.forward_moments(input, moments);
+            }
+            NormPass::Forward => {
+                let (reads, writes) = operands.exactly()?;
+                self.forward(reads, writes);
+            }
+            NormPass::Infer => {
+                let ([input, parameters, statistics], [output]) = operands.exactly()?;
+                self.infer(input, parameters, statistics, output);
+            }
+            NormPass::BackwardMoments => {
+                let (reads, writes) = operands.exactly()?;
+                self.backward_moments(reads, writes);
+            }
+            NormPass::Backward => {
+                let (reads, [input_gradient]) = operands.exactly()?;
+                self.backward(reads, input_gradient);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+use super::Real;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::random::{Purpose, RandomStream};
+use crate::{EngineError, LaunchContext, Shard};
+
+/// Zeroes elements at random and scales the others up, so that the mean stays. Saves the factor of each element.
+#[derive(Debug)]
+pub(super) struct DropoutForward {
+    /// The layer's name: part of the key of its randomness.
+    pub(super) layer: String,
+    pub(super) probability: f64,
+    pub(super) shard: Shard,
+    /// Elements of a sample.
+    pub(super) elements: usize,
+    pub(super) workers: Workers,
+}
+
+impl<T: Real> Operation<T> for DropoutForward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
+        let ([input], [output, saved]) = operands.exactly()?;
+        let scale = T::narrow(1.0 / (1.0 - self.probability));
+        let sample = self.elements;
+        self.workers.chunk_pairs((output, sample), (saved, sample), |index, output, saved| {
+            let global = (self.shard.first + index) as u64;
+            let mut stream =
+                RandomStream::new(context.seed, Purpose::Dropout, context.iteration, &self.layer, global);
+            let input = &input[index * sample..];
+            for ((y, factor), &x) in output.iter_mut().zip(saved).zip(input) {
+                *factor = if stream.uniform() < self.probability { T::zero() } else { scale };
+                *y = x * *factor;
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The gradient, scaled as the element was.
+#[derive(Debug)]
+pub(super) struct DropoutBackward;
+
+impl<T: Real> Operation<T> for DropoutBackward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([saved, output_gradient], [input_gradient]) = operands.exactly()?;
+        for (dx, (&factor, &dy)) in input_gradient.iter_mut().zip(saved.iter().zip(output_gradient)) {
+            *dx = dy * factor;
+        }
+        Ok(())
+    }
+}

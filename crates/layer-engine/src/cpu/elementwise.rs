@@ -1,0 +1,76 @@
+use super::Real;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// Elements that one thread works on at a time: enough to be worth waking it.
+pub(super) const GRAIN: usize = 1 << 15;
+
+/// `max(x, 0)`. What is not a number stays so.
+#[derive(Debug)]
+pub(super) struct ReluForward(pub(super) Workers);
+
+impl<T: Real> Operation<T> for ReluForward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([input], [output]) = operands.exactly()?;
+        self.0.chunks(output, GRAIN, |index, output| {
+            let input = &input[index * GRAIN..];
+            output.iter_mut().zip(input).for_each(|(y, &x)| *y = if x < T::zero() { T::zero() } else { x });
+        });
+        Ok(())
+    }
+}
+
+/// The gradient where the output is positive.
+#[derive(Debug)]
+pub(super) struct ReluBackward(pub(super) Workers);
+
+impl<T: Real> Operation<T> for ReluBackward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([output, output_gradient], [input_gradient]) = operands.exactly()?;
+        self.0.chunks(input_gradient, GRAIN, |index, input_gradient| {
+            let start = index * GRAIN;
+            let sources = output[start..].iter().zip(&output_gradient[start..]);
+            for (dx, (&y, &dy)) in input_gradient.iter_mut().zip(sources) {
+                *dx = if y > T::zero() { dy } else { T::zero() };
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Copies its one input to each of its outputs: flatten both ways, dropout in evaluation, and the backward of a sum.
+#[derive(Debug)]
+pub(super) struct Copies(pub(super) Workers);
+
+impl<T: Real> Operation<T> for Copies {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let Operands { reads, writes, .. } = operands;
+        for (input, output) in reads.iter().cycle().zip(writes) {
+            self.0.chunks(output, GRAIN, |index, output| {
+                let start = index * GRAIN;
+                output.copy_from_slice(&input[start..start + output.len()]);
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The sum of its inputs, added in their order.
+#[derive(Debug)]
+pub(super) struct SumOf(pub(super) Workers);
+
+impl<T: Real> Operation<T> for SumOf {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let Operands { reads, writes, .. } = operands;
+        let (Some((first, others)), [output]) = (reads.split_first(), writes) else { return Ok(()) };
+        self.0.chunks(output, GRAIN, |index, output| {
+            let range = index * GRAIN..index * GRAIN + output.len();
+            output.copy_from_slice(&first[range.clone()]);
+            for other in others {
+                output.iter_mut().zip(&other[range.clone()]).for_each(|(sum, &term)| *sum += term);
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The engine of the CPU: kernels in Rust on the matrix product of the `gemm` crate.
+
+mod avg_pool;
+mod batch_norm;
+mod concat;
+mod conv;
+mod dropout;
+mod elementwise;
+mod gemm;
+mod im2col;
+mod linear;
+mod loss;
+mod max_pool;
+mod operation;
+mod optimizer;
+mod prepare;
+mod real;
+mod workers;
+
+use std::marker::PhantomData;
+
+use crate::{Engine, EngineError, KernelSpec, LaunchContext, Precision};
+pub use operation::CpuKernel;
+use operation::mismatch;
+pub use real::Real;
+use workers::Workers;
+
+/// The engine's name in errors.
+const NAME: &str = "the CPU engine";
+
+/// Runs layers on the CPU, in the precision of its scalar: `CpuEngine<f32>` to train, `CpuEngine<f64>` to check.
+///
+/// Its buffers are `Vec`s and its queue runs at once, so `synchronize` has nothing to wait for. Buffers must have exactly
+/// the length that the kernel's operand asks for.
+///
+/// Results do not depend on the number of threads, to the last bit: work is spread over samples, channels and tiles, and
+/// sums over samples are cut by the number of samples alone. On a single thread a kernel allocates nothing when it is
+/// launched, except that matrix products (convolution and linear layers) pack their operands into memory that the `gemm`
+/// crate takes and gives back.
+///
+/// A clone shares the threads of the original; so do the kernels.
+#[derive(Debug, Clone)]
+pub struct CpuEngine<T> {
+    workers: Workers,
+    scalar: PhantomData<T>,
+}
+
+impl<T: Real> CpuEngine<T> {
+    /// An engine that works on the calling thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { workers: Workers::single(), scalar: PhantomData }
+    }
+
+    /// An engine with a pool of this many threads of its own; with one it works on the calling thread.
+    ///
+    /// # Errors
+    /// [`EngineError::Threads`] when `threads` is 0 or the system refuses them.
+    pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
+        Ok(Self { workers: Workers::pool(threads)?, scalar: PhantomData })
+    }
+}
+
+impl<T: Real> Default for CpuEngine<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Real> Engine for CpuEngine<T> {
+    type Scalar = T;
+    type Buffer = Vec<T>;
+    type Queue = ();
+    type Kernel = CpuKernel<T>;
+
+    fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError> {
+        Ok(vec![T::zero(); elements])
+    }
+
+    fn queue(&self) -> Result<Self::Queue, EngineError> {
+        Ok(())
+    }
+
+    fn upload(&self, host: &[T], buffer: &mut Vec<T>, (): &mut ()) -> Result<(), EngineError> {
+        let got = buffer.len();
+        let target = buffer.get_mut(..host.len());
+        target.ok_or_else(|| mismatch("upload", "buffer", host.len(), got))?.copy_from_slice(host);
+        Ok(())
+    }
+
+    fn download(&self, buffer: &Vec<T>, host: &mut [T], (): &mut ()) -> Result<(), EngineError> {
+        let source = buffer.get(..host.len());
+        host.copy_from_slice(source.ok_or_else(|| mismatch("download", "buffer", host.len(), buffer.len()))?);
+        Ok(())
+    }
+
+    fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError> {
+        if precision != T::PRECISION {
+            return Err(EngineError::Precision { engine: NAME, precision });
+        }
+        prepare::kernel(spec, &self.workers)
+    }
+
+    fn enqueue(
+        &self,
+        kernel: &mut Self::Kernel,
+        reads: &[&Vec<T>],
+        writes: &mut [&mut Vec<T>],
+        context: &LaunchContext,
+        (): &mut (),
+    ) -> Result<(), EngineError> {
+        kernel.launch(reads, writes, context)
+    }
+
+    fn synchronize(&self, (): &mut ()) -> Result<(), EngineError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+use crate::{EngineError, LaunchContext};
+
+/// What a kernel does with its operands.
+pub(super) trait Operation<T>: Send + Sync {
+    /// Runs once. The operands' number and lengths have been checked.
+    fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError>;
+}
+
+/// The buffers of one launch.
+pub(super) struct Operands<'a, 'b, T> {
+    /// The kernel's name, for errors.
+    pub(super) kernel: &'a str,
+    pub(super) reads: &'a [&'a Vec<T>],
+    pub(super) writes: &'a mut [&'b mut Vec<T>],
+}
+
+/// `R` slices to read and `W` to write.
+type Slices<'a, T, const R: usize, const W: usize> = ([&'a [T]; R], [&'a mut [T]; W]);
+
+impl<'a, T> Operands<'a, '_, T> {
+    /// The buffers as slices.
+    pub(super) fn exactly<const R: usize, const W: usize>(self) -> Result<Slices<'a, T, R, W>, EngineError> {
+        let (read_count, write_count) = (self.reads.len(), self.writes.len());
+        let reads: &[&Vec<T>; R] =
+            self.reads.try_into().map_err(|_| mismatch(self.kernel, "reads", R, read_count))?;
+        let writes: &mut [&mut Vec<T>; W] =
+            self.writes.try_into().map_err(|_| mismatch(self.kernel, "writes", W, write_count))?;
+        Ok((reads.map(Vec::as_slice), writes.each_mut().map(|buffer| buffer.as_mut_slice())))
+    }
+}
+
+/// A prepared kernel of a [`CpuEngine`](crate::CpuEngine), with its workspace.
+///
+/// It may be sent to another thread, and dropped there.
+pub struct CpuKernel<T> {
+    name: String,
+    reads: Vec<usize>,
+    writes: Vec<usize>,
+    operation: Box<dyn Operation<T>>,
+}
+
+impl<T> CpuKernel<T> {
+    /// A kernel whose operands have these lengths.
+    pub(super) fn new(
+        name: String,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+        operation: Box<dyn Operation<T>>,
+    ) -> Self {
+        Self { name, reads, writes, operation }
+    }
+
+    pub(super) fn launch(
+        &mut self,
+        reads: &[&Vec<T>],
+        writes: &mut [&mut Vec<T>],
+        context: &LaunchContext,
+    ) -> Result<(), EngineError> {
+        check(&self.name, "reads", &self.reads, reads.iter().map(|buffer| buffer.len()))?;
+        check(&self.name, "writes", &self.writes, writes.iter().map(|buffer| buffer.len()))?;
+        self.operation.run(Operands { kernel: &self.name, reads, writes }, context)
+    }
+}
+
+impl<T> std::fmt::Debug for CpuKernel<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuKernel")
+            .field("name", &self.name)
+            .field("reads", &self.reads)
+            .field("writes", &self.writes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check(
+    kernel: &str,
+    side: &str,
+    expected: &[usize],
+    got: impl ExactSizeIterator<Item = usize>,
+) -> Result<(), EngineError> {
+    if got.len() != expected.len() {
+        return Err(mismatch(kernel, side, expected.len(), got.len()));
+    }
+    match expected.iter().zip(got).enumerate().find(|(_, (expected, got))| *expected != got) {
+        Some((index, (&expected, got))) => Err(mismatch(kernel, &format!("{side}[{index}]"), expected, got)),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn mismatch(kernel: &str, operand: &str, expected: usize, got: usize) -> EngineError {
+    EngineError::Operand { kernel: kernel.into(), operand: operand.into(), expected, got }
+}

@@ -1,0 +1,75 @@
+use super::Real;
+use super::elementwise::GRAIN;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext, Sgd};
+
+/// Running sums of [`SquaredNorm`], so that additions do not wait for each other.
+const LANES: usize = 8;
+
+/// The sum of the squares of all inputs' elements, in double precision and in a fixed order.
+#[derive(Debug)]
+pub(super) struct SquaredNorm;
+
+impl<T: Real> Operation<T> for SquaredNorm {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let Operands { reads, writes, .. } = operands;
+        let mut lanes = [0.0; LANES];
+        for input in reads {
+            for chunk in input.chunks(LANES) {
+                for (lane, element) in lanes.iter_mut().zip(chunk) {
+                    let element = element.widen();
+                    *lane += element * element;
+                }
+            }
+        }
+        for output in writes {
+            output.fill(T::narrow(lanes.iter().sum()));
+        }
+        Ok(())
+    }
+}
+
+/// A step of stochastic gradient descent.
+#[derive(Debug)]
+pub(super) struct SgdStep {
+    pub(super) rule: Sgd,
+    pub(super) workers: Workers,
+}
+
+impl SgdStep {
+    fn step<T: Real>(
+        &self,
+        gradient: &[T],
+        parameters: &mut [T],
+        velocity: &mut [T],
+        scale: f64,
+        learning_rate: f64,
+    ) {
+        let [scale, learning_rate] = [scale, learning_rate].map(T::narrow);
+        let [momentum, weight_decay] = [self.rule.momentum, self.rule.weight_decay].map(T::narrow);
+        self.workers.chunk_pairs((parameters, GRAIN), (velocity, GRAIN), |index, parameters, velocity| {
+            let gradient = &gradient[index * GRAIN..];
+            for ((parameter, velocity), &gradient) in parameters.iter_mut().zip(velocity).zip(gradient) {
+                *velocity = momentum * *velocity + (scale * gradient + weight_decay * *parameter);
+                *parameter -= learning_rate * *velocity;
+            }
+        });
+    }
+}
+
+impl<T: Real> Operation<T> for SgdStep {
+    fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
+        let learning_rate = context.learning_rate;
+        if let Some(clip_norm) = self.rule.clip_norm {
+            let ([gradient, squared_norm], [parameters, velocity]) = operands.exactly()?;
+            let norm = squared_norm.iter().fold(0.0, |_, squared| squared.widen()).sqrt();
+            let scale = if norm > clip_norm { clip_norm / norm } else { 1.0 };
+            self.step(gradient, parameters, velocity, scale, learning_rate);
+        } else {
+            let ([gradient], [parameters, velocity]) = operands.exactly()?;
+            self.step(gradient, parameters, velocity, 1.0, learning_rate);
+        }
+        Ok(())
+    }
+}

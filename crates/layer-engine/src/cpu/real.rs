@@ -1,0 +1,49 @@
+use num_traits::{Float, NumAssign};
+
+use crate::Precision;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// The scalars that a [`CpuEngine`](crate::CpuEngine) computes with: `f32` and `f64`.
+///
+/// Training runs in `f32`. The same kernels in `f64` are exact enough to check gradients by finite differences.
+pub trait Real:
+    sealed::Sealed + Float + NumAssign + Default + std::fmt::Debug + Send + Sync + 'static
+{
+    /// The precision of this scalar.
+    const PRECISION: Precision;
+
+    /// The nearest scalar to a double.
+    fn narrow(value: f64) -> Self;
+
+    /// The same number as a double.
+    fn widen(self) -> f64;
+}
+
+impl Real for f32 {
+    const PRECISION: Precision = Precision::F32;
+
+    fn narrow(value: f64) -> Self {
+        value as Self
+    }
+
+    fn widen(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Real for f64 {
+    const PRECISION: Precision = Precision::F64;
+
+    fn narrow(value: f64) -> Self {
+        value
+    }
+
+    fn widen(self) -> f64 {
+        self
+    }
+}

@@ -1,0 +1,79 @@
+use std::sync::Arc;
+
+use gemm::Parallelism;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
+
+use crate::EngineError;
+
+/// The threads that a kernel spreads its work over.
+///
+/// Work is cut into chunks by the kernel, never by the number of threads, wherever the cut could change a rounding.
+/// Without a pool every chunk runs on the calling thread, one after another, and nothing is allocated.
+#[derive(Debug, Clone)]
+pub(super) struct Workers(Option<Arc<rayon::ThreadPool>>);
+
+impl Workers {
+    /// The calling thread alone.
+    pub(super) fn single() -> Self {
+        Self(None)
+    }
+
+    /// A pool of this many threads; one is the calling thread alone.
+    pub(super) fn pool(threads: usize) -> Result<Self, EngineError> {
+        match threads {
+            0 => Err(EngineError::Threads { threads, problem: "at least one is needed".into() }),
+            1 => Ok(Self::single()),
+            _ => rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .thread_name(|index| format!("layer-engine-{index}"))
+                .build()
+                .map(|pool| Self(Some(Arc::new(pool))))
+                .map_err(|error| EngineError::Threads { threads, problem: error.to_string() }),
+        }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.0.as_ref().map_or(1, |pool| pool.current_num_threads())
+    }
+
+    /// Runs `body`, which may hand the parallelism on to a matrix product.
+    pub(super) fn install(&self, body: impl FnOnce(Parallelism) + Send) {
+        match &self.0 {
+            Some(pool) => pool.install(|| body(Parallelism::Rayon(pool.current_num_threads()))),
+            None => body(Parallelism::None),
+        }
+    }
+
+    /// Calls `body` with the number and the content of every chunk of `size` elements.
+    pub(super) fn chunks<A: Send>(&self, a: &mut [A], size: usize, body: impl Fn(usize, &mut [A]) + Sync) {
+        let size = size.max(1);
+        match &self.0 {
+            Some(pool) if a.len() > size => {
+                pool.install(|| a.par_chunks_mut(size).enumerate().for_each(|(index, a)| body(index, a)));
+            }
+            _ => a.chunks_mut(size).enumerate().for_each(|(index, a)| body(index, a)),
+        }
+    }
+
+    /// Calls `body` with the number of every pair of chunks, `a_size` elements of `a` with `b_size` of `b`, and their
+    /// content. Ends with the shorter of both.
+    pub(super) fn chunk_pairs<A: Send, B: Send>(
+        &self,
+        (a, a_size): (&mut [A], usize),
+        (b, b_size): (&mut [B], usize),
+        body: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+    ) {
+        let (a_size, b_size) = (a_size.max(1), b_size.max(1));
+        match &self.0 {
+            Some(pool) if a.len() > a_size => pool.install(|| {
+                let pairs = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size));
+                pairs.enumerate().for_each(|(index, (a, b))| body(index, a, b));
+            }),
+            _ => {
+                let pairs = a.chunks_mut(a_size).zip(b.chunks_mut(b_size));
+                pairs.enumerate().for_each(|(index, (a, b))| body(index, a, b));
+            }
+        }
+    }
+}

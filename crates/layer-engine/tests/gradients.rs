@@ -1,0 +1,159 @@
+//! Every backward pass against central differences of its forward pass, in double precision.
+
+mod single_layer;
+
+use layer_engine::{CpuEngine, Pass, Role, Shard};
+use layer_graph::{AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Layer, LayerKind, Linear, Pool2d, Shape};
+use proptest::prelude::*;
+use single_layer::{SingleLayer, layer};
+
+/// Elements of each gradient that are checked.
+const CHECKED: usize = 16;
+const STEP: f64 = 1e-5;
+
+/// The sum of the outputs, each weighted by its output gradient: its gradients are what the backward pass gives.
+fn objective(layer: &mut SingleLayer<f64>) -> f64 {
+    layer.forward();
+    layer.buffers[&Role::Output].iter().zip(&layer.buffers[&Role::OutputGradient]).map(|(y, g)| y * g).sum()
+}
+
+fn check(layer: Layer, samples: usize) {
+    let shard = Shard { first: 5, samples };
+    let mut layer = SingleLayer::new(layer, shard, CpuEngine::new());
+    layer.forward();
+    layer.backward();
+    let pairs = (0..layer.layer.input_shapes().len())
+        .map(|slot| (Role::Input(slot), Role::InputGradient(slot)))
+        .chain((layer.layer.parameter_count() > 0).then_some((Role::Parameters, Role::ParameterGradient)));
+    for (variable, gradient) in pairs {
+        let gradient = layer.buffers[&gradient].clone();
+        let count = layer.buffers[&variable].len();
+        for checked in 0..CHECKED.min(count) {
+            // Coprime steps walk over all of the buffer.
+            let index = (checked * 7919 + checked * count / CHECKED) % count;
+            let before = layer.buffers[&variable][index];
+            let [above, below] = [STEP, -STEP].map(|step| {
+                layer.buffers.get_mut(&variable).unwrap()[index] = before + step;
+                objective(&mut layer)
+            });
+            layer.buffers.get_mut(&variable).unwrap()[index] = before;
+            let expected = (above - below) / (2.0 * STEP);
+            let got = gradient[index];
+            assert!(
+                (got - expected).abs() <= 1e-7 * (1.0 + expected.abs().max(above.abs())),
+                "{:?} {variable:?}[{index}]: {got}, by differences {expected}",
+                layer.layer
+            );
+        }
+    }
+    // Where nobody needs the gradient of the input, that of the parameters is the same.
+    if let LayerKind::Conv2d(_) | LayerKind::Linear(_) = layer.layer.kind() {
+        let gradient = layer.buffers[&Role::ParameterGradient].clone();
+        layer.run(Pass::BackwardParameters).unwrap();
+        assert_eq!(layer.buffers[&Role::ParameterGradient], gradient);
+    }
+}
+
+fn size() -> impl Strategy<Value = [usize; 2]> {
+    [1usize..9, 1usize..9]
+}
+
+/// An image, and a kernel that fits it with its padding.
+fn window() -> impl Strategy<Value = ([usize; 2], [usize; 2], [usize; 2], [usize; 2])> {
+    (size(), [1usize..5, 1usize..5], [1usize..4, 1usize..4], [0usize..3, 0usize..3])
+        .prop_filter("the kernel fits", |(image, kernel, _, padding)| {
+            (0..2).all(|i| kernel[i] <= image[i] + 2 * padding[i])
+        })
+}
+
+fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
+    (1usize..4, window()).prop_map(|(channels, (image, kernel, stride, padding))| {
+        let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+        let kernel = [kernel[0].min(image[0]), kernel[1].min(image[1])];
+        let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+        (channels, image, Pool2d { kernel, stride, padding })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn conv(
+        (image, kernel, stride, padding) in window(),
+        groups in 1usize..4,
+        channels in [1usize..4, 1usize..4],
+        bias: bool,
+        samples in 0usize..5,
+    ) {
+        let kind = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        check(layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn pointwise_conv(image in size(), groups in 1usize..3, channels in [1usize..5, 1usize..5], samples in 0usize..5) {
+        let kind = Conv2d::new(channels[1] * groups, 1).groups(groups);
+        check(layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn linear(inputs in 1usize..40, outputs in 1usize..40, bias: bool, samples in 0usize..9) {
+        check(layer(Linear { out_features: outputs, bias }, &[Shape::features(inputs)]), samples);
+    }
+
+    #[test]
+    fn batch_norm(channels in 1usize..4, image in size(), vector: bool, samples in 0usize..5) {
+        // Of two values, a batch norm is almost a step function; differences need a few more.
+        let samples = if samples * image[0] * image[1] < 4 { 4 * samples } else { samples };
+        let shape = if vector { Shape::features(channels) } else { Shape::image(channels, image[0], image[1]) };
+        let samples = if vector { 4 * samples } else { samples };
+        check(layer(BatchNorm { epsilon: 1e-2, momentum: 0.1 }, &[shape]), samples);
+    }
+
+    #[test]
+    fn relu(features in 1usize..40, samples in 0usize..5) {
+        check(layer(LayerKind::Relu, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn max_pool((channels, image, pool) in pool(), samples in 0usize..4) {
+        check(layer(LayerKind::MaxPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn avg_pool((channels, image, pool) in pool(), samples in 0usize..4) {
+        check(layer(LayerKind::AvgPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn adaptive_avg_pool(channels in 1usize..4, image in size(), output in size(), samples in 0usize..4) {
+        let kind = AdaptiveAvgPool2d { output };
+        check(layer(kind, &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn flatten(channels in 1usize..4, image in size(), samples in 0usize..4) {
+        check(layer(LayerKind::Flatten, &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn concat(channels in prop::collection::vec(1usize..4, 2..4), image in size(), samples in 0usize..4) {
+        let shapes: Vec<_> = channels.iter().map(|&c| Shape::image(c, image[0], image[1])).collect();
+        check(layer(LayerKind::Concat, &shapes), samples);
+    }
+
+    #[test]
+    fn add(terms in 2usize..4, channels in 1usize..4, image in size(), samples in 0usize..4) {
+        check(layer(LayerKind::Add, &vec![Shape::image(channels, image[0], image[1]); terms]), samples);
+    }
+
+    #[test]
+    fn dropout(features in 1usize..40, probability in 0.0..0.9, samples in 0usize..5) {
+        check(layer(Dropout { probability }, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn softmax_cross_entropy(classes in 1usize..20, samples in 0usize..5) {
+        check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]), samples);
+    }
+}
