@@ -14,7 +14,7 @@ use super::{DeviceModel, Rate, Rates};
 /// - Inception-V3's rows are convolutions and pools alone: the normalisations and activations, which this workspace's network has
 ///   as the published one does, are not in them. The fit weighed both readings: with all layers the model is up to 12%
 ///   above the published times, with the published layers alone up to 15% below.
-/// - The median error of a row, weighted by its time, is 6 to 20% by network and direction.
+/// - The median error of a row, weighted by its time, is 7 to 19% by network and direction.
 pub(super) const MODEL: DeviceModel = DeviceModel {
     name: "a100",
     peak_flops_per_s: 156e12,

@@ -35,8 +35,8 @@ const DEVICES: &[&DeviceModel] = &[&a100::MODEL, &cpu_core::MODEL];
 /// # Devices
 /// - `a100`: NVIDIA A100 SXM4 40 GB, single precision with TF32 tensor cores, fitted to the layer times published with
 ///   DeepPool. Forward and backward of the whole network against those times:
-///   VGG-16 within 4% at batches 1 to 64; WRN-101-2 within 17% at batches 1 to 4 and 7% at 8 to 32; Inception-V3 within
-///   12% at batches 1 to 64.
+///   VGG-16 within 4% at batches 1 to 64; WRN-101-2 within 17% at batches 1 to 3, 9% at 4 to 6, and 3% at 8 to 32;
+///   Inception-V3 within 12% at batches 1 to 64.
 /// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add. Fixed constants of a plausible machine,
 ///   measured nowhere: a plan that is made from them is the same everywhere.
 #[derive(Debug, Clone, PartialEq)]

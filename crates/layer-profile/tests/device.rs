@@ -1,0 +1,98 @@
+//! The laws of the device models, over every layer of networks of the zoo.
+
+use std::time::Duration;
+
+use layer_graph::{LayerGraph, zoo};
+use layer_profile::{DeviceModel, LayerTime, Origin, ProfileError};
+use proptest::prelude::*;
+
+fn device(name: &str) -> DeviceModel {
+    DeviceModel::named(name).expect("built in")
+}
+
+fn network(name: &str) -> LayerGraph {
+    zoo::model(name).expect("in the zoo")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn more_samples_take_longer_but_less_each(samples in 1..200usize, more in 1..200usize) {
+        for device in DeviceModel::names().into_iter().map(device) {
+            for model in ["digits-cnn", "resnet-18", "inception-v3"] {
+                for (_, layer) in network(model).layers().skip(1) {
+                    let (few, many) = (device.layer_time(layer, samples), device.layer_time(layer, samples + more));
+                    let each = |time: Duration, n: usize| time.as_nanos() as f64 / n as f64;
+                    for (few, many) in [(few.forward, many.forward), (few.backward, many.backward)] {
+                        // A nanosecond for rounding.
+                        let slack = Duration::from_nanos(1);
+                        prop_assert!(Duration::ZERO < few && few <= many + slack, "{model}: {}", layer.name());
+                        prop_assert!(
+                            each(many, samples + more) <= each(few, samples) + 1.0,
+                            "{model}: {}", layer.name()
+                        );
+                    }
+                    prop_assert_eq!(few.update, many.update);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_input_layer_and_empty_shards_take_no_time() {
+    let network = network("vgg11");
+    let a100 = device("a100");
+    assert_eq!(a100.layer_time(network.layer(network.input()), 32), LayerTime::default());
+    for (_, layer) in network.layers() {
+        let time = a100.layer_time(layer, 0);
+        assert_eq!((time.forward, time.backward), (Duration::ZERO, Duration::ZERO), "{}", layer.name());
+        assert_eq!(time.update.is_zero(), layer.parameter_count() == 0, "{}", layer.name());
+    }
+}
+
+#[test]
+fn an_a100_is_faster_than_a_core() {
+    let (a100, core) = (device("a100"), device("cpu-core"));
+    for (_, layer) in network("resnet-50").layers().skip(1) {
+        assert!(a100.layer_time(layer, 32).total() < core.layer_time(layer, 32).total(), "{}", layer.name());
+    }
+}
+
+#[test]
+fn small_layers_scale_worse_than_large_ones() {
+    // What the plans live on: an eighth of the samples takes an eighth of the time of a large layer only.
+    let (vgg, a100) = (network("vgg16"), device("a100"));
+    let speedup = |name: &str| {
+        let layer = vgg.layer(vgg.find(name).expect("a layer of VGG-16"));
+        let time = |n| a100.layer_time(layer, n);
+        let (one, eighth) = (time(32), time(4));
+        (one.forward + one.backward).as_secs_f64() / (eighth.forward + eighth.backward).as_secs_f64()
+    };
+    assert!(speedup("conv1_2") > 6.0 && speedup("conv5_3") < 5.0 && speedup("fc6") < 1.5);
+}
+
+#[test]
+fn a_modelled_profile_is_the_models_times() {
+    let (network, core) = (network("digits-cnn"), device("cpu-core"));
+    let table = core.profile(&network, &[1, 3, 32]).expect("a profile");
+    assert_eq!((table.model(), table.device(), table.origin()), ("digits-cnn", "cpu-core", Origin::Modelled));
+    let mut sum = LayerTime::default();
+    for (_, layer) in network.layers().skip(1) {
+        let time = core.layer_time(layer, 3);
+        assert_eq!(table.time(layer.name(), 3).expect("a row"), time);
+        sum = sum + time;
+    }
+    assert_eq!(table.network_time(3).expect("a row"), sum);
+    assert_eq!(table.clone().for_model(&network).expect("of this network"), table);
+}
+
+#[test]
+fn bad_questions_are_answered_with_what_is_known() {
+    let error = DeviceModel::named("abacus").expect_err("unknown").to_string();
+    assert_eq!(error, "unknown device `abacus`; known devices: a100, cpu-core");
+    for batches in [&[][..], &[0, 1], &[2, 2], &[4, 2]] {
+        let error = device("a100").profile(&network("digits-cnn"), batches).expect_err("refused");
+        assert!(matches!(error, ProfileError::Batches(found) if found == batches));
+    }
+}

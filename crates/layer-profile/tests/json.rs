@@ -1,0 +1,132 @@
+//! The file format: what is written, and what is refused with which words.
+
+use layer_profile::{ProfileError, ProfileTable};
+
+const GOLDEN: &str = r#"{
+  "schema": "deeppool/profile/v1",
+  "model": "net",
+  "device": "box",
+  "origin": "measured",
+  "layers": [
+    {
+      "name": "conv",
+      "kind": "conv2d",
+      "update_us": 3.5,
+      "times": [
+        {
+          "batch": 1,
+          "forward_us": 10.0,
+          "backward_us": 20.125,
+          "forward_mad_us": 0.5,
+          "backward_mad_us": 0.25
+        },
+        {
+          "batch": 4,
+          "forward_us": 30.0,
+          "backward_us": 60.0
+        }
+      ]
+    }
+  ],
+  "network": [
+    {
+      "batch": 1,
+      "forward_us": 11.0,
+      "backward_us": 21.0,
+      "update_us": 3.0
+    }
+  ]
+}"#;
+
+#[test]
+fn the_format_is_stable() {
+    let table = ProfileTable::from_json(GOLDEN).expect("valid");
+    assert_eq!(table.to_json(), GOLDEN);
+}
+
+#[test]
+fn what_breaks_the_format_is_refused_where_it_stands() {
+    // What to replace in the golden document, by what, and what the error has to say.
+    let cases = [
+        ("deeppool/profile/v1", "deeppool/profile/v2", "at `schema`: expected `deeppool/profile/v1`, found"),
+        (
+            r#""origin": "measured""#,
+            r#""origin": "guessed""#,
+            "at `origin`: unknown variant `guessed`, expected",
+        ),
+        (r#""device": "box","#, "", "missing field `device`"),
+        (r#""device": "box","#, r#""device": "box", "colour": 1,"#, "unknown field `colour`"),
+        (r#""forward_us": 30.0,"#, "", "at `layers[0].times[1]`: missing field `forward_us`"),
+        (
+            r#""forward_us": 30.0"#,
+            r#""forward_us": -30.0"#,
+            "at `layers[0].times[1].forward_us`: expected a time in microseconds, not negative, found -30",
+        ),
+        (
+            r#""forward_us": 30.0"#,
+            r#""forward_us": 1e999"#,
+            "at `layers[0].times[1].forward_us`: number out of range",
+        ),
+        (
+            r#""forward_us": 30.0"#,
+            r#""forward_us": 1e300"#,
+            "at `layers[0].times[1].forward_us`: expected a time",
+        ),
+        (r#""forward_us": 30.0"#, r#""forward_us": "x""#, "at `layers[0].times[1].forward_us`: invalid type"),
+        (
+            r#""batch": 4"#,
+            r#""batch": 1"#,
+            "at `layers[0].times[1].batch`: expected batch sizes in ascending order",
+        ),
+        (
+            r#""batch": 1"#,
+            r#""batch": 0"#,
+            "at `layers[0].times[0].batch`: expected at least one sample, found 0",
+        ),
+        (r#""batch": 4"#, r#""batch": 4.5"#, "at `layers[0].times[1].batch`: invalid type"),
+        (r#""forward_mad_us": 0.5,"#, "", "at `layers[0].times[0]`: expected both or none of"),
+        ("}\n  ]\n}", "}\n  ]\n", "EOF while parsing"),
+    ];
+    for (from, to, expected) in cases {
+        let text = GOLDEN.replacen(from, to, 1);
+        assert_ne!(text, GOLDEN, "`{from}` is not in the document");
+        let message = ProfileTable::from_json(&text).expect_err(to).to_string();
+        assert!(message.starts_with("not a valid profile: "), "{message}");
+        assert!(message.contains(expected), "`{message}` does not contain `{expected}`");
+    }
+}
+
+#[test]
+fn empty_and_repeated_rows_are_refused() {
+    let document = |layers: &str| {
+        let head = r#""schema":"deeppool/profile/v1","model":"m","device":"d","origin":"imported""#;
+        ProfileTable::from_json(&format!(r#"{{{head},"layers":[{layers}],"network":[]}}"#))
+    };
+    let row = r#"{"name":"a","kind":"relu","times":[{"batch":1,"forward_us":1,"backward_us":1}]}"#;
+    assert!(document(row).is_ok());
+    let message = |layers: &str| document(layers).expect_err(layers).to_string();
+    assert!(message("").contains("at `layers`: expected at least one layer"));
+    assert!(message(&format!("{row},{row}")).contains("at `layers[1].name`: layer `a` has a row already"));
+    assert!(message(r#"{"name":"a","kind":"relu","times":[]}"#).contains("at `layers[0].times`"));
+}
+
+#[test]
+fn files_are_written_whole_and_errors_name_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("profile.json");
+    let table = ProfileTable::from_json(GOLDEN).expect("valid");
+    table.save(&path).expect("written");
+    table.save(&path).expect("overwritten");
+    assert_eq!(ProfileTable::load(&path).expect("read"), table);
+    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "something is left behind");
+
+    let nowhere = folder.path().join("missing").join("profile.json");
+    let error = table.save(&nowhere).expect_err("no such folder");
+    assert!(matches!(&error, ProfileError::File { path, .. } if *path == nowhere));
+    assert!(error.to_string().ends_with("missing` does not exist"), "{error}");
+
+    std::fs::write(&path, "{").expect("written");
+    let error = ProfileTable::load(&path).expect_err("truncated").to_string();
+    assert!(error.contains("profile.json: not a valid profile"), "{error}");
+    assert!(ProfileTable::load(&nowhere).is_err());
+}
