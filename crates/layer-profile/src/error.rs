@@ -88,12 +88,12 @@ pub enum ProfileError {
         /// What went wrong with it.
         problem: String,
     },
-    /// The engine failed while a layer was measured.
+    /// The engine failed while it was measured.
     #[cfg(feature = "measure")]
-    #[error("measuring layer `{layer}` at batch {batch}: {source}")]
+    #[error("measuring {subject} at batch {batch}: {source}")]
     Engine {
-        /// The layer.
-        layer: String,
+        /// What was being measured, such as ``layer `conv1` ``.
+        subject: String,
         /// Samples of the batch.
         batch: usize,
         /// What the engine says.

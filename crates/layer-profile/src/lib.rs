@@ -4,10 +4,14 @@ mod device;
 mod error;
 mod interpolate;
 mod json;
+#[cfg(feature = "measure")]
+mod profiler;
 mod table;
 mod time;
 
 pub use device::DeviceModel;
 pub use error::ProfileError;
+#[cfg(feature = "measure")]
+pub use profiler::Profiler;
 pub use table::ProfileTable;
 pub use time::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, Spread};

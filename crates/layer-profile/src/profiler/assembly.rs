@@ -1,0 +1,164 @@
+use std::collections::HashMap;
+
+use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
+use layer_graph::{Layer, LayerGraph, LayerId};
+
+use super::fill;
+use super::rig::{Launch, Phase, Rig};
+
+/// The usual rule; its numbers do not change its time.
+const RULE: Sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
+
+/// What a buffer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Operand(LayerId, Role),
+    /// The optimiser's state.
+    Velocity(LayerId),
+}
+
+/// Prepares kernels and their buffers: of one layer on its own, or of a whole network with its layers joined.
+pub(super) struct Assembly<'a, E: Engine> {
+    rig: Rig<'a, E>,
+    network: &'a LayerGraph,
+    batch: usize,
+    precision: Precision,
+    /// Whether a layer reads what its neighbours wrote.
+    joined: bool,
+    places: HashMap<Place, usize>,
+}
+
+impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
+    pub(super) fn new(
+        engine: &'a E,
+        network: &'a LayerGraph,
+        batch: usize,
+        precision: Precision,
+    ) -> Result<Self, EngineError> {
+        let rig = Rig { engine, queue: engine.queue()?, buffers: Vec::new(), phases: Default::default() };
+        Ok(Self { rig, network, batch, precision, joined: false, places: HashMap::new() })
+    }
+
+    /// One layer, on buffers of its own.
+    pub(super) fn layer(mut self, id: LayerId) -> Result<Rig<'a, E>, EngineError> {
+        self.forward(id)?;
+        self.backward(id)?;
+        self.update(id)?;
+        Ok(self.rig)
+    }
+
+    /// The whole network: all layers forward, all backward in reverse, all updates.
+    pub(super) fn network(mut self) -> Result<Rig<'a, E>, EngineError> {
+        self.joined = true;
+        for (id, _) in self.network.layers() {
+            self.forward(id)?;
+        }
+        for (id, _) in self.network.layers().rev() {
+            self.join_gradients(id)?;
+            self.backward(id)?;
+        }
+        for (id, _) in self.network.layers() {
+            self.update(id)?;
+        }
+        Ok(self.rig)
+    }
+
+    fn forward(&mut self, id: LayerId) -> Result<(), EngineError> {
+        Pass::forward(self.network.layer(id)).iter().try_for_each(|&pass| self.pass(id, pass, Phase::Forward))
+    }
+
+    fn backward(&mut self, id: LayerId) -> Result<(), EngineError> {
+        let input = self.network.input();
+        let input_gradient = self.network.producers(id).iter().any(|&producer| producer != input);
+        let passes = Pass::backward(self.network.layer(id), input_gradient);
+        passes.iter().try_for_each(|&pass| self.pass(id, pass, Phase::Backward))
+    }
+
+    fn pass(&mut self, id: LayerId, pass: Pass, phase: Phase) -> Result<(), EngineError> {
+        let layer = self.network.layer(id);
+        let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(self.batch) };
+        // An engine has no kernel for a pass without operands, and says so.
+        let Signature { reads, writes } =
+            Signature::of(layer, pass).unwrap_or(Signature { reads: Vec::new(), writes: Vec::new() });
+        let operands = |roles: Vec<Role>| roles.into_iter().map(|role| Place::Operand(id, role)).collect();
+        self.launch(phase, &spec, operands(reads), operands(writes))
+    }
+
+    /// The gradient of an output that several layers use is the sum of theirs.
+    fn join_gradients(&mut self, id: LayerId) -> Result<(), EngineError> {
+        let consumers = self.network.consumers(id);
+        if consumers.len() < 2 || id == self.network.input() {
+            return Ok(());
+        }
+        let elements = Role::OutputGradient.elements(self.network.layer(id), self.batch);
+        let spec = KernelSpec::Sum { terms: consumers.len(), elements };
+        let of = |(consumer, slot)| Place::Operand(consumer, Role::InputGradient(slot));
+        let terms = consumers.into_iter().map(of).collect();
+        self.launch(Phase::Backward, &spec, terms, vec![Place::Operand(id, Role::OutputGradient)])
+    }
+
+    fn update(&mut self, id: LayerId) -> Result<(), EngineError> {
+        let elements = self.network.layer(id).parameter_count();
+        if elements == 0 {
+            return Ok(());
+        }
+        let spec = KernelSpec::Sgd { elements, rule: RULE };
+        let reads = vec![Place::Operand(id, Role::ParameterGradient)];
+        let writes = vec![Place::Operand(id, Role::Parameters), Place::Velocity(id)];
+        self.launch(Phase::Update, &spec, reads, writes)
+    }
+
+    fn launch(
+        &mut self,
+        phase: Phase,
+        spec: &KernelSpec<'_>,
+        reads: Vec<Place>,
+        writes: Vec<Place>,
+    ) -> Result<(), EngineError> {
+        let kernel = self.rig.engine.prepare(spec, self.precision)?;
+        let mut buffers = |places: Vec<Place>| places.into_iter().map(|place| self.buffer(place)).collect();
+        let (reads, writes): (Result<_, _>, Result<_, _>) = (buffers(reads), buffers(writes));
+        self.rig.phases[phase as usize].push(Launch { kernel, reads: reads?, writes: writes? });
+        Ok(())
+    }
+
+    /// The position of the buffer for a place; allocated and filled when it is first asked for.
+    fn buffer(&mut self, place: Place) -> Result<usize, EngineError> {
+        let place = if self.joined { self.home(place) } else { place };
+        if let Some(&position) = self.places.get(&place) {
+            return Ok(position);
+        }
+        let buffer = match place {
+            Place::Operand(id, role) => self.filled(self.network.layer(id), role)?,
+            Place::Velocity(id) => self.rig.engine.allocate(self.network.layer(id).parameter_count())?,
+        };
+        self.rig.buffers.push(buffer);
+        self.places.insert(place, self.rig.buffers.len() - 1);
+        Ok(self.rig.buffers.len() - 1)
+    }
+
+    /// Whose buffer it is: an input is the producer's output, and the gradient of an output that one layer uses is the
+    /// gradient of that layer's input.
+    fn home(&self, place: Place) -> Place {
+        match place {
+            Place::Operand(id, Role::Input(slot)) => match self.network.producers(id).get(slot) {
+                Some(&producer) => Place::Operand(producer, Role::Output),
+                None => place,
+            },
+            Place::Operand(id, Role::OutputGradient) => match self.network.consumers(id)[..] {
+                [(consumer, slot)] => Place::Operand(consumer, Role::InputGradient(slot)),
+                _ => place,
+            },
+            _ => place,
+        }
+    }
+
+    fn filled(&mut self, layer: &Layer, role: Role) -> Result<E::Buffer, EngineError> {
+        let mut buffer = self.rig.engine.allocate(role.elements(layer, self.batch))?;
+        if let Some(values) = fill::contents(layer, role, self.batch) {
+            let host: Vec<E::Scalar> = values.into_iter().map(|value| (value as f32).into()).collect();
+            self.rig.engine.upload(&host, &mut buffer, &mut self.rig.queue)?;
+        }
+        Ok(buffer)
+    }
+}

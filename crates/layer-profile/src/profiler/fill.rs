@@ -1,0 +1,33 @@
+use layer_engine::random::{Purpose, RandomStream};
+use layer_engine::{Role, initial_parameters, initial_statistics};
+use layer_graph::{Layer, LayerKind};
+
+/// Numbers that are drawn before they repeat: enough that no kernel can tell.
+const PERIOD: usize = 4096;
+
+/// What a buffer holds before the first launch, where that matters: data as in training. `None` for what kernels write.
+pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Vec<f64>> {
+    let elements = role.elements(layer, samples);
+    match role {
+        Role::Parameters => Some(initial_parameters(layer, 0)),
+        Role::Statistics => Some(initial_statistics(layer)),
+        Role::Labels => {
+            let classes = layer.input_shapes().first().map_or(1, layer_graph::Shape::elements);
+            Some(cycle(elements, |stream| stream.below(classes) as f64))
+        }
+        // The mean over the batch is what training goes down on.
+        Role::OutputGradient if *layer.kind() == LayerKind::SoftmaxCrossEntropy => {
+            Some(vec![1.0 / samples as f64; elements])
+        }
+        Role::Input(_) | Role::Output | Role::OutputGradient => {
+            Some(cycle(elements, |stream| 2.0 * stream.uniform() - 1.0))
+        }
+        _ => None,
+    }
+}
+
+fn cycle(elements: usize, mut draw: impl FnMut(&mut RandomStream) -> f64) -> Vec<f64> {
+    let mut stream = RandomStream::new(0, Purpose::Synthetic, 0, "profile", 0);
+    let period: Vec<f64> = (0..elements.min(PERIOD)).map(|_| draw(&mut stream)).collect();
+    period.into_iter().cycle().take(elements).collect()
+}

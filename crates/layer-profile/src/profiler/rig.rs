@@ -1,0 +1,60 @@
+use std::time::{Duration, Instant};
+
+use layer_engine::{Engine, EngineError, LaunchContext};
+
+/// The parts of a training iteration that are timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Forward,
+    Backward,
+    Update,
+}
+
+/// A learning rate of zero keeps the parameters, so that all repeats work on the same numbers.
+const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 };
+
+/// A kernel and the positions of its operands among the rig's buffers.
+pub(super) struct Launch<K> {
+    pub(super) kernel: K,
+    pub(super) reads: Vec<usize>,
+    pub(super) writes: Vec<usize>,
+}
+
+/// Kernels ready to be launched, phase by phase, with the buffers that they work on.
+pub(super) struct Rig<'a, E: Engine> {
+    pub(super) engine: &'a E,
+    pub(super) queue: E::Queue,
+    pub(super) buffers: Vec<E::Buffer>,
+    pub(super) phases: [Vec<Launch<E::Kernel>>; 3],
+}
+
+impl<E: Engine> Rig<'_, E> {
+    /// Whether there is nothing to do in a phase.
+    pub(super) fn is_idle(&self, phase: Phase) -> bool {
+        self.phases[phase as usize].is_empty()
+    }
+
+    /// How long this many rounds of a phase take, from an empty queue to an empty queue.
+    pub(super) fn time(&mut self, phase: Phase, rounds: u32) -> Result<Duration, EngineError> {
+        self.engine.synchronize(&mut self.queue)?;
+        let start = Instant::now();
+        for _ in 0..rounds {
+            for launch in &mut self.phases[phase as usize] {
+                // Lifted out, because a kernel borrows some buffers to read and others to write.
+                let lift = |&buffer: &usize| std::mem::take(&mut self.buffers[buffer]);
+                let mut written: Vec<E::Buffer> = launch.writes.iter().map(lift).collect();
+                let reads: Vec<&E::Buffer> =
+                    launch.reads.iter().map(|&buffer| &self.buffers[buffer]).collect();
+                let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
+                let launched =
+                    self.engine.enqueue(&mut launch.kernel, &reads, &mut writes, &CONTEXT, &mut self.queue);
+                for (&place, buffer) in launch.writes.iter().zip(written) {
+                    self.buffers[place] = buffer;
+                }
+                launched?;
+            }
+        }
+        self.engine.synchronize(&mut self.queue)?;
+        Ok(start.elapsed())
+    }
+}

@@ -1,0 +1,75 @@
+//! The profiler on the CPU engine.
+
+use std::time::Duration;
+
+use layer_engine::{CpuEngine, Precision};
+use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_profile::{Origin, ProfileError, ProfileTable, Profiler};
+
+/// A fork, an output that one layer uses twice, a join with the network's input, and batch normalisation next to it.
+fn awkward() -> LayerGraph {
+    let build = || {
+        let mut net = LayerGraph::new("awkward", Shape::image(2, 6, 6))?;
+        let input = net.input();
+        let norm = net.add("norm", BatchNorm::default(), [input])?;
+        let conv = net.add("conv", Conv2d::new(2, 3).padding(1), [norm])?;
+        let relu = net.add("relu", LayerKind::Relu, [conv])?;
+        let twice = net.add("twice", LayerKind::Add, [relu, relu])?;
+        let join = net.add("join", LayerKind::Concat, [twice, conv, input])?;
+        let norm = net.add("norm2", BatchNorm::default(), [join])?;
+        let flat = net.add("flatten", LayerKind::Flatten, [norm])?;
+        let fc = net.add("fc", Linear::new(3), [flat])?;
+        net.add("loss", LayerKind::SoftmaxCrossEntropy, [fc])?;
+        Ok::<_, layer_graph::GraphError>(net)
+    };
+    build().expect("a valid network")
+}
+
+#[test]
+fn every_layer_of_a_network_gets_its_times() {
+    let engine = CpuEngine::<f32>::new();
+    for network in [awkward(), zoo::model("digits-cnn").expect("in the zoo")] {
+        let profiler = Profiler::new(&engine, "a core").batches([1, 3]).repeats(3).progress(true);
+        let table =
+            profiler.profile(&network).expect("measured").for_model(&network).expect("of this network");
+        assert_eq!((table.device(), table.origin()), ("a core", Origin::Measured));
+        assert_eq!(table.layers().len(), network.len() - 1);
+        for layer in table.layers() {
+            let found = network.layer(network.find(&layer.name).expect("a layer"));
+            assert_eq!(layer.update.is_some(), found.parameter_count() > 0, "{}", layer.name);
+            for row in &layer.times {
+                assert!(row.forward > Duration::ZERO && row.spread.is_some(), "{}", layer.name);
+                assert!(row.backward > Duration::ZERO, "{}", layer.name);
+            }
+        }
+        let whole = table.network_time(2).expect("between the rows");
+        assert!(
+            whole.forward > Duration::ZERO
+                && whole.backward > Duration::ZERO
+                && whole.update > Duration::ZERO
+        );
+        assert_eq!(ProfileTable::from_json(&table.to_json()).expect("its own JSON"), table);
+    }
+}
+
+#[test]
+fn larger_work_takes_longer() {
+    // Sixteen times the arithmetic, so that no noise of a busy machine turns it round.
+    let engine = CpuEngine::<f64>::new();
+    let profiler = Profiler::new(&engine, "a core").precision(Precision::F64).batches([2, 32]);
+    let network = zoo::model("digits-cnn").expect("in the zoo");
+    let table = profiler.profile(&network).expect("measured");
+    let time = |samples| table.time("conv2_3x3", samples).expect("a row");
+    assert!(time(2).forward < time(32).forward && time(2).backward < time(32).backward);
+    assert!(table.network_time(2).expect("a row").forward < table.network_time(32).expect("a row").forward);
+}
+
+#[test]
+fn failures_say_what_was_being_measured() {
+    let engine = CpuEngine::<f32>::new();
+    let refused = Profiler::new(&engine, "a core").precision(Precision::F64).profile(&awkward());
+    let message = refused.expect_err("the engine computes in single precision").to_string();
+    assert!(message.starts_with("measuring layer `norm` at batch 1: "), "{message}");
+    let refused = Profiler::new(&engine, "a core").batches([4, 2]).profile(&awkward());
+    assert!(matches!(refused, Err(ProfileError::Batches(batches)) if batches == [4, 2]));
+}
