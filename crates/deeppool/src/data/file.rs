@@ -1,0 +1,66 @@
+//! A file of a data set, unpacked on the way when it is gzipped.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::DataError;
+
+/// The first bytes of every gzip file (RFC 1952).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// An open file of a data set.
+pub(super) struct DataFile {
+    path: PathBuf,
+    content: Box<dyn Read>,
+}
+
+impl DataFile {
+    /// Opens `name`, or else `name.gz`, in a folder.
+    pub(super) fn open(folder: &Path, name: &str) -> Result<Self, DataError> {
+        if !folder.is_dir() {
+            return Err(DataError::NotAFolder { path: folder.into() });
+        }
+        let plain = folder.join(name);
+        for path in [plain.clone(), folder.join(format!("{name}.gz"))] {
+            match File::open(&path).and_then(unpack) {
+                Ok(content) => return Ok(Self { path, content }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(DataError::Read { path, error }),
+            }
+        }
+        Err(DataError::MissingFile { path: plain })
+    }
+
+    /// The path under which the file was found.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Closes the file and keeps the path under which it was found.
+    pub(super) fn into_path(self) -> PathBuf {
+        self.path
+    }
+
+    /// Reads on, to the end of the file or up to so many bytes. Memory is taken for what is there, not for what was
+    /// asked for.
+    pub(super) fn read_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, DataError> {
+        let mut read = Vec::new();
+        match self.content.by_ref().take(bytes).read_to_end(&mut read) {
+            Ok(_) => Ok(read),
+            Err(error) => Err(DataError::Read { path: self.path.clone(), error }),
+        }
+    }
+}
+
+/// Tells gzip by the content, because browsers unpack a download without renaming it.
+fn unpack(file: File) -> io::Result<Box<dyn Read>> {
+    let mut file = BufReader::new(file);
+    Ok(if file.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        Box::new(MultiGzDecoder::new(file))
+    } else {
+        Box::new(file)
+    })
+}

@@ -1,0 +1,96 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::DataError;
+
+/// What can be asked for, as an error message lists it.
+pub(super) const KNOWN: &str = "digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED";
+
+/// Where training data come from. Written, and read with [`str::parse`], as `digits`, `mnist:DIR`, `cifar10:DIR`,
+/// `synthetic` (seed 0) or `synthetic:SEED`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DataSource {
+    /// The shipped handwritten digits.
+    Digits,
+    /// The IDX files of MNIST in this folder.
+    Mnist(PathBuf),
+    /// The binary files of CIFAR-10 in this folder.
+    Cifar10(PathBuf),
+    /// Made-up data that fit the network.
+    Synthetic {
+        /// Seed of the data; it is independent of the seed of the training.
+        seed: u64,
+    },
+}
+
+impl FromStr for DataSource {
+    type Err = DataError;
+
+    fn from_str(spec: &str) -> Result<Self, DataError> {
+        let (name, argument) = match spec.split_once(':') {
+            Some((name, argument)) => (name, Some(argument)),
+            None => (spec, None),
+        };
+        let problem = |problem| DataError::Argument { spec: spec.into(), problem };
+        let folder = |missing| match argument {
+            None | Some("") => Err(problem(missing)),
+            Some(folder) => Ok(PathBuf::from(folder)),
+        };
+        match (name, argument) {
+            ("digits", None) => Ok(Self::Digits),
+            ("digits", Some(_)) => Err(problem("takes no argument")),
+            ("mnist", _) => folder("the folder of its files is missing, as in `mnist:DIR`").map(Self::Mnist),
+            ("cifar10", _) => {
+                folder("the folder of its files is missing, as in `cifar10:DIR`").map(Self::Cifar10)
+            }
+            ("synthetic", None) => Ok(Self::Synthetic { seed: 0 }),
+            ("synthetic", Some(seed)) => match seed.parse() {
+                Ok(seed) => Ok(Self::Synthetic { seed }),
+                Err(_) => Err(problem("the seed must be a whole number from 0 to 2^64 - 1")),
+            },
+            _ => Err(DataError::UnknownSource { spec: spec.into() }),
+        }
+    }
+}
+
+impl fmt::Display for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Digits => f.write_str("digits"),
+            Self::Mnist(folder) => write!(f, "mnist:{}", folder.display()),
+            Self::Cifar10(folder) => write!(f, "cifar10:{}", folder.display()),
+            Self::Synthetic { seed } => write!(f, "synthetic:{seed}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_read_as_they_are_written() {
+        for spec in ["digits", "mnist:a/b", "cifar10:C:/data", "synthetic:18446744073709551615"] {
+            assert_eq!(spec.parse::<DataSource>().unwrap().to_string(), spec);
+        }
+        assert_eq!("synthetic".parse::<DataSource>().unwrap(), DataSource::Synthetic { seed: 0 });
+        let known = "known data sets: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED";
+        for (spec, complaint) in [
+            ("imagenet", format!("unknown data set `imagenet`; {known}")),
+            ("", format!("unknown data set ``; {known}")),
+            ("mnist", "data set `mnist`: the folder of its files is missing, as in `mnist:DIR`".into()),
+            (
+                "cifar10:",
+                "data set `cifar10:`: the folder of its files is missing, as in `cifar10:DIR`".into(),
+            ),
+            ("digits:x", "data set `digits:x`: takes no argument".into()),
+            (
+                "synthetic:-1",
+                "data set `synthetic:-1`: the seed must be a whole number from 0 to 2^64 - 1".into(),
+            ),
+        ] {
+            assert_eq!(spec.parse::<DataSource>().unwrap_err().to_string(), complaint);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Made-up data: a mean for each class, and noise around it.
+
+use layer_engine::random::{Purpose, RandomStream};
+use layer_graph::{LayerGraph, Shape};
+
+use super::dataset::{elements, is_held_out};
+use super::{DataError, Dataset, Samples, fit};
+
+/// Samples made for a network: at most so many, within this memory, but so many in any case.
+const MOST_SAMPLES: usize = 2048;
+const MOST_BYTES: usize = 128 << 20;
+const LEAST_SAMPLES: usize = 320;
+
+pub(super) fn for_network(network: &LayerGraph, seed: u64) -> Result<Dataset, DataError> {
+    let shape = network.layer(network.input()).output_shape().clone();
+    let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    let sample_bytes = shape.elements().saturating_mul(size_of::<f32>()).max(1);
+    let samples = (MOST_BYTES / sample_bytes).clamp(LEAST_SAMPLES, MOST_SAMPLES);
+    generate(shape, classes, samples, seed)
+}
+
+pub(super) fn generate(
+    shape: Shape,
+    classes: usize,
+    samples: usize,
+    seed: u64,
+) -> Result<Dataset, DataError> {
+    let too_large = || DataError::Size { shape: shape.clone(), samples };
+    let count = elements(&shape).filter(|_| classes > 0 && samples >= 2).ok_or_else(too_large)?;
+    let held_out = samples.div_ceil(5);
+
+    let part = |part_samples: usize| {
+        let mut features = Vec::new();
+        let total = count.checked_mul(part_samples)?;
+        features.try_reserve_exact(total).ok()?;
+        Some((features, Vec::new()))
+    };
+    let mut train = part(samples - held_out).ok_or_else(too_large)?;
+    let mut test = part(held_out).ok_or_else(too_large)?;
+
+    let stream = |name, index| RandomStream::new(seed, Purpose::Synthetic, 0, name, index);
+    for index in 0..samples {
+        // Labels are drawn: taking them in turn, every fifth sample would be of few classes only.
+        let label = stream("label", index as u64).below(classes);
+        // The mean is drawn anew for each sample: keeping a thousand means of large images takes more memory than
+        // the samples do.
+        let (mut mean, mut noise) = (stream("mean", label as u64), stream("noise", index as u64));
+        let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
+        features.extend((0..count).map(|_| standard_sum(mean.uniform(), noise.uniform())));
+        labels.push(label as u32);
+    }
+    let train = Samples::new(count, train.0, train.1)?;
+    let test = Samples::new(count, test.0, test.1)?;
+    Dataset::new("synthetic", shape, classes, train, test)
+}
+
+/// The sum of two numbers that are uniform on `0.0..1.0`, shifted and scaled to mean 0 and variance 1.
+fn standard_sum(first: f64, second: f64) -> f32 {
+    // Each has mean 1/2 and variance 1/12.
+    ((first + second - 1.0) * 6f64.sqrt()) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_or_huge_synthetic_data_are_refused() {
+        for (shape, classes, samples) in [
+            (Shape::image(1, 0, 8), 10, 10),
+            (Shape::new([]), 10, 10),
+            (Shape::features(4), 0, 10),
+            (Shape::features(4), 2, 1),
+            (Shape::features(usize::MAX), 2, 10),
+            (Shape::new([usize::MAX, usize::MAX]), 2, 10),
+        ] {
+            let error = Dataset::synthetic(shape, classes, samples, 0).unwrap_err();
+            assert!(matches!(error, DataError::Size { .. }), "{error}");
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Training data as a user opens them: shipped, from files, made up; and what is said of files that are not right.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use deeppool::data::{DataError, DataSource, Dataset, Samples};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use layer_graph::{LayerGraph, LayerKind, Linear, Shape, zoo};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+const IDX_FILES: [&str; 4] = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+];
+
+/// An IDX file of bytes.
+fn idx(dims: &[u32], elements: &[u8]) -> Vec<u8> {
+    let header = std::iter::once(0x0800 | dims.len() as u32).chain(dims.iter().copied());
+    header.flat_map(u32::to_be_bytes).chain(elements.iter().copied()).collect()
+}
+
+/// The four files of a tiny data set: three training images of 2x4 and two test images.
+fn tiny_mnist() -> [Vec<u8>; 4] {
+    let pixels: Vec<u8> = (0..24).map(|i| i * 10).collect();
+    [idx(&[3, 2, 4], &pixels), idx(&[3], &[7, 0, 9]), idx(&[2, 2, 4], &pixels[8..]), idx(&[2], &[1, 2])]
+}
+
+fn folder_of(names: &[&str], contents: &[Vec<u8>]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in names.iter().zip(contents) {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    folder
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+const CIFAR_FILES: [&str; 6] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+    "test_batch.bin",
+];
+
+/// Six files; file `i` has one record of label `i`, whose channels are of one colour each.
+fn tiny_cifar() -> Vec<Vec<u8>> {
+    let record = |label: u8| {
+        let channels = [label, 100 + label, 200 + label].map(|pixel| vec![pixel; 1024]);
+        [vec![label], channels.concat()].concat()
+    };
+    (0..6).map(record).collect()
+}
+
+/// The message of the error that a damaged file gives, after the name of its folder.
+fn complaint(folder: &TempDir, open: fn(&Path) -> Result<Dataset, DataError>) -> String {
+    let message = open(folder.path()).unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message.replace(&format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR), "")
+}
+
+/// The share of test samples whose nearest class mean (of the training part) is that of their class.
+fn nearest_mean_accuracy(dataset: &Dataset) -> f64 {
+    let elements = dataset.shape().elements();
+    let mut sums = vec![vec![0f64; elements]; dataset.classes()];
+    let mut counts = vec![0f64; dataset.classes()];
+    let train = dataset.train();
+    for index in 0..train.len() {
+        let class = train.label(index) as usize;
+        counts[class] += 1.0;
+        sums[class].iter_mut().zip(train.features(index)).for_each(|(sum, &x)| *sum += f64::from(x));
+    }
+    let test = dataset.test();
+    let distance = |index: usize, class: usize| -> f64 {
+        let features = test.features(index).iter().map(|&x| f64::from(x));
+        sums[class].iter().zip(features).map(|(sum, x)| (sum / counts[class] - x).powi(2)).sum()
+    };
+    let nearest = |index: usize| {
+        (0..dataset.classes()).min_by(|&a, &b| distance(index, a).total_cmp(&distance(index, b)))
+    };
+    let right = (0..test.len()).filter(|&index| nearest(index) == Some(test.label(index) as usize)).count();
+    right as f64 / test.len() as f64
+}
+
+/// Mean and standard deviation of all features of some samples.
+fn mean_and_deviation(samples: &Samples) -> (f64, f64) {
+    let all: Vec<f64> = (0..samples.len()).flat_map(|i| samples.features(i)).map(|&x| f64::from(x)).collect();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let variance = all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / all.len() as f64;
+    (mean, variance.sqrt())
+}
+
+fn linear_classifier(input: Shape, classes: usize) -> LayerGraph {
+    let mut net = LayerGraph::new("linear", input).unwrap();
+    let flat = net.add("flatten", LayerKind::Flatten, [net.input()]).unwrap();
+    let scores = net.add("fc", Linear::new(classes), [flat]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net
+}
+
+#[test]
+fn digits_are_1797_with_every_fifth_held_out() {
+    let digits = Dataset::digits().unwrap();
+    assert_eq!((digits.name(), digits.classes()), ("digits", 10));
+    assert_eq!(digits.shape(), &Shape::image(1, 8, 8));
+    assert_eq!((digits.train().len(), digits.test().len()), (1437, 360));
+    // The file begins with 0 to 9 and again 0 to 9.
+    assert_eq!(digits.train().labels()[..8], [1, 2, 3, 4, 6, 7, 8, 9]);
+    assert_eq!(digits.test().labels()[..4], [0, 5, 0, 5]);
+    // The first image's first row is 0,0,5,13,9,1,0,0.
+    let row =
+        [0.0, 0.0, 5.0, 13.0, 9.0, 1.0, 0.0, 0.0].map(|pixel: f32| (pixel / 16.0 - 0.305_215) / 0.376_322);
+    for (feature, expected) in digits.test().features(0).iter().zip(row) {
+        assert!((feature - expected).abs() < 1e-5, "{feature} is not {expected}");
+    }
+}
+
+#[test]
+fn digits_are_standardised_and_their_labels_belong_to_them() {
+    let digits = Dataset::digits().unwrap();
+    let (mean, deviation) = mean_and_deviation(digits.train());
+    assert!(mean.abs() < 1e-5 && (deviation - 1.0).abs() < 1e-5, "{mean} {deviation}");
+    assert!(nearest_mean_accuracy(&digits) > 0.85);
+}
+
+#[test]
+fn synthetic_data_are_standardised_repeatable_and_learnable() {
+    let make = |samples, seed| Dataset::synthetic(Shape::image(1, 8, 8), 10, samples, seed).unwrap();
+    let data = make(1000, 3);
+    assert_eq!((data.train().len(), data.test().len(), data.classes()), (800, 200, 10));
+    let (mean, deviation) = mean_and_deviation(data.train());
+    assert!(mean.abs() < 0.1 && (deviation - 1.0).abs() < 0.1, "{mean} {deviation}");
+    assert!(nearest_mean_accuracy(&data) > 0.95);
+
+    assert_eq!(data, make(1000, 3));
+    assert_ne!(data, make(1000, 4));
+    assert_eq!(
+        data.train().features(7),
+        make(10, 3).train().features(7),
+        "more samples, the same first ones"
+    );
+}
+
+#[test]
+fn synthetic_data_fit_any_network() {
+    let open = |network: &LayerGraph| Dataset::open(&DataSource::Synthetic { seed: 1 }, network).unwrap();
+    let small = open(&linear_classifier(Shape::image(3, 4, 5), 7));
+    assert_eq!((small.classes(), small.train().len() + small.test().len()), (7, 2048));
+    let large = open(&linear_classifier(Shape::image(3, 100, 1000), 2));
+    assert_eq!(large.train().len() + large.test().len(), 320);
+}
+
+#[test]
+fn mnist_files_are_read_plain_gzipped_and_unpacked_under_the_old_name() {
+    let files = tiny_mnist();
+    let plain = folder_of(&IDX_FILES, &files);
+    let data = Dataset::mnist(plain.path()).unwrap();
+    assert_eq!((data.name(), data.shape(), data.classes()), ("mnist", &Shape::image(1, 2, 4), 10));
+    assert_eq!((data.train().labels(), data.test().labels()), (&[7, 0, 9][..], &[1, 2][..]));
+    for (i, &feature) in data.train().features(1).iter().enumerate() {
+        let expected = ((80 + 10 * i) as f32 / 255.0 - 0.1307) / 0.3081;
+        assert!((feature - expected).abs() < 1e-5);
+    }
+    assert_eq!(data.test().features(0), data.train().features(1));
+
+    let packed = IDX_FILES.map(|name| format!("{name}.gz"));
+    let packed = packed.each_ref().map(String::as_str);
+    let gzipped = folder_of(&packed, &files.each_ref().map(|file| gzip(file)));
+    assert_eq!(Dataset::mnist(gzipped.path()).unwrap(), data);
+    let renamed = folder_of(&packed, &files);
+    assert_eq!(Dataset::mnist(renamed.path()).unwrap(), data);
+}
+
+#[test]
+fn damaged_mnist_files_are_named_with_what_is_wrong() {
+    let (images, labels) = (idx(&[3, 2, 4], &[0; 24]), idx(&[3], &[7, 0, 9]));
+    let huge = u32::MAX;
+    for (file, content, expected) in [
+        (0, images[..39].to_vec(), "train-images-idx3-ubyte: truncated: expected 40 bytes, found 39"),
+        (0, images[..10].to_vec(), "train-images-idx3-ubyte: truncated: expected 16 bytes, found 10"),
+        (1, Vec::new(), "train-labels-idx1-ubyte: truncated: expected 8 bytes, found 0"),
+        (
+            0,
+            [images, vec![0]].concat(),
+            "train-images-idx3-ubyte: goes on after the 40 bytes that its header announces",
+        ),
+        (
+            2,
+            labels,
+            "t10k-images-idx3-ubyte: wrong magic number 0x00000801, an IDX file of images begins with 0x00000803",
+        ),
+        (0, idx(&[0, 2, 4], &[]), "train-images-idx3-ubyte: holds no samples"),
+        (
+            0,
+            idx(&[huge, huge, huge], &[1]),
+            "train-images-idx3-ubyte: truncated: expected 18446744073709551615 bytes, found 17",
+        ),
+        (1, idx(&[huge], &[1]), "train-labels-idx1-ubyte: truncated: expected 4294967303 bytes, found 9"),
+        (
+            3,
+            idx(&[2], &[1, 10]),
+            "t10k-labels-idx1-ubyte: sample 1 has label 10, but labels must be below 10",
+        ),
+        (
+            1,
+            idx(&[2], &[1, 1]),
+            "train-images-idx3-ubyte holds 3 images, but train-labels-idx1-ubyte holds 2 labels",
+        ),
+        (
+            2,
+            idx(&[2, 4, 2], &[0; 16]),
+            "t10k-images-idx3-ubyte: has images of 1x4x2, but those of the training part are 1x2x4",
+        ),
+    ] {
+        let mut files = tiny_mnist();
+        files[file] = content;
+        assert_eq!(complaint(&folder_of(&IDX_FILES, &files), Dataset::mnist), expected);
+    }
+}
+
+#[test]
+fn missing_files_and_folders_are_named() {
+    let folder = folder_of(&IDX_FILES[..3], &tiny_mnist());
+    assert_eq!(complaint(&folder, Dataset::mnist), "t10k-labels-idx1-ubyte: no such file, plain or with .gz");
+    let file = folder.path().join(IDX_FILES[0]);
+    for path in [&file, &folder.path().join("nowhere")] {
+        for open in [Dataset::mnist, Dataset::cifar10] {
+            let error = open(path).unwrap_err();
+            assert_eq!(error.to_string(), format!("{}: not a folder", path.display()));
+        }
+    }
+}
+
+#[test]
+fn truncated_gzip_files_are_errors() {
+    let mut files = tiny_mnist();
+    let packed = gzip(&files[0]);
+    for bytes in 0..packed.len() {
+        files[0] = packed[..bytes].to_vec();
+        let error = complaint(&folder_of(&IDX_FILES, &files), Dataset::mnist);
+        assert!(error.starts_with("train-images-idx3-ubyte: "), "{error}");
+    }
+}
+
+#[test]
+fn cifar10_files_are_read_channel_by_channel() {
+    let folder = folder_of(&CIFAR_FILES, &tiny_cifar());
+    let data = Dataset::cifar10(folder.path()).unwrap();
+    assert_eq!((data.name(), data.shape(), data.classes()), ("cifar10", &Shape::image(3, 32, 32), 10));
+    assert_eq!((data.train().labels(), data.test().labels()), (&[0, 1, 2, 3, 4][..], &[5][..]));
+    let statistics = [(0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)];
+    for (channel, (mean, deviation)) in statistics.into_iter().enumerate() {
+        let expected = ((100 * channel + 3) as f32 / 255.0 - mean) / deviation;
+        let plane = &data.train().features(3)[1024 * channel..][..1024];
+        assert!(plane.iter().all(|feature| (feature - expected).abs() < 1e-5));
+    }
+}
+
+#[test]
+fn damaged_cifar10_files_are_named_with_what_is_wrong() {
+    let record = tiny_cifar().swap_remove(2);
+    let partial = "truncated or of another format: expected a multiple of 3073 bytes, found";
+    for (content, expected) in [
+        (record[..3000].to_vec(), format!("data_batch_3.bin: {partial} 3000")),
+        ([&record[..], &record[..1]].concat(), format!("data_batch_3.bin: {partial} 3074")),
+        (Vec::new(), "data_batch_3.bin: holds no samples".into()),
+        (vec![10; 3073], "data_batch_3.bin: sample 0 has label 10, but labels must be below 10".into()),
+    ] {
+        let mut files = tiny_cifar();
+        files[2] = content;
+        assert_eq!(complaint(&folder_of(&CIFAR_FILES, &files), Dataset::cifar10), expected);
+    }
+}
+
+#[test]
+fn data_that_do_not_fit_the_network_are_refused() {
+    let digits = Dataset::digits().unwrap();
+    digits.fits(&zoo::model("digits-cnn").unwrap()).unwrap();
+    let complaint = |network: &LayerGraph| {
+        let error = Dataset::open(&DataSource::Digits, network).unwrap_err();
+        assert_eq!(digits.fits(network).unwrap_err().to_string(), error.to_string());
+        error.to_string()
+    };
+    assert_eq!(
+        complaint(&linear_classifier(Shape::image(1, 28, 28), 10)),
+        "data set `digits` has samples of shape 1x8x8, but network `linear` takes 1x28x28"
+    );
+    assert_eq!(
+        complaint(&linear_classifier(Shape::image(1, 8, 8), 1000)),
+        "data set `digits` has 10 classes, but layer `loss` of network `linear` tells 1000 apart"
+    );
+    let bare = LayerGraph::new("bare", Shape::image(1, 8, 8)).unwrap();
+    let no_loss =
+        "network `bare` has no softmax_cross_entropy layer, so it cannot be trained on labelled data";
+    assert_eq!(complaint(&bare), no_loss);
+    let synthetic = Dataset::open(&DataSource::Synthetic { seed: 0 }, &bare).unwrap_err();
+    assert_eq!(synthetic.to_string(), no_loss);
+}
+
+#[test]
+fn data_sets_of_ones_own_are_checked() {
+    let samples = |count: usize, label| Samples::new(2, vec![0.5; 2 * count], vec![label; count]).unwrap();
+    let own = |train, test| Dataset::new("own", Shape::features(2), 3, train, test);
+    assert_eq!(own(samples(4, 2), samples(1, 0)).unwrap().train().features(3), [0.5, 0.5]);
+    let error = own(samples(4, 2), samples(0, 0)).unwrap_err();
+    assert_eq!(error.to_string(), "test part of data set `own`: holds no samples");
+    assert!(matches!(own(samples(4, 3), samples(1, 0)), Err(DataError::Label { index: 0, label: 3, .. })));
+    let wide = Samples::new(3, vec![0.0; 3], vec![0]).unwrap();
+    assert!(matches!(own(wide, samples(1, 0)), Err(DataError::SampleSize { found: 3, expected: 2, .. })));
+    assert!(matches!(Samples::new(2, vec![0.0; 3], vec![0]), Err(DataError::FeatureCount { .. })));
+    assert!(matches!(
+        Samples::new(usize::MAX, vec![0.0; 3], vec![0; 2]),
+        Err(DataError::FeatureCount { .. })
+    ));
+}
+
+/// What holds for whatever could be opened.
+fn assert_sound(data: &Dataset) {
+    for samples in [data.train(), data.test()] {
+        assert!(!samples.is_empty());
+        assert!(samples.labels().iter().all(|&label| (label as usize) < data.classes()));
+        assert_eq!(samples.features(samples.len() - 1).len(), data.shape().elements());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn every_truncation_of_an_idx_file_is_an_error(file in 0usize..4, cut in any::<prop::sample::Index>()) {
+        let mut files = tiny_mnist();
+        let bytes = cut.index(files[file].len());
+        files[file].truncate(bytes);
+        let error = complaint(&folder_of(&IDX_FILES, &files), Dataset::mnist);
+        prop_assert!(error.starts_with(&format!("{}: truncated", IDX_FILES[file])), "{}", error);
+    }
+
+    #[test]
+    fn changed_idx_files_give_sound_data_or_an_error(
+        file in 0usize..4,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        packed in any::<bool>(),
+    ) {
+        let mut files = tiny_mnist();
+        if packed {
+            files[file] = gzip(&files[file]);
+        }
+        for (position, byte) in changes {
+            let position = position.index(files[file].len());
+            files[file][position] = byte;
+        }
+        if let Ok(data) = Dataset::mnist(folder_of(&IDX_FILES, &files).path()) {
+            assert_sound(&data);
+        }
+    }
+
+    #[test]
+    fn random_bytes_give_sound_data_or_an_error(
+        file in 0usize..6,
+        bytes in prop::collection::vec(any::<u8>(), 0..7000),
+        header in prop::sample::select(vec![vec![], vec![0, 0, 8, 1], vec![0, 0, 8, 3], vec![0x1f, 0x8b, 8, 0]]),
+    ) {
+        let bytes = [header, bytes].concat();
+        let mut mnist = tiny_mnist();
+        mnist[file % 4].clone_from(&bytes);
+        prop_assert!(Dataset::mnist(folder_of(&IDX_FILES, &mnist).path()).is_err());
+        let mut cifar = tiny_cifar();
+        cifar[file] = bytes;
+        if let Ok(data) = Dataset::cifar10(folder_of(&CIFAR_FILES, &cifar).path()) {
+            assert_sound(&data);
+        }
+    }
+}
