@@ -1,5 +1,6 @@
 //! What training waits for: a step of a layer, forward or forward and backward, at batch 8 on two threads; and one shard
 //! through all layers of a small network on the calling thread, where the overhead of a launch counts.
+#![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use layer_engine::{

@@ -79,22 +79,22 @@ impl AvgPool {
         (super::elementwise::GRAIN / self.image_elements()).max(1)
     }
 
-    fn windows(&self) -> impl Iterator<Item = (&Window, &Window)> {
-        self.rows.iter().flat_map(|row| self.columns.iter().map(move |column| (row, column)))
-    }
-
     fn forward<T: Real>(&self, input: &[T], output: &mut [T]) {
         let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
         self.workers.chunks(output, grain * windows, |index, output| {
             let images = input[index * grain * image..].chunks_exact(image);
             for (image, output) in images.zip(output.chunks_exact_mut(windows)) {
-                for (mean, (row, column)) in output.iter_mut().zip(self.windows()) {
-                    let mut sum = T::zero();
+                for (row, means) in self.rows.iter().zip(output.chunks_exact_mut(self.columns.len())) {
+                    means.fill(T::zero());
                     for line in image.chunks_exact(self.image[1]).take(row.inside.end).skip(row.inside.start)
                     {
-                        sum = line[column.inside.clone()].iter().fold(sum, |sum, &value| sum + value);
+                        for (sum, column) in means.iter_mut().zip(&self.columns) {
+                            line[column.inside.clone()].iter().for_each(|&value| *sum += value);
+                        }
                     }
-                    *mean = sum * T::narrow(row.weight * column.weight);
+                    for (mean, column) in means.iter_mut().zip(&self.columns) {
+                        *mean *= T::narrow(row.weight * column.weight);
+                    }
                 }
             }
         });
@@ -106,11 +106,13 @@ impl AvgPool {
             let gradients = output_gradient[index * grain * windows..].chunks_exact(windows);
             for (image, gradients) in input_gradient.chunks_exact_mut(image).zip(gradients) {
                 image.fill(T::zero());
-                for (&gradient, (row, column)) in gradients.iter().zip(self.windows()) {
-                    let share = gradient * T::narrow(row.weight * column.weight);
+                for (row, gradients) in self.rows.iter().zip(gradients.chunks_exact(self.columns.len())) {
                     let lines = image.chunks_exact_mut(self.image[1]);
                     for line in lines.take(row.inside.end).skip(row.inside.start) {
-                        line[column.inside.clone()].iter_mut().for_each(|element| *element += share);
+                        for (&gradient, column) in gradients.iter().zip(&self.columns) {
+                            let share = gradient * T::narrow(row.weight * column.weight);
+                            line[column.inside.clone()].iter_mut().for_each(|element| *element += share);
+                        }
                     }
                 }
             }

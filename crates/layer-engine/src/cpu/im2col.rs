@@ -104,26 +104,29 @@ impl Geometry {
         first.min(end)..end
     }
 
-    /// Calls `body` with every run of windows that a kernel position makes over an image: where the run starts in the
-    /// columns, and the channel, the image row and the range of image columns it sees, if it sees any.
-    fn runs(&self, rows: &Range<usize>, mut body: impl FnMut(usize, Option<Run>)) {
-        let [kernel_height, kernel_width] = self.kernel;
-        let mut start = 0;
+    /// Whether a kernel position sees the image as it lies, only shifted: its windows are as many as the image is wide,
+    /// one element apart.
+    fn is_shifted(&self) -> bool {
+        self.stride == [1, 1] && self.width == self.out_width
+    }
+
+    /// Calls `body` with what every kernel position of every channel sees, in the order of the columns.
+    fn views(&self, rows: &Range<usize>, mut body: impl FnMut(View)) {
         for channel in 0..self.channels / self.groups {
-            for y in 0..kernel_height {
-                let inside_rows = self.inside(0, y);
-                for x in 0..kernel_width {
+            for y in 0..self.kernel[0] {
+                let inside = self.inside(0, y);
+                let start = inside.start.clamp(rows.start, rows.end);
+                let seen = start..inside.end.clamp(start, rows.end);
+                for x in 0..self.kernel[1] {
                     let windows = self.inside(1, x);
-                    for row in rows.clone() {
-                        let run = (inside_rows.contains(&row) && !windows.is_empty()).then(|| {
-                            let image_row =
-                                channel * self.height + row * self.stride[0] + y - self.padding[0];
-                            let column = windows.start * self.stride[1] + x - self.padding[1];
-                            Run { windows: windows.clone(), first: image_row * self.width + column }
-                        });
-                        body(start, run);
-                        start += self.out_width;
-                    }
+                    let seen = if windows.is_empty() { rows.start..rows.start } else { seen.clone() };
+                    let first = if seen.is_empty() {
+                        0
+                    } else {
+                        let row = channel * self.height + seen.start * self.stride[0] + y - self.padding[0];
+                        row * self.width + windows.start * self.stride[1] + x - self.padding[1]
+                    };
+                    body(View { rows: seen.start - rows.start..seen.end - rows.start, windows, first });
                 }
             }
         }
@@ -131,44 +134,77 @@ impl Geometry {
 
     /// Writes the columns of a range of output rows of one group's channels.
     pub(super) fn gather<T: Real>(&self, image: &[T], rows: &Range<usize>, columns: &mut [T]) {
-        let step = self.stride[1];
-        self.runs(rows, |start, run| {
-            let column = &mut columns[start..start + self.out_width];
-            let Some(Run { windows, first }) = run else {
-                column.fill(T::zero());
+        let width = self.out_width;
+        let mut columns = columns.chunks_exact_mut(rows.len() * width);
+        self.views(rows, |view| {
+            let Some(column) = columns.next() else { return };
+            column[..view.rows.start * width].fill(T::zero());
+            column[view.rows.end * width..].fill(T::zero());
+            if view.rows.is_empty() {
                 return;
-            };
-            column[..windows.start].fill(T::zero());
-            column[windows.end..].fill(T::zero());
-            if step == 1 {
-                let length = windows.len();
-                column[windows].copy_from_slice(&image[first..first + length]);
-            } else {
-                let seen = image[first..].iter().step_by(step);
-                column[windows].iter_mut().zip(seen).for_each(|(to, &from)| *to = from);
+            }
+            if self.is_shifted() {
+                let span = view.span(width);
+                column[span.clone()].copy_from_slice(&image[view.first..view.first + span.len()]);
+            }
+            for (row, column) in
+                column.chunks_exact_mut(width).take(view.rows.end).skip(view.rows.start).enumerate()
+            {
+                column[..view.windows.start].fill(T::zero());
+                column[view.windows.end..].fill(T::zero());
+                if !self.is_shifted() {
+                    let first = view.first + row * self.stride[0] * self.width;
+                    let seen = image[first..].iter().step_by(self.stride[1]);
+                    column[view.windows.clone()].iter_mut().zip(seen).for_each(|(to, &from)| *to = from);
+                }
             }
         });
     }
 
     /// Adds the columns of a range of output rows to where they came from: the transpose of [`gather`](Self::gather).
-    pub(super) fn scatter<T: Real>(&self, columns: &[T], rows: &Range<usize>, image: &mut [T]) {
-        let step = self.stride[1];
-        self.runs(rows, |start, run| {
-            let Some(Run { windows, first }) = run else { return };
-            let column = &columns[start + windows.start..start + windows.end];
-            if step == 1 {
-                let seen = &mut image[first..first + column.len()];
-                seen.iter_mut().zip(column).for_each(|(to, &from)| *to += from);
-            } else {
-                let seen = image[first..].iter_mut().step_by(step);
-                seen.zip(column).for_each(|(to, &from)| *to += from);
+    /// Leaves what lies outside the image zeroed in the columns.
+    pub(super) fn scatter<T: Real>(&self, columns: &mut [T], rows: &Range<usize>, image: &mut [T]) {
+        let width = self.out_width;
+        let mut columns = columns.chunks_exact_mut(rows.len() * width);
+        self.views(rows, |view| {
+            let Some(column) = columns.next() else { return };
+            if view.rows.is_empty() {
+                return;
+            }
+            for (row, column) in
+                column.chunks_exact_mut(width).take(view.rows.end).skip(view.rows.start).enumerate()
+            {
+                if self.is_shifted() {
+                    column[..view.windows.start].fill(T::zero());
+                    column[view.windows.end..].fill(T::zero());
+                } else {
+                    let first = view.first + row * self.stride[0] * self.width;
+                    let seen = image[first..].iter_mut().step_by(self.stride[1]);
+                    seen.zip(&column[view.windows.clone()]).for_each(|(to, &from)| *to += from);
+                }
+            }
+            if self.is_shifted() {
+                let span = view.span(width);
+                let seen = &mut image[view.first..view.first + span.len()];
+                seen.iter_mut().zip(&column[span]).for_each(|(to, &from)| *to += from);
             }
         });
     }
 }
 
-/// A run of windows along a row that see the image, and the element that the first of them sees.
-struct Run {
+/// What one kernel position of one channel sees of an image in a range of output rows.
+struct View {
+    /// The output rows that see the image, counted from the first of the range.
+    rows: Range<usize>,
+    /// The windows of such a row that see the image.
     windows: Range<usize>,
+    /// The element that the first of these windows sees.
     first: usize,
+}
+
+impl View {
+    /// From the first window that sees the image to the last, with the padding in between.
+    fn span(&self, width: usize) -> Range<usize> {
+        self.rows.start * width + self.windows.start..(self.rows.end - 1) * width + self.windows.end
+    }
 }

@@ -7,43 +7,90 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
+/// Which of a maximum pooling's passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MaxPoolPass {
+    Forward,
+    Infer,
+    Backward,
+}
+
 /// The largest element of each window. Saves where in its window it was, the first one where several are equal, as a
 /// number that is exact in single precision.
 #[derive(Debug)]
-pub(super) struct MaxPool {
+pub(super) struct MaxPool<T> {
+    windows: Windows,
+    pass: MaxPoolPass,
+    /// The places while evaluating, where nobody keeps them.
+    places: Vec<T>,
+}
+
+impl<T: Real> MaxPool<T> {
+    /// `None` when the layer's shapes are not images.
+    pub(super) fn new(
+        layer: &Layer,
+        pool: &Pool2d,
+        samples: usize,
+        pass: MaxPoolPass,
+        workers: &Workers,
+    ) -> Option<Self> {
+        let (_, height, width) = layer.input_shapes().first()?.as_image()?;
+        let (channels, out_height, out_width) = layer.output_shape().as_image()?;
+        let [rows, columns] = [(0, height, out_height), (1, width, out_width)].map(|(axis, size, count)| {
+            (0..count).map(|index| Window::new(pool, axis, size, index)).collect()
+        });
+        let windows = Windows {
+            kernel: pool.kernel,
+            stride: pool.stride,
+            padding: pool.padding,
+            image: [height, width],
+            rows,
+            columns,
+            workers: workers.clone(),
+        };
+        let kept = if pass == MaxPoolPass::Infer { samples * channels * windows.count() } else { 0 };
+        Some(Self { windows, pass, places: vec![T::zero(); kept] })
+    }
+}
+
+/// The windows of an image's channel.
+#[derive(Debug)]
+struct Windows {
     kernel: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
     /// Size of the image, `[height, width]`.
     image: [usize; 2],
-    /// Windows in each direction.
-    windows: [usize; 2],
-    backward: bool,
+    rows: Vec<Window>,
+    columns: Vec<Window>,
     workers: Workers,
 }
 
-impl MaxPool {
-    /// `None` when the layer's shapes are not images.
-    pub(super) fn new(layer: &Layer, pool: &Pool2d, backward: bool, workers: &Workers) -> Option<Self> {
-        let (_, height, width) = layer.input_shapes().first()?.as_image()?;
-        let (_, out_height, out_width) = layer.output_shape().as_image()?;
-        Some(Self {
-            kernel: pool.kernel,
-            stride: pool.stride,
-            padding: pool.padding,
-            image: [height, width],
-            windows: [out_height, out_width],
-            backward,
-            workers: workers.clone(),
-        })
-    }
+/// One window along one axis.
+#[derive(Debug)]
+struct Window {
+    /// The image's rows or columns in it.
+    inside: Range<usize>,
+    /// The kernel's offset at the first of them.
+    offset: usize,
+}
 
+impl Window {
+    fn new(pool: &Pool2d, axis: usize, size: usize, index: usize) -> Self {
+        let (start, padding) = (index * pool.stride[axis], pool.padding[axis]);
+        let first = start.max(padding);
+        let end = (start + pool.kernel[axis]).min(size + padding).max(first);
+        Self { inside: first - padding..end - padding, offset: first - start }
+    }
+}
+
+impl Windows {
     fn image_elements(&self) -> usize {
         self.image[0] * self.image[1]
     }
 
-    fn window_count(&self) -> usize {
-        self.windows[0] * self.windows[1]
+    fn count(&self) -> usize {
+        self.rows.len() * self.columns.len()
     }
 
     /// Channels of images that one thread works on at a time.
@@ -51,102 +98,88 @@ impl MaxPool {
         (super::elementwise::GRAIN / self.image_elements()).max(1)
     }
 
-    /// The image's rows or columns in a window, and the kernel's offset at the first of them.
-    fn window(&self, axis: usize, index: usize) -> (Range<usize>, usize) {
-        let start = index * self.stride[axis];
-        let first = start.max(self.padding[axis]);
-        let end = (start + self.kernel[axis]).min(self.image[axis] + self.padding[axis]).max(first);
-        (first - self.padding[axis]..end - self.padding[axis], first - start)
-    }
-
-    /// Calls `found` with the index, the maximum and the maximum's place of every window of one channel.
-    fn maxima<T: Real>(&self, image: &[T], mut found: impl FnMut(usize, T, usize)) {
-        let width = self.image[1];
-        for out_row in 0..self.windows[0] {
-            let (rows, row_offset) = self.window(0, out_row);
-            for out_column in 0..self.windows[1] {
-                let (columns, column_offset) = self.window(1, out_column);
+    /// The maxima of one channel and their places.
+    fn maxima<T: Real>(&self, image: &[T], output: &mut [T], places: &mut [T]) {
+        let [_, width] = self.image;
+        let mut results = output.iter_mut().zip(places);
+        for rows in &self.rows {
+            let lines = &image[rows.inside.start * width..rows.inside.end * width];
+            for (columns, (output, kept)) in self.columns.iter().zip(&mut results) {
                 let mut best = T::neg_infinity();
-                let mut place = row_offset * self.kernel[1] + column_offset;
-                for row in rows.clone() {
-                    let base = (row - rows.start + row_offset) * self.kernel[1] + column_offset;
-                    let seen = &image[row * width + columns.start..row * width + columns.end];
-                    for (offset, &value) in seen.iter().enumerate() {
-                        if value > best || value.is_nan() {
-                            best = value;
-                            place = base + offset;
-                        }
+                // Where nothing is larger than minus infinity, the first element that is no padding wins.
+                let mut place = rows.offset * self.kernel[1] + columns.offset;
+                let mut base = place;
+                for line in lines.chunks_exact(width) {
+                    for (offset, &value) in line[columns.inside.clone()].iter().enumerate() {
+                        // Without branches: nobody can predict them.
+                        let larger = (value > best) | value.is_nan();
+                        best = if larger { value } else { best };
+                        place = if larger { base + offset } else { place };
                     }
+                    base += self.kernel[1];
                 }
-                found(out_row * self.windows[1] + out_column, best, place);
+                *output = best;
+                *kept = T::narrow(place as f64);
             }
         }
     }
 
     fn forward<T: Real>(&self, input: &[T], output: &mut [T], saved: &mut [T]) {
-        let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
+        let (image, windows, grain) = (self.image_elements(), self.count(), self.grain());
         let chunk = grain * windows;
         self.workers.chunk_pairs((output, chunk), (saved, chunk), |index, output, saved| {
             let images = input[index * grain * image..].chunks_exact(image);
             let results = output.chunks_exact_mut(windows).zip(saved.chunks_exact_mut(windows));
             for (image, (output, saved)) in images.zip(results) {
-                self.maxima(image, |window, best, place| {
-                    output[window] = best;
-                    saved[window] = T::narrow(place as f64);
-                });
-            }
-        });
-    }
-
-    fn infer<T: Real>(&self, input: &[T], output: &mut [T]) {
-        let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
-        self.workers.chunks(output, grain * windows, |index, output| {
-            let images = input[index * grain * image..].chunks_exact(image);
-            for (image, output) in images.zip(output.chunks_exact_mut(windows)) {
-                self.maxima(image, |window, best, _| output[window] = best);
+                self.maxima(image, output, saved);
             }
         });
     }
 
     fn input_gradient<T: Real>(&self, saved: &[T], output_gradient: &[T], input_gradient: &mut [T]) {
-        let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
+        let (image, windows, grain) = (self.image_elements(), self.count(), self.grain());
         self.workers.chunks(input_gradient, grain * image, |index, input_gradient| {
             let start = index * grain * windows;
             let channels =
                 saved[start..].chunks_exact(windows).zip(output_gradient[start..].chunks_exact(windows));
             for (image, (places, gradients)) in input_gradient.chunks_exact_mut(image).zip(channels) {
                 image.fill(T::zero());
-                for (window, (&place, &gradient)) in places.iter().zip(gradients).enumerate() {
-                    let element = self.element(window, place.widen() as usize);
-                    // A place that the forward pass did not write may lie outside; it gets no gradient.
-                    if let Some(element) = image.get_mut(element) {
-                        *element += gradient;
+                let mut windows = places.iter().zip(gradients);
+                for row in 0..self.rows.len() {
+                    let top = (row * self.stride[0]).wrapping_sub(self.padding[0]);
+                    for (column, (place, &gradient)) in (0..self.columns.len()).zip(&mut windows) {
+                        let place = place.widen() as usize;
+                        let left = (column * self.stride[1]).wrapping_sub(self.padding[1]);
+                        let row = top.wrapping_add(place / self.kernel[1]);
+                        let column = left.wrapping_add(place % self.kernel[1]);
+                        // A place that the forward pass did not write may lie outside; it gets no gradient.
+                        if let Some(element) =
+                            image.get_mut(row.wrapping_mul(self.image[1]).wrapping_add(column))
+                        {
+                            *element += gradient;
+                        }
                     }
                 }
             }
         });
     }
-
-    /// The image element at a place of a window.
-    fn element(&self, window: usize, place: usize) -> usize {
-        let row = window / self.windows[1] * self.stride[0] + place / self.kernel[1];
-        let column = window % self.windows[1] * self.stride[1] + place % self.kernel[1];
-        let row = row.wrapping_sub(self.padding[0]);
-        row.wrapping_mul(self.image[1]).wrapping_add(column).wrapping_sub(self.padding[1])
-    }
 }
 
-impl<T: Real> Operation<T> for MaxPool {
+impl<T: Real> Operation<T> for MaxPool<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        if self.backward {
-            let ([saved, output_gradient], [input_gradient]) = operands.exactly()?;
-            self.input_gradient(saved, output_gradient, input_gradient);
-        } else if operands.writes.len() == 1 {
-            let ([input], [output]) = operands.exactly()?;
-            self.infer(input, output);
-        } else {
-            let ([input], [output, saved]) = operands.exactly()?;
-            self.forward(input, output, saved);
+        match self.pass {
+            MaxPoolPass::Forward => {
+                let ([input], [output, saved]) = operands.exactly()?;
+                self.windows.forward(input, output, saved);
+            }
+            MaxPoolPass::Infer => {
+                let ([input], [output]) = operands.exactly()?;
+                self.windows.forward(input, output, &mut self.places);
+            }
+            MaxPoolPass::Backward => {
+                let ([saved, output_gradient], [input_gradient]) = operands.exactly()?;
+                self.windows.input_gradient(saved, output_gradient, input_gradient);
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::elementwise::{Copies, ReluBackward, ReluForward, SumOf};
 use super::im2col::Geometry;
 use super::linear::{LinearLayer, LinearPass};
 use super::loss::{CrossEntropy, LossPass};
-use super::max_pool::MaxPool;
+use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
 use super::workers::Workers;
@@ -96,7 +96,14 @@ fn operation<T: Real>(
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
-        LayerKind::MaxPool2d(pool) => Box::new(MaxPool::new(layer, pool, backward, workers)?),
+        LayerKind::MaxPool2d(pool) => {
+            let pass = match pass {
+                Pass::Backward => MaxPoolPass::Backward,
+                Pass::Infer => MaxPoolPass::Infer,
+                _ => MaxPoolPass::Forward,
+            };
+            Box::new(MaxPool::new(layer, pool, samples, pass, workers)?)
+        }
         LayerKind::AvgPool2d(pool) => Box::new(AvgPool::fixed(layer, pool, backward, workers)?),
         LayerKind::AdaptiveAvgPool2d(_) => Box::new(AvgPool::adaptive(layer, backward, workers)?),
         LayerKind::Flatten => Box::new(Copies(workers_of())),
