@@ -36,7 +36,8 @@ const DEVICES: &[&DeviceModel] = &[&a100::MODEL, &cpu_core::MODEL];
 /// - `a100`: NVIDIA A100 SXM4 40 GB, single precision with TF32 tensor cores, fitted to the layer times published with
 ///   DeepPool. Forward and backward of the whole network against those times:
 ///   VGG-16 within 4% at batches 1 to 64; WRN-101-2 within 17% at batches 1 to 3, 9% at 4 to 6, and 3% at 8 to 32;
-///   Inception-V3 within 12% at batches 1 to 64.
+///   Inception-V3 within 12% at batches 1 to 64, although its published rows leave normalisations and activations out
+///   (for the layers that are in them, the model is 9 to 15% below).
 /// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add. Fixed constants of a plausible machine,
 ///   measured nowhere: a plan that is made from them is the same everywhere.
 #[derive(Debug, Clone, PartialEq)]
