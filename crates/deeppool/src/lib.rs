@@ -1,1 +1,11 @@
-//! Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
+//! Burst-parallel training.
+
+pub mod costs;
+pub mod data;
+mod error;
+pub mod program;
+pub mod runtime;
+pub mod simulate;
+pub mod train;
+
+pub use error::Error;

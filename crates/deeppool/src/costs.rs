@@ -1,0 +1,179 @@
+//! What layers and collectives cost, and the planning problem that follows from it.
+
+use std::time::Duration;
+
+use burst_planner::{NodeOption, PlanProblem};
+use collectives::{LinkModel, Partition, Redistribution};
+use layer_engine::Pass;
+use layer_graph::{Layer, LayerGraph, LayerId};
+use layer_profile::ProfileTable;
+
+use crate::Error;
+use crate::program::{CollectiveOp, ELEMENT_BYTES, LowerOptions, Op, needs_gradient};
+
+/// The costs of a network's layers on one device, and of the links between devices.
+///
+/// What is not charged, neither by the planner nor by the simulator: loading samples, adding gradients at forks, and
+/// the gradient norm.
+#[derive(Debug, Clone)]
+pub struct Costs<'a> {
+    network: &'a LayerGraph,
+    profile: &'a ProfileTable,
+    link: &'a LinkModel,
+    /// By layer.
+    needs_gradient: Vec<bool>,
+}
+
+impl<'a> Costs<'a> {
+    /// The costs of a network by this profile and these links.
+    #[must_use]
+    pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
+        Self { network, profile, link, needs_gradient: needs_gradient(network) }
+    }
+
+    /// The planning problem of training with a global batch on up to `gpus` GPUs, where each layer may run on any of
+    /// the GPU counts (those above the batch or `gpus` are left out).
+    ///
+    /// Nodes are the layers but the input, in topological order. A layer on k GPUs takes as long as its largest shard,
+    /// `ceil(batch / k)` samples: forward, backward and optimiser step. Its gradient all-reduce is charged by its share
+    /// of a full bucket ([`LowerOptions::bucket_bytes`]), since small gradients travel together.
+    /// An edge is charged one redistribution of the producer's activations forward and one of their gradients backward.
+    ///
+    /// # Errors
+    /// When the profile has no time that is needed, or there is no GPU count left.
+    pub fn problem(&self, batch: usize, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
+        if batch == 0 {
+            return Err(Error::EmptyBatch);
+        }
+        let counts: Vec<usize> =
+            gpu_counts.iter().copied().filter(|&count| count >= 1 && count <= gpus.min(batch)).collect();
+        let partitions: Result<Vec<Partition>, _> =
+            counts.iter().map(|&count| Partition::even(batch, &(0..count).collect::<Vec<_>>())).collect();
+        let partitions = partitions?;
+        let mut problem = PlanProblem::new(gpus);
+        for (_, layer) in self.network.layers().skip(1) {
+            let options: Result<Vec<NodeOption>, Error> =
+                counts.iter().map(|&count| self.option(layer, batch, count)).collect();
+            problem.add_node(layer.name(), options?);
+        }
+        for (id, layer) in self.network.layers().skip(1) {
+            let transfers: Result<Vec<Vec<f64>>, Error> = partitions
+                .iter()
+                .map(|from| partitions.iter().map(|to| self.transfer_us(layer, from, to)).collect())
+                .collect();
+            let transfers = transfers?;
+            // A consumer may take the same output twice: it is moved once.
+            let mut consumers: Vec<LayerId> =
+                self.network.consumers(id).into_iter().map(|(consumer, _)| consumer).collect();
+            consumers.dedup();
+            for consumer in consumers {
+                problem.add_edge(id.index() - 1, consumer.index() - 1, transfers.clone());
+            }
+        }
+        Ok(problem)
+    }
+
+    fn option(&self, layer: &Layer, batch: usize, count: usize) -> Result<NodeOption, Error> {
+        let time = self.profile.time(layer.name(), batch.div_ceil(count))?;
+        let all_reduce = self.gradient_all_reduce(layer, count);
+        Ok(NodeOption::new(count, micros(time.total()))
+            .with_all_reduce_us(micros(all_reduce))
+            .with_backward_us(micros(time.backward)))
+    }
+
+    /// A layer's share of the all-reduce of a full bucket, or of one of its own when it is larger.
+    fn gradient_all_reduce(&self, layer: &Layer, ranks: usize) -> Duration {
+        let bytes = layer.parameter_bytes();
+        let bucket = LowerOptions::default().bucket_bytes;
+        if bytes >= bucket {
+            self.link.all_reduce(ranks, bytes)
+        } else {
+            self.link.all_reduce(ranks, bucket).mul_f64(bytes as f64 / bucket as f64)
+        }
+    }
+
+    fn transfer_us(&self, producer: &Layer, from: &Partition, to: &Partition) -> Result<f64, Error> {
+        let forward = Redistribution::new(from, to)?;
+        let both_ways = self.link.redistribution(&forward, producer.output_bytes())
+            + self.link.redistribution(&forward.reversed(), producer.output_bytes());
+        Ok(micros(both_ways))
+    }
+
+    /// How long a step of the compute lane takes.
+    ///
+    /// A profile times a layer's forward (or backward) step as a whole: the last of its passes is charged with it.
+    ///
+    /// # Errors
+    /// When the profile has no such time.
+    pub fn compute(&self, op: &Op) -> Result<Duration, Error> {
+        let time = |layer: LayerId, samples| self.profile.time(self.network.layer(layer).name(), samples);
+        Ok(match op {
+            Op::Forward { layer, pass: Pass::Forward | Pass::Infer, shard } => {
+                time(*layer, shard.samples)?.forward
+            }
+            Op::Backward { layer, pass, shard } => {
+                let first = *pass == Pass::BackwardMoments && self.has_input_gradient(*layer);
+                if first { Duration::ZERO } else { time(*layer, shard.samples)?.backward }
+            }
+            // The same whatever the number of samples.
+            Op::OptimizerStep { layer, .. } => time(*layer, 0)?.update,
+            Op::Forward { .. }
+            | Op::LoadBatch { .. }
+            | Op::AccumulateGradient
+            | Op::SquaredNorm
+            | Op::Collective(_) => Duration::ZERO,
+        })
+    }
+
+    /// Whether a batch normalisation has a second backward pass.
+    fn has_input_gradient(&self, layer: LayerId) -> bool {
+        self.network.producers(layer).iter().any(|producer| self.needs_gradient[producer.index()])
+    }
+
+    /// How long a collective takes once all its ranks have come.
+    #[must_use]
+    pub fn collective(&self, op: &CollectiveOp, ranks: usize) -> Duration {
+        match op {
+            CollectiveOp::AllReduce { elements } => {
+                self.link.all_reduce(ranks, *elements as u64 * ELEMENT_BYTES)
+            }
+            CollectiveOp::Broadcast { elements } => {
+                self.link.broadcast(ranks, *elements as u64 * ELEMENT_BYTES)
+            }
+            CollectiveOp::Redistribute { redistribution, sample_elements } => {
+                self.link.redistribution(redistribution, *sample_elements as u64 * ELEMENT_BYTES)
+            }
+        }
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> &'a LayerGraph {
+        self.network
+    }
+
+    /// The layers' times.
+    #[must_use]
+    pub fn profile(&self) -> &'a ProfileTable {
+        self.profile
+    }
+
+    /// The links.
+    #[must_use]
+    pub fn link(&self) -> &'a LinkModel {
+        self.link
+    }
+}
+
+/// The batches that a profile needs for every GPU count up to `gpus`: the sizes of the largest shards, ascending.
+#[must_use]
+pub fn shard_sizes(batch: usize, gpus: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = (1..=gpus.min(batch)).map(|count| batch.div_ceil(count)).chain([1]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

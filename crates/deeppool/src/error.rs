@@ -1,0 +1,108 @@
+/// What can go wrong between a network and its results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A placement does not fit the network.
+    #[error("the placement does not fit: {0}")]
+    Placement(String),
+    /// A batch of no samples.
+    #[error("the batch is empty: it needs at least one sample")]
+    EmptyBatch,
+    /// Training needs one loss, and nothing beside it.
+    #[error("`{network}` must end in exactly one loss layer, but the output of `{layer}` is left over")]
+    NotOneLoss {
+        /// The network.
+        network: String,
+        /// The layer whose output nobody uses.
+        layer: String,
+    },
+    /// A program has no such rank.
+    #[error("there is no rank {rank}: the program is for {ranks}")]
+    NoSuchRank {
+        /// The rank.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
+    },
+    /// A program with collectives needs a communicator.
+    #[error("`{collective}` needs a communicator between the ranks")]
+    NoCommunicator {
+        /// The collective.
+        collective: String,
+    },
+    /// Every rank needs a sample to work on.
+    #[error(
+        "{ranks} ranks are more than the {batch} samples of a batch: give at most as many ranks as samples"
+    )]
+    MoreRanksThanSamples {
+        /// The ranks.
+        ranks: usize,
+        /// The global batch.
+        batch: usize,
+    },
+    /// An epoch has no whole batch.
+    #[error(
+        "a batch of {batch} is more than the {samples} training samples of `{dataset}`: give a smaller batch"
+    )]
+    BatchTooLarge {
+        /// The data set.
+        dataset: String,
+        /// Its training samples.
+        samples: usize,
+        /// The batch.
+        batch: usize,
+    },
+    /// A setting is out of its range.
+    #[error("{setting} must be {expected}, got {got}")]
+    Setting {
+        /// Which setting.
+        setting: &'static str,
+        /// What it may be.
+        expected: &'static str,
+        /// What it was.
+        got: String,
+    },
+    /// A rank stopped because of a panic.
+    #[error("rank {rank} panicked")]
+    RankPanicked {
+        /// The rank.
+        rank: usize,
+    },
+    /// Training data are wrong.
+    #[error(transparent)]
+    Data(#[from] crate::data::DataError),
+    /// A checkpoint cannot be written or used.
+    #[error("checkpoint {}: {problem}", path.display())]
+    Checkpoint {
+        /// The file or folder.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A network is wrong.
+    #[error(transparent)]
+    Graph(#[from] layer_graph::GraphError),
+    /// An engine failed.
+    #[error(transparent)]
+    Engine(#[from] layer_engine::EngineError),
+    /// A collective failed, or a partition is wrong.
+    #[error(transparent)]
+    Collectives(#[from] collectives::Error),
+    /// A profile does not have what is needed.
+    #[error(transparent)]
+    Profile(#[from] layer_profile::ProfileError),
+    /// A planning problem has no answer.
+    #[error(transparent)]
+    Planner(#[from] burst_planner::Error),
+    /// A multiplexer was used wrongly.
+    #[error(transparent)]
+    Mux(#[from] gpu_mux::Error),
+}

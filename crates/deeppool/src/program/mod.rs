@@ -1,0 +1,222 @@
+//! What every rank does in one iteration: the value that the runtime executes and the simulator executes.
+
+mod builder;
+mod lower;
+mod placement;
+
+use collectives::Redistribution;
+use layer_engine::{Pass, Role, Sgd, Shard};
+use layer_graph::LayerId;
+
+pub(crate) use lower::needs_gradient;
+pub use lower::{LowerOptions, lower_evaluation, lower_training};
+pub use placement::Placement;
+
+/// The programs of all ranks, and the collectives that they take part in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// Samples of the global batch.
+    pub batch: usize,
+    /// One program a rank.
+    pub ranks: Vec<RankProgram>,
+    /// All collectives in the one order in which every rank issues those that it takes part in, so that overlapping
+    /// groups cannot deadlock. A [`CollectiveId`] is an index into this list.
+    pub collectives: Vec<Collective>,
+}
+
+/// What one rank does in one iteration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankProgram {
+    /// The rank.
+    pub rank: usize,
+    /// All buffers; a [`BufferId`] is an index into this list. State comes first, in an order that all programs for the
+    /// same network and placement share.
+    pub buffers: Vec<BufferSpec>,
+    /// How many of the buffers are state: they outlive the iteration.
+    pub state_buffers: usize,
+    /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
+    pub steps: Vec<Step>,
+}
+
+impl RankProgram {
+    /// Bytes of all buffers in single precision: what an executor allocates beside its kernels' workspaces.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffers.iter().map(|buffer| buffer.elements as u64 * 4).sum()
+    }
+
+    /// The steps between which each buffer is alive, first and last use; `None` for one that no step uses. State is
+    /// alive throughout, whatever this says.
+    #[must_use]
+    pub fn lifetimes(&self) -> Vec<Option<(StepId, StepId)>> {
+        let mut lifetimes = vec![None; self.buffers.len()];
+        for (index, step) in self.steps.iter().enumerate() {
+            for buffer in step.reads.iter().chain(&step.writes) {
+                let lifetime = &mut lifetimes[buffer.0];
+                *lifetime = Some((lifetime.map_or(StepId(index), |(first, _)| first), StepId(index)));
+            }
+        }
+        lifetimes
+    }
+}
+
+/// Index of a step within its [`RankProgram`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StepId(pub usize);
+
+/// Index of a buffer within its [`RankProgram`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub usize);
+
+/// Index of a collective within its [`Program`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CollectiveId(pub usize);
+
+/// One step of a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What it does.
+    pub op: Op,
+    /// What it is called in timelines and messages, such as `forward conv1`.
+    pub label: String,
+    /// Steps of the same rank that have to be finished before it starts.
+    pub after: Vec<StepId>,
+    /// Buffers that it reads.
+    pub reads: Vec<BufferId>,
+    /// Buffers that it writes or updates.
+    pub writes: Vec<BufferId>,
+}
+
+impl Step {
+    /// The lane that the step runs on.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        match self.op {
+            Op::Collective(_) => Lane::Communication,
+            _ => Lane::Compute,
+        }
+    }
+}
+
+/// Each lane runs one step at a time, in order; the two run side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Kernels.
+    Compute,
+    /// Collectives.
+    Communication,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    /// Fills `writes[0]` with the shard's samples, or their labels.
+    LoadBatch {
+        /// Which part of the samples.
+        part: BatchPart,
+        /// Which samples.
+        shard: Shard,
+    },
+    /// A pass of a layer's forward step (the loss is a layer, too).
+    Forward {
+        /// The layer.
+        layer: LayerId,
+        /// The pass.
+        pass: Pass,
+        /// The rank's samples.
+        shard: Shard,
+    },
+    /// A pass of a layer's backward step.
+    Backward {
+        /// The layer.
+        layer: LayerId,
+        /// The pass.
+        pass: Pass,
+        /// The rank's samples.
+        shard: Shard,
+    },
+    /// `writes[0]` = the sum of `reads`: the gradient of a fork from those of its branches.
+    AccumulateGradient,
+    /// This rank's part in a collective.
+    Collective(CollectiveId),
+    /// `writes[0]` = the sum of the squares of `reads`: this rank's share of the squared gradient norm.
+    SquaredNorm,
+    /// Updates the parameters of a layer: reads the gradient (and the squared norm, when clipping), writes parameters
+    /// and velocity.
+    OptimizerStep {
+        /// The layer.
+        layer: LayerId,
+        /// The rule.
+        rule: Sgd,
+    },
+}
+
+/// Which part of the samples is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BatchPart {
+    /// The samples' features.
+    Features,
+    /// Their classes.
+    Labels,
+}
+
+/// What a buffer is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BufferSpec {
+    /// Number of elements.
+    pub elements: usize,
+    /// What it holds.
+    pub contents: Contents,
+}
+
+/// What a buffer holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Contents {
+    /// Something that a layer's passes read or write. Its parameters and statistics are state; after the last step the
+    /// metrics of the loss layer are those of the global batch.
+    Operand(LayerId, Role),
+    /// The optimiser's velocity for a layer's parameters (state).
+    Velocity(LayerId),
+    /// The same value in every element, set once: the gradient of the mean loss by each sample's loss.
+    Constant(f64),
+    /// A copy of a layer's output, or a part of its gradient, as another layer's partition needs it.
+    Moved(LayerId),
+    /// The squared norm of all gradients.
+    SquaredNorm,
+}
+
+/// A collective operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Collective {
+    /// What it does.
+    pub op: CollectiveOp,
+    /// The ranks that take part, ascending; a rank's place in its group is its position here.
+    pub ranks: Vec<usize>,
+    /// What it is called in timelines and messages.
+    pub label: String,
+}
+
+/// What a collective does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CollectiveOp {
+    /// Sums each of the step's `writes` over the ranks, in place. Several buffers travel together as one bucket.
+    AllReduce {
+        /// Elements of all buffers together.
+        elements: usize,
+    },
+    /// Copies the step's `writes` from the first rank of the group to the others.
+    Broadcast {
+        /// Elements of all buffers together.
+        elements: usize,
+    },
+    /// Moves samples: from `reads[0]`, where the rank holds samples before, to `writes[0]`, where it does afterwards.
+    Redistribute {
+        /// Which samples move where.
+        redistribution: Redistribution,
+        /// Elements of one sample.
+        sample_elements: usize,
+    },
+}
+
+/// Bytes of an element in the programs' precision, for costs.
+pub const ELEMENT_BYTES: u64 = 4;

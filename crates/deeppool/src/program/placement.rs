@@ -1,0 +1,71 @@
+use collectives::Partition;
+use layer_graph::{LayerGraph, LayerId};
+
+use crate::Error;
+
+/// On which ranks each layer of a network runs: the part of a plan that lowering needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    world: usize,
+    /// By layer id; the input layer's entry is empty.
+    ranks: Vec<Vec<usize>>,
+}
+
+impl Placement {
+    /// Places each layer of a network; `ranks` holds the ranks of all layers but the input, in topological order.
+    ///
+    /// # Errors
+    /// When a layer has no ranks, an unknown one, or one twice, or when the number of layers differs.
+    pub fn new(network: &LayerGraph, world: usize, ranks: Vec<Vec<usize>>) -> Result<Self, Error> {
+        let layers = network.len() - 1;
+        if ranks.len() != layers {
+            let problem = format!("it places {} layers, but `{}` has {layers}", ranks.len(), network.name());
+            return Err(Error::Placement(problem));
+        }
+        for ((_, layer), ranks) in network.layers().skip(1).zip(&ranks) {
+            let mut sorted = ranks.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            if ranks.is_empty() || sorted.len() != ranks.len() || sorted.last().is_some_and(|&r| r >= world) {
+                let problem =
+                    format!("layer `{}` needs different ranks below {world}, got {ranks:?}", layer.name());
+                return Err(Error::Placement(problem));
+            }
+        }
+        let ranks = std::iter::once(Vec::new()).chain(ranks).collect();
+        Ok(Self { world, ranks })
+    }
+
+    /// Places each layer on the first ranks: `gpus` holds the GPU counts of all layers but the input.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn first_ranks(network: &LayerGraph, world: usize, gpus: &[usize]) -> Result<Self, Error> {
+        Self::new(network, world, gpus.iter().map(|&count| (0..count).collect()).collect())
+    }
+
+    /// Everything on one rank.
+    ///
+    /// # Errors
+    /// Never for a network with layers.
+    pub fn single(network: &LayerGraph) -> Result<Self, Error> {
+        Self::first_ranks(network, 1, &vec![1; network.len() - 1])
+    }
+
+    /// How many ranks there are, idle ones included.
+    #[must_use]
+    pub fn world(&self) -> usize {
+        self.world
+    }
+
+    /// The ranks of a layer.
+    #[must_use]
+    pub fn ranks(&self, layer: LayerId) -> &[usize] {
+        &self.ranks[layer.index()]
+    }
+
+    /// How a batch lies on a layer's ranks.
+    pub(crate) fn partition(&self, layer: LayerId, batch: usize) -> Result<Partition, Error> {
+        Ok(Partition::even(batch, self.ranks(layer))?)
+    }
+}

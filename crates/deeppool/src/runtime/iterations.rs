@@ -1,0 +1,210 @@
+use std::ops::Range;
+
+use gpu_mux::{Job, JobState};
+use layer_engine::{Engine, LaunchContext};
+
+use super::memory::Memory;
+use super::pending::PendingCollective;
+use super::{Backend, Device, LoadedProgram, RankState};
+use crate::Error;
+use crate::program::{BatchPart, Op, StepId};
+
+/// Where the samples of an iteration come from.
+pub trait BatchSource {
+    /// Appends a part of the samples in these places of an iteration's global batch, one after another.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn load(
+        &mut self,
+        iteration: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error>;
+}
+
+/// Looks on while a program runs.
+pub trait Observer {
+    /// A step of the compute lane has run, or one of the communication lane has started.
+    fn started(&mut self, _step: StepId) {}
+
+    /// An iteration is over. On a rank that knows them, with the loss summed over the global batch and the number of
+    /// samples that were classified right.
+    fn finished_iteration(&mut self, _iteration: u64, _metrics: Option<[f32; 2]>) {}
+}
+
+impl<S: BatchSource + ?Sized> BatchSource for &mut S {
+    fn load(
+        &mut self,
+        iteration: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        (**self).load(iteration, part, samples, out)
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for &mut O {
+    fn started(&mut self, step: StepId) {
+        (**self).started(step);
+    }
+
+    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) {
+        (**self).finished_iteration(iteration, metrics);
+    }
+}
+
+/// Nobody looks on.
+impl Observer for () {}
+
+/// Runs a loaded program for a number of iterations, tasklet by tasklet: a step of the compute lane is a tasklet, and
+/// collectives go on while the job is polled.
+pub struct Iterations<'a, B: Backend, S, O> {
+    loaded: &'a mut LoadedProgram<B>,
+    state: &'a mut RankState<B>,
+    device: &'a mut Device<B>,
+    source: S,
+    observer: O,
+    context: LaunchContext,
+    /// The first iteration that is not to run.
+    end: u64,
+    /// By step of this iteration.
+    finished: Vec<bool>,
+    /// How many steps of the compute lane have run, and of the communication lane are complete.
+    computed: usize,
+    communicated: usize,
+    pending: Option<PendingCollective<B>>,
+    staging: Vec<f32>,
+}
+
+impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
+    /// Runs the iterations from `context.iteration` up to `end`.
+    pub fn new(
+        device: &'a mut Device<B>,
+        loaded: &'a mut LoadedProgram<B>,
+        state: &'a mut RankState<B>,
+        source: S,
+        observer: O,
+        context: LaunchContext,
+        end: u64,
+    ) -> Self {
+        let finished = vec![false; loaded.program.steps.len()];
+        Self {
+            loaded,
+            state,
+            device,
+            source,
+            observer,
+            context,
+            end,
+            finished,
+            computed: 0,
+            communicated: 0,
+            pending: None,
+            staging: Vec::new(),
+        }
+    }
+
+    /// Iterations done, with the part of the current one by steps.
+    #[must_use]
+    pub fn progress(&self) -> f64 {
+        let steps = self.loaded.compute.len().max(1);
+        self.context.iteration as f64 + self.computed as f64 / steps as f64
+    }
+
+    fn can_run(&self, step: usize) -> bool {
+        self.loaded.program.steps[step].after.iter().all(|step| self.finished[step.0])
+    }
+
+    /// Starts and completes collectives as far as that goes without waiting.
+    fn communicate(&mut self) -> Result<(), Error> {
+        while let Some(&index) = self.loaded.communication.get(self.communicated) {
+            let step = &self.loaded.program.steps[index];
+            let mut memory =
+                Memory::<B> { state: &mut self.state.buffers, scratch: &mut self.loaded.scratch };
+            if let Some(pending) = &mut self.pending {
+                if !pending.test()? {
+                    break;
+                }
+                if let Some(complete) = self.pending.take() {
+                    complete.finish(step, &mut memory)?;
+                }
+                self.finished[index] = true;
+                self.communicated += 1;
+            } else {
+                let (Op::Collective(id), Some(group)) = (&step.op, &self.loaded.groups[index]) else { break };
+                if !step.after.iter().all(|step| self.finished[step.0]) {
+                    break;
+                }
+                let op = &self.loaded.collectives[id.0].op;
+                self.pending =
+                    Some(PendingCollective::start(op, step, group, &mut memory, &mut self.device.queue)?);
+                self.observer.started(StepId(index));
+            }
+        }
+        Ok(())
+    }
+
+    fn compute(&mut self, index: usize) -> Result<(), Error> {
+        let step = &self.loaded.program.steps[index];
+        let mut memory = Memory::<B> { state: &mut self.state.buffers, scratch: &mut self.loaded.scratch };
+        if let Op::LoadBatch { part, shard } = step.op {
+            self.staging.clear();
+            let samples = shard.first..shard.first + shard.samples;
+            self.source.load(self.context.iteration, part, samples, &mut self.staging)?;
+            return Ok(self.device.engine.upload(
+                &self.staging,
+                memory.get_mut(step.writes[0]),
+                &mut self.device.queue,
+            )?);
+        }
+        let Some(kernel) = &mut self.loaded.kernels[index] else { return Ok(()) };
+        let mut written = memory.take(&step.writes);
+        let reads: Vec<&B::Buffer> = step.reads.iter().map(|&id| memory.get(id)).collect();
+        let mut writes: Vec<&mut B::Buffer> = written.iter_mut().collect();
+        let result =
+            self.device.engine.enqueue(kernel, &reads, &mut writes, &self.context, &mut self.device.queue);
+        memory.restore(&step.writes, written);
+        Ok(result?)
+    }
+
+    fn next_iteration(&mut self) -> Result<(), Error> {
+        self.device.engine.synchronize(&mut self.device.queue)?;
+        let metrics = self.loaded.metrics(self.device)?;
+        self.observer.finished_iteration(self.context.iteration, metrics);
+        self.context.iteration += 1;
+        self.finished.fill(false);
+        (self.computed, self.communicated) = (0, 0);
+        Ok(())
+    }
+}
+
+impl<B: Backend, S: BatchSource, O: Observer> Job for Iterations<'_, B, S, O> {
+    type Error = Error;
+
+    fn poll(&mut self) -> Result<JobState, Error> {
+        while self.context.iteration < self.end {
+            self.communicate()?;
+            if let Some(&step) = self.loaded.compute.get(self.computed) {
+                return Ok(if self.can_run(step) { JobState::Ready(None) } else { JobState::Waiting });
+            }
+            if self.communicated < self.loaded.communication.len() {
+                return Ok(JobState::Waiting);
+            }
+            self.next_iteration()?;
+        }
+        Ok(JobState::Finished)
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        if let Some(&step) = self.loaded.compute.get(self.computed) {
+            self.observer.started(StepId(step));
+            self.compute(step)?;
+            self.finished[step] = true;
+            self.computed += 1;
+        }
+        Ok(())
+    }
+}

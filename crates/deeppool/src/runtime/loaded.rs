@@ -1,0 +1,130 @@
+use collectives::Group;
+use layer_engine::{Engine, KernelSpec, Precision, Role};
+use layer_graph::LayerGraph;
+
+use super::{Backend, Device};
+use crate::Error;
+use crate::program::{BufferId, Collective, CollectiveId, Contents, Lane, Op, Program, RankProgram, Step};
+
+/// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once.
+pub struct LoadedProgram<B: Backend> {
+    pub(super) program: RankProgram,
+    pub(super) collectives: Vec<Collective>,
+    /// By step.
+    pub(super) kernels: Vec<Option<<B::Engine as Engine>::Kernel>>,
+    /// The buffers that are not state.
+    pub(super) scratch: Vec<B::Buffer>,
+    /// By step: the group of a collective.
+    pub(super) groups: Vec<Option<B::Communicator>>,
+    /// The steps of the compute lane, in order.
+    pub(super) compute: Vec<usize>,
+    /// The steps of the communication lane, in order.
+    pub(super) communication: Vec<usize>,
+    metrics: Option<BufferId>,
+}
+
+impl<B: Backend> LoadedProgram<B> {
+    /// Loads the program of one rank. A program without collectives needs no communicator; otherwise it is the one of all
+    /// ranks.
+    ///
+    /// # Errors
+    /// When the engine lacks a kernel or memory, or a communicator is needed.
+    pub fn new(
+        device: &mut Device<B>,
+        communicator: Option<&B::Communicator>,
+        network: &LayerGraph,
+        program: &Program,
+        rank: usize,
+    ) -> Result<Self, Error> {
+        let own = program.ranks.get(rank).ok_or(Error::NoSuchRank { rank, ranks: program.ranks.len() })?;
+        let kernels: Result<_, Error> =
+            own.steps.iter().map(|step| kernel::<B>(&device.engine, network, own, step)).collect();
+        let mut scratch = Vec::new();
+        for spec in &own.buffers[own.state_buffers..] {
+            let mut buffer = device.engine.allocate(spec.elements)?;
+            if let Contents::Constant(value) = spec.contents {
+                device.engine.upload(&vec![value as f32; spec.elements], &mut buffer, &mut device.queue)?;
+            }
+            scratch.push(buffer);
+        }
+        let groups: Result<_, Error> = own
+            .steps
+            .iter()
+            .map(|step| match step.op {
+                Op::Collective(id) => group::<B>(communicator, program, id).map(Some),
+                _ => Ok(None),
+            })
+            .collect();
+        let on_lane = |lane| {
+            let steps = own.steps.iter().enumerate();
+            steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
+        };
+        let is_metrics = |contents| matches!(contents, Contents::Operand(_, Role::Metrics));
+        Ok(Self {
+            kernels: kernels?,
+            scratch,
+            groups: groups?,
+            compute: on_lane(Lane::Compute),
+            communication: on_lane(Lane::Communication),
+            metrics: own.buffers.iter().position(|spec| is_metrics(spec.contents)).map(BufferId),
+            program: own.clone(),
+            collectives: program.collectives.clone(),
+        })
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &RankProgram {
+        &self.program
+    }
+
+    /// Whether this rank has the metrics of the batch after an iteration.
+    #[must_use]
+    pub fn has_metrics(&self) -> bool {
+        self.metrics.is_some()
+    }
+
+    /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not know.
+    pub(super) fn metrics(&self, device: &mut Device<B>) -> Result<Option<[f32; 2]>, Error> {
+        let Some(buffer) = self.metrics else { return Ok(None) };
+        let mut metrics = [0.0; 2];
+        let buffer = &self.scratch[buffer.0 - self.program.state_buffers];
+        device.engine.download(buffer, &mut metrics, &mut device.queue)?;
+        Ok(Some(metrics))
+    }
+}
+
+/// The kernel of a step that has one.
+fn kernel<B: Backend>(
+    engine: &B::Engine,
+    network: &LayerGraph,
+    program: &RankProgram,
+    step: &Step,
+) -> Result<Option<<B::Engine as Engine>::Kernel>, Error> {
+    let elements = |id: &BufferId| program.buffers[id.0].elements;
+    let spec = match &step.op {
+        Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
+            KernelSpec::Layer { layer: network.layer(*layer), pass: *pass, shard: *shard }
+        }
+        Op::AccumulateGradient => {
+            KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) }
+        }
+        Op::SquaredNorm => KernelSpec::SquaredNorm { elements: step.reads.iter().map(elements).collect() },
+        Op::OptimizerStep { rule, .. } => {
+            KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }
+        }
+        Op::LoadBatch { .. } | Op::Collective(_) => return Ok(None),
+    };
+    Ok(Some(engine.prepare(&spec, Precision::F32)?))
+}
+
+fn group<B: Backend>(
+    communicator: Option<&B::Communicator>,
+    program: &Program,
+    id: CollectiveId,
+) -> Result<B::Communicator, Error> {
+    let collective = &program.collectives[id.0];
+    let communicator =
+        communicator.ok_or_else(|| Error::NoCommunicator { collective: collective.label.clone() })?;
+    Ok(communicator.group(&collective.ranks)?)
+}

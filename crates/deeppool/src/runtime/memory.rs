@@ -1,0 +1,93 @@
+use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
+use layer_graph::LayerGraph;
+
+use super::{Backend, Device};
+use crate::Error;
+use crate::program::{BufferId, Contents, RankProgram};
+
+/// What a rank keeps from iteration to iteration: parameters, velocities and running statistics.
+///
+/// All programs that are lowered for the same network and placement share it.
+pub struct RankState<B: Backend> {
+    pub(super) buffers: Vec<B::Buffer>,
+}
+
+impl<B: Backend> RankState<B> {
+    /// The state of a rank before the first iteration. Parameters depend on the seed and their names alone.
+    ///
+    /// # Errors
+    /// When the engine has no room for it.
+    pub fn new(
+        device: &mut Device<B>,
+        network: &LayerGraph,
+        program: &RankProgram,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let mut buffers = Vec::with_capacity(program.state_buffers);
+        for spec in &program.buffers[..program.state_buffers] {
+            let mut buffer = device.engine.allocate(spec.elements)?;
+            let values = match spec.contents {
+                Contents::Operand(id, Role::Parameters) => initial_parameters(network.layer(id), seed),
+                Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),
+                // Velocities start at zero.
+                _ => Vec::new(),
+            };
+            let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+            device.engine.upload(&values, &mut buffer, &mut device.queue)?;
+            buffers.push(buffer);
+        }
+        Ok(Self { buffers })
+    }
+
+    /// Copies a state buffer to the host.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn read(&self, device: &mut Device<B>, buffer: BufferId, elements: usize) -> Result<Vec<f32>, Error> {
+        let mut host = vec![0.0; elements];
+        device.engine.download(&self.buffers[buffer.0], &mut host, &mut device.queue)?;
+        Ok(host)
+    }
+
+    /// Copies values from the host to the start of a state buffer.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn write(&mut self, device: &mut Device<B>, buffer: BufferId, values: &[f32]) -> Result<(), Error> {
+        Ok(device.engine.upload(values, &mut self.buffers[buffer.0], &mut device.queue)?)
+    }
+}
+
+/// A program's buffers: the state, and its own.
+pub(super) struct Memory<'a, B: Backend> {
+    pub(super) state: &'a mut [B::Buffer],
+    pub(super) scratch: &'a mut [B::Buffer],
+}
+
+impl<B: Backend> Memory<'_, B> {
+    pub(super) fn get(&self, id: BufferId) -> &B::Buffer {
+        match id.0.checked_sub(self.state.len()) {
+            Some(index) => &self.scratch[index],
+            None => &self.state[id.0],
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, id: BufferId) -> &mut B::Buffer {
+        match id.0.checked_sub(self.state.len()) {
+            Some(index) => &mut self.scratch[index],
+            None => &mut self.state[id.0],
+        }
+    }
+
+    /// Lifts buffers out of their places, so that they can be written while others are read.
+    pub(super) fn take(&mut self, ids: &[BufferId]) -> Vec<B::Buffer> {
+        ids.iter().map(|&id| std::mem::take(self.get_mut(id))).collect()
+    }
+
+    /// Puts back what [`take`](Self::take) lifted out.
+    pub(super) fn restore(&mut self, ids: &[BufferId], buffers: Vec<B::Buffer>) {
+        for (&id, buffer) in ids.iter().zip(buffers) {
+            *self.get_mut(id) = buffer;
+        }
+    }
+}

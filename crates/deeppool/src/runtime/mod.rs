@@ -1,0 +1,13 @@
+//! Executes a program for real: one [`LoadedProgram`] a rank, driven as a [`gpu_mux::Job`] so that a background job
+//! can use the time in which the rank waits for others.
+
+mod backend;
+mod iterations;
+mod loaded;
+mod memory;
+mod pending;
+
+pub use backend::{Backend, CpuThreads, Device, PendingMove};
+pub use iterations::{BatchSource, Iterations, Observer};
+pub use loaded::LoadedProgram;
+pub use memory::RankState;

@@ -1,0 +1,92 @@
+use std::ops::Range;
+
+use layer_engine::random::{Purpose, RandomStream};
+
+use crate::Error;
+use crate::data::Samples;
+use crate::program::BatchPart;
+use crate::runtime::BatchSource;
+
+/// Training samples in an order that is drawn anew each epoch, from the seed and the epoch alone.
+#[derive(Debug, Clone)]
+pub struct Shuffled<'a> {
+    samples: &'a Samples,
+    batch: usize,
+    seed: u64,
+    /// The epoch that `order` is for.
+    epoch: Option<u64>,
+    order: Vec<usize>,
+}
+
+impl<'a> Shuffled<'a> {
+    /// Batches of this size, which must not be larger than the number of samples, nor 0.
+    #[must_use]
+    pub fn new(samples: &'a Samples, batch: usize, seed: u64) -> Self {
+        Self { samples, batch: batch.clamp(1, samples.len().max(1)), seed, epoch: None, order: Vec::new() }
+    }
+}
+
+impl BatchSource for Shuffled<'_> {
+    fn load(
+        &mut self,
+        iteration: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let batches = (self.samples.len() / self.batch) as u64;
+        let (epoch, batch) = (iteration / batches.max(1), iteration % batches.max(1));
+        if self.epoch != Some(epoch) {
+            self.order.clear();
+            self.order.extend(0..self.samples.len());
+            RandomStream::new(self.seed, Purpose::Shuffle, epoch, "", 0).shuffle(&mut self.order);
+            self.epoch = Some(epoch);
+        }
+        let first = batch as usize * self.batch;
+        append(
+            self.samples,
+            part,
+            self.order[first + samples.start..first + samples.end].iter().copied(),
+            out,
+        );
+        Ok(())
+    }
+}
+
+/// Samples in their own order: batch `i` begins at sample `i * batch`.
+#[derive(Debug, Clone)]
+pub struct InOrder<'a> {
+    samples: &'a Samples,
+    batch: usize,
+}
+
+impl<'a> InOrder<'a> {
+    /// Batches of this size.
+    #[must_use]
+    pub fn new(samples: &'a Samples, batch: usize) -> Self {
+        Self { samples, batch }
+    }
+}
+
+impl BatchSource for InOrder<'_> {
+    fn load(
+        &mut self,
+        iteration: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let first = iteration as usize * self.batch;
+        append(self.samples, part, first + samples.start..first + samples.end, out);
+        Ok(())
+    }
+}
+
+fn append(samples: &Samples, part: BatchPart, indices: impl Iterator<Item = usize>, out: &mut Vec<f32>) {
+    for index in indices {
+        match part {
+            BatchPart::Features => out.extend_from_slice(samples.features(index)),
+            BatchPart::Labels => out.push(samples.label(index) as f32),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+use std::path::PathBuf;
+
+use layer_engine::Sgd;
+use layer_graph::LayerGraph;
+
+use crate::Error;
+use crate::data::Dataset;
+use crate::program::{LowerOptions, Placement};
+
+/// What is trained, on what, and how.
+#[derive(Debug, Clone)]
+pub struct TrainConfig<'a> {
+    /// The network.
+    pub network: &'a LayerGraph,
+    /// Its data.
+    pub dataset: &'a Dataset,
+    /// Where each layer runs.
+    pub placement: &'a Placement,
+    /// Samples of the global batch.
+    pub batch: usize,
+    /// Rounds over the training samples; what does not fill a batch at the end of a round is left out of it.
+    pub epochs: u64,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// Seed of the parameters, the order of the samples and dropout.
+    pub seed: u64,
+    /// How an iteration is lowered; the optimiser's rule is in there.
+    pub lowering: LowerOptions,
+    /// A job that every rank trains by itself in its gaps.
+    pub background: Option<BackgroundJob<'a>>,
+    /// Where the foreground's state is kept.
+    pub checkpoint: Option<CheckpointConfig>,
+}
+
+/// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end, and no
+/// checkpoints.
+#[derive(Debug, Clone)]
+pub struct BackgroundJob<'a> {
+    /// The network.
+    pub network: &'a LayerGraph,
+    /// Its data.
+    pub dataset: &'a Dataset,
+    /// Samples of its batch.
+    pub batch: usize,
+}
+
+/// Where and when checkpoints are written.
+#[derive(Debug, Clone)]
+pub struct CheckpointConfig {
+    /// The folder; made when it does not exist.
+    pub folder: PathBuf,
+    /// Iterations between two checkpoints, at least one. There is always one at the end.
+    pub every: u64,
+    /// Whether to go on from the newest checkpoint in the folder, if there is one.
+    pub resume: bool,
+}
+
+impl TrainConfig<'_> {
+    /// Iterations of an epoch.
+    #[must_use]
+    pub fn iterations_per_epoch(&self) -> u64 {
+        (self.dataset.train().len() / self.batch.max(1)) as u64
+    }
+
+    /// Iterations of the whole run.
+    #[must_use]
+    pub fn iterations(&self) -> u64 {
+        self.epochs.saturating_mul(self.iterations_per_epoch())
+    }
+
+    /// The rank that knows the loss and reports it.
+    pub(super) fn reporter(&self) -> usize {
+        let loss = self.network.layers().map(|(id, _)| id).next_back();
+        loss.and_then(|id| self.placement.ranks(id).first().copied()).unwrap_or(0)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.batch == 0 {
+            return Err(Error::EmptyBatch);
+        }
+        if self.placement.world() > self.batch {
+            return Err(Error::MoreRanksThanSamples { ranks: self.placement.world(), batch: self.batch });
+        }
+        let Sgd { momentum, weight_decay, clip_norm } = self.lowering.optimizer;
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        let every = self.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
+        let background = self.background.as_ref().map(|job| job.batch);
+        let settings = [
+            ("the number of epochs", "at least 1", self.epochs > 0, self.epochs.to_string()),
+            ("the learning rate", "above 0", positive(self.learning_rate), self.learning_rate.to_string()),
+            ("the momentum", "in 0..1", (0.0..1.0).contains(&momentum), momentum.to_string()),
+            (
+                "the weight decay",
+                "at least 0",
+                weight_decay == 0.0 || positive(weight_decay),
+                weight_decay.to_string(),
+            ),
+            ("the norm to clip to", "above 0", clip_norm.is_none_or(positive), format!("{clip_norm:?}")),
+            ("the iterations between checkpoints", "at least 1", every != Some(0), "0".into()),
+            ("the batch of the background job", "at least 1", background != Some(0), "0".into()),
+        ];
+        if let Some((setting, expected, _, got)) = settings.into_iter().find(|(_, _, fits, _)| !fits) {
+            return Err(Error::Setting { setting, expected, got });
+        }
+        check_data(self.network, self.dataset, self.batch)?;
+        self.background.as_ref().map_or(Ok(()), |job| check_data(job.network, job.dataset, job.batch))
+    }
+}
+
+fn check_data(network: &LayerGraph, dataset: &Dataset, batch: usize) -> Result<(), Error> {
+    dataset.fits(network)?;
+    let samples = dataset.train().len();
+    if batch > samples {
+        return Err(Error::BatchTooLarge { dataset: dataset.name().into(), samples, batch });
+    }
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! Trains a network by a placement: ranks are threads, each of which may run a background job in its gaps.
+
+mod batches;
+mod checkpoint;
+mod config;
+mod rank;
+mod report;
+mod session;
+
+pub use batches::{InOrder, Shuffled};
+pub use config::{BackgroundJob, CheckpointConfig, TrainConfig};
+pub use report::{EpochReport, IterationTimes, Progress, TrainReport};
+pub use session::train;

@@ -1,0 +1,270 @@
+//! What one rank does in a training run.
+
+use std::time::{Duration, Instant};
+
+use collectives::{Communicator, Group, ReduceOp};
+use gpu_mux::{CpuDriver, Policy, Usage};
+use layer_engine::{Engine, LaunchContext};
+
+use super::{InOrder, Progress, Shuffled, TrainConfig};
+use crate::Error;
+use crate::program::{Placement, Program, StepId, lower_evaluation, lower_training};
+use crate::runtime::{Backend, Device, Iterations, LoadedProgram, Observer, RankState};
+
+/// The programs of a run, lowered once for all ranks.
+pub(super) struct Programs {
+    pub(super) training: Program,
+    evaluation: Program,
+    /// For the test samples that are left after whole batches.
+    remainder: Option<Program>,
+    background: Option<Program>,
+}
+
+impl Programs {
+    pub(super) fn new(config: &TrainConfig<'_>) -> Result<Self, Error> {
+        let evaluation = |samples| lower_evaluation(config.network, config.placement, samples);
+        let background = config.background.as_ref().map(|job| {
+            lower_training(job.network, &Placement::single(job.network)?, job.batch, &config.lowering)
+        });
+        let rest = config.dataset.test().len() % config.batch;
+        Ok(Self {
+            training: lower_training(config.network, config.placement, config.batch, &config.lowering)?,
+            evaluation: evaluation(config.batch)?,
+            remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
+            background: background.transpose()?,
+        })
+    }
+}
+
+/// What a stretch of training gave on one rank.
+#[derive(Default)]
+pub(super) struct Stretch {
+    /// The sum of the losses of its iterations, on the rank that knows them.
+    pub(super) loss: f64,
+    /// How long it took.
+    pub(super) elapsed: Duration,
+    /// Background samples of this rank.
+    pub(super) background_samples: f64,
+}
+
+/// What a rank remembers of a whole run.
+#[derive(Default)]
+pub(super) struct RankRecord {
+    pub(super) losses: Vec<f64>,
+    pub(super) iteration_times: Vec<Duration>,
+    pub(super) usage: Usage,
+    pub(super) background_error: Option<String>,
+    pub(super) started: Vec<usize>,
+}
+
+/// A rank with everything loaded.
+pub(super) struct Rank<'a, B: Backend> {
+    config: &'a TrainConfig<'a>,
+    communicator: B::Communicator,
+    device: Device<B>,
+    state: RankState<B>,
+    training: LoadedProgram<B>,
+    evaluation: LoadedProgram<B>,
+    remainder: Option<LoadedProgram<B>>,
+    record: RankRecord,
+}
+
+impl<'a, B: Backend> Rank<'a, B> {
+    pub(super) fn new(
+        config: &'a TrainConfig<'a>,
+        programs: &Programs,
+        engine: B::Engine,
+        communicator: B::Communicator,
+    ) -> Result<Self, Error> {
+        let rank = communicator.rank();
+        let mut device = Device::<B>::new(engine)?;
+        let mut load =
+            |program| LoadedProgram::new(&mut device, Some(&communicator), config.network, program, rank);
+        let training = load(&programs.training)?;
+        let evaluation = load(&programs.evaluation)?;
+        let remainder = programs.remainder.as_ref().map(load).transpose()?;
+        let state = RankState::new(&mut device, config.network, training.program(), config.seed)?;
+        let record = RankRecord::default();
+        Ok(Self { config, communicator, device, state, training, evaluation, remainder, record })
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.communicator.rank()
+    }
+
+    /// The state with what is needed to read and write it.
+    pub(super) fn state(&mut self) -> (&mut RankState<B>, &mut Device<B>, &LoadedProgram<B>) {
+        (&mut self.state, &mut self.device, &self.training)
+    }
+
+    pub(super) fn into_record(self) -> RankRecord {
+        self.record
+    }
+
+    /// Waits for all ranks.
+    pub(super) fn barrier(&mut self) -> Result<(), Error> {
+        Ok(self.communicator.barrier(&mut self.device.queue)?)
+    }
+
+    /// The sum of a number over all ranks, in single precision.
+    pub(super) fn sum_over_ranks(&mut self, value: f64) -> Result<f64, Error> {
+        let Device { engine, queue } = &mut self.device;
+        let mut buffer = engine.allocate(1)?;
+        engine.upload(&[value as f32], &mut buffer, queue)?;
+        self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, queue)?;
+        let mut sum = [0.0];
+        engine.download(&buffer, &mut sum, queue)?;
+        Ok(f64::from(sum[0]))
+    }
+
+    /// Trains the iterations from `begin` up to `end`, and the background in the gaps.
+    pub(super) fn train(
+        &mut self,
+        begin: u64,
+        end: u64,
+        background: Option<&mut BackgroundIterations<'_, B>>,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Stretch, Error> {
+        let config = self.config;
+        self.record.started.clear();
+        let (known, started) = (self.record.losses.len(), Instant::now());
+        let mut recorder = Recorder {
+            record: &mut self.record,
+            batch: config.batch,
+            last_iteration: end.saturating_sub(1),
+            iteration: begin,
+            began: started,
+            progress: (self.communicator.rank() == config.reporter()).then_some(progress),
+        };
+        let mut foreground = Iterations::new(
+            &mut self.device,
+            &mut self.training,
+            &mut self.state,
+            Shuffled::new(config.dataset.train(), config.batch, config.seed),
+            &mut recorder,
+            context(config, begin),
+            end,
+        );
+        let driver = CpuDriver::new(Policy::default());
+        let before = background.as_ref().map_or(0.0, |job| job.progress());
+        let mut background = background;
+        let outcome = driver.run(&mut foreground, background.as_deref_mut())?;
+        let elapsed = started.elapsed();
+        self.record.usage += outcome.usage;
+        if let Some(error) = outcome.background_error {
+            self.record.background_error.get_or_insert(error.to_string());
+        }
+        let samples = config.background.as_ref().map_or(0, |job| job.batch) as f64;
+        let progressed = background.map_or(0.0, |job| job.progress()) - before;
+        Ok(Stretch {
+            loss: self.record.losses[known..].iter().sum(),
+            elapsed,
+            background_samples: progressed * samples,
+        })
+    }
+
+    /// The part of the held-out samples that are classified right, on the rank that reports.
+    pub(super) fn evaluate(&mut self) -> Result<f64, Error> {
+        let test = self.config.dataset.test();
+        let whole = (test.len() / self.config.batch) as u64;
+        let mut correct = Correct(0.0);
+        let rest = self.remainder.as_mut().map(|program| (program, whole, whole + 1));
+        for (program, begin, end) in std::iter::once((&mut self.evaluation, 0, whole)).chain(rest) {
+            let mut job = Iterations::new(
+                &mut self.device,
+                program,
+                &mut self.state,
+                InOrder::new(test, self.config.batch),
+                &mut correct,
+                context(self.config, begin),
+                end,
+            );
+            let alone = None::<&mut BackgroundIterations<'_, B>>;
+            CpuDriver::new(Policy::default()).run(&mut job, alone)?;
+        }
+        Ok(correct.0 / test.len() as f64)
+    }
+}
+
+/// The background job of a rank, endless.
+pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Shuffled<'a>, ()>;
+
+/// What a rank's background job runs on.
+pub(super) struct BackgroundParts<B: Backend> {
+    device: Device<B>,
+    loaded: LoadedProgram<B>,
+    state: RankState<B>,
+}
+
+impl<B: Backend> BackgroundParts<B> {
+    /// `None` when there is no background job.
+    pub(super) fn new(
+        config: &TrainConfig<'_>,
+        programs: &Programs,
+        engine: B::Engine,
+    ) -> Result<Option<Self>, Error> {
+        let (Some(job), Some(program)) = (&config.background, &programs.background) else { return Ok(None) };
+        let mut device = Device::new(engine)?;
+        let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?;
+        let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
+        Ok(Some(Self { device, loaded, state }))
+    }
+
+    /// The job; ranks draw their samples in orders of their own.
+    pub(super) fn start<'a>(
+        &'a mut self,
+        config: &'a TrainConfig<'a>,
+        rank: usize,
+    ) -> Option<BackgroundIterations<'a, B>> {
+        let job = config.background.as_ref()?;
+        let seed = config.seed.wrapping_add(1 + rank as u64);
+        let context = LaunchContext { seed, ..context(config, 0) };
+        let source = Shuffled::new(job.dataset.train(), job.batch, seed);
+        let Self { device, loaded, state } = self;
+        Some(Iterations::new(device, loaded, state, source, (), context, u64::MAX))
+    }
+}
+
+fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
+    LaunchContext { seed: config.seed, iteration, learning_rate: config.learning_rate }
+}
+
+/// Writes down what the foreground does.
+struct Recorder<'a> {
+    record: &'a mut RankRecord,
+    batch: usize,
+    /// The iteration whose steps are written down.
+    last_iteration: u64,
+    iteration: u64,
+    began: Instant,
+    /// On the rank that reports.
+    progress: Option<&'a (dyn Fn(Progress) + Sync)>,
+}
+
+impl Observer for Recorder<'_> {
+    fn started(&mut self, step: StepId) {
+        if self.iteration == self.last_iteration {
+            self.record.started.push(step.0);
+        }
+    }
+
+    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) {
+        self.iteration = iteration + 1;
+        self.record.iteration_times.push(self.began.elapsed());
+        self.began = Instant::now();
+        if let (Some(progress), Some([loss, _])) = (self.progress, metrics) {
+            let loss = f64::from(loss) / self.batch as f64;
+            self.record.losses.push(loss);
+            progress(Progress::Iteration { iteration: self.iteration, loss });
+        }
+    }
+}
+
+/// Counts what is classified right.
+struct Correct(f64);
+
+impl Observer for Correct {
+    fn finished_iteration(&mut self, _iteration: u64, metrics: Option<[f32; 2]>) {
+        self.0 += metrics.map_or(0.0, |[_, correct]| f64::from(correct));
+    }
+}

@@ -1,0 +1,89 @@
+use std::time::Duration;
+
+use gpu_mux::Usage;
+
+/// How a training run went. All times are measured on this machine.
+#[derive(Debug, Clone, Default)]
+pub struct TrainReport {
+    /// The iteration that the run began with: 0, or where a checkpoint left off.
+    pub first_iteration: u64,
+    /// The mean loss of each iteration's global batch.
+    pub losses: Vec<f64>,
+    /// Each epoch that ended in this run.
+    pub epochs: Vec<EpochReport>,
+    /// How long iterations took.
+    pub iteration_times: IterationTimes,
+    /// Foreground samples by second of training; evaluation and checkpoints are not counted.
+    pub foreground_samples_per_s: f64,
+    /// Background samples by second of training, of all ranks together.
+    pub background_samples_per_s: f64,
+    /// By rank: where its time went while training.
+    pub usage: Vec<Usage>,
+    /// Background jobs that failed, by rank, and why. The foreground does not feel it.
+    pub background_errors: Vec<(usize, String)>,
+    /// By rank: the steps of the last iteration, by index, in the order in which they started.
+    pub started: Vec<Vec<usize>>,
+}
+
+/// What happens while training goes on, for whoever shows it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Training goes on from a checkpoint, after this many iterations.
+    Resumed(u64),
+    /// An iteration is over.
+    Iteration {
+        /// Its number, from 1.
+        iteration: u64,
+        /// The mean loss of its batch.
+        loss: f64,
+    },
+    /// An epoch is over.
+    Epoch(EpochReport),
+}
+
+/// An epoch of training.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EpochReport {
+    /// Its number, from 1.
+    pub epoch: u64,
+    /// The mean loss over the epoch's iterations in this run.
+    pub train_loss: f64,
+    /// The part of the held-out samples that are classified right at its end.
+    pub test_accuracy: f64,
+    /// Foreground samples by second.
+    pub foreground_samples_per_s: f64,
+    /// Background samples by second, of all ranks together.
+    pub background_samples_per_s: f64,
+}
+
+/// How long iterations took, one entry each.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct IterationTimes(Vec<Duration>);
+
+impl IterationTimes {
+    /// Sorts the times of some iterations.
+    #[must_use]
+    pub fn new(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// The time that half of the iterations stay below; zero when there are none.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        self.quantile(0.5)
+    }
+
+    /// The time that 99% of the iterations stay below; zero when there are none.
+    #[must_use]
+    pub fn p99(&self) -> Duration {
+        self.quantile(0.99)
+    }
+
+    /// The nearest-rank quantile.
+    fn quantile(&self, fraction: f64) -> Duration {
+        let rank = (fraction * self.0.len() as f64).ceil() as usize;
+        self.0.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+    }
+}

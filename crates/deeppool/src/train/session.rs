@@ -1,0 +1,163 @@
+use std::time::Duration;
+
+use collectives::ThreadWorld;
+use layer_engine::CpuEngine;
+
+use super::rank::{BackgroundParts, Programs, Rank, RankRecord, Stretch};
+use super::{EpochReport, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint};
+use crate::Error;
+use crate::runtime::{Backend, CpuThreads};
+
+/// How long ranks wait for each other before they give up: longer than any layer computes.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Trains on threads of this process, one a rank, each of which computes on its own thread.
+///
+/// What is computed depends on the configuration and the seed, not on the placement or the background job, up to the
+/// rounding of sums. `progress` is called from a rank's thread.
+///
+/// # Errors
+/// When the configuration is wrong, a checkpoint cannot be used, or a rank fails; then the error of the rank that
+/// failed first, not of those that missed it.
+pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, Error> {
+    config.check()?;
+    let programs = Programs::new(config)?;
+    let resumed = checkpoint::find(config)?;
+    let first_iteration = resumed.as_ref().map_or(0, checkpoint::Checkpoint::iteration);
+    let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
+    let outcomes = world.run(|communicator| {
+        run_rank::<CpuThreads>(config, &programs, &CpuEngine::new(), communicator, resumed.as_ref(), progress)
+    });
+    let (mut runs, mut errors) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Ok(run) => runs.push(run),
+            Err(error) => errors.push(error),
+        }
+    }
+    // Ranks that lost a peer fail with a collective's error; the peer's own error says why.
+    let is_consequence = |error: &Error| matches!(error, Error::Collectives(_));
+    errors.sort_by_key(is_consequence);
+    match errors.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(report(config, first_iteration, runs)),
+    }
+}
+
+/// What a rank brings home.
+struct RankRun {
+    record: RankRecord,
+    epochs: Vec<EpochReport>,
+    elapsed: Duration,
+    background_samples: f64,
+}
+
+fn run_rank<B: Backend>(
+    config: &TrainConfig<'_>,
+    programs: &Programs,
+    engine: &B::Engine,
+    communicator: B::Communicator,
+    resumed: Option<&checkpoint::Checkpoint>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<RankRun, Error>
+where
+    B::Engine: Clone,
+{
+    let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
+    let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
+    let number = rank.rank();
+    let mut background = parts.as_mut().and_then(|parts| parts.start(config, number));
+    let reports = number == config.reporter();
+    let mut iteration = 0;
+    if let Some(checkpoint) = resumed {
+        checkpoint.restore(config, &mut rank)?;
+        iteration = checkpoint.iteration();
+        if reports {
+            progress(Progress::Resumed(iteration));
+        }
+    }
+    let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
+    let (mut epochs, mut elapsed, mut background_samples) = (Vec::new(), Duration::ZERO, 0.0);
+    let mut epoch = EpochSoFar::default();
+    while iteration < end {
+        let epoch_end = (iteration / per_epoch + 1) * per_epoch;
+        let saved = config.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
+        let next_save = saved.map_or(end, |every| (iteration / every + 1).saturating_mul(every));
+        let stretch_end = epoch_end.min(next_save).min(end);
+        let stretch = rank.train(iteration, stretch_end, background.as_mut(), progress)?;
+        elapsed += stretch.elapsed;
+        background_samples += stretch.background_samples;
+        epoch.add(&stretch, stretch_end - iteration);
+        iteration = stretch_end;
+        if iteration == epoch_end {
+            let test_accuracy = rank.evaluate()?;
+            let report = epoch.report(config, &mut rank, iteration / per_epoch, test_accuracy)?;
+            if reports {
+                progress(Progress::Epoch(report));
+            }
+            epochs.push(report);
+            epoch = EpochSoFar::default();
+        }
+        if config.checkpoint.is_some() && (iteration == next_save || iteration == end) {
+            checkpoint::save(config, &mut rank, iteration)?;
+        }
+    }
+    Ok(RankRun { record: rank.into_record(), epochs, elapsed, background_samples })
+}
+
+/// The epoch that is under way.
+#[derive(Default)]
+struct EpochSoFar {
+    iterations: u64,
+    loss: f64,
+    elapsed: Duration,
+    background_samples: f64,
+}
+
+impl EpochSoFar {
+    fn add(&mut self, stretch: &Stretch, iterations: u64) {
+        self.iterations += iterations;
+        self.loss += stretch.loss;
+        self.elapsed += stretch.elapsed;
+        self.background_samples += stretch.background_samples;
+    }
+
+    fn report<B: Backend>(
+        &self,
+        config: &TrainConfig<'_>,
+        rank: &mut Rank<'_, B>,
+        epoch: u64,
+        test_accuracy: f64,
+    ) -> Result<EpochReport, Error> {
+        let seconds = self.elapsed.as_secs_f64();
+        Ok(EpochReport {
+            epoch,
+            train_loss: self.loss / self.iterations as f64,
+            test_accuracy,
+            foreground_samples_per_s: (self.iterations * config.batch as u64) as f64 / seconds,
+            background_samples_per_s: rank.sum_over_ranks(self.background_samples)? / seconds,
+        })
+    }
+}
+
+fn report(config: &TrainConfig<'_>, first_iteration: u64, runs: Vec<RankRun>) -> TrainReport {
+    let reporter = config.reporter();
+    let mut report = TrainReport { first_iteration, ..TrainReport::default() };
+    report.background_samples_per_s = runs
+        .iter()
+        .map(|run| run.background_samples / run.elapsed.as_secs_f64().max(f64::MIN_POSITIVE))
+        .sum();
+    for (rank, run) in runs.into_iter().enumerate() {
+        report.usage.push(run.record.usage);
+        report.background_errors.extend(run.record.background_error.map(|error| (rank, error)));
+        report.started.push(run.record.started);
+        if rank == reporter {
+            let samples = (run.record.losses.len() * config.batch) as f64;
+            report.foreground_samples_per_s = samples / run.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+            report.losses = run.record.losses;
+            report.epochs = run.epochs;
+            report.iteration_times = IterationTimes::new(run.record.iteration_times);
+        }
+    }
+    report
+}
