@@ -75,6 +75,15 @@ fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
     })
 }
 
+/// Too large for one block of columns.
+#[test]
+fn conv_of_a_large_image() {
+    for stride in [1, 2] {
+        let kind = Conv2d::new(4, 5).padding(2).stride(stride).groups(2);
+        check(layer(kind, &[Shape::image(32, 36 * stride, 41 * stride)]), 1);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

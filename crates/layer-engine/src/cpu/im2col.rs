@@ -4,9 +4,9 @@ use layer_graph::{Conv2d, Layer};
 
 use super::Real;
 
-/// Elements of a block of columns: half a megabyte of single precision, so that a block stays in the second-level cache
+/// Elements of a block of columns: one megabyte of single precision, so that a block stays in the second-level cache
 /// between being gathered and being multiplied.
-const BLOCK_ELEMENTS: usize = 1 << 17;
+const BLOCK_ELEMENTS: usize = 1 << 18;
 
 /// The sizes of a convolution, and the way between images and columns.
 ///

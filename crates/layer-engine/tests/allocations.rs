@@ -1,0 +1,85 @@
+//! Launching a kernel on one thread allocates nothing. (Products of matrices pack their operands into memory that the
+//! `gemm` crate takes for itself, so convolution and linear layers are not among these.)
+#![allow(unsafe_code, reason = "a global allocator")]
+
+mod single_layer;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Sgd, Shard, Signature};
+use layer_graph::{BatchNorm, Dropout, LayerKind, Pool2d, Shape};
+use single_layer::{CONTEXT, SingleLayer, layer};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: passes everything on to the system's allocator; counting touches only a thread's own cell, which needs no
+// memory and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the memory is from `alloc` above, hence from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn layers() {
+    let image = || Shape::image(3, 9, 9);
+    let cases: [(LayerKind, Vec<Shape>); 8] = [
+        (LayerKind::Relu, vec![image()]),
+        (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),
+        (LayerKind::AvgPool2d(Pool2d::new(3, 2)), vec![image()]),
+        (BatchNorm::default().into(), vec![image()]),
+        (Dropout { probability: 0.5 }.into(), vec![image()]),
+        (LayerKind::Concat, vec![image(), image()]),
+        (LayerKind::Add, vec![image(), image()]),
+        (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
+    ];
+    for (kind, inputs) in cases {
+        let engine = CpuEngine::<f32>::new();
+        let mut single = SingleLayer::new(layer(kind, &inputs), Shard::whole(4), engine.clone());
+        let passes =
+            [Pass::forward(&single.layer), Pass::backward(&single.layer, true), &[Pass::Infer]].concat();
+        for pass in passes {
+            let spec = KernelSpec::Layer { layer: &single.layer, pass, shard: single.shard };
+            let mut kernel = engine.prepare(&spec, Precision::F32).unwrap();
+            let signature = Signature::of(&single.layer, pass).unwrap();
+            let mut written: Vec<_> =
+                signature.writes.iter().map(|role| single.buffers.remove(role).unwrap()).collect();
+            let reads: Vec<_> = signature.reads.iter().map(|role| &single.buffers[role]).collect();
+            let mut writes: Vec<_> = written.iter_mut().collect();
+            let before = ALLOCATIONS.get();
+            engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut ()).unwrap();
+            assert_eq!(ALLOCATIONS.get() - before, 0, "{:?} {pass:?}", single.layer.kind());
+            single.buffers.extend(signature.writes.into_iter().zip(written));
+        }
+    }
+}
+
+#[test]
+fn optimiser() {
+    let engine = CpuEngine::<f32>::new();
+    let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
+    let mut norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![9] }, Precision::F32).unwrap();
+    let mut step = engine.prepare(&KernelSpec::Sgd { elements: 9, rule }, Precision::F32).unwrap();
+    let gradient = vec![1.0; 9];
+    let [mut parameters, mut velocity, mut squared] = [9, 9, 1].map(|count| vec![0.0; count]);
+    let before = ALLOCATIONS.get();
+    engine.enqueue(&mut norm, &[&gradient], &mut [&mut squared], &CONTEXT, &mut ()).unwrap();
+    let state = &mut [&mut parameters, &mut velocity];
+    engine.enqueue(&mut step, &[&gradient, &squared], state, &CONTEXT, &mut ()).unwrap();
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
