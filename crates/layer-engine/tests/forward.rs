@@ -1,4 +1,5 @@
 //! Every layer's forward pass against direct loops over its definition.
+#![allow(clippy::float_cmp, reason = "counts are exact")]
 
 mod single_layer;
 
