@@ -224,14 +224,14 @@ fn what_is_not_a_number_is_seen() {
 #[test]
 fn the_first_of_equal_maxima_has_the_gradient() {
     for value in [0.0, f32::NEG_INFINITY] {
-        let pool = LayerKind::MaxPool2d(Pool2d::new(2, 2).padding(1));
+        let pool = LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1));
         let mut layer =
-            SingleLayer::<f32>::new(layer(pool, &[Shape::image(1, 2, 2)]), Shard::whole(1), CpuEngine::new());
-        layer.set(Role::Input(0), vec![value; 4]);
+            SingleLayer::<f32>::new(layer(pool, &[Shape::image(1, 3, 3)]), Shard::whole(1), CpuEngine::new());
+        layer.set(Role::Input(0), vec![value; 9]);
         layer.set(Role::OutputGradient, vec![1.0, 2.0, 3.0, 4.0]);
         layer.forward();
         layer.backward();
-        assert_eq!(layer.buffers[&Role::InputGradient(0)], [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(layer.buffers[&Role::InputGradient(0)], [1.0, 2.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
     }
 }
 

@@ -1,4 +1,5 @@
 //! The kernels beside the layers: gradient descent, squared norms and sums, against scalar re-statements.
+#![allow(clippy::float_cmp, reason = "sums in the same order are the same")]
 
 mod single_layer;
 
