@@ -22,8 +22,8 @@ pub(super) const PROGRESS: f64 = 1e-12;
 /// gives a plan within the limit and a lower bound close to it; an exact search over partial plans then closes the
 /// gap and drops every partial plan that the bounds show to be hopeless. The gap is small when there are many
 /// nodes, so little is left to search, but the worst case is exponential in the number of nodes:
-/// [`SearchOptions::max_labels`] bounds it. With a tolerance `e`, `n` nodes and no memory limit a partial plan is kept
-/// at most every `e / (2 n)` of the fastest time, which makes the search polynomial.
+/// [`SearchOptions::max_labels`] bounds it. With a tolerance the exact search is left out where the relaxation
+/// is good enough already, as it mostly is for networks of many layers.
 ///
 /// # Errors
 /// What [`PlanProblem::validate`] reports; [`Error::BadLimit`](crate::Error::BadLimit) for a limit below 1;
@@ -90,8 +90,10 @@ fn between(
         return Ok((within, certified));
     }
     let guide = solver.guide(&relaxed);
+    let price = Prices { memory: 0.0, ..relaxed.prices };
     for reach in reaches(bound_us, within.totals.iteration_us) {
-        let found = solver.window(&guide, Cost { time: reach, gpu: budget_us, memory: 0.0 })?;
+        let corner = Cost { time: reach, gpu: budget_us, memory: 0.0 };
+        let found = solver.window(&guide, corner, price.of(corner))?;
         let found = found.into_iter().filter(|candidate| candidate.totals.gpu_time_us <= budget_us);
         if let Some(best) = found.min_by(Candidate::order) {
             let certified = gap(&best).min(solver.epsilon());

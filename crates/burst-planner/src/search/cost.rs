@@ -45,10 +45,4 @@ impl Prices {
     pub(crate) fn of(self, cost: Cost) -> f64 {
         self.time * cost.time + self.gpu * cost.gpu + self.memory * cost.memory
     }
-
-    /// The value of a bound that may be infinite where it costs nothing.
-    pub(crate) fn of_bound(self, bound: Cost) -> f64 {
-        let term = |price: f64, value: f64| if price == 0.0 { 0.0 } else { price * value };
-        term(self.time, bound.time) + term(self.gpu, bound.gpu) + term(self.memory, bound.memory)
-    }
 }

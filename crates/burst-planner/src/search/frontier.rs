@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use super::budget::{priced, slope};
-use super::cost::Cost;
+use super::cost::{Cost, Prices};
 use super::labels::{Slack, keep_nondominated};
-use super::solver::{Candidate, Objective, Solver};
+use super::solver::{Candidate, Objective, Relaxation, Solver};
 use super::window::ROUNDING;
 use super::{SearchOptions, limit_error, tolerant};
 use crate::{Error, Plan, PlanProblem, Result, Totals};
+
+/// The first strip of a triangle that is searched is this part of it.
+const STRIPS: f64 = 16.0;
 
 /// The plans that no other plan beats in both times.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,11 +107,11 @@ impl FrontierPoint {
 /// the supported plans, those on the convex hull: minimising `time + price * GPU time` is a linear pass over the
 /// tables, and each pass either finds a new plan between two known ones or proves that no plan lies below the line
 /// through them. Between two neighbours further plans can only lie in a triangle; the second phase searches it
-/// exactly, unless it is so flat that the tolerance covers it.
+/// exactly, strip by strip from the line upwards, as far as the tolerance does not cover it.
 ///
-/// Two linear passes for each supported plan found, so a frontier with a tolerance takes time proportional to the
-/// size of the problem and the number of its points wherever the hull is dense, as it is for networks. An exact frontier
-/// can have exponentially many points; [`SearchOptions::max_labels`] bounds the work of one triangle.
+/// The first phase takes two linear passes for each supported plan. The second keeps partial plans, few where triangles
+/// are flat, as they are for networks of many layers; but an exact frontier can have exponentially many points.
+/// [`SearchOptions::max_labels`] bounds the work of one strip.
 ///
 /// # Errors
 /// What [`PlanProblem::validate`] reports; [`Error::DoesNotFit`], [`Error::TooWide`], [`Error::TooManyLabels`].
@@ -155,8 +158,7 @@ impl Search<'_, '_> {
             let relaxed = self.solver.relax(slope(&fast, &cheap))?;
             // A plan that neither end covers is better than both in one time each, so it lies below this corner,
             // shrunk by the tolerance, and above the bound.
-            let corner = Cost { time: b.iteration_us, gpu: a.gpu_time_us, memory: 0.0 };
-            let covered = relaxed.prices.of(corner) / relaxed.bound - 1.0;
+            let covered = relaxed.prices.of(corner(&fast, &cheap)) / relaxed.bound - 1.0;
             if covered <= epsilon.max(ROUNDING) {
                 self.certified = self.certified.max(covered.min(epsilon));
                 continue;
@@ -168,12 +170,66 @@ impl Search<'_, '_> {
                 open.push((fast, relaxed.best));
                 continue;
             }
-            self.certified = self.certified.max(epsilon);
-            let guide = self.solver.guide(&relaxed);
-            self.found.extend(self.solver.window(&guide, corner)?);
+            self.triangle(&relaxed, fast, cheap)?;
         }
         Ok(())
     }
+
+    /// Finds what lies above the line through two neighbours on the convex hull.
+    ///
+    /// Most of it lies close to the line, and every plan found there cuts the triangle into two smaller ones. So a
+    /// strip along the line is searched first, and then only those triangles further that reach beyond it.
+    fn triangle(&mut self, relaxed: &Relaxation, fast: Candidate, cheap: Candidate) -> Result<()> {
+        let tolerance = 1.0 + self.solver.epsilon();
+        let guide = self.solver.guide(relaxed);
+        let price = Prices { memory: 0.0, ..relaxed.prices };
+        let strip = (price.of(corner(&fast, &cheap)) - relaxed.bound) / STRIPS;
+        let mut open = vec![Gap { fast, cheap, searched: relaxed.bound, strip }];
+        while let Some(Gap { fast, cheap, searched, strip }) = open.pop() {
+            let corner = corner(&fast, &cheap);
+            if price.of(corner) <= searched * (1.0 + ROUNDING) {
+                continue;
+            }
+            // What neither end covers lies below the corner also when it is shrunk by the tolerance.
+            let corner = Cost { time: corner.time / tolerance, gpu: corner.gpu / tolerance, memory: 0.0 };
+            self.certified =
+                self.certified.max(self.solver.epsilon().min(price.of(corner) * tolerance / searched - 1.0));
+            if price.of(corner) <= searched * (1.0 + ROUNDING) {
+                continue;
+            }
+            let reach = price.of(corner).min(searched + strip);
+            let mut found = self.solver.window(&guide, corner, reach)?;
+            found.retain(|one| {
+                let (one, a, b) = (&one.totals, &fast.totals, &cheap.totals);
+                one.gpu_time_us < a.gpu_time_us * (1.0 - ROUNDING)
+                    && one.iteration_us < b.iteration_us * (1.0 - ROUNDING)
+            });
+            // The farther from the line, the fewer plans are worth keeping; a strip without any was too narrow.
+            let strip = if found.is_empty() { 4.0 * strip } else { 2.0 * strip };
+            self.found.extend(found.iter().cloned());
+            let mut last = fast;
+            for next in found.into_iter().chain([cheap]) {
+                open.push(Gap { fast: last, cheap: next.clone(), searched: reach, strip });
+                last = next;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two plans between which there may be more.
+struct Gap {
+    fast: Candidate,
+    cheap: Candidate,
+    /// All plans between them are known that cost no more than this under the prices of the triangle.
+    searched: f64,
+    /// How far to search beyond that.
+    strip: f64,
+}
+
+/// What is slower than the cheap plan or costlier than the fast one is of no use between them.
+fn corner(fast: &Candidate, cheap: &Candidate) -> Cost {
+    Cost { time: cheap.totals.iteration_us, gpu: fast.totals.gpu_time_us, memory: 0.0 }
 }
 
 fn point(problem: &PlanProblem, Candidate { choice, totals }: Candidate) -> FrontierPoint {

@@ -55,9 +55,8 @@ pub(crate) struct Solver<'p> {
     time: Guide,
     gpu: Guide,
     memory: Option<Guide>,
-    /// What a search may lose to the tolerance, and to rounding alone.
-    tolerated: Slack,
-    rounding: Slack,
+    /// Sums in different orders differ by rounding; what differs by no more is the same.
+    slack: Slack,
 }
 
 impl<'p> Solver<'p> {
@@ -69,13 +68,11 @@ impl<'p> Solver<'p> {
         let gpu = Guide::new(&model, Prices::GPU);
         let memory = model.memory_limit.map(|_| Guide::new(&model, Prices::MEMORY));
         // Nothing is faster than the cheapest choice, so a share of its time is a share of any plan's.
-        let share = |guide: &Guide, tolerance: f64| {
-            tolerance * guide.inside.last().map_or(0.0, |root| root[0]) / window::steps(&model) as f64
+        let share = |guide: &Guide| {
+            ROUNDING * guide.inside.last().map_or(0.0, |root| root[0]) / window::steps(&model) as f64
         };
-        let gpu_slack = share(&gpu, ROUNDING);
-        let tolerated = Slack { time: share(&time, options.epsilon.max(ROUNDING)), gpu: gpu_slack };
-        let rounding = Slack { time: share(&time, ROUNDING), gpu: gpu_slack };
-        Ok(Self { model, options: options.clone(), time, gpu, memory, tolerated, rounding })
+        let slack = Slack { time: share(&time), gpu: share(&gpu) };
+        Ok(Self { model, options: options.clone(), time, gpu, memory, slack })
     }
 
     pub(crate) fn problem(&self) -> &'p PlanProblem {
@@ -102,11 +99,10 @@ impl<'p> Solver<'p> {
                 Objective::GpuTime => Cost { gpu: reach, ..unlimited },
             };
             // Labels may be off by rounding; what counts is the sum over the whole choice.
-            let best =
-                self.search(&guide, corner, self.rounding)?.into_iter().min_by(|a, b| match objective {
-                    Objective::Time => a.order(b),
-                    Objective::GpuTime => value(a).total_cmp(&value(b)).then_with(|| a.order(b)),
-                });
+            let best = self.window(&guide, corner, reach)?.into_iter().min_by(|a, b| match objective {
+                Objective::Time => a.order(b),
+                Objective::GpuTime => value(a).total_cmp(&value(b)).then_with(|| a.order(b)),
+            });
             if let Some(best) = best {
                 return Ok(best);
             }
@@ -156,25 +152,18 @@ impl<'p> Solver<'p> {
         Guide::new(&self.model, relaxed.prices)
     }
 
-    /// All nondominated choices within the corner, sorted by time; with a tolerance, some that stand for them.
-    pub(crate) fn window(&self, guide: &Guide, corner: Cost) -> Result<Vec<Candidate>> {
-        self.search(guide, corner, self.tolerated)
-    }
-
-    fn search(&self, guide: &Guide, corner: Cost, slack: Slack) -> Result<Vec<Candidate>> {
-        let corner = Cost { memory: self.model.memory_limit.unwrap_or(0.0), ..corner };
-        let mut fences = vec![Fence::new(guide, corner)];
-        for (limit, guide) in [(corner.time, &self.time), (corner.gpu, &self.gpu)] {
-            if limit.is_finite() {
-                fences.push(Fence::new(guide, corner));
-            }
-        }
-        fences.extend(self.memory.iter().map(|guide| Fence::new(guide, corner)));
+    /// All nondominated choices within `corner` that cost at most `bound` under the guide's prices of time and GPU
+    /// time, sorted by time.
+    pub(crate) fn window(&self, guide: &Guide, corner: Cost, bound: f64) -> Result<Vec<Candidate>> {
+        let limit = self.model.memory_limit.unwrap_or(0.0);
+        let mut fences = vec![Fence::new(guide, bound + guide.prices.memory * limit)];
+        fences.extend(corner.time.is_finite().then(|| Fence::new(&self.time, corner.time)));
+        fences.extend(corner.gpu.is_finite().then(|| Fence::new(&self.gpu, corner.gpu)));
+        fences.extend(self.memory.iter().map(|guide| Fence::new(guide, limit)));
         let max_labels = self.options.max_labels;
-        let (history, labels) =
-            window::search(&self.model, &fences, slack, max_labels).map_err(|window::TooManyLabels| {
-                Error::TooManyLabels { max_labels, epsilon: self.options.epsilon }
-            })?;
+        let (history, labels) = window::search(&self.model, &fences, self.slack, max_labels).map_err(
+            |window::TooManyLabels| Error::TooManyLabels { max_labels, epsilon: self.options.epsilon },
+        )?;
         labels.iter().map(|label| self.candidate(history.choice(label))).collect()
     }
 

@@ -1,6 +1,5 @@
 //! The exact search inside a window: every choice that its bounds leave over, dominated ones left out.
 
-use super::cost::Cost;
 use super::elimination::{Bucket, Model};
 use super::guide::Guide;
 use super::labels::{Candidate, History, Label, Slack, keep_nondominated};
@@ -18,9 +17,8 @@ pub(crate) struct Fence<'g> {
 }
 
 impl<'g> Fence<'g> {
-    /// Lets through what costs at most `corner` under the guide's prices, to rounding.
-    pub(crate) fn new(guide: &'g Guide, corner: Cost) -> Self {
-        let bound = guide.prices.of_bound(corner);
+    /// Lets through what costs at most `bound` under the guide's prices, to rounding.
+    pub(crate) fn new(guide: &'g Guide, bound: f64) -> Self {
         Self { guide, bound: bound + ROUNDING * bound }
     }
 }
@@ -30,9 +28,8 @@ pub(crate) struct TooManyLabels;
 
 /// Finds all nondominated choices within the fences, sorted by time, with the history to read them from.
 ///
-/// For every choice within the fences a label is returned that is no worse than `slack` allows after as many
-/// steps as [`steps`] says. Time and memory grow with the labels that the fences leave over: bounded by nothing
-/// but `max_labels` when exact, by the range of times over `slack.time` for every state otherwise.
+/// For every choice within the fences a label is returned that is worse by no more than `slack` for each of the
+/// [`steps`]. Time and memory grow with the labels that the fences leave over, up to `max_labels`.
 pub(crate) fn search(
     model: &Model,
     fences: &[Fence],
