@@ -63,12 +63,14 @@ fn no_bound_gives_zero() {
 }
 
 #[test]
-fn initial_values_are_those_of_pytorch() {
+fn initial_weights_are_uniform_within_the_bound_of_he() {
     let conv = layer(Conv2d::new(50, 3), &[Shape::image(4, 5, 5)]);
     let values = initial_parameters(&conv, 3);
     assert_eq!(values.len(), conv.parameter_count());
-    let bound = 1.0 / 36f64.sqrt();
-    let largest = values.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+    let bound = (6.0f64 / 36.0).sqrt();
+    let (weights, biases) = values.split_at(50 * 36);
+    assert!(biases.iter().all(|&bias| bias == 0.0));
+    let largest = weights.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
     assert!(largest <= bound && largest > 0.99 * bound);
     assert_eq!(values, initial_parameters(&conv, 3));
     assert_ne!(values, initial_parameters(&conv, 4));
