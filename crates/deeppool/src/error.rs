@@ -62,12 +62,6 @@ pub enum Error {
         /// What it was.
         got: String,
     },
-    /// A rank stopped because of a panic.
-    #[error("rank {rank} panicked")]
-    RankPanicked {
-        /// The rank.
-        rank: usize,
-    },
     /// Training data are wrong.
     #[error(transparent)]
     Data(#[from] crate::data::DataError),
@@ -85,6 +79,14 @@ pub enum Error {
         /// The file.
         path: std::path::PathBuf,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// A JSON document is not what it should be.
+    #[error("at `{path}`: {problem}")]
+    Document {
+        /// Where in the document.
+        path: String,
+        /// What was found and what was expected.
         problem: String,
     },
     /// A network is wrong.
@@ -105,4 +107,12 @@ pub enum Error {
     /// A multiplexer was used wrongly.
     #[error(transparent)]
     Mux(#[from] gpu_mux::Error),
+}
+
+impl Error {
+    /// Whether the cause lies in what was asked for or given (a file, an option), not in carrying it out.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Engine(_) | Self::Collectives(_) | Self::Mux(_))
+    }
 }

@@ -3,6 +3,8 @@
 pub mod costs;
 pub mod data;
 mod error;
+pub mod files;
+pub mod planning;
 pub mod program;
 pub mod runtime;
 pub mod simulate;

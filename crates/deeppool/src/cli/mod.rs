@@ -1,0 +1,76 @@
+mod costs;
+mod models;
+mod output;
+mod plan;
+mod profile;
+mod simulate;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+/// Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Models(models::Models),
+    Profile(profile::Profile),
+    Plan(plan::Plan),
+    Simulate(simulate::Simulate),
+    Train(train::Train),
+}
+
+/// Exit code 0, 2 for bad usage or input, 1 for a failure, each with one line on stderr.
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp || error.kind() == ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            eprintln!("{}", one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    let result = match cli.command {
+        Command::Models(command) => command.run(),
+        Command::Profile(command) => command.run(),
+        Command::Plan(command) => command.run(),
+        Command::Simulate(command) => command.run(),
+        Command::Train(command) => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&format!("{error:#}")));
+            ExitCode::from(if is_failure(&error) { 1 } else { 2 })
+        }
+    }
+}
+
+/// Whether the work itself failed, rather than what was asked for.
+fn is_failure(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<deeppool::Error>().is_some_and(|error| !error.is_input())
+        || error
+            .downcast_ref::<layer_profile::ProfileError>()
+            .is_some_and(|error| matches!(error, layer_profile::ProfileError::Engine { .. }))
+}
+
+/// A message without its line breaks, and without the usage that clap adds.
+fn one_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}

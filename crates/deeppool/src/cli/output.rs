@@ -1,0 +1,46 @@
+//! How figures are shown.
+
+use std::path::Path;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use deeppool::files::write_atomically;
+use serde_json::Value;
+
+/// A table whose first column is text and whose others are figures.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A time in a unit that suits it.
+pub(crate) fn time(time: Duration) -> String {
+    let us = time.as_secs_f64() * 1e6;
+    match us {
+        us if us < 1e3 => format!("{us:.1} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+pub(crate) fn micros(us: f64) -> String {
+    time(Duration::from_secs_f64((us / 1e6).max(0.0)))
+}
+
+/// A rate in samples by second.
+pub(crate) fn rate(samples_per_s: f64) -> String {
+    format!("{samples_per_s:.0} samples/s")
+}
+
+/// Prints one JSON object on stdout.
+pub(crate) fn print_json(value: &Value) {
+    println!("{value:#}");
+}
+
+pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+    Ok(write_atomically(path, format!("{value:#}\n").as_bytes())?)
+}

@@ -1,0 +1,273 @@
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use deeppool::costs::Costs;
+use deeppool::data::{DataSource, Dataset};
+use deeppool::planning::PlanFile;
+use deeppool::program::{LowerOptions, lower_training};
+use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool::train::{
+    BackgroundJob, CheckpointConfig, EpochReport, Progress, TrainConfig, TrainReport, train,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use layer_engine::Sgd;
+use layer_graph::{LayerGraph, zoo};
+use serde_json::{Value, json};
+
+use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
+use super::output::{micros, print_json, rate, time};
+
+/// Train a network on this machine: ranks are threads
+#[derive(Args)]
+#[command(after_help = "Examples:
+  deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5
+  deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
+  deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(crate) struct Train {
+    /// A network of `deeppool models`
+    #[arg(long)]
+    model: String,
+    /// The training data: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED
+    #[arg(long)]
+    data: DataSource,
+    /// How many ranks, each a thread
+    #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
+    ranks: Option<usize>,
+    /// Samples of the global batch
+    #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
+    batch: Option<usize>,
+    /// Rounds over the training samples
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), default_value = "5")]
+    epochs: u64,
+    #[command(flatten)]
+    mode: ModeArgs,
+    #[command(flatten)]
+    costs: CostArgs,
+    /// A plan that `deeppool plan -o` wrote, instead of a new one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "amplification"])]
+    plan: Option<PathBuf>,
+    /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8
+    #[arg(long, value_name = "MODEL:BATCH")]
+    background: Option<BackgroundSpec>,
+    /// The learning rate
+    #[arg(long, default_value_t = 0.03)]
+    lr: f64,
+    /// The momentum
+    #[arg(long, default_value_t = 0.9)]
+    momentum: f64,
+    /// The weight decay (L2 penalty)
+    #[arg(long, default_value_t = 0.0)]
+    weight_decay: f64,
+    /// Scale gradients down to this norm, all of them together
+    #[arg(long, value_name = "NORM")]
+    clip_norm: Option<f64>,
+    /// Normalise over the global batch instead of each rank's samples
+    #[arg(long)]
+    sync_batch_norm: bool,
+    /// All-reduce gradients after the backward pass, not during it
+    #[arg(long)]
+    no_overlap: bool,
+    /// Seed of parameters, sample order and dropout
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Keep checkpoints in this folder
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Iterations between checkpoints
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "checkpoint",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoint_every: u64,
+    /// Go on from the newest checkpoint in the folder, if there is one
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The iteration time by everyone's account.
+struct Predictions {
+    planned_us: f64,
+    simulated_us: f64,
+}
+
+impl Train {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let network = zoo::model(&self.model)?;
+        let file = self.plan.as_deref().map(PlanFile::load).transpose()?;
+        let (ranks, batch) = size(self.ranks, self.batch, file.as_ref())?;
+        if ranks > batch {
+            return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
+        }
+        let dataset = Dataset::open(&self.data, &network)?;
+        let (plan, predictions) = self.plan(&network, ranks, batch, file)?;
+        let placement = plan.placement(&network)?;
+        let background_network = self.background.as_ref().map(|job| zoo::model(&job.model)).transpose()?;
+        let background = match (&self.background, &background_network) {
+            (Some(job), Some(network)) => {
+                dataset.fits(network).context("the background job trains on the same data")?;
+                Some(BackgroundJob { network, dataset: &dataset, batch: job.batch })
+            }
+            _ => None,
+        };
+        let config = TrainConfig {
+            network: &network,
+            dataset: &dataset,
+            placement: &placement,
+            batch,
+            epochs: self.epochs,
+            learning_rate: self.lr,
+            seed: self.seed,
+            lowering: self.lowering(),
+            background,
+            checkpoint: self.checkpoint.clone().map(|folder| CheckpointConfig {
+                folder,
+                every: self.checkpoint_every,
+                resume: self.resume,
+            }),
+        };
+        if !self.json {
+            super::plan::print_plan(&plan);
+            println!();
+        }
+        let report = self.train(&config)?;
+        if self.json {
+            print_json(&self.report(&config, &plan, &predictions, &report)?);
+        } else {
+            self.show(&predictions, &report);
+        }
+        Ok(())
+    }
+
+    fn lowering(&self) -> LowerOptions {
+        LowerOptions {
+            optimizer: Sgd {
+                momentum: self.momentum,
+                weight_decay: self.weight_decay,
+                clip_norm: self.clip_norm,
+            },
+            overlap_all_reduce: !self.no_overlap,
+            sync_batch_norm: self.sync_batch_norm,
+            ..LowerOptions::default()
+        }
+    }
+
+    /// The plan, and what the planner and the simulator say to it.
+    fn plan(
+        &self,
+        network: &LayerGraph,
+        ranks: usize,
+        batch: usize,
+        file: Option<PlanFile>,
+    ) -> anyhow::Result<(PlanFile, Predictions)> {
+        let tables = self.costs.load(network, batch, ranks, file.as_ref(), Some("cpu-core"))?;
+        let costs = Costs::new(network, &tables.profile, &tables.link);
+        let plan = plan_or_make(file, &costs, batch, ranks, self.mode.mode())?;
+        let program = lower_training(network, &plan.placement(network)?, batch, &self.lowering())?;
+        let simulation = simulate(&program, &costs, &SimulateOptions::default())?;
+        let simulated_us = simulation.iteration.as_secs_f64() * 1e6;
+        let planned_us = plan.iteration_us;
+        Ok((plan, Predictions { planned_us, simulated_us }))
+    }
+
+    fn train(&self, config: &TrainConfig<'_>) -> anyhow::Result<TrainReport> {
+        let bar = progress_bar(config.iterations());
+        let say = |line: String| {
+            if !self.json {
+                bar.suspend(|| println!("{line}"));
+            }
+        };
+        let report = train(config, &|progress| match progress {
+            Progress::Resumed(iteration) => {
+                bar.set_position(iteration);
+                say(format!("resumed after iteration {iteration}"));
+            }
+            Progress::Iteration { iteration, loss } => {
+                bar.set_position(iteration);
+                bar.set_message(format!("loss {loss:.4}"));
+            }
+            Progress::Epoch(epoch) => say(epoch_line(&epoch, config.epochs)),
+            _ => {}
+        })?;
+        bar.finish_and_clear();
+        for (rank, error) in &report.background_errors {
+            eprintln!("warning: the background job of rank {rank} stopped: {error}");
+        }
+        Ok(report)
+    }
+
+    fn report(
+        &self,
+        config: &TrainConfig<'_>,
+        plan: &PlanFile,
+        predictions: &Predictions,
+        report: &TrainReport,
+    ) -> anyhow::Result<Value> {
+        let epochs: Vec<Value> = report
+            .epochs
+            .iter()
+            .map(|epoch| {
+                json!({"epoch": epoch.epoch, "train_loss": epoch.train_loss, "test_accuracy": epoch.test_accuracy,
+                    "foreground_samples_per_s": epoch.foreground_samples_per_s,
+                    "background_samples_per_s": epoch.background_samples_per_s})
+            })
+            .collect();
+        let times = &report.iteration_times;
+        Ok(json!({
+            "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
+            "model": self.model, "data": config.dataset.name(), "ranks": config.placement.world(),
+            "batch": config.batch, "seed": self.seed, "first_iteration": report.first_iteration,
+            "losses": report.losses, "epochs": epochs,
+            "foreground_samples_per_s": report.foreground_samples_per_s,
+            "background_samples_per_s": report.background_samples_per_s,
+            "iteration_us": {
+                "median": times.median().as_secs_f64() * 1e6,
+                "p99": times.p99().as_secs_f64() * 1e6,
+            },
+            "planned_iteration_us": predictions.planned_us,
+            "simulated_iteration_us": predictions.simulated_us,
+            "plan": serde_json::to_value(plan)?,
+        }))
+    }
+
+    fn show(&self, predictions: &Predictions, report: &TrainReport) {
+        let times = &report.iteration_times;
+        println!("\niteration by the planner's formula  {}", micros(predictions.planned_us));
+        println!("iteration, simulated                {}", micros(predictions.simulated_us));
+        println!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
+        println!("foreground                          {}", rate(report.foreground_samples_per_s));
+        if self.background.is_some() {
+            println!("background                          {}", rate(report.background_samples_per_s));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if report.usage.len() > cores {
+            println!(
+                "{} ranks shared {cores} cores; the predictions give each rank a core of its own",
+                report.usage.len()
+            );
+        }
+    }
+}
+
+fn epoch_line(epoch: &EpochReport, epochs: u64) -> String {
+    format!(
+        "epoch {:>3}/{epochs}  loss {:.4}  test accuracy {:.2}%  foreground {}  background {}",
+        epoch.epoch,
+        epoch.train_loss,
+        epoch.test_accuracy * 100.0,
+        rate(epoch.foreground_samples_per_s),
+        rate(epoch.background_samples_per_s),
+    )
+}
+
+/// On a terminal; elsewhere nothing is shown.
+fn progress_bar(iterations: u64) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} iterations, {msg}, {eta} left");
+    ProgressBar::new(iterations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,9 @@
+//! The `deeppool` command.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}
