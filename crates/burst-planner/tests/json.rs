@@ -68,7 +68,7 @@ fn an_error_names_the_path() {
             r#""gpus":1,"time_us":100.0"#,
             r#""gpus":1,"time_us":"fast""#,
             "nodes[0].options[0].time_us",
-            "floating point",
+            "expected f64",
         ),
         (
             r#""gpus":1,"time_us":100.0"#,
@@ -79,9 +79,9 @@ fn an_error_names_the_path() {
         (r#""gpus":1,"time_us":100.0"#, r#""gpus":1"#, "nodes[0].options[0]", "missing field `time_us`"),
         (r#""memory_bytes""#, r#""memory_mb""#, "nodes[0].options[1].memory_mb", "unknown field `memory_mb`"),
         (r#""gpus":8,"#, r#""gpus":8,"devices":8,"#, "devices", "unknown field `devices`"),
-        (r#"[5.0,0.0]"#, r#"[5.0,null]"#, "edges[0].transfer_us[1][1]", "null"),
+        ("[5.0,0.0]", "[5.0,null]", "edges[0].transfer_us[1][1]", "null"),
         (r#""to":1,"#, r#""to":1,"bytes":4,"#, "edges[0].bytes", "unknown field `bytes`"),
-        (r#"100.0"#, r#"1e999"#, "nodes[0].options[0].time_us", "out of range"),
+        ("100.0", "1e999", "nodes[0].options[0].time_us", "out of range"),
     ];
     for (from, to, path, part) in cases {
         let text = SMALLEST.replacen(from, to, 1);

@@ -8,7 +8,7 @@ use super::{LimitRule, SearchOptions, limit_error, tolerant};
 use crate::{Plan, PlanProblem, Result};
 
 /// A new supporting line has to be this much lower, relatively, to count as progress and not as rounding.
-pub(super) const PROGRESS: f64 = 1e-12;
+const PROGRESS: f64 = 1e-12;
 
 /// Finds the fastest plan whose amplification is at most `limit`; [`f64::INFINITY`] is no limit.
 ///
@@ -74,44 +74,45 @@ fn between(
     // Turn the line through both points until it supports all plans: the best bound there is at the budget.
     let relaxed = loop {
         let relaxed = solver.relax(slope(&beyond, &within))?;
-        let line =
-            relaxed.prices.time * within.totals.iteration_us + relaxed.prices.gpu * within.totals.gpu_time_us;
-        let below = priced(&relaxed, &relaxed.best);
-        if below >= line * (1.0 - PROGRESS) {
+        if !is_below(&relaxed, &beyond, &within) {
             break relaxed;
         }
         let side = if relaxed.best.totals.gpu_time_us <= budget_us { &mut within } else { &mut beyond };
         *side = relaxed.best;
     };
     let bound_us = ((relaxed.bound - relaxed.prices.gpu * budget_us) / relaxed.prices.time).max(fastest_us);
-    let gap = |candidate: &Candidate| (candidate.totals.iteration_us / bound_us - 1.0).max(0.0);
-    if solver.epsilon() > 0.0 && gap(&within) <= solver.epsilon() {
-        let certified = gap(&within);
-        return Ok((within, certified));
-    }
     let guide = solver.guide(&relaxed);
     let price = Prices { memory: 0.0, ..relaxed.prices };
+    let mut searched_us = bound_us;
     for reach in reaches(bound_us, within.totals.iteration_us) {
+        let gap = (within.totals.iteration_us / searched_us - 1.0).max(0.0);
+        if solver.epsilon() > 0.0 && gap <= solver.epsilon() {
+            return Ok((within, gap));
+        }
         let corner = Cost { time: reach, gpu: budget_us, memory: 0.0 };
         let found = solver.window(&guide, corner, price.of(corner))?;
         let found = found.into_iter().filter(|candidate| candidate.totals.gpu_time_us <= budget_us);
         if let Some(best) = found.min_by(Candidate::order) {
-            let certified = gap(&best).min(solver.epsilon());
-            return Ok((best, certified));
+            return Ok((best, 0.0));
         }
+        searched_us = reach;
     }
-    let certified = gap(&within).min(solver.epsilon());
-    Ok((within, certified))
+    Ok((within, 0.0))
 }
 
 /// Prices under which both points cost the same; `cheap` takes longer and less GPU time.
 pub(super) fn slope(fast: &Candidate, cheap: &Candidate) -> Prices {
     let time = fast.totals.gpu_time_us - cheap.totals.gpu_time_us;
     let gpu = cheap.totals.iteration_us - fast.totals.iteration_us;
-    Prices { time: 1.0, gpu: gpu / time, memory: 0.0 }
+    // Negative by rounding where both take the same time.
+    Prices { time: 1.0, gpu: (gpu / time).max(0.0), memory: 0.0 }
 }
 
-/// What a candidate costs under the prices of time and GPU time.
-pub(super) fn priced(relaxed: &Relaxation, candidate: &Candidate) -> f64 {
-    Prices { memory: 0.0, ..relaxed.prices }.of(candidate.cost())
+/// Whether the relaxation found a plan between both ends and below the line through them.
+///
+/// Where memory has a price its best plan is not optimal, and may lie anywhere.
+pub(super) fn is_below(relaxed: &Relaxation, fast: &Candidate, cheap: &Candidate) -> bool {
+    let price = Prices { memory: 0.0, ..relaxed.prices };
+    let line = price.of(fast.cost()).min(price.of(cheap.cost()));
+    price.of(relaxed.best.cost()) < line * (1.0 - PROGRESS) && relaxed.best.lies_between(fast, cheap)
 }

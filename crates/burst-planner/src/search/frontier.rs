@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::budget::{priced, slope};
+use super::budget::{is_below, slope};
 use super::cost::{Cost, Prices};
 use super::labels::{Slack, keep_nondominated};
 use super::solver::{Candidate, Objective, Relaxation, Solver};
@@ -124,8 +124,11 @@ pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Fronti
     search.between(fast, cheap)?;
     let Search { mut found, certified, .. } = search;
     found.sort_by(Candidate::order);
-    let (fastest_us, least_us) = (found[0].totals.iteration_us, problem.single_gpu_time_us());
-    let slack = Slack { time: ROUNDING * fastest_us, gpu: ROUNDING * least_us };
+    let least = |value: fn(&Candidate) -> f64| found.iter().map(value).fold(f64::INFINITY, f64::min);
+    let slack = Slack {
+        time: ROUNDING * least(|candidate| candidate.totals.iteration_us),
+        gpu: ROUNDING * least(|candidate| candidate.totals.gpu_time_us),
+    };
     keep_nondominated(&mut found, Candidate::cost, slack);
     found.sort_by(Candidate::order);
     Ok(Frontier {
@@ -149,7 +152,7 @@ impl Search<'_, '_> {
         let mut open = vec![(fast, cheap)];
         while let Some((fast, cheap)) = open.pop() {
             let (a, b) = (&fast.totals, &cheap.totals);
-            // Also when one of them is the better in both, to rounding.
+            // One end may be better than the other in both, to rounding.
             if b.iteration_us <= a.iteration_us * (1.0 + ROUNDING)
                 || a.gpu_time_us <= b.gpu_time_us * (1.0 + ROUNDING)
             {
@@ -163,8 +166,7 @@ impl Search<'_, '_> {
                 self.certified = self.certified.max(covered.min(epsilon));
                 continue;
             }
-            let below = priced(&relaxed, &relaxed.best);
-            if below < priced(&relaxed, &fast) * (1.0 - super::budget::PROGRESS) {
+            if is_below(&relaxed, &fast, &cheap) {
                 self.found.push(relaxed.best.clone());
                 open.push((relaxed.best.clone(), cheap));
                 open.push((fast, relaxed.best));
@@ -199,11 +201,7 @@ impl Search<'_, '_> {
             }
             let reach = price.of(corner).min(searched + strip);
             let mut found = self.solver.window(&guide, corner, reach)?;
-            found.retain(|one| {
-                let (one, a, b) = (&one.totals, &fast.totals, &cheap.totals);
-                one.gpu_time_us < a.gpu_time_us * (1.0 - ROUNDING)
-                    && one.iteration_us < b.iteration_us * (1.0 - ROUNDING)
-            });
+            found.retain(|one| one.lies_between(&fast, &cheap));
             // The farther from the line, the fewer plans are worth keeping; a strip without any was too narrow.
             let strip = if found.is_empty() { 4.0 * strip } else { 2.0 * strip };
             self.found.extend(found.iter().cloned());

@@ -29,6 +29,13 @@ impl Candidate {
             .then_with(|| self.choice.cmp(&other.choice))
     }
 
+    /// Whether it is a better compromise than either end: faster than `cheap` and cheaper than `fast`, by more than
+    /// rounding.
+    pub(crate) fn lies_between(&self, fast: &Self, cheap: &Self) -> bool {
+        self.totals.gpu_time_us < fast.totals.gpu_time_us * (1.0 - ROUNDING)
+            && self.totals.iteration_us < cheap.totals.iteration_us * (1.0 - ROUNDING)
+    }
+
     pub(crate) fn cost(&self) -> Cost {
         Cost { time: self.totals.iteration_us, gpu: self.totals.gpu_time_us, memory: 0.0 }
     }

@@ -23,13 +23,16 @@ impl<'g> Fence<'g> {
     }
 }
 
+/// A search has at most this many fences: one for each criterion and one for their priced sum.
+const FENCES: usize = 4;
+
 /// The search kept more labels than it may.
 pub(crate) struct TooManyLabels;
 
 /// Finds all nondominated choices within the fences, sorted by time, with the history to read them from.
 ///
 /// For every choice within the fences a label is returned that is worse by no more than `slack` for each of the
-/// [`steps`]. Time and memory grow with the labels that the fences leave over, up to `max_labels`.
+/// [`steps`]. At most [`FENCES`] fences are heeded. Time and memory grow with the labels that the fences leave over, up to `max_labels`.
 pub(crate) fn search(
     model: &Model,
     fences: &[Fence],
@@ -73,6 +76,12 @@ struct Search<'s> {
 
 impl Search<'_> {
     fn state(&mut self, index: usize, bucket: &Bucket, state: usize) -> Result<Vec<Label>, TooManyLabels> {
+        let hopeless = |fence: &Fence| {
+            fence.guide.inside[index][state] + fence.guide.outside[index][state] > fence.bound
+        };
+        if self.fences.iter().any(hopeless) {
+            return Ok(Vec::new());
+        }
         let mut pool = Pool::new();
         for option in 0..bucket.options {
             self.entry(index, bucket, state * bucket.options + option, &mut pool)?;
@@ -91,8 +100,8 @@ impl Search<'_> {
         let (state, option) = (entry / bucket.options, entry % bucket.options);
         let base = bucket.base[entry];
         // What a partial choice may cost, given the cheapest completion: outside, and in children yet to come.
-        let mut room = Vec::with_capacity(self.fences.len());
-        for fence in self.fences {
+        let mut room = [0.0; FENCES];
+        for (room, fence) in room.iter_mut().zip(self.fences) {
             let guide = fence.guide;
             let below =
                 bucket.children.iter().map(|child| guide.inside[child.bucket][child.state[entry] as usize]);
@@ -100,7 +109,7 @@ impl Search<'_> {
             if guide.prices.of(base) > left {
                 return Ok(());
             }
-            room.push(left);
+            *room = left;
         }
         let leaf = self.history.leaf(bucket.node, option);
         let mut parts: Vec<(usize, usize)> =
