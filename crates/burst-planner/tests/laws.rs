@@ -2,7 +2,9 @@
 
 mod random;
 
-use burst_planner::{Error, PlanProblem, SearchOptions, data_parallel, evaluate, fastest, frontier};
+use burst_planner::{
+    Error, NodeOption, PlanProblem, SearchOptions, data_parallel, evaluate, fastest, frontier,
+};
 use proptest::prelude::*;
 use random::{CLOSE, Outcome, all_outcomes, close, graphs, nondominated, problems};
 
@@ -24,7 +26,8 @@ fn brute_force(problem: &PlanProblem, limit: f64) -> Option<Outcome> {
     let budget = limit * problem.single_gpu_time_us() * (1.0 + 1e-9);
     let bytes = problem.memory_limit_bytes.unwrap_or(u64::MAX);
     let within = all_outcomes(problem).into_iter().filter(|o| o.gpu <= budget && o.bytes <= bytes);
-    within.min_by(|a, b| a.time.total_cmp(&b.time).then(a.gpu.total_cmp(&b.gpu)))
+    // Times that differ by rounding count as the same.
+    nondominated(within.collect()).into_iter().next()
 }
 
 fn check_frontier(problem: &PlanProblem, outcomes: Vec<Outcome>) -> Result<(), TestCaseError> {
@@ -163,7 +166,9 @@ proptest! {
         let kept: Vec<Vec<usize>> = problem.nodes.iter()
             .map(|node| (0..node.options.len()).filter(|&o| node.options[o].gpus <= gpus).collect())
             .collect();
-        prop_assume!(kept.iter().all(|kept| !kept.is_empty()));
+if kept.iter().any(Vec::is_empty) {
+            return Ok(());
+        }
         let mut fewer = PlanProblem::new(gpus);
         fewer.single_gpu_us = problem.single_gpu_us;
         for (node, kept) in problem.nodes.iter().zip(&kept) {
@@ -257,4 +262,19 @@ proptest! {
     fn json_keeps_a_problem(problem in problems(graphs(), COUNTS)) {
         prop_assert_eq!(PlanProblem::from_json(&problem.to_json()?)?, problem);
     }
+}
+
+/// Memory distinguishes partial plans, and once a plan won that was faster by a rounding error, took twice the GPU
+/// time, and had only its smaller memory in its favour.
+#[test]
+fn of_plans_as_fast_the_cheaper_one_is_taken_though_it_holds_more() {
+    let mut problem = PlanProblem::new(2);
+    let small = NodeOption::new(2, 0.3).with_memory_bytes(1);
+    let cheap = NodeOption::new(1, 0.1).with_all_reduce_us(0.2).with_memory_bytes(2);
+    problem.add_node("a", [small, cheap]);
+    problem.add_node("b", [1, 5].map(|bytes| NodeOption::new(1, 1.0).with_memory_bytes(bytes)));
+    problem.memory_limit_bytes = Some(4);
+    let plan = fastest(&problem, f64::INFINITY, &exact()).expect("a plan");
+    assert_eq!(plan.choice, [1, 0]);
+    assert_eq!(frontier(&problem, &exact()).expect("a frontier").points().len(), 1);
 }

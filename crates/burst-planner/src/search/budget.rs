@@ -91,8 +91,8 @@ fn between(
         }
         let corner = Cost { time: reach, gpu: budget_us, memory: 0.0 };
         let found = solver.window(&guide, corner, price.of(corner))?;
-        let found = found.into_iter().filter(|candidate| candidate.totals.gpu_time_us <= budget_us);
-        if let Some(best) = found.min_by(Candidate::order) {
+        let mut found = found.into_iter().filter(|candidate| candidate.totals.gpu_time_us <= budget_us);
+        if let Some(best) = found.next() {
             return Ok((best, 0.0));
         }
         searched_us = reach;

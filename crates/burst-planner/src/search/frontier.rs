@@ -123,14 +123,12 @@ pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Fronti
     let mut search = Search { solver: &solver, found: vec![fast.clone(), cheap.clone()], certified: 0.0 };
     search.between(fast, cheap)?;
     let Search { mut found, certified, .. } = search;
-    found.sort_by(Candidate::order);
     let least = |value: fn(&Candidate) -> f64| found.iter().map(value).fold(f64::INFINITY, f64::min);
     let slack = Slack {
         time: ROUNDING * least(|candidate| candidate.totals.iteration_us),
         gpu: ROUNDING * least(|candidate| candidate.totals.gpu_time_us),
     };
     keep_nondominated(&mut found, Candidate::cost, slack);
-    found.sort_by(Candidate::order);
     Ok(Frontier {
         points: found.into_iter().map(|candidate| point(solver.problem(), candidate)).collect(),
         single_gpu_us: problem.single_gpu_time_us(),

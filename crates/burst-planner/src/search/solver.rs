@@ -4,7 +4,7 @@ use super::SearchOptions;
 use super::cost::{Cost, Prices};
 use super::elimination::Model;
 use super::guide::{Guide, cheapest};
-use super::labels::Slack;
+use super::labels::{Slack, keep_nondominated};
 use super::window::{self, Fence, ROUNDING};
 use crate::{Error, PlanProblem, Result, Totals, evaluate};
 
@@ -19,16 +19,6 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The documented order of plans: by time, then by GPU time, then by the option indices.
-    pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
-        let (a, b) = (&self.totals, &other.totals);
-        let by_gpu_time = || a.gpu_time_us.total_cmp(&b.gpu_time_us);
-        a.iteration_us
-            .total_cmp(&b.iteration_us)
-            .then_with(by_gpu_time)
-            .then_with(|| self.choice.cmp(&other.choice))
-    }
-
     /// Whether it is a better compromise than either end: faster than `cheap` and cheaper than `fast`, by more than
     /// rounding.
     pub(crate) fn lies_between(&self, fast: &Self, cheap: &Self) -> bool {
@@ -99,17 +89,16 @@ impl<'p> Solver<'p> {
         };
         let relaxed = self.relax(prices)?;
         let guide = Guide::new(&self.model, relaxed.prices);
-        let value = |candidate: &Candidate| prices.of(candidate.cost());
-        for reach in reaches(relaxed.bound, value(&relaxed.best)) {
+        for reach in reaches(relaxed.bound, prices.of(relaxed.best.cost())) {
             let corner = match objective {
                 Objective::Time => Cost { time: reach, ..unlimited },
                 Objective::GpuTime => Cost { gpu: reach, ..unlimited },
             };
-            // Labels may be off by rounding; what counts is the sum over the whole choice.
-            let best = self.window(&guide, corner, reach)?.into_iter().min_by(|a, b| match objective {
-                Objective::Time => a.order(b),
-                Objective::GpuTime => value(a).total_cmp(&value(b)).then_with(|| a.order(b)),
-            });
+            let mut found = self.window(&guide, corner, reach)?.into_iter();
+            let best = match objective {
+                Objective::Time => found.next(),
+                Objective::GpuTime => found.next_back(),
+            };
             if let Some(best) = best {
                 return Ok(best);
             }
@@ -160,7 +149,7 @@ impl<'p> Solver<'p> {
     }
 
     /// All nondominated choices within `corner` that cost at most `bound` under the guide's prices of time and GPU
-    /// time, sorted by time.
+    /// time; iteration times rise and GPU times fall.
     pub(crate) fn window(&self, guide: &Guide, corner: Cost, bound: f64) -> Result<Vec<Candidate>> {
         let limit = self.model.memory_limit.unwrap_or(0.0);
         let mut fences = vec![Fence::new(guide, bound + guide.prices.memory * limit)];
@@ -171,7 +160,11 @@ impl<'p> Solver<'p> {
         let (history, labels) = window::search(&self.model, &fences, self.slack, max_labels).map_err(
             |window::TooManyLabels| Error::TooManyLabels { max_labels, epsilon: self.options.epsilon },
         )?;
-        labels.iter().map(|label| self.candidate(history.choice(label))).collect()
+        let found = labels.iter().map(|label| self.candidate(history.choice(label)));
+        let mut found = found.collect::<Result<Vec<_>>>()?;
+        // Less memory was a merit of partial plans; of complete ones it is none.
+        keep_nondominated(&mut found, Candidate::cost, self.slack);
+        Ok(found)
     }
 
     fn candidate(&self, choice: Vec<usize>) -> Result<Candidate> {

@@ -60,9 +60,9 @@ pub(crate) fn search(
     Ok((search.history, labels))
 }
 
-/// How often dominated labels are dropped on the way to a complete choice, at most.
+/// How often dominated labels are dropped on the way to a complete choice, at most; once more for the choices.
 pub(crate) fn steps(model: &Model) -> usize {
-    2 * model.buckets.len()
+    2 * model.buckets.len() + 1
 }
 
 struct Search<'s> {
