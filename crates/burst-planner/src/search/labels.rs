@@ -78,8 +78,8 @@ impl Slack {
     pub(crate) const NONE: Self = Self { time: 0.0, gpu: 0.0 };
 }
 
-/// Keeps, sorted by time (to `slack.time`), what nothing dominates: for every item dropped, one is kept whose time is at most
-/// `slack.time` larger, whose GPU time at most `slack.gpu` larger, and whose memory is no larger.
+/// Keeps, sorted by time (to `slack.time`), what nothing dominates: for every item dropped, one is kept whose
+/// time is at most `slack.time` larger, whose GPU time at most `slack.gpu` larger, and whose memory is no larger.
 ///
 /// Among equals the one that comes first stays. Time `O(n log n)` for two criteria; for three, the usual
 /// staircase (H. Kung, F. Luccio and F. Preparata, J. ACM 22, 1975), with insertion by shifting.
