@@ -2,9 +2,9 @@ use layer_graph::{Layer, LayerKind};
 
 use crate::random::{Purpose, RandomStream};
 
-/// Initial values of a layer's flat parameter buffer: weights uniformly within `sqrt(6 / fan in)`, which keeps the
-/// variance of activations through ReLUs (He et al., "Delving deep into rectifiers", 2015), biases 0, and batch
-/// normalisation the identity.
+/// Initial values of a layer's flat parameter buffer: weights uniformly within `sqrt(3 / fan in)`, which gives
+/// outputs the variance of inputs (LeCun et al., "Efficient BackProp", 1998), biases 0, and batch normalisation the
+/// identity.
 ///
 /// The numbers depend on the seed and the parameter's name alone.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
             "weight" if normalises => values.extend(std::iter::repeat_n(1.0, elements)),
             "weight" => {
                 let fan_in: usize = parameter.dims[1..].iter().product();
-                let bound = (6.0 / fan_in as f64).sqrt();
+                let bound = (3.0 / fan_in as f64).sqrt();
                 let name = format!("{}.{}", layer.name(), parameter.name);
                 let mut stream = RandomStream::new(seed, Purpose::Initialisation, 0, &name, 0);
                 values.extend((0..elements).map(|_| bound * (2.0 * stream.uniform() - 1.0)));

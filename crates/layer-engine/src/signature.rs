@@ -102,6 +102,7 @@ impl Signature {
             (K::BatchNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient, GradientMoments], vec![InputGradient(0)])
             }
+            (K::GeluTanh, Pass::Backward) => (vec![Input(0), OutputGradient], vec![InputGradient(0)]),
             (K::Relu, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
             (K::MaxPool2d(_) | K::Dropout(_), Pass::Forward) => (vec![Input(0)], vec![Output, Saved]),
             (K::MaxPool2d(_) | K::Dropout(_), Pass::Backward) => {
@@ -114,6 +115,7 @@ impl Signature {
             }
             (
                 K::Relu
+                | K::GeluTanh
                 | K::MaxPool2d(_)
                 | K::AvgPool2d(_)
                 | K::AdaptiveAvgPool2d(_)

@@ -125,6 +125,11 @@ proptest! {
     }
 
     #[test]
+    fn gelu_tanh(features in 1usize..40, samples in 0usize..5) {
+        check(layer(LayerKind::GeluTanh, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
     fn max_pool((channels, image, pool) in pool(), samples in 0usize..4) {
         check(layer(LayerKind::MaxPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
     }

@@ -63,11 +63,11 @@ fn no_bound_gives_zero() {
 }
 
 #[test]
-fn initial_weights_are_uniform_within_the_bound_of_he() {
+fn initial_weights_are_uniform_within_the_bound_of_lecun() {
     let conv = layer(Conv2d::new(50, 3), &[Shape::image(4, 5, 5)]);
     let values = initial_parameters(&conv, 3);
     assert_eq!(values.len(), conv.parameter_count());
-    let bound = (6.0f64 / 36.0).sqrt();
+    let bound = (3.0f64 / 36.0).sqrt();
     let (weights, biases) = values.split_at(50 * 36);
     assert!(biases.iter().all(|&bias| bias == 0.0));
     let largest = weights.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));

@@ -22,7 +22,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             }
             inputs[0].clone()
         }
-        LayerKind::Relu => inputs[0].clone(),
+        LayerKind::Relu | LayerKind::GeluTanh => inputs[0].clone(),
         LayerKind::Dropout(dropout) => {
             if !(0.0..1.0).contains(&dropout.probability) {
                 let problem = format!("dropout probability {} is not in 0..1", dropout.probability);

@@ -16,6 +16,9 @@ pub enum LayerKind {
     BatchNorm(BatchNorm),
     /// `max(x, 0)`.
     Relu,
+    /// `x * sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`: the Gaussian error linear unit (Hendrycks and Gimpel, 2016)
+    /// by its tanh approximation, as GPT-2 uses it.
+    GeluTanh,
     /// The largest value of each window; padding never wins.
     MaxPool2d(Pool2d),
     /// The mean of each window; padding counts as zeros, as is PyTorch's default.
@@ -44,6 +47,7 @@ impl LayerKind {
             Self::Linear(_) => "linear",
             Self::BatchNorm(_) => "batch_norm",
             Self::Relu => "relu",
+            Self::GeluTanh => "gelu_tanh",
             Self::MaxPool2d(_) => "max_pool2d",
             Self::AvgPool2d(_) => "avg_pool2d",
             Self::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",

@@ -123,7 +123,7 @@ impl Layer {
     /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
     ///
     /// Element-wise layers count their arithmetic by a fixed number an element (softmax and cross entropy: five,
-    /// batch normalisation with its statistics: six).
+    /// batch normalisation with its statistics: six, GELU: ten).
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         let outputs = self.output.elements() as u64;
@@ -137,6 +137,7 @@ impl Layer {
             }
             LayerKind::BatchNorm(_) => 6 * inputs,
             LayerKind::Relu | LayerKind::Dropout(_) => outputs,
+            LayerKind::GeluTanh => 10 * outputs,
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
                 outputs * (pool.kernel[0] * pool.kernel[1]) as u64
             }

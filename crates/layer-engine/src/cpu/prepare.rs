@@ -7,7 +7,7 @@ use super::batch_norm::{NormPass, Normalisation};
 use super::concat::{Join, Part};
 use super::conv::{ConvPass, Convolution};
 use super::dropout::{DropoutBackward, DropoutForward};
-use super::elementwise::{Copies, ReluBackward, ReluForward, SumOf};
+use super::elementwise::{Copies, GeluBackward, GeluForward, ReluBackward, ReluForward, SumOf};
 use super::im2col::Geometry;
 use super::linear::{LinearLayer, LinearPass};
 use super::loss::{CrossEntropy, LossPass};
@@ -96,6 +96,8 @@ fn operation<T: Real>(
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
+        LayerKind::GeluTanh if backward => Box::new(GeluBackward(workers_of())),
+        LayerKind::GeluTanh => Box::new(GeluForward(workers_of())),
         LayerKind::MaxPool2d(pool) => {
             let pass = match pass {
                 Pass::Backward => MaxPoolPass::Backward,

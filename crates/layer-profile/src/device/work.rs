@@ -64,7 +64,9 @@ impl Work {
         };
         // What the backward pass reads of the forward pass's own tensors.
         let reread = match layer.kind() {
-            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::BatchNorm(_) => inputs,
+            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::BatchNorm(_) | LayerKind::GeluTanh => {
+                inputs
+            }
             LayerKind::Relu => outputs,
             _ => 0.0,
         };
