@@ -1,0 +1,35 @@
+//! Sums numbers in the gaps of a job that is ready at every third look.
+
+use std::task::Poll;
+
+use gpu_mux::{CpuDriver, Error, Policy, job_fn};
+
+fn main() -> Result<(), Error> {
+    let (mut looks, mut steps) = (0, 0);
+    let next = || {
+        looks += 1;
+        match looks {
+            31.. => Poll::Ready(None),
+            look if look % 3 == 0 => Poll::Ready(Some(look)),
+            _ => Poll::Pending,
+        }
+    };
+    let mut foreground = job_fn(next, |_look| -> Result<(), Error> {
+        steps += 1;
+        Ok(())
+    });
+    let (mut numbers, mut sum) = (1..=1000_u64, 0);
+    let mut background = job_fn(
+        || Poll::Ready(numbers.next()),
+        |number| -> Result<(), Error> {
+            sum += number;
+            Ok(())
+        },
+    );
+    let outcome = CpuDriver::new(Policy::default()).run(&mut foreground, Some(&mut background))?;
+    println!("{steps} foreground steps, a sum of {sum} in their gaps: {:#?}", outcome.usage);
+    assert_eq!(steps, 10);
+    assert_eq!(outcome.usage.foreground_tasklets, steps);
+    assert!(sum > 0 && outcome.usage.background_tasklets > 0, "nothing ran in the gaps");
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Each library crate stands alone: a program outside the workspace builds on it and runs, and it depends on none of our
+//! other crates but those that it is meant to build on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Each library crate, and those of our crates that it builds on. Downwards only.
+const LIBRARIES: [(&str, &[&str]); 7] = [
+    ("burst-planner", &[]),
+    ("collectives", &[]),
+    (
+        "deeppool",
+        &["burst-planner", "collectives", "gpu-mux", "layer-engine", "layer-graph", "layer-profile"],
+    ),
+    ("gpu-mux", &[]),
+    ("layer-engine", &["layer-graph"]),
+    ("layer-graph", &[]),
+    ("layer-profile", &["layer-engine", "layer-graph"]),
+];
+
+#[test]
+fn crates_depend_on_no_others_than_they_are_meant_to() {
+    let found: Vec<(String, BTreeSet<String>)> = library_dependencies();
+    let meant: Vec<(String, BTreeSet<String>)> = LIBRARIES
+        .iter()
+        .map(|(name, on)| ((*name).to_owned(), on.iter().map(|name| (*name).to_owned()).collect()))
+        .collect();
+    assert_eq!(found, meant);
+}
+
+#[test]
+fn burst_planner_stands_alone() {
+    run_consumer("burst-planner");
+}
+
+#[test]
+fn collectives_stands_alone() {
+    run_consumer("collectives");
+}
+
+#[test]
+fn deeppool_stands_alone() {
+    let lock = run_consumer("deeppool");
+    assert!(!lock.contains("\"clap\""), "the library needs nothing that only the command does");
+}
+
+#[test]
+fn gpu_mux_stands_alone() {
+    run_consumer("gpu-mux");
+}
+
+#[test]
+fn layer_engine_stands_alone() {
+    run_consumer("layer-engine");
+}
+
+#[test]
+fn layer_graph_stands_alone() {
+    run_consumer("layer-graph");
+}
+
+#[test]
+fn layer_profile_stands_alone() {
+    let lock = run_consumer("layer-profile");
+    assert!(!lock.contains("\"layer-engine\""), "only the profiler runs layers");
+}
+
+/// Builds and runs `tests/consumers/<library>` and returns its lock file, which lists the packages that it needs.
+///
+/// It starts from the versions that the workspace has locked, which are on this machine already: no network is needed.
+fn run_consumer(library: &str) -> String {
+    let consumer = Path::new(env!("CARGO_MANIFEST_DIR")).join("consumers").join(library);
+    let lock = consumer.join("Cargo.lock");
+    fs::copy(workspace().join("Cargo.lock"), &lock).unwrap();
+    let output = cargo()
+        .args(["run", "--quiet", "--offline", "--manifest-path"])
+        .arg(consumer.join("Cargo.toml"))
+        // One folder for all, so that what they share is built once.
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("consumers"))
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .output()
+        .unwrap();
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{library}: {}\n{stdout}\n{stderr}", output.status);
+    assert!(!stdout.is_empty(), "{library} says what it found");
+    fs::read_to_string(lock).unwrap()
+}
+
+/// The workspace's crates that are published, and what they depend on in the workspace, for any purpose and with any
+/// feature.
+fn library_dependencies() -> Vec<(String, BTreeSet<String>)> {
+    let output = cargo()
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"])
+        .arg(workspace().join("Cargo.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    // `publish` lists the registries that a package may go to; null is all of them.
+    let is_published = |package: &Value| package["publish"].as_array().is_none_or(|to| !to.is_empty());
+    let is_ours = |dependency: &Value| dependency["path"].is_string();
+    let mut libraries: Vec<(String, BTreeSet<String>)> = list(&metadata["packages"])
+        .iter()
+        .filter(|package| is_published(package))
+        .map(|package| {
+            (
+                name(package),
+                list(&package["dependencies"]).iter().filter(|on| is_ours(on)).map(name).collect(),
+            )
+        })
+        .collect();
+    libraries.sort();
+    libraries
+}
+
+fn cargo() -> Command {
+    Command::new(env!("CARGO"))
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
