@@ -9,7 +9,8 @@ use crate::{
 ///
 /// Tasklets run one at a time and are never interrupted. The foreground is polled after every one, so it waits for
 /// at most one background tasklet; how long that is, is up to the background job, which should cut its work to
-/// [`Policy::background_piece`].
+/// [`Policy::background_piece`]. After a background tasklet the thread offers its core to others: where several workers
+/// share cores, the foreground of one of them may be waiting for it.
 #[derive(Debug, Clone)]
 pub struct CpuDriver {
     policy: Policy,
@@ -86,6 +87,10 @@ impl CpuDriver {
                 (background, background_error) = (None, Some(error));
             }
             worker.finish(tasklet, started)?;
+            if !tasklet.job.is_foreground() {
+                // Where workers share cores, another one's foreground may be waiting for this core.
+                std::thread::yield_now();
+            }
         }
         Ok(Outcome { usage: worker.usage(), background_error })
     }
