@@ -1,1 +1,79 @@
-//! Tests that cross crates.
+//! What the tests that cross crates share: networks, placements and short training runs.
+
+use collectives::LinkModel;
+use deeppool::Error;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::data::Dataset;
+use deeppool::planning::{Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Placement};
+use deeppool::train::{BackgroundJob, TrainConfig, TrainReport, train};
+use layer_engine::random::{Purpose, RandomStream};
+use layer_graph::LayerGraph;
+use layer_profile::DeviceModel;
+
+/// The placement that the planner finds on the modelled `cpu-core`.
+///
+/// # Errors
+/// When there is no plan.
+pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> Result<Placement, Error> {
+    let profile = DeviceModel::named("cpu-core")?.profile(network, &shard_sizes(batch, ranks))?;
+    let link = LinkModel::shared_memory();
+    let costs = Costs::new(network, &profile, &link);
+    PlanRequest { costs: &costs, batch, gpus: ranks, mode }.plan()?.placement(&costs)
+}
+
+/// A placement that no planner would find: each layer on ranks of its own, in any order.
+///
+/// # Errors
+/// Never for at least one rank.
+pub fn scattered(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placement, Error> {
+    let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "placement", 0);
+    let layers = (1..network.len()).map(|_| {
+        let mut all: Vec<usize> = (0..ranks).collect();
+        random.shuffle(&mut all);
+        all.truncate(1 + random.below(ranks));
+        all
+    });
+    Placement::new(network, ranks, layers.collect())
+}
+
+/// A short training run.
+#[derive(Debug, Clone)]
+pub struct Run<'a> {
+    /// The network.
+    pub network: &'a LayerGraph,
+    /// Its data, also the background's.
+    pub dataset: &'a Dataset,
+    /// The global batch.
+    pub batch: usize,
+    /// Epochs.
+    pub epochs: u64,
+    /// How iterations are lowered.
+    pub lowering: LowerOptions,
+    /// Whether every rank trains a copy of the network by itself in its gaps, with batches of this size.
+    pub background: Option<usize>,
+}
+
+impl Run<'_> {
+    /// Trains with learning rate 0.03 and seed 0.
+    ///
+    /// # Errors
+    /// As [`train`].
+    pub fn with(&self, placement: &Placement) -> Result<TrainReport, Error> {
+        let Self { network, dataset, .. } = *self;
+        let background = self.background.map(|batch| BackgroundJob { network, dataset, batch });
+        let config = TrainConfig {
+            network,
+            dataset,
+            placement,
+            batch: self.batch,
+            epochs: self.epochs,
+            learning_rate: 0.03,
+            seed: 0,
+            lowering: self.lowering.clone(),
+            background,
+            checkpoint: None,
+        };
+        train(&config, &|_| {})
+    }
+}

@@ -1,0 +1,123 @@
+//! One program, two executors: what the runtime does is what the simulator does.
+
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, Op, Program, lower_training};
+use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool_tests::{Run, scattered};
+use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_profile::DeviceModel;
+use proptest::prelude::*;
+
+/// A small network with a fork whose branches are joined twice, so that gradients meet in one place from several.
+fn forked() -> LayerGraph {
+    let mut net = LayerGraph::new("forked", Shape::image(1, 8, 8)).unwrap();
+    let input = net.input();
+    let stem = net.add("stem", Conv2d::new(4, 3).padding(1), [input]).unwrap();
+    let a = net.add("a", Conv2d::new(4, 3).padding(1), [stem]).unwrap();
+    let b = net.add("b", Conv2d::new(4, 1), [stem]).unwrap();
+    let sum = net.add("sum", LayerKind::Add, [a, b, stem]).unwrap();
+    let joined = net.add("joined", LayerKind::Concat, [sum, a, sum]).unwrap();
+    let flat = net.add("flatten", LayerKind::Flatten, [joined]).unwrap();
+    let scores = net.add("fc", Linear::new(10), [flat]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net
+}
+
+/// Checks that an order of a rank's steps runs each step once, after those that it depends on, and each lane in order.
+fn check_order(program: &Program, rank: usize, order: &[usize]) {
+    let steps = &program.ranks[rank].steps;
+    let mut sorted = order.to_vec();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..steps.len()).collect::<Vec<_>>(), "rank {rank} runs every step once");
+    let mut position = vec![0; steps.len()];
+    for (place, &step) in order.iter().enumerate() {
+        position[step] = place;
+    }
+    for (index, step) in steps.iter().enumerate() {
+        for dependency in &step.after {
+            assert!(position[dependency.0] < position[index], "rank {rank}: {} too early", step.label);
+        }
+        let same_lane = (0..index).filter(|&earlier| steps[earlier].lane() == step.lane());
+        assert!(same_lane.into_iter().all(|earlier| position[earlier] < position[index]));
+    }
+}
+
+/// The collectives of a rank, in an order of its steps.
+fn collectives(program: &Program, rank: usize, order: &[usize]) -> Vec<usize> {
+    let ids = order.iter().filter_map(|&step| match program.ranks[rank].steps[step].op {
+        Op::Collective(id) => Some(id.0),
+        _ => None,
+    });
+    ids.collect()
+}
+
+fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: &LowerOptions) {
+    let placement = scattered(network, ranks, seed).unwrap();
+    let program = lower_training(network, &placement, batch, lowering).unwrap();
+    let profile =
+        DeviceModel::named("cpu-core").unwrap().profile(network, &shard_sizes(batch, ranks)).unwrap();
+    let link = LinkModel::shared_memory();
+    let costs = Costs::new(network, &profile, &link);
+    let options = SimulateOptions { iterations: 2, timeline: true, ..SimulateOptions::default() };
+    let simulated = simulate(&program, &costs, &options).unwrap();
+
+    let dataset = Dataset::digits().unwrap();
+    let run =
+        Run { network, dataset: &dataset, batch, epochs: 1, lowering: lowering.clone(), background: None };
+    let real = run.with(&placement).unwrap();
+
+    for rank in 0..ranks {
+        check_order(&program, rank, &simulated.started[rank]);
+        check_order(&program, rank, &real.started[rank]);
+        // Every rank comes to its collectives in the one order of the program, in both.
+        let ids = collectives(&program, rank, &simulated.started[rank]);
+        assert!(ids.is_sorted());
+        assert_eq!(ids, collectives(&program, rank, &real.started[rank]));
+    }
+    // A lane never does two things at once.
+    let timeline = simulated.timeline.unwrap();
+    for (i, a) in timeline.events().iter().enumerate() {
+        for b in &timeline.events()[i + 1..] {
+            let together = a.start < b.start + b.duration && b.start < a.start + a.duration;
+            assert!(!(a.rank == b.rank && a.lane == b.lane && together), "{a:?} and {b:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_executors_run_the_same_steps(
+        ranks in 1usize..5,
+        batch in 200usize..400,
+        seed: u64,
+        overlap_all_reduce: bool,
+        bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
+    ) {
+        let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..LowerOptions::default() };
+        check(&forked(), ranks, batch, seed, &lowering);
+    }
+}
+
+#[test]
+fn digits_cnn_runs_the_same_steps_in_both() {
+    for ranks in [2, 4] {
+        check(&zoo::model("digits-cnn").unwrap(), ranks, 300, ranks as u64, &LowerOptions::default());
+    }
+}
+
+/// Forwarding the same value to two places costs one transfer each way for each set of ranks, not one an edge.
+#[test]
+fn consumers_on_the_same_ranks_share_a_redistribution() {
+    let network = forked();
+    let ranks = |name: &str| if name == "stem" { vec![0] } else { vec![0, 1] };
+    let placed = network.layers().skip(1).map(|(_, layer)| ranks(layer.name())).collect();
+    let placement = deeppool::program::Placement::new(&network, 2, placed).unwrap();
+    let program = lower_training(&network, &placement, 8, &LowerOptions::default()).unwrap();
+    let moves = program.collectives.iter().filter(|collective| collective.label.contains("of stem"));
+    let labels: Vec<&str> = moves.map(|collective| collective.label.as_str()).collect();
+    assert_eq!(labels, ["redistribute activations of stem", "redistribute gradient of stem"]);
+}

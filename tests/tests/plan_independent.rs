@@ -1,0 +1,130 @@
+//! What is learned does not depend on the plan: the loss after every iteration is the same on any number of ranks, by
+//! any plan, with and without background work.
+
+use deeppool::data::Dataset;
+use deeppool::planning::Mode;
+use deeppool::program::{LowerOptions, Placement};
+use deeppool_tests::{Run, planned, scattered};
+use layer_engine::Sgd;
+use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+
+const ITERATIONS: usize = 200;
+const TOLERANCE: f64 = 1e-4;
+
+/// The largest relative difference between two loss curves.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
+}
+
+#[test]
+fn digits_cnn_learns_the_same_by_every_plan() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    // 44 iterations an epoch.
+    let run = Run {
+        network: &network,
+        dataset: &dataset,
+        batch: 32,
+        epochs: 5,
+        lowering: LowerOptions::default(),
+        background: None,
+    };
+    let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
+    assert!(alone.losses.len() >= ITERATIONS);
+    assert!(alone.losses[ITERATIONS - 1] < 0.5 * alone.losses[0], "it learns");
+
+    for ranks in 2..=4 {
+        let placements = [
+            ("data parallel", planned(&network, 32, ranks, Mode::DataParallel)),
+            ("loose burst", planned(&network, 32, ranks, Mode::Burst { amplification: 2.0 })),
+            ("tight burst", planned(&network, 32, ranks, Mode::Burst { amplification: 1.15 })),
+            ("scattered", scattered(&network, ranks, ranks as u64)),
+        ];
+        for (name, placement) in placements {
+            let placement = placement.unwrap();
+            // Background work slows ranks that share cores down: two placements are enough.
+            let collocated = (ranks == 2 && name == "scattered") || (ranks == 4 && name == "tight burst");
+            for background in [None, Some(8)].into_iter().take(1 + usize::from(collocated)) {
+                let report = Run { background, ..run.clone() }.with(&placement).unwrap();
+                let distance = distance(&alone.losses[..ITERATIONS], &report.losses[..ITERATIONS]);
+                println!("{ranks} ranks, {name}, background {background:?}: {distance:.1e}");
+                assert!(distance <= TOLERANCE, "{ranks} ranks, {name}: {distance:.1e}");
+                assert_eq!(report.background_samples_per_s > 0.0, background.is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_run_gives_the_same_bits() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    let run = Run {
+        network: &network,
+        dataset: &dataset,
+        batch: 30,
+        epochs: 1,
+        lowering: LowerOptions::default(),
+        background: None,
+    };
+    let placement = scattered(&network, 3, 7).unwrap();
+    let (a, b) = (run.with(&placement).unwrap(), run.with(&placement).unwrap());
+    assert_eq!(a.losses, b.losses);
+    assert_eq!(a.epochs[0].test_accuracy.to_bits(), b.epochs[0].test_accuracy.to_bits());
+}
+
+/// A network whose batch normalisation sees the whole batch when it is synchronised.
+fn normalised() -> LayerGraph {
+    let mut net = LayerGraph::new("normalised", Shape::image(1, 8, 8)).unwrap();
+    let input = net.input();
+    let x = net.add("norm0", BatchNorm::default(), [input]).unwrap();
+    let x = net.add("conv", Conv2d::new(8, 3).padding(1).without_bias(), [x]).unwrap();
+    let x = net.add("norm1", BatchNorm::default(), [x]).unwrap();
+    let x = net.add("relu", LayerKind::Relu, [x]).unwrap();
+    let x = net.add("flatten", LayerKind::Flatten, [x]).unwrap();
+    let x = net.add("fc", Linear::new(10), [x]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net
+}
+
+#[test]
+fn synchronised_batch_norm_clipping_and_late_all_reduce_keep_it_so() {
+    let network = normalised();
+    let dataset = Dataset::digits().unwrap();
+    let lowering = LowerOptions {
+        optimizer: Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(0.5) },
+        sync_batch_norm: true,
+        ..LowerOptions::default()
+    };
+    let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
+    let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
+    for (ranks, overlap_all_reduce, bucket_bytes) in [(2, true, 1), (3, false, 25 << 20), (4, true, 2000)] {
+        for seed in 0..2 {
+            let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..run.lowering.clone() };
+            let placement = scattered(&network, ranks, seed).unwrap();
+            let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
+            let distance = distance(&alone.losses, &report.losses);
+            assert!(distance <= TOLERANCE, "{ranks} ranks, seed {seed}: {distance:.1e}");
+            let accuracies = [alone.epochs[0].test_accuracy, report.epochs[0].test_accuracy];
+            assert!((accuracies[0] - accuracies[1]).abs() < 0.01, "{accuracies:?}");
+        }
+    }
+}
+
+#[test]
+fn batch_norm_by_shard_learns_too_but_differently() {
+    let network = normalised();
+    let dataset = Dataset::digits().unwrap();
+    let run = Run {
+        network: &network,
+        dataset: &dataset,
+        batch: 32,
+        epochs: 2,
+        lowering: LowerOptions::default(),
+        background: None,
+    };
+    let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
+    let sharded = run.with(&planned(&network, 32, 4, Mode::DataParallel).unwrap()).unwrap();
+    assert!(distance(&alone.losses, &sharded.losses) > TOLERANCE);
+    assert!(sharded.epochs[1].test_accuracy > 0.85, "{}", sharded.epochs[1].test_accuracy);
+}
