@@ -77,3 +77,8 @@ impl Run<'_> {
         train(&config, &|_| {})
     }
 }
+
+/// The README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

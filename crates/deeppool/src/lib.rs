@@ -1,4 +1,4 @@
-//! Burst-parallel training.
+#![doc = include_str!("../README.md")]
 
 pub mod costs;
 pub mod data;
