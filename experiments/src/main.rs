@@ -1,2 +1,22 @@
-//! x
-fn main() {}
+//! The comparisons that burst parallelism is judged by, one subcommand each.
+//!
+//! Everything here is simulated: the same programs that the runtime executes, in virtual time, with layer times of a
+//! device model and the collectives' times of a link model. Each experiment leaves a table on stdout, and a CSV, an SVG
+//! and a JSON report in a folder.
+
+mod cli;
+mod figure;
+mod job;
+mod partition;
+mod report;
+mod row;
+mod spreadsheet;
+mod table;
+mod testbed;
+mod throughput;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

@@ -1,0 +1,188 @@
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::error::ErrorKind as UsageError;
+use clap::{Args, Parser, Subcommand};
+use serde_json::json;
+
+use crate::report::Report;
+use crate::testbed::Testbed;
+use crate::{partition, table, throughput};
+
+/// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
+#[derive(Parser)]
+#[command(
+    version,
+    max_term_width = 110,
+    after_help = "Experiments are named for what they compare: the numbers of the figures in the DeepPool paper \
+    (Park et al., MLSys 2022) are\nnot known to us, and `fig7` is our alias for `throughput`.
+
+Examples:
+  experiments fig7
+  experiments throughput --gpus 4 --amplification 1.5
+  experiments partition --out results --json"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say which experiments there are
+    List {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// DP, BP, DP+Col, BP+Col and background alone
+    #[command(visible_alias = "fig7")]
+    Throughput(Options),
+    /// BP+Col against static partitions of the GPUs
+    Partition(Options),
+    /// All of them
+    All(Options),
+}
+
+#[derive(Args)]
+#[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs. \
+BP: each layer on a GPU count of its own.\n+Col: background jobs on the same GPUs, whenever the foreground leaves \
+them idle.
+
+Examples:
+  experiments throughput
+  experiments throughput --gpus 4 --amplification 1.5 --out results
+  experiments partition --json")]
+struct Options {
+    /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// How many GPUs there are
+    #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
+    gpus: usize,
+    /// The limit of burst plans: GPU time over the iteration time on one GPU
+    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
+    amplification: f64,
+}
+
+type Experiment = fn(&Testbed) -> anyhow::Result<Report>;
+
+/// An experiment's name, its aliases, what it compares, and how it is run.
+const EXPERIMENTS: [(&str, &[&str], &str, Experiment); 2] = [
+    (
+        throughput::NAME,
+        &["fig7"],
+        "DP with and without overlap, BP, DP+Col, BP+Col and background alone: samples/s, slowdown",
+        throughput::run,
+    ),
+    (
+        partition::NAME,
+        &[],
+        "BP+Col on all GPUs against static partitions: some GPUs for the foreground, the rest for background",
+        partition::run,
+    ),
+];
+
+/// Exit code 0, 2 for bad usage or input, 1 for a failure, each with one line on stderr.
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if matches!(error.kind(), UsageError::DisplayHelp | UsageError::DisplayVersion) => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) if error.kind() == UsageError::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            eprintln!("{}", one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    let result = match cli.command {
+        Command::List { json } => list(json),
+        Command::Throughput(options) => options.run(&[throughput::run]),
+        Command::Partition(options) => options.run(&[partition::run]),
+        Command::All(options) => options.run(&EXPERIMENTS.map(|(.., run)| run)),
+    };
+    match result.and_then(|output| print(&output)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&format!("{error:#}")));
+            let failed = error.downcast_ref::<deeppool::Error>().is_some_and(|error| !error.is_input());
+            ExitCode::from(if failed { 1 } else { 2 })
+        }
+    }
+}
+
+fn list(json: bool) -> anyhow::Result<String> {
+    if json {
+        let experiments = EXPERIMENTS
+            .map(|(name, aliases, about, _)| json!({"name": name, "aliases": aliases, "about": about}));
+        return Ok(format!("{:#}\n", json!({"experiments": experiments})));
+    }
+    let lines = EXPERIMENTS.map(|(name, aliases, about, _)| {
+        let names = [&[name], aliases].concat().join(", ");
+        format!("{names:18}  {about}\n")
+    });
+    Ok(lines.concat()
+        + "\nAll of them are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
+           are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n")
+}
+
+impl Options {
+    /// Runs experiments, writes their files, and gives what is to be printed.
+    fn run(&self, experiments: &[Experiment]) -> anyhow::Result<String> {
+        let folder = self.out.display();
+        std::fs::create_dir_all(&self.out).with_context(|| format!("{folder}: cannot make this folder"))?;
+        let testbed = Testbed::dgx_a100(self.gpus, self.amplification)?;
+        let reports: anyhow::Result<Vec<Report>> =
+            experiments.iter().map(|experiment| experiment(&testbed)).collect();
+        let reports = reports?;
+        let mut texts = Vec::new();
+        for report in &reports {
+            let files = report.save(&self.out)?.into_iter().map(|path| path.display().to_string());
+            texts.push(format!("{}\nwrote {}\n", table::text(report), files.collect::<Vec<_>>().join(", ")));
+        }
+        match (self.json, reports.as_slice()) {
+            (false, _) => Ok(texts.join("\n\n")),
+            (true, [report]) => report.to_json(),
+            (true, reports) => Report::of_all(reports, &testbed).to_json(),
+        }
+    }
+}
+
+/// Prints to stdout; a reader that has seen enough (`| head`) is no failure.
+fn print(output: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(output.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn gpus(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1024;
+    match text.parse() {
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from 1 to {MOST}")),
+    }
+}
+
+fn limit(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(limit) if (1.0..f64::INFINITY).contains(&limit) => Ok(limit),
+        _ => Err("expected a number of at least 1".into()),
+    }
+}
+
+/// A message without its line breaks, and without the usage that clap adds.
+fn one_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}

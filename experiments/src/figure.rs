@@ -1,0 +1,125 @@
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::report::Report;
+use crate::row::Row;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Blue and orange of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+const FOREGROUND: RGBColor = RGBColor(0, 114, 178);
+const BACKGROUND: RGBColor = RGBColor(230, 159, 0);
+const INK: RGBColor = RGBColor(40, 40, 40);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const FONT: &str = "sans-serif";
+
+// Lengths in pixels.
+const PANEL_WIDTH: u32 = 350;
+const LABEL_WIDTH: u32 = 115;
+const HEADER_HEIGHT: u32 = 134;
+const BAR_HEIGHT: u32 = 34;
+const TITLE_HEIGHT: u32 = 32;
+const AXIS_HEIGHT: u32 = 44;
+const BOTTOM: u32 = 10;
+const MARGIN: u32 = 22;
+
+/// The rows as an SVG image: a panel a model, a bar a row, foreground and background end to end.
+pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
+    let models: Vec<&[Row]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
+    let bars = models.iter().map(|rows| rows.len()).max().unwrap_or(0) as u32;
+    let panels = models.len() as u32;
+    let width = LABEL_WIDTH + panels * PANEL_WIDTH + 2 * MARGIN;
+    let height = HEADER_HEIGHT + TITLE_HEIGHT + bars * BAR_HEIGHT + AXIS_HEIGHT + BOTTOM;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (header, body) = root.split_vertically(HEADER_HEIGHT);
+        draw_header(&header, report)?;
+        for (index, rows) in models.iter().enumerate() {
+            // The first panel names the bars for all of them.
+            let labels = if index == 0 { LABEL_WIDTH } else { 0 };
+            let left = MARGIN + index as u32 * PANEL_WIDTH + LABEL_WIDTH - labels;
+            let (_, from_here) = body.split_horizontally(left);
+            let (panel, _) = from_here.split_horizontally(PANEL_WIDTH + labels);
+            draw_panel(&panel, rows, labels)?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+fn draw_header(area: &Area<'_>, report: &Report) -> anyhow::Result<()> {
+    let left = MARGIN as i32;
+    let title = format!("{} (simulated)", report.title);
+    area.draw(&Text::new(title, (left, 16), text(20).style(FontStyle::Bold).color(&INK)))?;
+    for (index, line) in report.provenance.iter().enumerate() {
+        area.draw(&Text::new(line.clone(), (left, 46 + 18 * index as i32), text(13).color(&INK)))?;
+    }
+    let entries = [(FOREGROUND, "foreground (FG)", 0), (BACKGROUND, "background (BG), all jobs", 150)];
+    for (color, label, x) in entries {
+        let (x, y) = (left + x, 108);
+        area.draw(&Rectangle::new([(x, y), (x + 14, y + 14)], color.filled()))?;
+        let style = text(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(label, (x + 20, y + 7), style))?;
+    }
+    Ok(())
+}
+
+fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result<()> {
+    let bars = rows.len() as f64;
+    let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
+    // Room for the figure at the end of the longest bar.
+    let range = longest * 1.16;
+    let title = rows.first().map(|row| format!("{}, batch {}", row.title(), row.batch)).unwrap_or_default();
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(TITLE_HEIGHT)
+        .margin_right(28)
+        .margin_bottom(BOTTOM)
+        .set_label_area_size(LabelAreaPosition::Left, label_width)
+        .set_label_area_size(LabelAreaPosition::Bottom, AXIS_HEIGHT)
+        .build_cartesian_2d(0.0..range, bars..0.0)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .x_labels(5)
+        .x_max_light_lines(0)
+        .x_desc("throughput (samples/s)")
+        .x_label_formatter(&|samples_per_s| format!("{samples_per_s:.0}"))
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .label_style(text(12).color(&INK))
+        .axis_desc_style(text(13).color(&INK))
+        .draw()?;
+    let label = |text: String, at, offset, style| EmptyElement::at(at) + Text::new(text, offset, style);
+    let above = self::text(14).style(FontStyle::Bold).color(&INK).pos(Pos::new(HPos::Left, VPos::Bottom));
+    chart.draw_series([label(title, (0.0, 0.0), (0, -8), above)])?;
+    for (index, row) in rows.iter().enumerate() {
+        let (top, bottom) = (index as f64 + 0.14, index as f64 + 0.86);
+        let middle = index as f64 + 0.5;
+        let (foreground, total) = (row.foreground_samples_per_s, row.total_samples_per_s());
+        let parts = [(0.0, foreground, FOREGROUND, WHITE), (foreground, total, BACKGROUND, BLACK)];
+        for (from, to, color, ink) in parts.into_iter().filter(|(from, to, ..)| to > from) {
+            chart.draw_series([Rectangle::new([(from, top), (to, bottom)], color.filled())])?;
+            // What part of the bar it is, unless it is all of it or too small to hold the figure.
+            if to - from < total && to - from > range * 0.13 {
+                let inside = self::text(12).color(&ink).pos(Pos::new(HPos::Center, VPos::Center));
+                let at = (f64::midpoint(from, to), middle);
+                chart.draw_series([label(format!("{:.0}", to - from), at, (0, 0), inside)])?;
+            }
+        }
+        let after = self::text(12).style(FontStyle::Bold).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        chart.draw_series([label(format!("{total:.0}"), (total, middle), (6, 0), after)])?;
+        if label_width > 0 {
+            let before = self::text(13).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
+            chart.draw_series([label(row.label(), (0.0, middle), (-8, 0), before)])?;
+        }
+    }
+    Ok(())
+}
+
+fn text(size: u32) -> FontDesc<'static> {
+    (FONT, size).into_font()
+}

@@ -1,0 +1,111 @@
+use anyhow::Context;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::planning::{Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Program, lower_training};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate};
+use layer_graph::{LayerGraph, zoo};
+use layer_profile::ProfileTable;
+use rayon::prelude::*;
+
+use crate::row::Row;
+use crate::testbed::Testbed;
+
+/// A network and the global batch that it is trained with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Workload {
+    pub(crate) model: &'static str,
+    /// The model's name as people write it.
+    pub(crate) title: &'static str,
+    pub(crate) batch: usize,
+}
+
+/// The foreground jobs of the DeepPool paper (Park et al., `MLSys` 2022).
+pub(crate) const WORKLOADS: [Workload; 3] = [
+    Workload { model: "vgg16", title: "VGG-16", batch: 32 },
+    Workload { model: "wrn-101-2", title: "WRN-101-2", batch: 16 },
+    Workload { model: "inception-v3", title: "Inception-V3", batch: 32 },
+];
+
+/// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
+pub(crate) const BACKGROUND_BATCH: usize = 8;
+
+/// A workload with what it costs on a testbed.
+pub(crate) struct Job<'a> {
+    pub(crate) workload: Workload,
+    pub(crate) testbed: &'a Testbed,
+    network: LayerGraph,
+    profile: ProfileTable,
+}
+
+/// A foreground job that is ready to be simulated.
+pub(crate) struct Foreground {
+    program: Program,
+    pub(crate) overlap: bool,
+    /// The iteration time by the planner's formula, microseconds.
+    pub(crate) planned_iteration_us: f64,
+    pub(crate) amplification: f64,
+}
+
+/// Runs an experiment's rows for every workload on a testbed, workloads side by side, rows in the order of
+/// [`WORKLOADS`].
+pub(crate) fn for_each_workload(
+    testbed: &Testbed,
+    rows: impl Fn(&Job<'_>) -> anyhow::Result<Vec<Row>> + Sync,
+) -> anyhow::Result<Vec<Row>> {
+    let of_workload = |&workload: &Workload| {
+        let job = Job::new(workload, testbed);
+        job.and_then(|job| rows(&job)).with_context(|| workload.title)
+    };
+    let by_workload: anyhow::Result<Vec<Vec<Row>>> = WORKLOADS.par_iter().map(of_workload).collect();
+    Ok(by_workload?.into_iter().flatten().collect())
+}
+
+impl<'a> Job<'a> {
+    fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
+        let network = zoo::model(workload.model)?;
+        let mut batches = shard_sizes(workload.batch, testbed.gpus);
+        batches.push(BACKGROUND_BATCH);
+        batches.sort_unstable();
+        batches.dedup();
+        let profile = testbed.device.profile(&network, &batches)?;
+        Ok(Self { workload, testbed, network, profile })
+    }
+
+    fn costs(&self) -> Costs<'_> {
+        Costs::new(&self.network, &self.profile, &self.testbed.link)
+    }
+
+    /// Plans the foreground on the first `gpus` GPUs and lowers it.
+    pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
+        let (costs, batch) = (self.costs(), self.workload.batch);
+        let planned = PlanRequest { costs: &costs, batch, gpus, mode }.plan()?;
+        let lowering = LowerOptions { overlap_all_reduce: overlap, ..LowerOptions::default() };
+        let placement = planned.placement(&costs)?;
+        Ok(Foreground {
+            program: lower_training(&self.network, &placement, batch, &lowering)?,
+            overlap,
+            planned_iteration_us: planned.plan.totals.iteration_us,
+            amplification: planned.plan.totals.amplification,
+        })
+    }
+
+    /// Simulates the foreground by itself.
+    pub(crate) fn alone(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
+        Ok(simulate(&foreground.program, &self.costs(), &SimulateOptions::default())?)
+    }
+
+    /// Simulates the foreground with a background job on each of its GPUs.
+    pub(crate) fn collocated(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
+        let options = SimulateOptions { background: Some(self.background()?), ..SimulateOptions::default() };
+        Ok(simulate(&foreground.program, &self.costs(), &options)?)
+    }
+
+    /// Samples by second of `gpus` background jobs, each alone on a GPU.
+    pub(crate) fn background_samples_per_s(&self, gpus: usize) -> anyhow::Result<f64> {
+        Ok(gpus as f64 * self.background()?.samples_per_s())
+    }
+
+    fn background(&self) -> anyhow::Result<BackgroundCosts> {
+        Ok(BackgroundCosts::new(&self.costs(), BACKGROUND_BATCH)?)
+    }
+}

@@ -1,0 +1,95 @@
+use std::path::{Path, PathBuf};
+
+use deeppool::files::write_atomically;
+use layer_profile::Origin;
+use serde::Serialize;
+
+use crate::job::BACKGROUND_BATCH;
+use crate::row::Row;
+use crate::testbed::Testbed;
+use crate::{figure, spreadsheet};
+
+/// What the reader should know before comparing with a real machine.
+const NOT_MODELLED: &str = "not modelled: what all-reduces take from computing beside them; \
+    kernels of two jobs at the same time on one GPU (they take turns)";
+
+/// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    schema: &'static str,
+    pub(crate) experiment: &'static str,
+    simulated: bool,
+    pub(crate) device: String,
+    origin: Origin,
+    pub(crate) link: String,
+    pub(crate) gpus: usize,
+    pub(crate) amplification_limit: f64,
+    /// Samples of each background job's batch.
+    pub(crate) background_batch: usize,
+    pub(crate) rows: Vec<Row>,
+    /// What is compared, for people.
+    #[serde(skip)]
+    pub(crate) title: &'static str,
+    /// What the figures are from, for people.
+    #[serde(skip)]
+    pub(crate) provenance: Vec<String>,
+    /// What the rows come to, for people.
+    #[serde(skip)]
+    pub(crate) summary: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn new(
+        experiment: &'static str,
+        title: &'static str,
+        testbed: &Testbed,
+        rows: Vec<Row>,
+        summary: Vec<String>,
+    ) -> Self {
+        let limit = testbed.amplification_limit;
+        let jobs = format!(
+            "background: the same network, batch {BACKGROUND_BATCH} on each GPU; \
+             burst plans: amplification limit {limit}; all-reduce: overlapped unless stated"
+        );
+        Self {
+            schema: "deeppool/report/v1",
+            experiment,
+            simulated: true,
+            device: testbed.device.name().into(),
+            origin: Origin::Modelled,
+            link: testbed.link.name().into(),
+            gpus: testbed.gpus,
+            amplification_limit: limit,
+            background_batch: BACKGROUND_BATCH,
+            rows,
+            title,
+            provenance: vec![testbed.origin(), jobs, NOT_MODELLED.into()],
+            summary,
+        }
+    }
+
+    /// One report with the rows of several, of the same testbed.
+    pub(crate) fn of_all(reports: &[Self], testbed: &Testbed) -> Self {
+        let rows = reports.iter().flat_map(|report| report.rows.clone()).collect();
+        Self::new("all", "All experiments", testbed, rows, Vec::new())
+    }
+
+    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Writes CSV, figure and JSON to a folder, each whole or not at all.
+    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let files = [
+            ("csv", spreadsheet::csv(self)?),
+            ("svg", figure::svg(self)?.into_bytes()),
+            ("json", self.to_json()?.into_bytes()),
+        ];
+        let save = |(extension, content): &(&str, Vec<u8>)| {
+            let path = folder.join(self.experiment).with_extension(extension);
+            write_atomically(&path, content)?;
+            Ok(path)
+        };
+        files.iter().map(save).collect()
+    }
+}

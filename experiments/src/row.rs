@@ -1,0 +1,185 @@
+use deeppool::simulate::Simulation;
+use serde::Serialize;
+
+use crate::job::{Foreground, Job, WORKLOADS};
+
+/// How the GPUs are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Mode {
+    /// Data parallelism.
+    #[serde(rename = "dp")]
+    DataParallel,
+    /// Data parallelism, and background jobs on the same GPUs.
+    #[serde(rename = "dp+col")]
+    DataParallelCollocated,
+    /// A burst plan.
+    #[serde(rename = "bp")]
+    Burst,
+    /// A burst plan, and background jobs on the same GPUs.
+    #[serde(rename = "bp+col")]
+    BurstCollocated,
+    /// Background jobs by themselves.
+    #[serde(rename = "bg")]
+    Background,
+    /// Data parallelism on some GPUs, background jobs on the others.
+    #[serde(rename = "partition")]
+    Partition,
+}
+
+/// One result: a line of the table, a record of the CSV, an entry of the report, a bar of the figure. `None` is what has
+/// no meaning in a mode.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) experiment: &'static str,
+    pub(crate) model: &'static str,
+    /// GPUs of the machine.
+    pub(crate) gpus: usize,
+    /// GPUs that the foreground may use.
+    pub(crate) foreground_gpus: usize,
+    /// GPUs that each run a background job.
+    pub(crate) background_gpus: usize,
+    /// Samples of the foreground's global batch.
+    pub(crate) batch: usize,
+    pub(crate) mode: Mode,
+    /// Whether gradients are all-reduced during the backward pass, or after it.
+    pub(crate) overlap: Option<bool>,
+    /// The limit that the plan had to keep.
+    pub(crate) amplification_limit: Option<f64>,
+    /// By the planner's formula.
+    pub(crate) amplification: Option<f64>,
+    /// Simulated.
+    pub(crate) iteration_us: Option<f64>,
+    /// By the planner's formula, which is additive: nothing overlaps.
+    pub(crate) planned_iteration_us: Option<f64>,
+    pub(crate) foreground_samples_per_s: f64,
+    /// Of all background jobs together.
+    pub(crate) background_samples_per_s: f64,
+    /// Iteration time with background jobs on the same GPUs over that without.
+    pub(crate) foreground_slowdown: Option<f64>,
+    /// The part of all GPUs' time in which they compute.
+    pub(crate) gpu_busy_fraction: f64,
+}
+
+impl Row {
+    /// Background jobs alone on all GPUs.
+    pub(crate) fn background(experiment: &'static str, job: &Job<'_>) -> anyhow::Result<Self> {
+        let gpus = job.testbed.gpus;
+        Ok(Self {
+            experiment,
+            model: job.workload.model,
+            gpus,
+            foreground_gpus: 0,
+            background_gpus: gpus,
+            batch: job.workload.batch,
+            mode: Mode::Background,
+            overlap: None,
+            amplification_limit: None,
+            amplification: None,
+            iteration_us: None,
+            planned_iteration_us: None,
+            foreground_samples_per_s: 0.0,
+            background_samples_per_s: job.background_samples_per_s(gpus)?,
+            foreground_slowdown: None,
+            // Its tasklets follow each other without a gap.
+            gpu_busy_fraction: 1.0,
+        })
+    }
+
+    /// A foreground on all GPUs, and no background.
+    pub(crate) fn alone(
+        experiment: &'static str,
+        job: &Job<'_>,
+        mode: Mode,
+        foreground: &Foreground,
+        alone: &Simulation,
+    ) -> Self {
+        let iteration_us = alone.iteration.as_secs_f64() * 1e6;
+        Self {
+            experiment,
+            model: job.workload.model,
+            gpus: job.testbed.gpus,
+            foreground_gpus: job.testbed.gpus,
+            background_gpus: 0,
+            batch: job.workload.batch,
+            mode,
+            overlap: Some(foreground.overlap),
+            amplification_limit: mode.has_limit().then_some(job.testbed.amplification_limit),
+            amplification: Some(foreground.amplification),
+            iteration_us: Some(iteration_us),
+            planned_iteration_us: Some(foreground.planned_iteration_us),
+            foreground_samples_per_s: alone.foreground_samples_per_s,
+            background_samples_per_s: 0.0,
+            foreground_slowdown: Some(1.0),
+            gpu_busy_fraction: alone.gpu_busy_fraction,
+        }
+    }
+
+    /// A foreground on all GPUs, and a background job on each of them.
+    pub(crate) fn collocated(
+        experiment: &'static str,
+        job: &Job<'_>,
+        mode: Mode,
+        foreground: &Foreground,
+        alone: &Simulation,
+        collocated: &Simulation,
+    ) -> Self {
+        let slowdown = collocated.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
+        Self {
+            background_gpus: job.testbed.gpus,
+            background_samples_per_s: collocated.background_samples_per_s,
+            foreground_slowdown: Some(slowdown),
+            ..Self::alone(experiment, job, mode, foreground, collocated)
+        }
+    }
+
+    /// A foreground on some of the GPUs, and a background job on each of the others.
+    pub(crate) fn partition(
+        experiment: &'static str,
+        job: &Job<'_>,
+        foreground_gpus: usize,
+        foreground: &Foreground,
+        alone: &Simulation,
+    ) -> anyhow::Result<Self> {
+        let gpus = job.testbed.gpus;
+        let background_gpus = gpus - foreground_gpus;
+        let busy = foreground_gpus as f64 * alone.gpu_busy_fraction + background_gpus as f64;
+        Ok(Self {
+            foreground_gpus,
+            background_gpus,
+            background_samples_per_s: job.background_samples_per_s(background_gpus)?,
+            gpu_busy_fraction: busy / gpus as f64,
+            ..Self::alone(experiment, job, Mode::Partition, foreground, alone)
+        })
+    }
+
+    /// What the row is called among those of its model.
+    pub(crate) fn label(&self) -> String {
+        match (self.mode, self.overlap, self.background_gpus) {
+            (Mode::DataParallel, Some(false), _) => "DP, no overlap".into(),
+            (Mode::DataParallel, ..) => "DP".into(),
+            (Mode::DataParallelCollocated, ..) => "DP+Col".into(),
+            (Mode::Burst, ..) => "BP".into(),
+            (Mode::BurstCollocated, ..) => "BP+Col".into(),
+            (Mode::Background, ..) => "BG only".into(),
+            (Mode::Partition, _, 0) => format!("{} FG", self.foreground_gpus),
+            (Mode::Partition, _, background) => format!("{} FG, {background} BG", self.foreground_gpus),
+        }
+    }
+
+    /// Foreground and background together.
+    pub(crate) fn total_samples_per_s(&self) -> f64 {
+        self.foreground_samples_per_s + self.background_samples_per_s
+    }
+
+    /// The model's name as people write it.
+    pub(crate) fn title(&self) -> &'static str {
+        let workload = WORKLOADS.iter().find(|workload| workload.model == self.model);
+        workload.map_or(self.model, |workload| workload.title)
+    }
+}
+
+impl Mode {
+    fn has_limit(self) -> bool {
+        matches!(self, Self::Burst | Self::BurstCollocated)
+    }
+}

@@ -1,0 +1,65 @@
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::report::Report;
+use crate::row::Row;
+
+/// A report as lines of text: what the figures are from, the rows, and what they come to.
+pub(crate) fn text(report: &Report) -> String {
+    let provenance = report.provenance.join("\n");
+    let summary = report.summary.join("\n");
+    let rows = rows(&report.rows).to_string();
+    let rows: Vec<&str> = rows.lines().map(str::trim_end).collect();
+    format!("{} ({})\n{provenance}\n\n{}\n\n{summary}\n", report.title, report.experiment, rows.join("\n"))
+}
+
+fn rows(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "model\n",
+        "mode\n",
+        "simulated\nms/iteration",
+        "planned\nms/iteration",
+        "amplification\n(limit)",
+        "FG\nsamples/s",
+        "BG\nsamples/s",
+        "FG + BG\nsamples/s",
+        "FG slowdown\ncollocated/alone",
+        "GPUs\nbusy",
+    ]);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for (index, of_model) in rows.chunk_by(|a, b| a.model == b.model).enumerate() {
+        if index > 0 {
+            table.add_row([""]);
+        }
+        for (index, row) in of_model.iter().enumerate() {
+            let model = match index {
+                0 => row.title().into(),
+                1 => format!("batch {}", row.batch),
+                _ => String::new(),
+            };
+            table.add_row(cells(model, row));
+        }
+    }
+    table
+}
+
+fn cells(model: String, row: &Row) -> [String; 10] {
+    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
+    let ms = |us: Option<f64>| or_dash(us.map(|us| format!("{:.2}", us / 1e3)));
+    let rate = |samples_per_s: f64| format!("{samples_per_s:.0}");
+    let limit = row.amplification_limit.map_or("none".into(), |limit| limit.to_string());
+    [
+        model,
+        row.label(),
+        ms(row.iteration_us),
+        ms(row.planned_iteration_us),
+        or_dash(row.amplification.map(|amplification| format!("{amplification:.2} ({limit})"))),
+        rate(row.foreground_samples_per_s),
+        rate(row.background_samples_per_s),
+        rate(row.total_samples_per_s()),
+        or_dash(row.foreground_slowdown.map(|slowdown| format!("{slowdown:.3}"))),
+        format!("{:.0}%", row.gpu_busy_fraction * 100.0),
+    ]
+}

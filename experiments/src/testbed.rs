@@ -1,0 +1,45 @@
+use collectives::LinkModel;
+use deeppool::planning::Mode;
+use layer_profile::DeviceModel;
+
+/// The simulated machine, and the limit of the burst plans on it.
+pub(crate) struct Testbed {
+    pub(crate) device: DeviceModel,
+    pub(crate) link: LinkModel,
+    pub(crate) gpus: usize,
+    /// The largest amplification of a burst plan, at least 1.
+    pub(crate) amplification_limit: f64,
+}
+
+/// GPUs of a real DGX A100.
+const DGX_GPUS: usize = 8;
+
+impl Testbed {
+    /// A DGX A100, of any number of GPUs.
+    pub(crate) fn dgx_a100(gpus: usize, amplification_limit: f64) -> anyhow::Result<Self> {
+        let (device, link) = (DeviceModel::named("a100")?, LinkModel::dgx_a100());
+        Ok(Self { device, link, gpus, amplification_limit })
+    }
+
+    /// The mode of a burst plan under the limit.
+    pub(crate) fn burst(&self) -> Mode {
+        Mode::Burst { amplification: self.amplification_limit }
+    }
+
+    /// What the figures are from, in one line.
+    pub(crate) fn origin(&self) -> String {
+        let beyond = if self.gpus > DGX_GPUS {
+            " (a real DGX A100 has 8: as if one switch joined them all)"
+        } else {
+            ""
+        };
+        format!(
+            "simulated on {} GPUs{beyond}: layer times of device model {} (modelled), \
+             link model {} ({:.0} GB/s a direction and GPU)",
+            self.gpus,
+            self.device.name(),
+            self.link.name(),
+            self.link.bandwidth_bytes_per_s() / 1e9,
+        )
+    }
+}
