@@ -34,18 +34,6 @@ pub trait Observer {
     fn finished_iteration(&mut self, _iteration: u64, _metrics: Option<[f32; 2]>) {}
 }
 
-impl<S: BatchSource + ?Sized> BatchSource for &mut S {
-    fn load(
-        &mut self,
-        iteration: u64,
-        part: BatchPart,
-        samples: Range<usize>,
-        out: &mut Vec<f32>,
-    ) -> Result<(), Error> {
-        (**self).load(iteration, part, samples, out)
-    }
-}
-
 impl<O: Observer + ?Sized> Observer for &mut O {
     fn started(&mut self, step: StepId) {
         (**self).started(step);

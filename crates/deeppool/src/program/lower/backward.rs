@@ -1,0 +1,174 @@
+//! The backward half: gradients, their all-reduce, and the optimiser.
+
+use std::collections::HashMap;
+
+use layer_engine::{Pass, Role, Sgd};
+use layer_graph::{LayerGraph, LayerId};
+
+use super::{LowerOptions, Lowering, Value, shards};
+use crate::Error;
+use crate::program::builder::Bucket;
+use crate::program::{BufferId, Contents, Op};
+
+impl Lowering<'_> {
+    pub(super) fn backward(&mut self, options: &LowerOptions) -> Result<(), Error> {
+        let needs_gradient = needs_gradient(self.network);
+        let mut buckets: Vec<Bucket> = Vec::new();
+        let mut with_parameters = Vec::new();
+        for id in self.layers().into_iter().rev() {
+            let layer = self.network.layer(id);
+            if !needs_gradient[id.index()] {
+                continue;
+            }
+            self.gather_output_gradient(id)?;
+            let producers = self.network.producers(id);
+            let input_gradient = producers.iter().any(|producer| needs_gradient[producer.index()]);
+            for &pass in Pass::backward(layer, input_gradient) {
+                self.passes(id, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
+                if options.sync_batch_norm && pass == Pass::BackwardMoments {
+                    self.reduce_operand(id, Role::GradientMoments);
+                }
+            }
+            for (slot, producer) in producers.into_iter().enumerate() {
+                if needs_gradient[producer.index()] {
+                    let value = self.operand_value(id, Role::InputGradient(slot));
+                    self.gradients[producer.index()].push(value);
+                }
+            }
+            if layer.parameter_count() > 0 {
+                with_parameters.push(id);
+                self.add_gradient(&mut buckets, id, options);
+            }
+        }
+        if !options.overlap_all_reduce {
+            self.program.collectives_wait();
+        }
+        for bucket in buckets {
+            self.program.all_reduce(bucket);
+        }
+        self.optimizer_steps(&with_parameters, options.optimizer);
+        Ok(())
+    }
+
+    /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a partition are
+    /// summed where they are, so that each partition sends one part.
+    fn gather_output_gradient(&mut self, id: LayerId) -> Result<(), Error> {
+        let own = self.partitions[id.index()].clone();
+        if id == self.loss {
+            let scale = Contents::Constant(1.0 / self.batch as f64);
+            for (rank, shard) in shards(&own) {
+                let program = self.program.rank(rank);
+                let constant = program.buffer(shard.samples, scale);
+                program.set_operand(id, Role::OutputGradient, constant);
+            }
+            return Ok(());
+        }
+        let mut by_partition: Vec<Vec<Value>> = Vec::new();
+        for part in std::mem::take(&mut self.gradients[id.index()]) {
+            match by_partition.iter_mut().find(|parts| parts[0].partition == part.partition) {
+                Some(parts) => parts.push(part),
+                None => by_partition.push(vec![part]),
+            }
+        }
+        let mut parts = Vec::new();
+        for group in by_partition {
+            let sum = self.sum(id, group);
+            let moved =
+                if sum.partition == own { sum } else { self.redistribute(id, &sum, &own, "gradient")? };
+            parts.push(moved);
+        }
+        let gradient = self.sum(id, parts);
+        for (&rank, buffer) in own.ranks().iter().zip(gradient.buffers) {
+            self.program.rank(rank).set_operand(id, Role::OutputGradient, buffer);
+        }
+        Ok(())
+    }
+
+    /// The sum of parts of a layer's gradient that lie in the same partition.
+    fn sum(&mut self, id: LayerId, mut parts: Vec<Value>) -> Value {
+        if parts.len() == 1 {
+            return parts.remove(0);
+        }
+        let layer = self.network.layer(id);
+        let partition = parts[0].partition.clone();
+        let buffers = shards(&partition)
+            .enumerate()
+            .map(|(position, (rank, shard))| {
+                let program = self.program.rank(rank);
+                let elements = Role::Output.elements(layer, shard.samples);
+                let sum = program.buffer(elements, Contents::Operand(id, Role::OutputGradient));
+                let terms = parts.iter().map(|part| part.buffers[position]).collect();
+                let label = format!("sum gradients of {}", layer.name());
+                program.step(Op::AccumulateGradient, label, terms, vec![sum]);
+                sum
+            })
+            .collect();
+        Value { partition, buffers }
+    }
+
+    /// Puts a layer's parameter gradient into the bucket of its ranks; a full bucket is reduced at once.
+    fn add_gradient(&mut self, buckets: &mut Vec<Bucket>, id: LayerId, options: &LowerOptions) {
+        let ranks = self.partitions[id.index()].ranks().to_vec();
+        let index = buckets.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
+            buckets.push(Bucket::new(&ranks));
+            buckets.len() - 1
+        });
+        let label = self.network.layer(id).name().to_owned();
+        self.add_to_bucket(&mut buckets[index], id, Role::ParameterGradient, label);
+        if options.overlap_all_reduce && buckets[index].bytes() >= options.bucket_bytes {
+            let full = buckets.remove(index);
+            self.program.all_reduce(full);
+        }
+    }
+
+    fn optimizer_steps(&mut self, layers: &[LayerId], rule: Sgd) {
+        let norms = rule.clip_norm.map(|_| self.squared_norm(layers));
+        for &id in layers {
+            let layer = self.network.layer(id);
+            for &rank in self.partitions[id.index()].ranks() {
+                let program = self.program.rank(rank);
+                let Some(velocity) = program.velocity(id) else { continue };
+                let mut reads = vec![program.operand(id, layer, Role::ParameterGradient, 0)];
+                reads.extend(norms.as_ref().and_then(|norms| norms.get(&rank)));
+                let writes = vec![program.operand(id, layer, Role::Parameters, 0), velocity];
+                let op = Op::OptimizerStep { layer: id, rule };
+                program.step(op, format!("update {}", layer.name()), reads, writes);
+            }
+        }
+    }
+
+    /// The squared norm of all gradients on every rank that has any: each layer counts on its first rank.
+    fn squared_norm(&mut self, layers: &[LayerId]) -> HashMap<usize, BufferId> {
+        let mut ranks: Vec<usize> =
+            layers.iter().flat_map(|id| self.partitions[id.index()].ranks()).copied().collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let mut bucket = Bucket::new(&ranks);
+        bucket.labels.push("squared gradient norm".into());
+        bucket.elements = 1;
+        let mut by_rank = HashMap::new();
+        for (position, &rank) in ranks.iter().enumerate() {
+            let own = layers.iter().filter(|id| self.partitions[id.index()].ranks()[0] == rank);
+            let program = self.program.rank(rank);
+            let gradients: Vec<BufferId> = own
+                .map(|&id| program.operand(id, self.network.layer(id), Role::ParameterGradient, 0))
+                .collect();
+            let norm = program.buffer(1, Contents::SquaredNorm);
+            program.step(Op::SquaredNorm, "squared gradient norm".into(), gradients, vec![norm]);
+            bucket.buffers[position].push(norm);
+            by_rank.insert(rank, norm);
+        }
+        self.program.all_reduce(bucket);
+        by_rank
+    }
+}
+
+/// By layer: whether anything learns from the gradient of its output.
+pub(crate) fn needs_gradient(network: &LayerGraph) -> Vec<bool> {
+    let mut needs = vec![false; network.len()];
+    for (id, layer) in network.layers() {
+        needs[id.index()] = layer.parameter_count() > 0
+            || network.producers(id).iter().any(|producer| needs[producer.index()]);
+    }
+    needs
+}

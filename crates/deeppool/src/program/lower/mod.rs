@@ -1,0 +1,236 @@
+//! From a network and a placement to the programs of all ranks.
+
+mod backward;
+mod forward;
+
+use collectives::{Partition, Redistribution};
+use layer_engine::{Pass, Role, Sgd, Shard, Signature};
+use layer_graph::{LayerGraph, LayerId, LayerKind};
+
+use super::builder::{Bucket, ProgramBuilder};
+use super::{BufferId, CollectiveOp, Contents, Op, Placement, Program};
+use crate::Error;
+
+pub(crate) use backward::needs_gradient;
+
+/// How a training iteration is lowered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LowerOptions {
+    /// The optimiser.
+    pub optimizer: Sgd,
+    /// Whether gradients are all-reduced while the backward pass goes on, or after it.
+    pub overlap_all_reduce: bool,
+    /// Gradients of layers with the same ranks travel together until they are this many bytes.
+    pub bucket_bytes: u64,
+    /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
+    pub sync_batch_norm: bool,
+}
+
+impl Default for LowerOptions {
+    /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`), and batch
+    /// normalisation by shard.
+    fn default() -> Self {
+        Self {
+            optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
+            overlap_all_reduce: true,
+            bucket_bytes: 25 << 20,
+            sync_batch_norm: false,
+        }
+    }
+}
+
+/// Lowers one training iteration: forward, loss, backward, gradient all-reduce, optimiser.
+///
+/// The loss is the mean over the global batch, and gradients are summed with that scale: what is computed does not
+/// depend on the placement.
+///
+/// # Errors
+/// When the network does not end in exactly one loss, or the batch is empty.
+pub fn lower_training(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    options: &LowerOptions,
+) -> Result<Program, Error> {
+    let mut lowering = Lowering::new(network, placement, batch)?;
+    for id in lowering.layers() {
+        lowering.forward(id, options.sync_batch_norm)?;
+    }
+    lowering.backward(options)?;
+    lowering.reduce_metrics();
+    Ok(lowering.program.finish())
+}
+
+/// Lowers the evaluation of a batch with the same state: no dropout, running statistics, and the metrics of the whole
+/// batch at the end.
+///
+/// # Errors
+/// As [`lower_training`].
+pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usize) -> Result<Program, Error> {
+    let mut lowering = Lowering::new(network, placement, batch)?;
+    lowering.share_statistics();
+    for id in lowering.layers() {
+        lowering.infer(id)?;
+    }
+    lowering.reduce_metrics();
+    Ok(lowering.program.finish())
+}
+
+/// A value that lies on ranks as a partition says.
+#[derive(Clone)]
+struct Value {
+    partition: Partition,
+    /// The buffer of the rank at each position of the partition's ranks.
+    buffers: Vec<BufferId>,
+}
+
+struct Lowering<'a> {
+    network: &'a LayerGraph,
+    batch: usize,
+    loss: LayerId,
+    /// By layer.
+    partitions: Vec<Partition>,
+    /// By layer: its output, in its own partition first, then wherever consumers needed it.
+    outputs: Vec<Vec<Value>>,
+    /// By layer: the parts of its output's gradient that its consumers have computed.
+    gradients: Vec<Vec<Value>>,
+    program: ProgramBuilder,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(network: &'a LayerGraph, placement: &Placement, batch: usize) -> Result<Self, Error> {
+        if batch == 0 {
+            return Err(Error::EmptyBatch);
+        }
+        let loss = loss_layer(network)?;
+        let partitions: Result<Vec<Partition>, Error> = network
+            .layers()
+            .map(|(id, _)| {
+                if id == network.input() {
+                    Ok(Partition::even(batch, &[0])?)
+                } else {
+                    placement.partition(id, batch)
+                }
+            })
+            .collect();
+        Ok(Self {
+            network,
+            batch,
+            loss,
+            partitions: partitions?,
+            outputs: vec![Vec::new(); network.len()],
+            gradients: vec![Vec::new(); network.len()],
+            program: ProgramBuilder::new(network, placement, batch),
+        })
+    }
+
+    /// All layers but the input, in topological order.
+    fn layers(&self) -> Vec<LayerId> {
+        self.network.layers().skip(1).map(|(id, _)| id).collect()
+    }
+
+    /// Moves a layer's output, or its gradient, to another partition.
+    fn redistribute(
+        &mut self,
+        id: LayerId,
+        source: &Value,
+        to: &Partition,
+        what: &str,
+    ) -> Result<Value, Error> {
+        let layer = self.network.layer(id);
+        let redistribution = Redistribution::new(&source.partition, to)?;
+        let targets: Vec<BufferId> = shards(to)
+            .map(|(rank, shard)| {
+                let elements = Role::Output.elements(layer, shard.samples);
+                self.program.rank(rank).buffer(elements, Contents::Moved(id))
+            })
+            .collect();
+        let ranks = redistribution.ranks().to_vec();
+        let label = format!("redistribute {what} of {}", layer.name());
+        let sample_elements = layer.output_shape().elements();
+        let held = |partition: &Partition, buffers: &[BufferId], rank: usize| {
+            let position = partition.ranks().iter().position(|&r| r == rank);
+            position.map(|position| buffers[position]).into_iter().collect()
+        };
+        let op = CollectiveOp::Redistribute { redistribution, sample_elements };
+        self.program.collective(op, &ranks, label, |position| {
+            let rank = ranks[position];
+            (held(&source.partition, &source.buffers, rank), held(to, &targets, rank))
+        });
+        Ok(Value { partition: to.clone(), buffers: targets })
+    }
+
+    /// Adds a pass of a layer on all its ranks.
+    fn passes(&mut self, id: LayerId, pass: Pass, op: impl Fn(Pass, LayerId, Shard) -> Op) {
+        let layer = self.network.layer(id);
+        let Some(signature) = Signature::of(layer, pass) else { return };
+        let partition = &self.partitions[id.index()];
+        for (rank, shard) in shards(partition) {
+            let program = self.program.rank(rank);
+            let mut operands = |roles: &[Role]| -> Vec<BufferId> {
+                roles.iter().map(|&role| program.operand(id, layer, role, shard.samples)).collect()
+            };
+            let (reads, writes) = (operands(&signature.reads), operands(&signature.writes));
+            program.step(op(pass, id, shard), format!("{} {}", verb(pass), layer.name()), reads, writes);
+        }
+    }
+
+    /// The buffers that play a role for a layer on its ranks.
+    fn operand_value(&mut self, id: LayerId, role: Role) -> Value {
+        let layer = self.network.layer(id);
+        let partition = self.partitions[id.index()].clone();
+        let buffers = shards(&partition)
+            .map(|(rank, shard)| self.program.rank(rank).operand(id, layer, role, shard.samples))
+            .collect();
+        Value { partition, buffers }
+    }
+
+    /// Sums a role's buffers over the layer's ranks.
+    fn reduce_operand(&mut self, id: LayerId, role: Role) {
+        let mut bucket = Bucket::new(self.partitions[id.index()].ranks());
+        self.add_to_bucket(&mut bucket, id, role, self.network.layer(id).name().to_owned());
+        self.program.all_reduce(bucket);
+    }
+
+    fn add_to_bucket(&mut self, bucket: &mut Bucket, id: LayerId, role: Role, label: String) {
+        let value = self.operand_value(id, role);
+        for (buffers, buffer) in bucket.buffers.iter_mut().zip(value.buffers) {
+            buffers.push(buffer);
+        }
+        bucket.elements += role.elements(self.network.layer(id), 0);
+        bucket.labels.push(label);
+    }
+
+    fn reduce_metrics(&mut self) {
+        let mut bucket = Bucket::new(self.partitions[self.loss.index()].ranks());
+        self.add_to_bucket(&mut bucket, self.loss, Role::Metrics, "metrics".into());
+        self.program.all_reduce(bucket);
+    }
+}
+
+/// The ranks of a partition with their shards.
+fn shards(partition: &Partition) -> impl Iterator<Item = (usize, Shard)> {
+    partition.shards().map(|(rank, samples)| (rank, Shard { first: samples.start, samples: samples.len() }))
+}
+
+fn verb(pass: Pass) -> &'static str {
+    match pass {
+        Pass::ForwardMoments => "forward moments",
+        Pass::Forward => "forward",
+        Pass::Infer => "infer",
+        Pass::BackwardMoments => "backward moments",
+        Pass::Backward | Pass::BackwardParameters => "backward",
+    }
+}
+
+/// The network's one loss layer, which has to be its only output.
+fn loss_layer(network: &LayerGraph) -> Result<LayerId, Error> {
+    let mut loss = None;
+    for (id, layer) in network.layers().filter(|(id, _)| network.consumers(*id).is_empty()) {
+        if *layer.kind() != LayerKind::SoftmaxCrossEntropy || loss.is_some() {
+            return Err(Error::NotOneLoss { network: network.name().into(), layer: layer.name().into() });
+        }
+        loss = Some(id);
+    }
+    loss.ok_or_else(|| Error::NotOneLoss { network: network.name().into(), layer: "input".into() })
+}
