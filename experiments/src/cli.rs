@@ -16,8 +16,8 @@ use crate::{partition, table, throughput};
 #[command(
     version,
     max_term_width = 110,
-    after_help = "Experiments are named for what they compare: the numbers of the figures in the DeepPool paper \
-    (Park et al., MLSys 2022) are\nnot known to us, and `fig7` is our alias for `throughput`.
+    after_help = "Experiments are named for what they compare: the numbers of the figures in the DeepPool paper
+(Park et al., MLSys 2022) are not known to us, and `fig7` is our alias for `throughput`.
 
 Examples:
   experiments fig7
@@ -47,9 +47,9 @@ enum Command {
 }
 
 #[derive(Args)]
-#[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs. \
-BP: each layer on a GPU count of its own.\n+Col: background jobs on the same GPUs, whenever the foreground leaves \
-them idle.
+#[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs.
+BP: each layer on a GPU count of its own. +Col: background jobs on the same GPUs, whenever the
+foreground leaves them idle.
 
 Examples:
   experiments throughput
@@ -106,13 +106,13 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let result = match cli.command {
-        Command::List { json } => list(json),
+        Command::List { json } => Ok(list(json)),
         Command::Throughput(options) => options.run(&[throughput::run]),
         Command::Partition(options) => options.run(&[partition::run]),
         Command::All(options) => options.run(&EXPERIMENTS.map(|(.., run)| run)),
     };
-    match result.and_then(|output| print(&output)) {
-        Ok(()) => ExitCode::SUCCESS,
+    match result {
+        Ok(output) => print(&output),
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}")));
             let failed = error.downcast_ref::<deeppool::Error>().is_some_and(|error| !error.is_input());
@@ -121,19 +121,19 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn list(json: bool) -> anyhow::Result<String> {
+fn list(json: bool) -> String {
     if json {
         let experiments = EXPERIMENTS
             .map(|(name, aliases, about, _)| json!({"name": name, "aliases": aliases, "about": about}));
-        return Ok(format!("{:#}\n", json!({"experiments": experiments})));
+        return format!("{:#}\n", json!({"experiments": experiments}));
     }
     let lines = EXPERIMENTS.map(|(name, aliases, about, _)| {
         let names = [&[name], aliases].concat().join(", ");
         format!("{names:18}  {about}\n")
     });
-    Ok(lines.concat()
+    lines.concat()
         + "\nAll of them are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
-           are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n")
+           are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
 }
 
 impl Options {
@@ -159,10 +159,13 @@ impl Options {
 }
 
 /// Prints to stdout; a reader that has seen enough (`| head`) is no failure.
-fn print(output: &str) -> anyhow::Result<()> {
+fn print(output: &str) -> ExitCode {
     match std::io::stdout().write_all(output.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write to stdout: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -22,7 +22,8 @@ const BAR_HEIGHT: u32 = 34;
 const TITLE_HEIGHT: u32 = 32;
 const AXIS_HEIGHT: u32 = 44;
 const BOTTOM: u32 = 10;
-const MARGIN: u32 = 22;
+const MARGIN: u32 = LEFT as u32;
+const LEFT: i32 = 22;
 
 /// The rows as an SVG image: a panel a model, a bar a row, foreground and background end to end.
 pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
@@ -51,15 +52,14 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
 }
 
 fn draw_header(area: &Area<'_>, report: &Report) -> anyhow::Result<()> {
-    let left = MARGIN as i32;
     let title = format!("{} (simulated)", report.title);
-    area.draw(&Text::new(title, (left, 16), text(20).style(FontStyle::Bold).color(&INK)))?;
-    for (index, line) in report.provenance.iter().enumerate() {
-        area.draw(&Text::new(line.clone(), (left, 46 + 18 * index as i32), text(13).color(&INK)))?;
+    area.draw(&Text::new(title, (LEFT, 16), text(20).style(FontStyle::Bold).color(&INK)))?;
+    for (line, y) in report.provenance.iter().zip((46..).step_by(18)) {
+        area.draw(&Text::new(line.clone(), (LEFT, y), text(13).color(&INK)))?;
     }
     let entries = [(FOREGROUND, "foreground (FG)", 0), (BACKGROUND, "background (BG), all jobs", 150)];
     for (color, label, x) in entries {
-        let (x, y) = (left + x, 108);
+        let (x, y) = (LEFT + x, 108);
         area.draw(&Rectangle::new([(x, y), (x + 14, y + 14)], color.filled()))?;
         let style = text(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(label, (x + 20, y + 7), style))?;
@@ -72,7 +72,7 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
     let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
     // Room for the figure at the end of the longest bar.
     let range = longest * 1.16;
-    let title = rows.first().map(|row| format!("{}, batch {}", row.title(), row.batch)).unwrap_or_default();
+    let title = rows.first().map(|row| format!("{}, batch {}", row.title, row.batch)).unwrap_or_default();
     let mut chart = ChartBuilder::on(area)
         .margin_top(TITLE_HEIGHT)
         .margin_right(28)

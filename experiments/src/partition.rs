@@ -47,7 +47,7 @@ fn summary(rows: &[Row]) -> Vec<String> {
             format!("{foreground:.2} and {:.2} of {}", total(bp) / total(row), row.label())
         };
         let (nearest, most) = (over(nearest), over(most));
-        Some(format!("  {:12}  {nearest} (nearest FG), {most} (highest FG + BG)", bp.title()))
+        Some(format!("  {:12}  {nearest} (nearest FG), {most} (highest FG + BG)", bp.title))
     };
     let heading = "BP+Col, its FG and its FG + BG samples/s, over static partitions:".into();
     std::iter::once(heading).chain(rows.chunk_by(|a, b| a.model == b.model).filter_map(of_model)).collect()

@@ -1,7 +1,7 @@
 use deeppool::simulate::Simulation;
 use serde::Serialize;
 
-use crate::job::{Foreground, Job, WORKLOADS};
+use crate::job::{Foreground, Job};
 
 /// How the GPUs are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,6 +32,9 @@ pub(crate) enum Mode {
 pub(crate) struct Row {
     pub(crate) experiment: &'static str,
     pub(crate) model: &'static str,
+    /// The model's name as people write it.
+    #[serde(skip)]
+    pub(crate) title: &'static str,
     /// GPUs of the machine.
     pub(crate) gpus: usize,
     /// GPUs that the foreground may use.
@@ -67,6 +70,7 @@ impl Row {
         Ok(Self {
             experiment,
             model: job.workload.model,
+            title: job.workload.title,
             gpus,
             foreground_gpus: 0,
             background_gpus: gpus,
@@ -93,10 +97,11 @@ impl Row {
         foreground: &Foreground,
         alone: &Simulation,
     ) -> Self {
-        let iteration_us = alone.iteration.as_secs_f64() * 1e6;
+        let iteration_us = alone.iteration.as_nanos() as f64 / 1e3;
         Self {
             experiment,
             model: job.workload.model,
+            title: job.workload.title,
             gpus: job.testbed.gpus,
             foreground_gpus: job.testbed.gpus,
             background_gpus: 0,
@@ -169,12 +174,6 @@ impl Row {
     /// Foreground and background together.
     pub(crate) fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s
-    }
-
-    /// The model's name as people write it.
-    pub(crate) fn title(&self) -> &'static str {
-        let workload = WORKLOADS.iter().find(|workload| workload.model == self.model);
-        workload.map_or(self.model, |workload| workload.title)
     }
 }
 

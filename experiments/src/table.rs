@@ -35,7 +35,7 @@ fn rows(rows: &[Row]) -> Table {
         }
         for (index, row) in of_model.iter().enumerate() {
             let model = match index {
-                0 => row.title().into(),
+                0 => row.title.to_owned(),
                 1 => format!("batch {}", row.batch),
                 _ => String::new(),
             };

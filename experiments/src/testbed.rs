@@ -28,11 +28,7 @@ impl Testbed {
 
     /// What the figures are from, in one line.
     pub(crate) fn origin(&self) -> String {
-        let beyond = if self.gpus > DGX_GPUS {
-            " (a real DGX A100 has 8: as if one switch joined them all)"
-        } else {
-            ""
-        };
+        let beyond = if self.gpus > DGX_GPUS { " (as if a DGX A100, which has 8, had so many)" } else { "" };
         format!(
             "simulated on {} GPUs{beyond}: layer times of device model {} (modelled), \
              link model {} ({:.0} GB/s a direction and GPU)",

@@ -33,21 +33,23 @@ fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// What collocation is worth against plain data parallelism, whichever plan it is on.
+/// What collocation is worth against plain data parallelism, on either plan, and what the foreground pays for it.
 fn summary(rows: &[Row]) -> Vec<String> {
-    let over_dp = |mode| {
+    let over_dp = |mode, rate: fn(&Row) -> f64| {
         let ratios = rows.chunk_by(|a, b| a.model == b.model).filter_map(|rows| {
             let dp = rows.iter().find(|row| row.mode == Mode::DataParallel && row.overlap == Some(true))?;
             let row = rows.iter().find(|row| row.mode == mode)?;
-            Some(format!("{:.2} {}", row.total_samples_per_s() / dp.total_samples_per_s(), row.title()))
+            Some(format!("{:.2} {}", rate(row) / rate(dp), row.title))
         });
         ratios.collect::<Vec<_>>().join(", ")
     };
+    let total = Row::total_samples_per_s;
+    let foreground = |row: &Row| row.foreground_samples_per_s;
     vec![
-        format!("FG + BG samples/s, BP+Col over DP:  {}", over_dp(Mode::BurstCollocated)),
-        format!("FG + BG samples/s, DP+Col over DP:  {}", over_dp(Mode::DataParallelCollocated)),
-        format!("foreground alone,  BP over DP:      {}", over_dp(Mode::Burst)),
-        "DP is the one with overlap. The DeepPool paper (MLSys 2022) claims 1.2 to 2.3 for BP+Col over DP, at large scale."
+        format!("FG + BG samples/s, BP+Col over DP:  {}", over_dp(Mode::BurstCollocated, total)),
+        format!("FG + BG samples/s, DP+Col over DP:  {}", over_dp(Mode::DataParallelCollocated, total)),
+        format!("FG samples/s,      BP+Col over DP:  {}", over_dp(Mode::BurstCollocated, foreground)),
+        "(DP with overlap. The DeepPool paper claims 1.2 to 2.3 times the total throughput of DP, at large scale.)"
             .into(),
     ]
 }

@@ -1,0 +1,110 @@
+//! The command as its users call it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn experiments(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_experiments")).args(args).output().unwrap()
+}
+
+/// Runs an experiment into a folder of its own and gives what it printed.
+fn run(folder: &Path, args: &[&str]) -> String {
+    let output = experiments(&[args, &["--out", folder.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(folder: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&run(folder, &[args, &["--json"]].concat())).unwrap()
+}
+
+fn assert_refused(args: &[&str], says: &str) {
+    let output = experiments(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains(says), "{stderr}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn the_list_names_experiments_and_the_alias() {
+    let list = String::from_utf8(experiments(&["list"]).stdout).unwrap();
+    assert!(list.contains("throughput, fig7"), "{list}");
+    assert!(list.contains("partition"), "{list}");
+    assert!(list.contains("not known"), "{list}");
+    let list: Value = serde_json::from_slice(&experiments(&["list", "--json"]).stdout).unwrap();
+    assert_eq!(list["experiments"][0]["name"], "throughput");
+}
+
+#[test]
+fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    // The folder is made.
+    let out = folder.path().join("made/here");
+    let table = run(&out, &["fig7"]);
+    for expected in
+        ["simulated", "a100", "dgx-a100", "amplification limit 2", "VGG-16", "BP+Col over DP", "wrote "]
+    {
+        assert!(table.contains(expected), "no {expected} in\n{table}");
+    }
+
+    let csv = std::fs::read_to_string(out.join("throughput.csv")).unwrap();
+    let mut records = csv::Reader::from_reader(csv.as_bytes());
+    let header = records.headers().unwrap().clone();
+    assert!(header.iter().any(|field| field == "foreground_samples_per_s"));
+    assert!(header.iter().any(|field| field == "simulated"));
+    assert_eq!(records.records().map(Result::unwrap).count(), 18);
+
+    let svg = std::fs::read_to_string(out.join("throughput.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    for expected in ["(simulated)", "dgx-a100", "Inception-V3, batch 32", "throughput (samples/s)", "BG only"]
+    {
+        assert!(svg.contains(expected), "no {expected} in the figure");
+    }
+
+    let report = std::fs::read_to_string(out.join("throughput.json")).unwrap();
+    assert_eq!(report, run(&out, &["throughput", "--json"]), "what is printed is what is written");
+}
+
+#[test]
+fn the_same_command_leaves_the_same_bytes() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    run(first.path(), &["all"]);
+    run(second.path(), &["all"]);
+    for file in ["throughput", "partition"] {
+        for extension in ["csv", "svg", "json"] {
+            let read = |folder: &Path| std::fs::read(folder.join(file).with_extension(extension)).unwrap();
+            assert!(read(first.path()) == read(second.path()), "{file}.{extension}");
+        }
+    }
+}
+
+#[test]
+fn all_reports_every_experiments_rows_in_one_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = json(folder.path(), &["all"]);
+    let rows = |experiment| {
+        let rows = report["rows"].as_array().unwrap().iter();
+        rows.filter(|row| row["experiment"] == experiment).cloned().collect::<Vec<_>>()
+    };
+    for experiment in ["throughput", "partition"] {
+        let alone = json(folder.path(), &[experiment]);
+        assert_eq!(alone["rows"].as_array().unwrap(), &rows(experiment));
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_one_line_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_refused(&["throughput", "--out", file.join("out").to_str().unwrap()], "cannot make this folder");
+    assert_refused(&["fig99"], "fig99");
+    assert_refused(&["throughput", "--gpus", "0"], "1 to 1024");
+    assert_refused(&["throughput", "--amplification", "0.9"], "at least 1");
+    assert_refused(&["throughput", "--amplification", "inf"], "at least 1");
+}

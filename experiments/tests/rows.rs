@@ -1,0 +1,149 @@
+//! What must hold of the figures, whatever they are.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+struct Report {
+    rows: Vec<Value>,
+}
+
+impl Report {
+    fn of(experiment: &str, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+            .args([experiment, "--json", "--out", folder.path().to_str().unwrap()])
+            .args(options)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["schema"], "deeppool/report/v1");
+        assert_eq!(report["experiment"], experiment);
+        assert_eq!(report["simulated"], true);
+        assert_eq!(report["device"], "a100");
+        assert_eq!(report["origin"], "modelled");
+        assert_eq!(report["link"], "dgx-a100");
+        Self { rows: report["rows"].as_array().unwrap().clone() }
+    }
+
+    /// The rows of each model.
+    fn by_model(&self) -> impl Iterator<Item = &[Value]> {
+        self.rows.chunk_by(|a, b| a["model"] == b["model"])
+    }
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} is not a number in {row}"))
+}
+
+fn find<'a>(rows: &'a [Value], mode: &str, overlap: bool) -> &'a Value {
+    rows.iter().find(|row| row["mode"] == mode && row["overlap"] == overlap).unwrap()
+}
+
+/// Holds for every row of every experiment.
+fn check_row(row: &Value, limit: f64) {
+    let (gpus, busy) = (number(row, "gpus"), number(row, "gpu_busy_fraction"));
+    assert!(busy > 0.0 && busy <= 1.0 + 1e-9, "{row}");
+    assert!(number(row, "foreground_gpus") <= gpus && number(row, "background_gpus") <= gpus, "{row}");
+    assert_eq!(number(row, "foreground_gpus") > 0.0, number(row, "foreground_samples_per_s") > 0.0, "{row}");
+    if row["mode"] == "bg" {
+        for field in
+            ["iteration_us", "planned_iteration_us", "amplification", "foreground_slowdown", "overlap"]
+        {
+            assert!(row[field].is_null(), "{field} in {row}");
+        }
+        return;
+    }
+    let from_iteration = number(row, "batch") / number(row, "iteration_us") * 1e6;
+    let throughput = number(row, "foreground_samples_per_s");
+    assert!((throughput / from_iteration - 1.0).abs() < 1e-6, "{row}");
+    assert!(number(row, "foreground_slowdown") >= 1.0 - 1e-9, "{row}");
+    assert!(number(row, "planned_iteration_us") > 0.0, "{row}");
+    if row["mode"] == "bp" || row["mode"] == "bp+col" {
+        assert!((number(row, "amplification_limit") - limit).abs() < 1e-12, "{row}");
+        assert!(number(row, "amplification") <= limit * (1.0 + 1e-9), "{row}");
+    } else {
+        assert!(row["amplification_limit"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn throughput_has_six_rows_a_model_that_obey_its_laws() {
+    for (options, limit) in [(&["--amplification", "1.3"][..], 1.3), (&["--gpus", "3"], 2.0), (&[], 2.0)] {
+        let report = Report::of("throughput", options);
+        assert_eq!(report.rows.len(), 18);
+        report.rows.iter().for_each(|row| check_row(row, limit));
+        for rows in report.by_model() {
+            let modes: Vec<_> = rows.iter().map(|row| row["mode"].as_str().unwrap()).collect();
+            assert_eq!(modes, ["dp", "dp", "bp", "dp+col", "bp+col", "bg"]);
+            let iteration = |mode, overlap| number(find(rows, mode, overlap), "iteration_us");
+            assert!(iteration("dp", true) <= iteration("dp", false));
+            assert!(iteration("bp", true) <= iteration("bp+col", true));
+            assert!(iteration("dp", true) <= iteration("dp+col", true));
+            let background_alone = number(&rows[5], "background_samples_per_s");
+            for row in rows {
+                let background = number(row, "background_samples_per_s");
+                assert!(background <= background_alone, "{row}");
+                // What computes for nobody is not throughput: a background needs idle time.
+                assert!(number(row, "background_gpus") > 0.0 || background == 0.0, "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tight_limit_leaves_gpus_to_the_background() {
+    let report = Report::of("throughput", &["--amplification", "1.1"]);
+    for rows in report.by_model() {
+        assert!(number(find(rows, "dp", true), "amplification") > 1.1);
+        assert!(number(find(rows, "bp", true), "gpu_busy_fraction") < 1.0);
+        assert!(number(find(rows, "bp+col", true), "background_samples_per_s") > 0.0);
+    }
+}
+
+#[test]
+fn partitions_share_out_all_gpus() {
+    for (options, parts) in
+        [(&[][..], &[1, 2, 4, 8][..]), (&["--gpus", "6"], &[1, 2, 4, 6]), (&["--gpus", "1"], &[1])]
+    {
+        let report = Report::of("partition", options);
+        report.rows.iter().for_each(|row| check_row(row, 2.0));
+        for rows in report.by_model() {
+            assert_eq!(rows[0]["mode"], "bp+col");
+            let partitions = &rows[1..];
+            let foreground: Vec<_> =
+                partitions.iter().map(|row| row["foreground_gpus"].as_u64().unwrap()).collect();
+            assert_eq!(foreground, parts);
+            for row in partitions {
+                assert_eq!(row["mode"], "partition");
+                let used = number(row, "foreground_gpus") + number(row, "background_gpus");
+                assert!((used - number(row, "gpus")).abs() < 1e-12, "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_gpu_leaves_nothing_to_choose() {
+    let report = Report::of("throughput", &["--gpus", "1", "--amplification", "1"]);
+    report.rows.iter().for_each(|row| check_row(row, 1.0));
+    for rows in report.by_model() {
+        assert!(rows[..5].iter().all(|row| row["iteration_us"] == rows[0]["iteration_us"]));
+    }
+}
+
+#[test]
+fn both_experiments_agree_on_what_they_share() {
+    let (throughput, partition) = (Report::of("throughput", &[]), Report::of("partition", &[]));
+    for (shared, parts) in throughput.by_model().zip(partition.by_model()) {
+        let same = ["iteration_us", "amplification", "foreground_samples_per_s", "background_samples_per_s"];
+        for field in same {
+            assert_eq!(find(shared, "bp+col", true)[field], parts[0][field]);
+            assert_eq!(find(shared, "dp", true)[field], parts[parts.len() - 1][field]);
+        }
+        // A background job does not know how many others there are.
+        let each = |row: &Value| number(row, "background_samples_per_s") / number(row, "background_gpus");
+        assert!((each(&shared[5]) / each(&parts[1]) - 1.0).abs() < 1e-9);
+    }
+}
