@@ -129,11 +129,7 @@ impl Train {
                 resume: self.resume,
             }),
         };
-        if !self.json {
-            super::plan::print_plan(&plan);
-            println!();
-        }
-        let report = self.train(&config)?;
+        let report = self.train(&config, &plan)?;
         if self.json {
             print_json(&self.report(&config, &plan, &predictions, &report)?);
         } else {
@@ -173,7 +169,7 @@ impl Train {
         Ok((plan, Predictions { planned_us, simulated_us }))
     }
 
-    fn train(&self, config: &TrainConfig<'_>) -> anyhow::Result<TrainReport> {
+    fn train(&self, config: &TrainConfig<'_>, plan: &PlanFile) -> anyhow::Result<TrainReport> {
         let bar = progress_bar(config.iterations());
         let say = |line: String| {
             if !self.json {
@@ -181,6 +177,10 @@ impl Train {
             }
         };
         let report = train(config, &|progress| match progress {
+            Progress::Started if !self.json => {
+                super::plan::print_plan(plan);
+                println!();
+            }
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);
                 say(format!("resumed after iteration {iteration}"));

@@ -29,6 +29,8 @@ pub struct TrainReport {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
+    /// Everything that was asked for is in order: training begins.
+    Started,
     /// Training goes on from a checkpoint, after this many iterations.
     Resumed(u64),
     /// An iteration is over.

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Trains on threads of this process, one a rank, each of which computes on its own thread.
 ///
 /// What is computed depends on the configuration and the seed, not on the placement or the background job, up to the
-/// rounding of sums. `progress` is called from a rank's thread.
+/// rounding of sums. `progress` is called from one thread at a time.
 ///
 /// # Errors
 /// When the configuration is wrong, a checkpoint cannot be used, or a rank fails; then the error of the rank that
@@ -24,6 +24,7 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     let programs = Programs::new(config)?;
     let resumed = checkpoint::find(config)?;
     let first_iteration = resumed.as_ref().map_or(0, checkpoint::Checkpoint::iteration);
+    progress(Progress::Started);
     let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
     let outcomes = world.run(|communicator| {
         run_rank::<CpuThreads>(config, &programs, &CpuEngine::new(), communicator, resumed.as_ref(), progress)

@@ -1,0 +1,90 @@
+//! Checkpoints: a run that was stopped goes on as if it had not been.
+
+use std::path::Path;
+
+use deeppool::Error;
+use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, Placement};
+use deeppool::train::{CheckpointConfig, TrainConfig, TrainReport, train};
+use layer_graph::{LayerGraph, zoo};
+use tempfile::TempDir;
+
+const BATCH: usize = 120;
+/// 1,437 training samples.
+const ITERATIONS_PER_EPOCH: usize = 11;
+
+fn run(
+    network: &LayerGraph,
+    gpus: usize,
+    epochs: u64,
+    seed: u64,
+    checkpoint: Option<(&Path, bool)>,
+) -> Result<TrainReport, Error> {
+    let dataset = Dataset::digits()?;
+    // Every other layer on one rank alone, so that several ranks have a part in each checkpoint.
+    let ranks = (1..network.len()).map(|i| if i % 2 == 0 { vec![gpus - 1] } else { (0..gpus).collect() });
+    let placement = Placement::new(network, gpus, ranks.collect())?;
+    let checkpoint =
+        checkpoint.map(|(folder, resume)| CheckpointConfig { folder: folder.into(), every: 7, resume });
+    let config = TrainConfig {
+        network,
+        dataset: &dataset,
+        placement: &placement,
+        batch: BATCH,
+        epochs,
+        learning_rate: 0.03,
+        seed,
+        lowering: LowerOptions::default(),
+        background: None,
+        checkpoint,
+    };
+    train(&config, &|_| {})
+}
+
+#[test]
+fn a_resumed_run_goes_on_to_the_bit_and_on_other_ranks_to_rounding() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let whole = run(&network, 2, 3, 0, None).unwrap();
+    let folder = TempDir::new().unwrap();
+    let first = run(&network, 2, 2, 0, Some((folder.path(), true))).unwrap();
+    let done = 2 * ITERATIONS_PER_EPOCH;
+    assert_eq!(first.losses, whole.losses[..done]);
+    let names: Vec<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(!names.is_empty() && names.iter().all(|name| !name.ends_with("unfinished")), "{names:?}");
+
+    let elsewhere = TempDir::new().unwrap();
+    for name in &names {
+        let copy = elsewhere.path().join(name);
+        std::fs::create_dir(&copy).unwrap();
+        for file in std::fs::read_dir(folder.path().join(name)).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+    }
+    let second = run(&network, 2, 3, 0, Some((folder.path(), true))).unwrap();
+    assert_eq!(second.first_iteration, done as u64);
+    assert_eq!(second.losses, whole.losses[done..]);
+    let moved = run(&network, 3, 3, 0, Some((elsewhere.path(), true))).unwrap();
+    for (a, b) in moved.losses.iter().zip(&second.losses) {
+        assert!((a - b).abs() <= 1e-4 * b, "{a} and {b}");
+    }
+}
+
+#[test]
+fn checkpoints_are_neither_overwritten_nor_mixed_up() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let folder = TempDir::new().unwrap();
+    run(&network, 1, 1, 0, Some((folder.path(), false))).unwrap();
+    let refused = |seed, resume, expected: &str| {
+        let error = run(&network, 1, 2, seed, Some((folder.path(), resume))).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(0, false, "resume");
+    refused(1, true, "seed `0`");
+    let newest = folder.path().join(format!("iteration-{ITERATIONS_PER_EPOCH:010}"));
+    std::fs::write(newest.join("rank-0.safetensors"), "nonsense").unwrap();
+    refused(0, true, "rank-0.safetensors");
+}

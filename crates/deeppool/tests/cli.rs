@@ -1,0 +1,204 @@
+//! The `deeppool` command as its users see it: what it prints, writes and refuses.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn deeppool(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
+    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+/// Standard output of a call that has to succeed.
+fn succeed(folder: &Path, arguments: &str) -> String {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    assert!(errors.is_empty(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(folder: &Path, arguments: &str) -> Value {
+    serde_json::from_str(&succeed(folder, arguments)).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// One line on stderr with this in it, nothing on stdout, exit code 2, and no file made or lost.
+fn refused(folder: &Path, arguments: &str, expected: &str) {
+    let before = files(folder);
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
+    assert!(errors.contains(expected), "{arguments}: {errors}");
+    assert!(output.stdout.is_empty(), "{arguments}");
+    assert_eq!(files(folder), before, "{arguments}");
+}
+
+const TRAIN: &str = "train --model digits-cnn --data digits";
+const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --batch 32";
+
+#[test]
+fn bad_options_are_refused_in_one_line() {
+    let folder = TempDir::new().unwrap();
+    let cases = [
+        (format!("{TRAIN} --ranks 40 --batch 32"), "40 ranks are more than the 32 samples"),
+        (format!("{TRAIN} --ranks 2 --batch 2000"), "1437 training samples"),
+        (format!("{TRAIN} --ranks 2 --batch 0"), "at least 1"),
+        (format!("{TRAIN} --ranks 2 --batch 8 --lr=-1"), "learning rate"),
+        (format!("{TRAIN} --ranks 2 --batch 8 --lr 0"), "learning rate"),
+        (format!("{TRAIN} --ranks 2 --batch 8 --resume"), "--checkpoint"),
+        (format!("{TRAIN} --ranks 2 --batch 8 --background digits-cnn"), "MODEL:BATCH"),
+        (format!("{TRAIN} --ranks 2 --batch 8 --background vgg16:8"), "3x224x224"),
+        ("train --model digits-cnn --data imagenet --ranks 2 --batch 8".into(), "unknown data set"),
+        ("train --model vgg16 --data digits --ranks 2 --batch 8".into(), "1x8x8"),
+        ("plan --model vgg17 --device a100 --gpus 8 --batch 32".into(), "known models: vgg11"),
+        ("plan --model vgg16 --device b200 --gpus 8 --batch 32".into(), "known devices: a100"),
+        ("plan --model vgg16 --device a100 --link rope --gpus 8 --batch 32".into(), "dgx-a100"),
+        ("plan --model vgg16 --gpus 8 --batch 32".into(), "--device NAME or --profile FILE"),
+        ("plan --model vgg16 --device a100".into(), "--gpus"),
+        (format!("{PLAN} --amplification 0.5"), "at least 1"),
+        (format!("{PLAN} --amplification NaN"), "at least 1"),
+        ("plan --model vgg16 --device a100 --gpus 8 --batch 0".into(), "at least 1"),
+        (format!("{PLAN} -o no/such/plan.json"), "does not exist"),
+        ("profile --model digits-cnn --device cpu-core -o no/such/profile.json".into(), "does not exist"),
+        ("profile --model digits-cnn -o profile.json".into(), "--engine cpu"),
+        (
+            "simulate --model vgg16 --device a100 --gpus 8 --batch 32 --trace no/such/trace.json".into(),
+            "does not exist",
+        ),
+        ("simulate --model vgg16 --plan missing.json".into(), "missing.json"),
+        ("fly".into(), "fly"),
+    ];
+    for (arguments, expected) in cases {
+        refused(folder.path(), &arguments, expected);
+    }
+}
+
+#[test]
+fn bad_files_are_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let write = |name: &str, text: &str| std::fs::write(path.join(name), text).unwrap();
+    succeed(path, "profile --model digits-cnn --device cpu-core --batches 1,2,4,8,16,32 -o profile.json");
+    let profile = std::fs::read_to_string(path.join("profile.json")).unwrap();
+    let with_profile = "plan --model digits-cnn --gpus 4 --batch 32 --profile";
+
+    write("truncated.json", &profile[..profile.len() / 2]);
+    refused(path, &format!("{with_profile} truncated.json"), "truncated.json");
+    let mut document: Value = serde_json::from_str(&profile).unwrap();
+    let layers = document["layers"].as_array_mut().unwrap();
+    layers.retain(|layer| layer["name"] != "conv3");
+    write("incomplete.json", &document.to_string());
+    refused(path, &format!("{with_profile} incomplete.json"), "conv3");
+    refused(path, "plan --model digits-cnn --gpus 4 --batch 64 --profile profile.json", "not 64");
+    refused(path, "plan --model vgg16 --gpus 4 --batch 32 --profile profile.json", "digits-cnn");
+
+    succeed(path, &format!("{PLAN} -o plan.json"));
+    refused(path, "simulate --model resnet-18 --plan plan.json", "conv1");
+    refused(path, "simulate --model digits-cnn --plan plan.json --gpus 2", "4 GPUs, not 2");
+    refused(path, &format!("{TRAIN} --plan plan.json --ranks 3"), "4 GPUs, not 3");
+    refused(path, "simulate --model digits-cnn --plan profile.json", "profile.json");
+
+    write("problem.json", r#"{"schema": "deeppool/plan-problem/v1", "gpus": 2, "nodes": [], "edges": []}"#);
+    refused(path, "plan --problem problem.json", "problem.json");
+    write("problem.json", &example_problem().replace("\"gpus\":2", "\"gpu\":2"));
+    refused(path, "plan --problem problem.json", "nodes[0]");
+    for name in ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"] {
+        write(&format!("{name}-ubyte"), "short");
+    }
+    refused(path, "train --model digits-cnn --data mnist:. --ranks 1 --batch 8", "train-images-idx3-ubyte");
+}
+
+fn example_problem() -> String {
+    r#"{"schema":"deeppool/plan-problem/v1","gpus":8,
+        "nodes":[{"name":"conv1","options":[{"gpus":1,"time_us":100.0},{"gpus":2,"time_us":60.0,"memory_bytes":1000}]},
+                 {"name":"fc","options":[{"gpus":1,"time_us":50.0},{"gpus":2,"time_us":49.0}]}],
+        "edges":[{"from":0,"to":1,"transfer_us":[[0.0,5.0],[5.0,0.0]]}]}"#
+        .into()
+}
+
+#[test]
+fn a_problem_from_elsewhere_is_planned() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
+    // Both on two GPUs take 109, with GPU time 218 of 150; the first alone 115, with GPU time 120 + 10 + 50.
+    let loose = json(folder.path(), "plan --problem problem.json --amplification 2 --json");
+    assert_eq!(loose["choice"], serde_json::json!([1, 1]));
+    assert_eq!(loose["iteration_us"], 109.0);
+    let tight = json(folder.path(), "plan --problem problem.json --amplification 1.2 --json");
+    assert_eq!(tight["choice"], serde_json::json!([1, 0]));
+    assert_eq!(tight["iteration_us"], 115.0);
+    assert_eq!(tight["gpu_time_us"], 180.0);
+    assert_eq!(tight["single_gpu_us"], 150.0);
+}
+
+fn has_fields(value: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(!value[field].is_null(), "{field} is missing");
+    }
+}
+
+#[test]
+fn plans_travel_as_files_and_reports_have_their_fields() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let plan = json(path, &format!("{PLAN} --amplification 1.15 --pareto -o plan.json --json"));
+    has_fields(&plan, &["schema", "iteration_us", "gpu_time_us", "single_gpu_us", "amplification"]);
+    has_fields(&plan, &["search_us", "gpus", "layers", "frontier"]);
+    has_fields(&plan["layers"][0], &["name", "gpus", "ranks", "time_us"]);
+    has_fields(&plan["frontier"][0], &["iteration_us", "amplification", "gpus"]);
+    assert!(plan["amplification"].as_f64().unwrap() <= 1.15);
+    let saved: Value =
+        serde_json::from_str(&std::fs::read_to_string(path.join("plan.json")).unwrap()).unwrap();
+    assert_eq!(saved, plan);
+
+    let arguments =
+        "simulate --model digits-cnn --plan plan.json --background digits-cnn:8 --trace t.json --json";
+    let simulated = json(path, arguments);
+    has_fields(&simulated, &["iteration_us", "amplification", "gpu_busy_fraction"]);
+    has_fields(&simulated, &["foreground_samples_per_s", "background_samples_per_s"]);
+    assert_eq!(simulated["planned_iteration_us"], plan["iteration_us"]);
+    assert_eq!(json(path, arguments), simulated, "the simulation is deterministic");
+    let trace = std::fs::read_to_string(path.join("t.json")).unwrap();
+    assert!(trace.contains("rank 3 (simulated)") && trace.contains("forward conv1"));
+
+    let trained =
+        json(path, &format!("{TRAIN} --plan plan.json --epochs 1 --background digits-cnn:8 --json"));
+    has_fields(&trained, &["plan", "foreground_samples_per_s", "background_samples_per_s"]);
+    has_fields(&trained, &["planned_iteration_us", "simulated_iteration_us"]);
+    has_fields(&trained["iteration_us"], &["median", "p99"]);
+    has_fields(&trained["epochs"][0], &["train_loss", "test_accuracy"]);
+    assert_eq!(trained["losses"].as_array().unwrap().len(), 44);
+    assert_eq!(trained["plan"]["layers"], plan["layers"]);
+}
+
+#[test]
+fn training_says_what_its_plan_was_made_from() {
+    let folder = TempDir::new().unwrap();
+    let said = succeed(folder.path(), &format!("{TRAIN} --ranks 2 --batch 32 --epochs 2"));
+    assert!(said.contains("cpu-core, modelled"), "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("epoch ")).count(), 2, "{said}");
+    for line in ["planner's formula", "simulated", "measured"] {
+        assert!(said.contains(line), "{said}");
+    }
+}
+
+#[test]
+fn all_models_are_listed() {
+    let folder = TempDir::new().unwrap();
+    let said = succeed(folder.path(), "models");
+    for model in layer_graph::zoo::names() {
+        assert!(said.contains(model), "{said}");
+    }
+}
