@@ -11,3 +11,5 @@ pub mod simulate;
 pub mod train;
 
 pub use error::Error;
+// The parts, in the versions that this crate's signatures speak of.
+pub use {burst_planner, collectives, gpu_mux, layer_engine, layer_graph, layer_profile};
