@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::cost::{Cost, Prices};
-use super::solver::{Candidate, Objective, Relaxation, Solver, reaches};
+use super::guide::Guide;
+use super::solver::{Found, Objective, Relaxation, Scope, Solver, reaches};
 use super::{LimitRule, SearchOptions, limit_error, tolerant};
 use crate::{Plan, PlanProblem, Result};
 
@@ -49,49 +50,47 @@ pub fn fastest(problem: &PlanProblem, limit: f64, options: &SearchOptions) -> Re
         LimitRule::Total => tolerant(limit * problem.single_gpu_time_us()),
     };
     let fast = solver.extreme(&Objective::Time)?;
-    let (best, certified) = if fast.totals.gpu_time_us <= budget_us {
+    let (best, certified) = if fast.cost.gpu <= budget_us {
         (fast, 0.0)
     } else {
         let cheap = solver.extreme(&Objective::GpuTime)?;
-        if cheap.totals.gpu_time_us > budget_us {
-            let smallest = cheap.totals.amplification;
+        if cheap.cost.gpu > budget_us {
+            let smallest = cheap.cost.gpu / problem.single_gpu_time_us();
             return Err(crate::Error::LimitUnreachable { limit, smallest });
         }
         between(&solver, fast, cheap, budget_us)?
     };
-    let plan = Plan::from_choice(problem, best.choice)?;
+    let plan = Plan::from_choice(problem, solver.choice(&best))?;
     Ok(Plan { search_time: start.elapsed(), certified_epsilon: Some(certified), ..plan })
 }
 
 /// Searches between a plan beyond the budget and one within it.
-fn between(
-    solver: &Solver,
-    mut beyond: Candidate,
-    mut within: Candidate,
-    budget_us: f64,
-) -> Result<(Candidate, f64)> {
-    let fastest_us = beyond.totals.iteration_us;
+fn between(solver: &Solver, mut beyond: Found, mut within: Found, budget_us: f64) -> Result<(Found, f64)> {
+    let fastest_us = beyond.cost.time;
     // Turn the line through both points until it supports all plans: the best bound there is at the budget.
     let relaxed = loop {
-        let relaxed = solver.relax(slope(&beyond, &within))?;
-        if !is_below(&relaxed, &beyond, &within) {
-            break relaxed;
-        }
-        let side = if relaxed.best.totals.gpu_time_us <= budget_us { &mut within } else { &mut beyond };
-        *side = relaxed.best;
+        let relaxed = solver.relax(&solver.tables, slope(&beyond, &within));
+        let Some(best) = below(&relaxed, &beyond, &within) else { break relaxed };
+        let side = if best.cost.gpu <= budget_us { &mut within } else { &mut beyond };
+        *side = best;
     };
     let bound_us = ((relaxed.bound - relaxed.prices.gpu * budget_us) / relaxed.prices.time).max(fastest_us);
-    let guide = solver.guide(&relaxed);
+    let gap = |searched_us: f64| (within.cost.time / searched_us - 1.0).max(0.0);
+    if gap(bound_us) <= solver.epsilon() {
+        return Ok((within, gap(bound_us)));
+    }
     let price = Prices { memory: 0.0, ..relaxed.prices };
+    let guide = Guide::new(&solver.tables, relaxed.prices);
+    let corner = |time| Cost { time, gpu: budget_us, memory: 0.0 };
+    let tables = solver.shrunk(&solver.tables, &guide, price.of(corner(within.cost.time)));
+    let scope = Scope::new(solver, &tables, Guide::new(&tables, relaxed.prices));
     let mut searched_us = bound_us;
-    for reach in reaches(bound_us, within.totals.iteration_us) {
-        let gap = (within.totals.iteration_us / searched_us - 1.0).max(0.0);
-        if solver.epsilon() > 0.0 && gap <= solver.epsilon() {
-            return Ok((within, gap));
+    for reach in reaches(bound_us, within.cost.time) {
+        if gap(searched_us) <= solver.epsilon() {
+            return Ok((within, gap(searched_us)));
         }
-        let corner = Cost { time: reach, gpu: budget_us, memory: 0.0 };
-        let found = solver.window(&guide, corner, price.of(corner))?;
-        let mut found = found.into_iter().filter(|candidate| candidate.totals.gpu_time_us <= budget_us);
+        let found = scope.window(corner(reach), price.of(corner(reach)))?;
+        let mut found = found.into_iter().filter(|found| found.cost.gpu <= budget_us);
         if let Some(best) = found.next() {
             return Ok((best, 0.0));
         }
@@ -101,18 +100,20 @@ fn between(
 }
 
 /// Prices under which both points cost the same; `cheap` takes longer and less GPU time.
-pub(super) fn slope(fast: &Candidate, cheap: &Candidate) -> Prices {
-    let time = fast.totals.gpu_time_us - cheap.totals.gpu_time_us;
-    let gpu = cheap.totals.iteration_us - fast.totals.iteration_us;
+pub(super) fn slope(fast: &Found, cheap: &Found) -> Prices {
+    let time = fast.cost.gpu - cheap.cost.gpu;
+    let gpu = cheap.cost.time - fast.cost.time;
     // Negative by rounding where both take the same time.
     Prices { time: 1.0, gpu: (gpu / time).max(0.0), memory: 0.0 }
 }
 
-/// Whether the relaxation found a plan between both ends and below the line through them.
+/// The plan that the relaxation found, if it is between both ends and below the line through them.
 ///
-/// Where memory has a price its best plan is not optimal, and may lie anywhere.
-pub(super) fn is_below(relaxed: &Relaxation, fast: &Candidate, cheap: &Candidate) -> bool {
+/// Where memory has a price that plan is not optimal, and may lie anywhere.
+pub(super) fn below(relaxed: &Relaxation, fast: &Found, cheap: &Found) -> Option<Found> {
     let price = Prices { memory: 0.0, ..relaxed.prices };
-    let line = price.of(fast.cost()).min(price.of(cheap.cost()));
-    price.of(relaxed.best.cost()) < line * (1.0 - PROGRESS) && relaxed.best.lies_between(fast, cheap)
+    let line = price.of(fast.cost).min(price.of(cheap.cost));
+    relaxed
+        .best
+        .filter(|best| price.of(best.cost) < line * (1.0 - PROGRESS) && best.lies_between(fast, cheap))
 }

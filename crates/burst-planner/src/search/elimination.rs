@@ -15,50 +15,38 @@
 use std::collections::BTreeSet;
 
 use super::cost::Cost;
+use super::history::Decision;
+use super::tables::{Bucket, Child, Costs, Tables};
 use crate::{Error, PlanProblem, Result};
 
 /// Entries of all tables together. An entry takes 24 bytes, and 4 for each bucket that hangs on it.
 const MAX_ENTRIES: u64 = 1 << 24;
 
-/// A problem made ready for searches: its tables in elimination order.
-pub(crate) struct Model<'p> {
-    pub(crate) problem: &'p PlanProblem,
-    /// In elimination order; every child stands before its parent, and the last is the root of all.
-    pub(crate) buckets: Vec<Bucket>,
+/// A problem made ready for searches.
+pub(crate) struct Elimination {
+    pub(crate) tables: Tables,
+    /// The single decisions that the tables are made of: the history's leaves.
+    pub(crate) decisions: Vec<Decision>,
     /// The memory limit where it can bind at all.
     pub(crate) memory_limit: Option<f64>,
 }
 
-/// The elimination of one node.
-///
-/// Its *entries* are the combinations of options of its separator and itself; its *states* those of the separator
-/// alone. Entry `e` belongs to state `e / options` and to option `e % options` of the node.
-pub(crate) struct Bucket {
-    pub(crate) node: usize,
-    pub(crate) options: usize,
-    pub(crate) states: usize,
-    /// For every entry, the node's own cost and that of its edges to the separator.
-    pub(crate) base: Vec<Cost>,
-    pub(crate) children: Vec<Child>,
-}
-
-/// An earlier bucket whose states this one decides.
-pub(crate) struct Child {
-    pub(crate) bucket: usize,
-    /// For every entry of the parent, the state of the child.
-    pub(crate) state: Vec<u32>,
-}
-
-impl<'p> Model<'p> {
+impl Elimination {
     /// Orders the nodes and fills the tables. Time and space linear in the table entries.
     ///
     /// # Errors
     /// [`Error::TooWide`]; and [`Error::DoesNotFit`] when no choice respects the memory limit.
-    pub(crate) fn new(problem: &'p PlanProblem) -> Result<Self> {
+    pub(crate) fn new(problem: &PlanProblem) -> Result<Self> {
         let memory_limit = binding_memory_limit(problem)?;
         let steps = order(problem)?;
-        let buckets = fill(problem, &steps, memory_limit.is_some());
-        Ok(Self { problem, buckets, memory_limit })
+        let mut decisions = Vec::new();
+        let mut first_decision = Vec::with_capacity(problem.nodes.len());
+        for (variable, node) in (0..).zip(&problem.nodes) {
+            first_decision.push(decisions.len() as u32);
+            decisions.extend((0..node.options.len() as u32).map(|value| Decision { variable, value }));
+        }
+        let tables = fill(problem, &steps, memory_limit.is_some(), &first_decision);
+        Ok(Self { tables, decisions, memory_limit })
     }
 }
 
@@ -103,7 +91,7 @@ fn order(problem: &PlanProblem) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool) -> Vec<Bucket> {
+fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool, first_decision: &[u32]) -> Tables {
     let options = |node: usize| problem.nodes[node].options.len();
     let mut turn = vec![0; steps.len()];
     for (index, step) in steps.iter().enumerate() {
@@ -126,11 +114,17 @@ fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool) -> Vec<Bucket>
     let mut chosen = vec![0; problem.nodes.len()];
     let mut buckets = Vec::with_capacity(steps.len());
     for (index, step) in steps.iter().enumerate() {
-        let states = step.separator.iter().map(|&node| options(node)).product();
-        let mut base = Vec::with_capacity(states * options(step.node));
+        let own: Vec<Cost> = problem.nodes[step.node]
+            .options
+            .iter()
+            .map(|option| Cost::of_option(option, with_memory))
+            .collect();
+        let states: usize = step.separator.iter().map(|&node| options(node)).product();
+        let entries = states * own.len();
+        let mut costs = Costs::with_capacity(entries, with_memory);
         let mut tables: Vec<Child> = children[index]
             .iter()
-            .map(|&bucket| Child { bucket, state: Vec::with_capacity(states * options(step.node)) })
+            .map(|&bucket| Child { bucket, state: Vec::with_capacity(entries) })
             .collect();
         for state in 0..states {
             let mut rest = state;
@@ -138,14 +132,13 @@ fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool) -> Vec<Bucket>
                 chosen[node] = rest % options(node);
                 rest /= options(node);
             }
-            for option in 0..options(step.node) {
+            for (option, &own) in own.iter().enumerate() {
                 chosen[step.node] = option;
-                let own = Cost::of_option(&problem.nodes[step.node].options[option], with_memory);
                 let transfers = edges[index].iter().map(|&edge| {
                     let edge = &problem.edges[edge];
                     Cost::of_transfer(problem, edge, chosen[edge.from], chosen[edge.to])
                 });
-                base.push(transfers.fold(own, Cost::plus));
+                costs.push(transfers.fold(own, Cost::plus));
                 for child in &mut tables {
                     let separator = &steps[child.bucket].separator;
                     let state = separator.iter().fold(0, |state, &node| state * options(node) + chosen[node]);
@@ -153,9 +146,16 @@ fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool) -> Vec<Bucket>
                 }
             }
         }
-        buckets.push(Bucket { node: step.node, options: options(step.node), states, base, children: tables });
+        let decision = first_decision[step.node]..first_decision[step.node] + own.len() as u32;
+        buckets.push(Bucket {
+            first_state: 0,
+            first: (0..=states).map(|state| (state * own.len()) as u32).collect(),
+            costs,
+            decision: std::iter::repeat_n(decision, states).flatten().collect(),
+            children: tables,
+        });
     }
-    buckets
+    Tables::number(buckets)
 }
 
 /// The limit, unless every choice respects it: then memory is no criterion and the search need not carry it.

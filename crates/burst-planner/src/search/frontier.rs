@@ -1,17 +1,26 @@
 //! All plans worth choosing from: the Pareto frontier of iteration time and GPU time.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::budget::{is_below, slope};
+use super::budget::{below, slope};
 use super::cost::{Cost, Prices};
+use super::guide::Guide;
 use super::labels::{Slack, keep_nondominated};
-use super::solver::{Candidate, Objective, Relaxation, Solver};
+use super::solver::{Found, Objective, Relaxation, Scope, Solver};
+use super::tables::Tables;
 use super::window::ROUNDING;
 use super::{SearchOptions, limit_error, tolerant};
-use crate::{Error, Plan, PlanProblem, Result, Totals};
+use crate::{Error, Plan, PlanProblem, Result, Totals, evaluate};
+
+/// Tables are made anew when what there is to win has become this much smaller.
+const SHRINK: f64 = 0.2;
 
 /// The first strip of a triangle that is searched is this part of it.
-const STRIPS: f64 = 16.0;
+const STRIPS: f64 = 32.0;
+
+/// The farther from the line, the fewer plans are worth keeping: each strip is this much wider than the one before.
+const STRIP_GROWTH: f64 = 2.0;
 
 /// The plans that no other plan beats in both times.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,17 +129,18 @@ pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Fronti
     let solver = Solver::new(problem, options)?;
     let fast = solver.extreme(&Objective::Time)?;
     let cheap = solver.extreme(&Objective::GpuTime)?;
-    let mut search = Search { solver: &solver, found: vec![fast.clone(), cheap.clone()], certified: 0.0 };
+    let mut search = Search { solver: &solver, found: vec![fast, cheap], certified: 0.0 };
     search.between(fast, cheap)?;
     let Search { mut found, certified, .. } = search;
-    let least = |value: fn(&Candidate) -> f64| found.iter().map(value).fold(f64::INFINITY, f64::min);
+    let least = |value: fn(&Found) -> f64| found.iter().map(value).fold(f64::INFINITY, f64::min);
     let slack = Slack {
-        time: ROUNDING * least(|candidate| candidate.totals.iteration_us),
-        gpu: ROUNDING * least(|candidate| candidate.totals.gpu_time_us),
+        time: ROUNDING * least(|found| found.cost.time),
+        gpu: ROUNDING * least(|found| found.cost.gpu),
     };
-    keep_nondominated(&mut found, Candidate::cost, slack);
+    keep_nondominated(&mut found, |found| Cost { memory: 0.0, ..found.cost }, slack);
+    let points = found.iter().map(|found| point(problem, solver.choice(found)));
     Ok(Frontier {
-        points: found.into_iter().map(|candidate| point(solver.problem(), candidate)).collect(),
+        points: points.collect::<Result<_>>()?,
         single_gpu_us: problem.single_gpu_time_us(),
         certified_epsilon: certified,
         search_time: start.elapsed(),
@@ -139,38 +149,57 @@ pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Fronti
 
 struct Search<'s, 'p> {
     solver: &'s Solver<'p>,
-    found: Vec<Candidate>,
+    found: Vec<Found>,
     certified: f64,
+}
+
+/// Two plans between which there may be more.
+struct Gap {
+    fast: Found,
+    cheap: Found,
+    /// What plans between them are made of.
+    tables: Rc<Tables>,
+    /// How much there was to win, relatively, when the tables were made.
+    made_for: f64,
 }
 
 impl Search<'_, '_> {
     /// Finds what lies between a fast plan and a cheap one.
-    fn between(&mut self, fast: Candidate, cheap: Candidate) -> Result<()> {
+    fn between(&mut self, fast: Found, cheap: Found) -> Result<()> {
         let epsilon = self.solver.epsilon();
-        let mut open = vec![(fast, cheap)];
-        while let Some((fast, cheap)) = open.pop() {
-            let (a, b) = (&fast.totals, &cheap.totals);
+        let tables = Rc::new(self.solver.tables.clone());
+        let mut open = vec![Gap { fast, cheap, tables, made_for: 0.5 }];
+        while let Some(Gap { fast, cheap, mut tables, mut made_for }) = open.pop() {
             // One end may be better than the other in both, to rounding.
-            if b.iteration_us <= a.iteration_us * (1.0 + ROUNDING)
-                || a.gpu_time_us <= b.gpu_time_us * (1.0 + ROUNDING)
+            if cheap.cost.time <= fast.cost.time * (1.0 + ROUNDING)
+                || fast.cost.gpu <= cheap.cost.gpu * (1.0 + ROUNDING)
             {
                 continue;
             }
-            let relaxed = self.solver.relax(slope(&fast, &cheap))?;
+            let relaxed = self.solver.relax(&tables, slope(&fast, &cheap));
             // A plan that neither end covers is better than both in one time each, so it lies below this corner,
             // shrunk by the tolerance, and above the bound.
-            let covered = relaxed.prices.of(corner(&fast, &cheap)) / relaxed.bound - 1.0;
+            let price = Prices { memory: 0.0, ..relaxed.prices };
+            let reach = price.of(corner(&fast, &cheap));
+            let covered = reach / relaxed.bound - 1.0;
             if covered <= epsilon.max(ROUNDING) {
                 self.certified = self.certified.max(covered.min(epsilon));
                 continue;
             }
-            if is_below(&relaxed, &fast, &cheap) {
-                self.found.push(relaxed.best.clone());
-                open.push((relaxed.best.clone(), cheap));
-                open.push((fast, relaxed.best));
-                continue;
+            let below = below(&relaxed, &fast, &cheap);
+            if covered < SHRINK * made_for || below.is_none() {
+                let guide = Guide::new(&tables, relaxed.prices);
+                tables = Rc::new(self.solver.shrunk(&tables, &guide, reach / (1.0 + epsilon)));
+                made_for = covered;
+                self.certified = epsilon;
             }
-            self.triangle(&relaxed, fast, cheap)?;
+            if let Some(best) = below {
+                self.found.push(best);
+                open.push(Gap { fast: best, cheap, tables: tables.clone(), made_for });
+                open.push(Gap { fast, cheap: best, tables, made_for });
+            } else {
+                self.triangle(&relaxed, &tables, fast, cheap)?;
+            }
         }
         Ok(())
     }
@@ -179,57 +208,73 @@ impl Search<'_, '_> {
     ///
     /// Most of it lies close to the line, and every plan found there cuts the triangle into two smaller ones. So a
     /// strip along the line is searched first, and then only those triangles further that reach beyond it.
-    fn triangle(&mut self, relaxed: &Relaxation, fast: Candidate, cheap: Candidate) -> Result<()> {
+    fn triangle(&mut self, relaxed: &Relaxation, tables: &Tables, fast: Found, cheap: Found) -> Result<()> {
         let tolerance = 1.0 + self.solver.epsilon();
-        let guide = self.solver.guide(relaxed);
+        let guide = Guide::new(tables, relaxed.prices);
         let price = Prices { memory: 0.0, ..relaxed.prices };
-        let strip = (price.of(corner(&fast, &cheap)) - relaxed.bound) / STRIPS;
-        let mut open = vec![Gap { fast, cheap, searched: relaxed.bound, strip }];
-        while let Some(Gap { fast, cheap, searched, strip }) = open.pop() {
-            let corner = corner(&fast, &cheap);
-            if price.of(corner) <= searched * (1.0 + ROUNDING) {
-                continue;
+        // What neither end covers lies below the corner also when it is shrunk by the tolerance.
+        let end = |fast: &Found, cheap: &Found| {
+            let corner = corner(fast, cheap);
+            Cost { time: corner.time / tolerance, gpu: corner.gpu / tolerance, memory: 0.0 }
+        };
+        let mut searched = relaxed.bound;
+        let mut strip = (price.of(end(&fast, &cheap)) - searched) / STRIPS;
+        let mut open = vec![(fast, cheap)];
+        loop {
+            open.retain(|(fast, cheap)| price.of(end(fast, cheap)) > searched * (1.0 + ROUNDING));
+            let farthest = open.iter().map(|(fast, cheap)| price.of(end(fast, cheap))).fold(0.0, f64::max);
+            if open.is_empty() {
+                return Ok(());
             }
-            // What neither end covers lies below the corner also when it is shrunk by the tolerance.
-            let corner = Cost { time: corner.time / tolerance, gpu: corner.gpu / tolerance, memory: 0.0 };
-            self.certified =
-                self.certified.max(self.solver.epsilon().min(price.of(corner) * tolerance / searched - 1.0));
-            if price.of(corner) <= searched * (1.0 + ROUNDING) {
-                continue;
+            let reach = farthest.min(searched + strip);
+            let tables = self.solver.shrunk(tables, &guide, reach);
+            let scope = Scope::new(self.solver, &tables, Guide::new(&tables, relaxed.prices));
+            for (fast, cheap) in std::mem::take(&mut open) {
+                let mut found = scope.window(end(&fast, &cheap), reach)?;
+                found.retain(|one| one.lies_between(&fast, &cheap));
+                // Only those are kept that it takes to cover all: what is not found is dominated by one that was, or
+                // lies beyond the strip.
+                let found = covering(&found, &fast, &cheap, tolerance);
+                self.found.extend_from_slice(&found);
+                let ends = found.iter().copied().chain([cheap]);
+                open.extend(std::iter::once(fast).chain(found.iter().copied()).zip(ends));
             }
-            let reach = price.of(corner).min(searched + strip);
-            let mut found = self.solver.window(&guide, corner, reach)?;
-            found.retain(|one| one.lies_between(&fast, &cheap));
-            // The farther from the line, the fewer plans are worth keeping; a strip without any was too narrow.
-            let strip = if found.is_empty() { 4.0 * strip } else { 2.0 * strip };
-            self.found.extend(found.iter().cloned());
-            let mut last = fast;
-            for next in found.into_iter().chain([cheap]) {
-                open.push(Gap { fast: last, cheap: next.clone(), searched: reach, strip });
-                last = next;
-            }
+            searched = reach;
+            strip *= STRIP_GROWTH;
         }
-        Ok(())
     }
 }
 
-/// Two plans between which there may be more.
-struct Gap {
-    fast: Candidate,
-    cheap: Candidate,
-    /// All plans between them are known that cost no more than this under the prices of the triangle.
-    searched: f64,
-    /// How far to search beyond that.
-    strip: f64,
+/// A part of the plans between two ends which, with the ends, covers all of them up to a factor of `tolerance`.
+fn covering(found: &[Found], fast: &Found, cheap: &Found, tolerance: f64) -> Vec<Found> {
+    let mut kept = Vec::new();
+    let mut last = *fast;
+    let mut index = 0;
+    while index < found.len() {
+        let uncovered = &found[index];
+        if last.cost.gpu <= uncovered.cost.gpu * tolerance {
+            index += 1;
+            continue;
+        }
+        // The farthest one that still covers it, and with it all up to there.
+        let latest = uncovered.cost.time * tolerance;
+        if cheap.cost.time <= latest {
+            break;
+        }
+        index += found[index..].partition_point(|one| one.cost.time <= latest);
+        last = found[index - 1];
+        kept.push(last);
+    }
+    kept
 }
 
 /// What is slower than the cheap plan or costlier than the fast one is of no use between them.
-fn corner(fast: &Candidate, cheap: &Candidate) -> Cost {
-    Cost { time: cheap.totals.iteration_us, gpu: fast.totals.gpu_time_us, memory: 0.0 }
+fn corner(fast: &Found, cheap: &Found) -> Cost {
+    Cost { time: cheap.cost.time, gpu: fast.cost.gpu, memory: 0.0 }
 }
 
-fn point(problem: &PlanProblem, Candidate { choice, totals }: Candidate) -> FrontierPoint {
-    let gpus =
-        problem.nodes.iter().zip(&choice).map(|(node, &option)| node.options[option].gpus).max().unwrap_or(0);
-    FrontierPoint { choice, totals, gpus }
+fn point(problem: &PlanProblem, choice: Vec<usize>) -> Result<FrontierPoint> {
+    let totals = evaluate(problem, &choice)?;
+    let gpus = problem.nodes.iter().zip(&choice).map(|(node, &option)| node.options[option].gpus);
+    Ok(FrontierPoint { gpus: gpus.max().unwrap_or(0), choice, totals })
 }

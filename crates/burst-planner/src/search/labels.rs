@@ -6,7 +6,7 @@ use super::cost::Cost;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Label {
     pub(crate) cost: Cost,
-    /// Its entry in the [`History`].
+    /// Its entry in the history.
     pub(crate) history: u32,
 }
 
@@ -14,57 +14,8 @@ pub(crate) struct Label {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) cost: Cost,
-    pub(crate) parts: (u32, u32),
-}
-
-/// How labels came about: a forest of pairs whose leaves are single decisions.
-pub(crate) struct History {
-    /// Index of a node's first leaf.
-    first_leaf: Vec<u32>,
-    leaves: Vec<(usize, usize)>,
-    pairs: Vec<(u32, u32)>,
-}
-
-impl History {
-    /// A history with a leaf for every option of every node; `options[n]` is the number of options of node `n`.
-    pub(crate) fn new(options: impl Iterator<Item = usize>) -> Self {
-        let mut first_leaf = Vec::new();
-        let mut leaves = Vec::new();
-        for (node, options) in options.enumerate() {
-            first_leaf.push(leaves.len() as u32);
-            leaves.extend((0..options).map(|option| (node, option)));
-        }
-        Self { first_leaf, leaves, pairs: Vec::new() }
-    }
-
-    /// The history of one decision.
-    pub(crate) fn leaf(&self, node: usize, option: usize) -> u32 {
-        self.first_leaf[node] + option as u32
-    }
-
-    pub(crate) fn record(&mut self, candidate: &Candidate) -> Label {
-        self.pairs.push(candidate.parts);
-        Label { cost: candidate.cost, history: (self.leaves.len() + self.pairs.len() - 1) as u32 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.pairs.len()
-    }
-
-    /// The decisions behind a label of the root: an option index for each node.
-    pub(crate) fn choice(&self, label: &Label) -> Vec<usize> {
-        let mut choice = vec![0; self.first_leaf.len()];
-        let mut open = vec![label.history as usize];
-        while let Some(entry) = open.pop() {
-            if let Some(&(node, option)) = self.leaves.get(entry) {
-                choice[node] = option;
-            } else {
-                let (left, right) = self.pairs[entry - self.leaves.len()];
-                open.extend([left as usize, right as usize]);
-            }
-        }
-        choice
-    }
+    /// Entries of the history.
+    pub(crate) parts: (u32, Option<u32>),
 }
 
 /// How much worse a label may be than one that it displaces.

@@ -5,8 +5,11 @@ mod cost;
 mod elimination;
 mod frontier;
 mod guide;
+mod history;
 mod labels;
+mod shrink;
 mod solver;
+mod tables;
 mod window;
 
 pub use budget::fastest;

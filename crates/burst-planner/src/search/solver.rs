@@ -1,33 +1,35 @@
 //! What both searches are made of: relaxations, which are cheap and give bounds, and windows, which are exact.
 
+use std::cell::RefCell;
+
 use super::SearchOptions;
 use super::cost::{Cost, Prices};
-use super::elimination::Model;
+use super::elimination::Elimination;
 use super::guide::{Guide, cheapest};
+use super::history::History;
 use super::labels::{Slack, keep_nondominated};
+use super::shrink;
+use super::tables::Tables;
 use super::window::{self, Fence, ROUNDING};
-use crate::{Error, PlanProblem, Result, Totals, evaluate};
+use crate::{Error, PlanProblem, Result};
 
 /// Prices of memory that are tried to tighten one bound.
 const MEMORY_PRICES: usize = 24;
 
 /// A complete choice that respects the memory limit.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Candidate {
-    pub(crate) choice: Vec<usize>,
-    pub(crate) totals: Totals,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) cost: Cost,
+    /// Its entry in the history.
+    history: u32,
 }
 
-impl Candidate {
+impl Found {
     /// Whether it is a better compromise than either end: faster than `cheap` and cheaper than `fast`, by more than
     /// rounding.
     pub(crate) fn lies_between(&self, fast: &Self, cheap: &Self) -> bool {
-        self.totals.gpu_time_us < fast.totals.gpu_time_us * (1.0 - ROUNDING)
-            && self.totals.iteration_us < cheap.totals.iteration_us * (1.0 - ROUNDING)
-    }
-
-    pub(crate) fn cost(&self) -> Cost {
-        Cost { time: self.totals.iteration_us, gpu: self.totals.gpu_time_us, memory: 0.0 }
+        self.cost.gpu < fast.cost.gpu * (1.0 - ROUNDING)
+            && self.cost.time < cheap.cost.time * (1.0 - ROUNDING)
     }
 }
 
@@ -35,10 +37,10 @@ impl Candidate {
 pub(crate) struct Relaxation {
     /// The prices of time and GPU time asked for, and the price of memory that gives the best bound.
     pub(crate) prices: Prices,
-    /// No choice within the memory limit costs less, priced by time and GPU time.
+    /// No choice within the memory limit costs less, priced by time and GPU time. Infinite when there is none.
     pub(crate) bound: f64,
-    /// The best choice within the memory limit that was met; optimal when memory does not bind.
-    pub(crate) best: Candidate,
+    /// The best choice within the memory limit that was met, if any; optimal when memory does not bind.
+    pub(crate) best: Option<Found>,
 }
 
 pub(crate) enum Objective {
@@ -47,11 +49,12 @@ pub(crate) enum Objective {
 }
 
 pub(crate) struct Solver<'p> {
-    model: Model<'p>,
+    problem: &'p PlanProblem,
     options: SearchOptions,
-    time: Guide,
-    gpu: Guide,
-    memory: Option<Guide>,
+    pub(crate) tables: Tables,
+    history: RefCell<History>,
+    /// The memory limit where it can bind at all.
+    memory_limit: Option<f64>,
     /// Sums in different orders differ by rounding; what differs by no more is the same.
     slack: Slack,
 }
@@ -60,132 +63,174 @@ impl<'p> Solver<'p> {
     pub(crate) fn new(problem: &'p PlanProblem, options: &SearchOptions) -> Result<Self> {
         problem.validate()?;
         options.validate()?;
-        let model = Model::new(problem)?;
-        let time = Guide::new(&model, Prices::TIME);
-        let gpu = Guide::new(&model, Prices::GPU);
-        let memory = model.memory_limit.map(|_| Guide::new(&model, Prices::MEMORY));
+        let Elimination { tables, decisions, memory_limit } = Elimination::new(problem)?;
+        let steps = window::steps(&tables) as f64;
+        let mut history = History::new(decisions);
+        let tables = shrink::fold(tables, &mut history);
         // Nothing is faster than the cheapest choice, so a share of its time is a share of any plan's.
-        let share = |guide: &Guide| {
-            ROUNDING * guide.inside.last().map_or(0.0, |root| root[0]) / window::steps(&model) as f64
+        let mut share = |prices| {
+            ROUNDING * cheapest(&tables, prices, &mut history).map_or(0.0, |(value, ..)| value) / steps
         };
-        let slack = Slack { time: share(&time), gpu: share(&gpu) };
-        Ok(Self { model, options: options.clone(), time, gpu, memory, slack })
-    }
-
-    pub(crate) fn problem(&self) -> &'p PlanProblem {
-        self.model.problem
+        let slack = Slack { time: share(Prices::TIME), gpu: share(Prices::GPU) };
+        Ok(Self { problem, options: options.clone(), tables, history: history.into(), memory_limit, slack })
     }
 
     pub(crate) fn epsilon(&self) -> f64 {
         self.options.epsilon
     }
 
+    /// The option of every node.
+    pub(crate) fn choice(&self, found: &Found) -> Vec<usize> {
+        let mut choice = vec![0; self.problem.nodes.len()];
+        for decision in self.history.borrow().decisions(found.history) {
+            choice[decision.variable as usize] = decision.value as usize;
+        }
+        choice
+    }
+
     /// The best choice for one criterion, whatever the tolerance; among equals the one that is better in the other.
-    pub(crate) fn extreme(&self, objective: &Objective) -> Result<Candidate> {
-        let unlimited = Cost { time: f64::INFINITY, gpu: f64::INFINITY, memory: 0.0 };
-        let prices = match objective {
-            Objective::Time => Prices::TIME,
-            Objective::GpuTime => Prices::GPU,
+    ///
+    /// # Errors
+    /// [`Error::TooManyLabels`], which only a memory limit can lead to.
+    pub(crate) fn extreme(&self, objective: &Objective) -> Result<Found> {
+        let (prices, other) = match objective {
+            Objective::Time => (Prices::TIME, Prices::GPU),
+            Objective::GpuTime => (Prices::GPU, Prices::TIME),
         };
-        let relaxed = self.relax(prices)?;
-        let guide = Guide::new(&self.model, relaxed.prices);
-        for reach in reaches(relaxed.bound, prices.of(relaxed.best.cost())) {
+        let relaxed = self.relax(&self.tables, prices);
+        // The memory limit was found to be reachable.
+        let Some(best) = relaxed.best else { return Err(self.too_many_labels()) };
+        let guide = Guide::new(&self.tables, relaxed.prices);
+        if self.memory_limit.is_none() {
+            // Choices made of optimal parts alone are optimal.
+            let bound = relaxed.bound + prices.time * self.slack.time + prices.gpu * self.slack.gpu;
+            let optimal = self.shrunk(&self.tables, &guide, bound);
+            return Ok(self.relax(&optimal, other).best.unwrap_or(best));
+        }
+        let scope = Scope::new(self, &self.tables, guide);
+        let unlimited = Cost { time: f64::INFINITY, gpu: f64::INFINITY, memory: 0.0 };
+        for reach in reaches(relaxed.bound, prices.of(best.cost)) {
             let corner = match objective {
                 Objective::Time => Cost { time: reach, ..unlimited },
                 Objective::GpuTime => Cost { gpu: reach, ..unlimited },
             };
-            let mut found = self.window(&guide, corner, reach)?.into_iter();
+            let found = scope.window(corner, reach)?;
             let best = match objective {
-                Objective::Time => found.next(),
-                Objective::GpuTime => found.next_back(),
+                Objective::Time => found.first(),
+                Objective::GpuTime => found.last(),
             };
             if let Some(best) = best {
-                return Ok(best);
+                return Ok(*best);
             }
         }
-        Ok(relaxed.best)
+        Ok(best)
     }
 
     /// Minimises a priced sum of time and GPU time.
     ///
     /// With a binding memory limit memory gets a price, too (Lagrangian relaxation): high enough that the
     /// cheapest choice fits, low enough that the bound is close.
-    pub(crate) fn relax(&self, prices: Prices) -> Result<Relaxation> {
-        let (bound, choice) = cheapest(&self.model, prices);
-        let best = self.candidate(choice)?;
-        let Some(limit) = self.model.memory_limit else { return Ok(Relaxation { prices, bound, best }) };
-        if self.memory_of(&best.choice) <= limit {
-            return Ok(Relaxation { prices, bound, best });
+    pub(crate) fn relax(&self, tables: &Tables, prices: Prices) -> Relaxation {
+        let mut relaxed = Relaxation { prices, bound: f64::INFINITY, best: None };
+        let Some((bound, found)) = self.cheapest(tables, prices) else { return relaxed };
+        relaxed.bound = bound;
+        let Some(limit) = self.memory_limit else {
+            relaxed.best = Some(found);
+            return relaxed;
+        };
+        if found.cost.memory <= limit {
+            relaxed.best = Some(found);
+            return relaxed;
         }
 
-        let mut relaxed = Relaxation { prices, bound, best: self.candidate(self.smallest())? };
+        // The choice that takes least memory; none fits if it does not.
+        relaxed.best = self.cheapest(tables, Prices::MEMORY).map(|(_, smallest)| smallest);
+        relaxed.best = relaxed.best.filter(|smallest| smallest.cost.memory <= limit);
         let (mut low, mut high) = (0.0, f64::INFINITY);
         let mut price = if bound > 0.0 { bound / limit.max(1.0) } else { 1.0 };
         for _ in 0..MEMORY_PRICES {
             let priced = Prices { memory: price, ..prices };
-            let (value, choice) = cheapest(&self.model, priced);
+            let Some((value, found)) = self.cheapest(tables, priced) else { break };
             let bound = value - price * limit;
             if bound > relaxed.bound {
                 relaxed.bound = bound;
                 relaxed.prices = priced;
             }
-            if self.memory_of(&choice) <= limit {
+            if found.cost.memory <= limit {
                 high = price;
-                let candidate = self.candidate(choice)?;
-                if prices.of(candidate.cost()) < prices.of(relaxed.best.cost()) {
-                    relaxed.best = candidate;
+                let better = |best: &Found| prices.of(found.cost) < prices.of(best.cost);
+                if relaxed.best.as_ref().is_none_or(better) {
+                    relaxed.best = Some(found);
                 }
             } else {
                 low = price;
             }
             price = if high.is_finite() { f64::midpoint(low, high) } else { price * 4.0 };
         }
-        Ok(relaxed)
+        relaxed
     }
 
-    /// The guide that belongs to a relaxation.
-    pub(crate) fn guide(&self, relaxed: &Relaxation) -> Guide {
-        Guide::new(&self.model, relaxed.prices)
+    /// The part of the tables that choices of at most `bound` under the guide's prices of time and GPU time are made
+    /// of.
+    pub(crate) fn shrunk(&self, tables: &Tables, guide: &Guide, bound: f64) -> Tables {
+        let bound = self.with_memory_price(guide, bound);
+        let kept = shrink::within(tables, guide, bound + ROUNDING * bound);
+        shrink::fold(kept, &mut self.history.borrow_mut())
+    }
+
+    fn cheapest(&self, tables: &Tables, prices: Prices) -> Option<(f64, Found)> {
+        let (value, cost, history) = cheapest(tables, prices, &mut self.history.borrow_mut())?;
+        Some((value, Found { cost, history }))
+    }
+
+    /// A bound under prices of time and GPU time, for choices within the memory limit, as one under all prices.
+    fn with_memory_price(&self, guide: &Guide, bound: f64) -> f64 {
+        bound + guide.prices.memory * self.memory_limit.unwrap_or(0.0)
+    }
+
+    fn too_many_labels(&self) -> Error {
+        Error::TooManyLabels { max_labels: self.options.max_labels, epsilon: self.options.epsilon }
+    }
+}
+
+/// Tables with the bounds that windows over them need.
+pub(crate) struct Scope<'s> {
+    solver: &'s Solver<'s>,
+    tables: &'s Tables,
+    guide: Guide,
+    time: Guide,
+    gpu: Guide,
+    memory: Option<Guide>,
+}
+
+impl<'s> Scope<'s> {
+    pub(crate) fn new(solver: &'s Solver<'s>, tables: &'s Tables, guide: Guide) -> Self {
+        let by = |prices| Guide::new(tables, prices);
+        let memory = solver.memory_limit.map(|_| by(Prices::MEMORY));
+        Self { solver, tables, guide, time: by(Prices::TIME), gpu: by(Prices::GPU), memory }
     }
 
     /// All nondominated choices within `corner` that cost at most `bound` under the guide's prices of time and GPU
     /// time; iteration times rise and GPU times fall.
-    pub(crate) fn window(&self, guide: &Guide, corner: Cost, bound: f64) -> Result<Vec<Candidate>> {
-        let limit = self.model.memory_limit.unwrap_or(0.0);
-        let mut fences = vec![Fence::new(guide, bound + guide.prices.memory * limit)];
+    pub(crate) fn window(&self, corner: Cost, bound: f64) -> Result<Vec<Found>> {
+        let solver = self.solver;
+        if self.tables.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut fences = vec![Fence::new(&self.guide, solver.with_memory_price(&self.guide, bound))];
         fences.extend(corner.time.is_finite().then(|| Fence::new(&self.time, corner.time)));
         fences.extend(corner.gpu.is_finite().then(|| Fence::new(&self.gpu, corner.gpu)));
+        let limit = solver.memory_limit.unwrap_or(0.0);
         fences.extend(self.memory.iter().map(|guide| Fence::new(guide, limit)));
-        let max_labels = self.options.max_labels;
-        let (history, labels) = window::search(&self.model, &fences, self.slack, max_labels).map_err(
-            |window::TooManyLabels| Error::TooManyLabels { max_labels, epsilon: self.options.epsilon },
-        )?;
-        let found = labels.iter().map(|label| self.candidate(history.choice(label)));
-        let mut found = found.collect::<Result<Vec<_>>>()?;
+        let history = &mut solver.history.borrow_mut();
+        let labels = window::search(self.tables, &fences, solver.slack, solver.options.max_labels, history)
+            .map_err(|window::TooManyLabels| solver.too_many_labels())?;
+        let mut found: Vec<Found> =
+            labels.iter().map(|label| Found { cost: label.cost, history: label.history }).collect();
         // Less memory was a merit of partial plans; of complete ones it is none.
-        keep_nondominated(&mut found, Candidate::cost, self.slack);
+        let without_memory = |found: &Found| Cost { memory: 0.0, ..found.cost };
+        keep_nondominated(&mut found, without_memory, solver.slack);
         Ok(found)
-    }
-
-    fn candidate(&self, choice: Vec<usize>) -> Result<Candidate> {
-        let totals = evaluate(self.model.problem, &choice)?;
-        Ok(Candidate { choice, totals })
-    }
-
-    /// The choice that takes least memory.
-    fn smallest(&self) -> Vec<usize> {
-        let nodes = self.model.problem.nodes.iter();
-        let memory = |options: &[crate::NodeOption]| {
-            let smallest = options.iter().enumerate().min_by_key(|(_, option)| option.memory_bytes);
-            smallest.map_or(0, |(index, _)| index)
-        };
-        nodes.map(|node| memory(&node.options)).collect()
-    }
-
-    fn memory_of(&self, choice: &[usize]) -> f64 {
-        let options =
-            self.model.problem.nodes.iter().zip(choice).map(|(node, &option)| &node.options[option]);
-        options.map(|option| option.memory_bytes.unwrap_or(0) as f64).sum()
     }
 }
 

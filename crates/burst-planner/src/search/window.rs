@@ -1,8 +1,9 @@
 //! The exact search inside a window: every choice that its bounds leave over, dominated ones left out.
 
-use super::elimination::{Bucket, Model};
 use super::guide::Guide;
-use super::labels::{Candidate, History, Label, Slack, keep_nondominated};
+use super::history::{History, Mark};
+use super::labels::{Candidate, Label, Slack, keep_nondominated};
+use super::tables::{Bucket, Tables};
 
 /// A bound is a sum that was added up in another order than what it is compared with.
 pub(crate) const ROUNDING: f64 = 1e-11;
@@ -29,63 +30,77 @@ const FENCES: usize = 4;
 /// The search kept more labels than it may.
 pub(crate) struct TooManyLabels;
 
-/// Finds all nondominated choices within the fences, sorted by time, with the history to read them from.
+/// Finds all nondominated choices within the fences, sorted by time.
 ///
 /// For every choice within the fences a label is returned that is worse by no more than `slack` for each of the
 /// [`steps`]. At most [`FENCES`] fences are heeded. Time and memory grow with the labels that the fences leave
 /// over, up to `max_labels`.
 pub(crate) fn search(
-    model: &Model,
+    tables: &Tables,
     fences: &[Fence],
     slack: Slack,
     max_labels: usize,
-) -> Result<(History, Vec<Label>), TooManyLabels> {
+    history: &mut History,
+) -> Result<Vec<Label>, TooManyLabels> {
+    let mark = history.mark();
     let mut search = Search {
-        history: History::new(model.problem.nodes.iter().map(|node| node.options.len())),
-        done: Vec::with_capacity(model.buckets.len()),
+        history,
+        mark,
+        done: vec![Vec::new(); tables.states],
         fences,
         slack,
         // History entries are numbered with 32 bits.
-        max_labels: max_labels.min(u32::MAX as usize / 2),
+        max_labels: max_labels.min(u32::MAX as usize / 4),
     };
-    for index in 0..model.buckets.len() {
-        let bucket = &model.buckets[index];
-        let states = (0..bucket.states).map(|state| search.state(index, bucket, state));
-        let states = states.collect::<Result<Vec<_>, _>>()?;
-        for child in &bucket.children {
-            search.done[child.bucket] = Vec::new();
-        }
-        search.done.push(states);
+    let found = search.all(tables);
+    let mut labels = search.done.pop().unwrap_or_default();
+    if found.is_err() {
+        history.forget(mark);
+        return Err(TooManyLabels);
     }
-    let labels = search.done.pop().and_then(|mut root| root.pop()).unwrap_or_default();
-    Ok((search.history, labels))
+    history.keep_only(mark, labels.iter_mut().map(|label| &mut label.history));
+    Ok(labels)
 }
 
 /// How often dominated labels are dropped on the way to a complete choice, at most; once more for the choices.
-pub(crate) fn steps(model: &Model) -> usize {
-    2 * model.buckets.len() + 1
+pub(crate) fn steps(tables: &Tables) -> usize {
+    2 * tables.buckets.len() + 1
 }
 
 struct Search<'s> {
-    history: History,
-    /// For every bucket eliminated so far and every state, its labels.
-    done: Vec<Vec<Vec<Label>>>,
+    history: &'s mut History,
+    mark: Mark,
+    /// For every state of the buckets eliminated so far, its labels.
+    done: Vec<Vec<Label>>,
     fences: &'s [Fence<'s>],
     slack: Slack,
     max_labels: usize,
 }
 
 impl Search<'_> {
-    fn state(&mut self, index: usize, bucket: &Bucket, state: usize) -> Result<Vec<Label>, TooManyLabels> {
-        let hopeless = |fence: &Fence| {
-            fence.guide.inside[index][state] + fence.guide.outside[index][state] > fence.bound
-        };
+    fn all(&mut self, tables: &Tables) -> Result<(), TooManyLabels> {
+        for bucket in &tables.buckets {
+            for state in 0..bucket.states() {
+                let labels = self.state(bucket, state)?;
+                self.done[bucket.first_state + state] = labels;
+            }
+            for child in &bucket.children {
+                let child = &tables.buckets[child.bucket];
+                self.done[child.first_state..child.first_state + child.states()].fill(Vec::new());
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, bucket: &Bucket, state: usize) -> Result<Vec<Label>, TooManyLabels> {
+        let number = bucket.first_state + state;
+        let hopeless = |fence: &Fence| fence.guide.inside[number] + fence.guide.outside[number] > fence.bound;
         if self.fences.iter().any(hopeless) {
             return Ok(Vec::new());
         }
         let mut pool = Pool::new();
-        for option in 0..bucket.options {
-            self.entry(index, bucket, state * bucket.options + option, &mut pool)?;
+        for entry in bucket.entries_of(state) {
+            self.entry(bucket, number, entry, &mut pool)?;
         }
         self.settle(pool)
     }
@@ -93,36 +108,32 @@ impl Search<'_> {
     /// Combines the labels of all children with the entry's own cost.
     fn entry(
         &mut self,
-        index: usize,
         bucket: &Bucket,
+        number: usize,
         entry: usize,
         pool: &mut Pool,
     ) -> Result<(), TooManyLabels> {
-        let (state, option) = (entry / bucket.options, entry % bucket.options);
-        let base = bucket.base[entry];
+        let base = bucket.costs.get(entry);
         // What a partial choice may cost, given the cheapest completion: outside, and in children yet to come.
         let mut room = [0.0; FENCES];
         for (room, fence) in room.iter_mut().zip(self.fences) {
             let guide = fence.guide;
-            let below =
-                bucket.children.iter().map(|child| guide.inside[child.bucket][child.state[entry] as usize]);
-            let left = fence.bound - guide.outside[index][state] - below.sum::<f64>();
+            let below = bucket.children.iter().map(|child| guide.inside[child.state[entry] as usize]);
+            let left = fence.bound - guide.outside[number] - below.sum::<f64>();
             if guide.prices.of(base) > left {
                 return Ok(());
             }
             *room = left;
         }
-        let leaf = self.history.leaf(bucket.node, option);
-        let mut parts: Vec<(usize, usize)> =
-            bucket.children.iter().map(|child| (child.bucket, child.state[entry] as usize)).collect();
+        let decision = bucket.decision[entry];
+        let mut parts: Vec<usize> = bucket.children.iter().map(|child| child.state[entry] as usize).collect();
         // The longest list first: it is added to the short ones, one after the other.
-        parts.sort_by_key(|&(child, state)| std::cmp::Reverse(self.done[child][state].len()));
+        parts.sort_by_key(|&state| std::cmp::Reverse(self.done[state].len()));
         let Some(last) = parts.pop() else {
-            // A decision that stands alone is paired with itself.
-            pool.candidates.push(Candidate { cost: base, parts: (leaf, leaf) });
+            pool.candidates.push(Candidate { cost: base, parts: (decision, None) });
             return Ok(());
         };
-        let mut partial = vec![Label { cost: base, history: leaf }];
+        let mut partial = vec![Label { cost: base, history: decision }];
         for part in parts {
             let mut sums = Pool::new();
             self.add(&partial, part, &mut room, &mut sums)?;
@@ -131,24 +142,24 @@ impl Search<'_> {
         self.add(&partial, last, &mut room, pool)
     }
 
-    /// All sums of a partial label and a label of `part` that still fit into the room.
+    /// All sums of a partial label and a label of the state `part` that still fit into the room.
     fn add(
         &self,
         partial: &[Label],
-        part: (usize, usize),
+        part: usize,
         room: &mut [f64],
         pool: &mut Pool,
     ) -> Result<(), TooManyLabels> {
         for (room, fence) in room.iter_mut().zip(self.fences) {
-            *room += fence.guide.inside[part.0][part.1];
+            *room += fence.guide.inside[part];
         }
         let within =
             |cost| self.fences.iter().zip(&*room).all(|(fence, &room)| fence.guide.prices.of(cost) <= room);
         for one in partial {
-            for other in &self.done[part.0][part.1] {
+            for other in &self.done[part] {
                 let cost = one.cost.plus(other.cost);
                 if within(cost) {
-                    pool.candidates.push(Candidate { cost, parts: (one.history, other.history) });
+                    pool.candidates.push(Candidate { cost, parts: (one.history, Some(other.history)) });
                 }
             }
             pool.compact(self.max_labels)?;
@@ -158,10 +169,15 @@ impl Search<'_> {
 
     fn settle(&mut self, mut pool: Pool) -> Result<Vec<Label>, TooManyLabels> {
         keep_nondominated(&mut pool.candidates, |candidate| candidate.cost, self.slack);
-        if self.history.len() + pool.candidates.len() > self.max_labels {
+        if self.history.since(self.mark) + pool.candidates.len() > self.max_labels {
             return Err(TooManyLabels);
         }
-        Ok(pool.candidates.iter().map(|candidate| self.history.record(candidate)).collect())
+        let mut record = |candidate: &Candidate| {
+            let (left, right) = candidate.parts;
+            let history = right.map_or(left, |right| self.history.join(left, right));
+            Label { cost: candidate.cost, history }
+        };
+        Ok(pool.candidates.iter().map(&mut record).collect())
     }
 }
 
