@@ -43,5 +43,5 @@ pub use data_parallel::data_parallel;
 pub use error::{Error, Result};
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
-pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, fastest, frontier};
+pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, fastest, frontier, supported};
 pub use totals::{Totals, evaluate};

@@ -16,6 +16,10 @@ use crate::{Error, Plan, PlanProblem, Result, Totals, evaluate};
 /// Tables are made anew when what there is to win has become this much smaller.
 const SHRINK: f64 = 0.2;
 
+/// The first time that is done when what there is to win is this many times the share of one bucket: before that, hardly
+/// anything can be left out.
+const SHRINK_FROM: f64 = 50.0;
+
 /// The first strip of a triangle that is searched is this part of it.
 const STRIPS: f64 = 32.0;
 
@@ -125,11 +129,34 @@ impl FrontierPoint {
 /// # Errors
 /// What [`PlanProblem::validate`] reports; [`Error::DoesNotFit`], [`Error::TooWide`], [`Error::TooManyLabels`].
 pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Frontier> {
+    search(problem, options, Phases::Both)
+}
+
+/// Finds the supported points of the frontier: those that some price of GPU time makes the best.
+///
+/// They are the corners of the frontier's convex hull, at most as many as there are options in all, where the whole
+/// frontier can have exponentially many points. For a network of many layers they are close together, and
+/// [`Frontier::certified_epsilon`] says how close: what lies between them is not looked for. With a tolerance, corners that
+/// others cover within it are left out. This is the first phase of [`frontier`]: two linear passes for each point.
+///
+/// # Errors
+/// As [`frontier`].
+pub fn supported(problem: &PlanProblem, options: &SearchOptions) -> Result<Frontier> {
+    search(problem, options, Phases::First)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phases {
+    First,
+    Both,
+}
+
+fn search(problem: &PlanProblem, options: &SearchOptions, phases: Phases) -> Result<Frontier> {
     let start = Instant::now();
     let solver = Solver::new(problem, options)?;
     let fast = solver.extreme(&Objective::Time)?;
     let cheap = solver.extreme(&Objective::GpuTime)?;
-    let mut search = Search { solver: &solver, found: vec![fast, cheap], certified: 0.0 };
+    let mut search = Search { solver: &solver, phases, found: vec![fast, cheap], certified: 0.0 };
     search.between(fast, cheap)?;
     let Search { mut found, certified, .. } = search;
     let least = |value: fn(&Found) -> f64| found.iter().map(value).fold(f64::INFINITY, f64::min);
@@ -149,6 +176,7 @@ pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Fronti
 
 struct Search<'s, 'p> {
     solver: &'s Solver<'p>,
+    phases: Phases,
     found: Vec<Found>,
     certified: f64,
 }
@@ -157,46 +185,90 @@ struct Search<'s, 'p> {
 struct Gap {
     fast: Found,
     cheap: Found,
+    /// No plan lies below the lines that the two were found by.
+    lines: (Line, Line),
     /// What plans between them are made of.
     tables: Rc<Tables>,
     /// How much there was to win, relatively, when the tables were made.
     made_for: f64,
 }
 
+/// No plan costs less than the bound under these prices of time and GPU time.
+#[derive(Clone, Copy)]
+struct Line {
+    prices: Prices,
+    bound: f64,
+}
+
+impl Line {
+    /// What two lines say about prices between theirs.
+    fn between(self, other: Self, prices: Prices) -> f64 {
+        let determinant = |a: Prices, b: Prices| a.time * b.gpu - a.gpu * b.time;
+        let whole = determinant(self.prices, other.prices);
+        if whole <= 0.0 {
+            return 0.0;
+        }
+        let share = determinant(prices, other.prices) / whole;
+        let other_share = determinant(self.prices, prices) / whole;
+        if share >= 0.0 && other_share >= 0.0 { share * self.bound + other_share * other.bound } else { 0.0 }
+    }
+}
+
 impl Search<'_, '_> {
-    /// Finds what lies between a fast plan and a cheap one.
+    /// Finds what lies between the fastest plan and the cheapest one.
     fn between(&mut self, fast: Found, cheap: Found) -> Result<()> {
         let epsilon = self.solver.epsilon();
-        let tables = Rc::new(self.solver.tables.clone());
-        let mut open = vec![Gap { fast, cheap, tables, made_for: 0.5 }];
-        while let Some(Gap { fast, cheap, mut tables, mut made_for }) = open.pop() {
+        let lines = (
+            Line { prices: Prices::TIME, bound: fast.cost.time },
+            Line { prices: Prices::GPU, bound: cheap.cost.gpu },
+        );
+        let made_for = SHRINK_FROM / self.solver.tables.buckets.len() as f64;
+        let mut open =
+            vec![Gap { fast, cheap, lines, tables: Rc::new(self.solver.tables.clone()), made_for }];
+        while let Some(Gap { fast, cheap, lines, mut tables, mut made_for }) = open.pop() {
             // One end may be better than the other in both, to rounding.
             if cheap.cost.time <= fast.cost.time * (1.0 + ROUNDING)
                 || fast.cost.gpu <= cheap.cost.gpu * (1.0 + ROUNDING)
             {
                 continue;
             }
-            let relaxed = self.solver.relax(&tables, slope(&fast, &cheap));
+            let price = slope(&fast, &cheap);
             // A plan that neither end covers is better than both in one time each, so it lies below this corner,
             // shrunk by the tolerance, and above the bound.
-            let price = Prices { memory: 0.0, ..relaxed.prices };
             let reach = price.of(corner(&fast, &cheap));
-            let covered = reach / relaxed.bound - 1.0;
-            if covered <= epsilon.max(ROUNDING) {
-                self.certified = self.certified.max(covered.min(epsilon));
+            let mut is_covered = |bound: f64| {
+                let covered = reach / bound - 1.0;
+                let is_covered = covered <= epsilon.max(ROUNDING);
+                if is_covered {
+                    self.certified = self.certified.max(covered.min(epsilon));
+                }
+                is_covered
+            };
+            if is_covered(lines.0.between(lines.1, price)) {
                 continue;
             }
+            let relaxed = self.solver.relax(&tables, price);
+            if is_covered(relaxed.bound) {
+                continue;
+            }
+            let covered = reach / relaxed.bound - 1.0;
             let below = below(&relaxed, &fast, &cheap);
+            if below.is_none() && self.phases == Phases::First {
+                self.certified = self.certified.max(covered);
+                continue;
+            }
             if covered < SHRINK * made_for || below.is_none() {
                 let guide = Guide::new(&tables, relaxed.prices);
                 tables = Rc::new(self.solver.shrunk(&tables, &guide, reach / (1.0 + epsilon)));
                 made_for = covered;
-                self.certified = epsilon;
+                self.certified = self.certified.max(epsilon);
             }
             if let Some(best) = below {
                 self.found.push(best);
-                open.push(Gap { fast: best, cheap, tables: tables.clone(), made_for });
-                open.push(Gap { fast, cheap: best, tables, made_for });
+                let line = Line { prices: price, bound: relaxed.bound };
+                let (left, right) = ((lines.0, line), (line, lines.1));
+                open.push(Gap { fast: best, cheap, lines: right, tables: tables.clone(), made_for });
+                open.push(Gap { fast, cheap: best, lines: left, tables, made_for });
             } else {
                 self.triangle(&relaxed, &tables, fast, cheap)?;
             }

@@ -32,16 +32,19 @@ impl Slack {
 /// Keeps, sorted by time (to `slack.time`), what nothing dominates: for every item dropped, one is kept whose
 /// time is at most `slack.time` larger, whose GPU time at most `slack.gpu` larger, and whose memory is no larger.
 ///
-/// Among equals the one that comes first stays. Time `O(n log n)` for two criteria; for three, the usual
-/// staircase (H. Kung, F. Luccio and F. Preparata, J. ACM 22, 1975), with insertion by shifting.
-pub(crate) fn keep_nondominated<T>(items: &mut Vec<T>, cost: impl Fn(&T) -> Cost, slack: Slack) {
+/// Time `O(n log n)` for two criteria; for three, the usual staircase (H. Kung, F. Luccio and F. Preparata, J. ACM
+/// 22, 1975), with insertion by shifting.
+pub(crate) fn keep_nondominated<T: Copy>(items: &mut Vec<T>, cost: impl Fn(&T) -> Cost, slack: Slack) {
+    if items.len() < 2 {
+        return;
+    }
     let by_gpu = |a: &Cost, b: &Cost| a.gpu.total_cmp(&b.gpu).then(a.memory.total_cmp(&b.memory));
     items.sort_by(|a, b| {
         let (a, b) = (cost(a), cost(b));
         a.time.total_cmp(&b.time).then_with(|| by_gpu(&a, &b))
     });
-    // The lower envelope of what was kept: GPU time ascending, memory descending.
-    let mut stairs: Vec<(f64, f64)> = Vec::new();
+    let with_memory = items.iter().any(|item| cost(item).memory > 0.0);
+    let mut envelope = Envelope::default();
     let mut kept = 0;
     let mut start = 0;
     while start < items.len() {
@@ -50,21 +53,43 @@ pub(crate) fn keep_nondominated<T>(items: &mut Vec<T>, cost: impl Fn(&T) -> Cost
         while end < items.len() && cost(&items[end]).time <= latest {
             end += 1;
         }
-        // Times of one run count as equal, so the cheapest goes first.
-        items[start..end].sort_by(|a, b| by_gpu(&cost(a), &cost(b)));
-        for index in start..end {
-            let Cost { gpu, memory, .. } = cost(&items[index]);
-            let below = stairs.partition_point(|stair| stair.0 <= gpu + slack.gpu);
-            if below > 0 && stairs[below - 1].1 <= memory {
-                continue;
+        // Times of one run count as equal, so the cheapest goes first. Without memory it is the only one of use.
+        let run = &mut items[start..end];
+        if with_memory {
+            run.sort_by(|a, b| by_gpu(&cost(a), &cost(b)));
+        } else if let Some(cheapest) = (0..run.len()).min_by(|&a, &b| by_gpu(&cost(&run[a]), &cost(&run[b])))
+        {
+            run.swap(0, cheapest);
+        }
+        let useful = if with_memory { end } else { start + 1 };
+        for index in start..useful {
+            if envelope.admits(cost(&items[index]), slack.gpu) {
+                items.swap(kept, index);
+                kept += 1;
             }
-            let from = stairs.partition_point(|stair| stair.0 < gpu);
-            let covered = stairs[from..].iter().take_while(|stair| stair.1 >= memory).count();
-            stairs.splice(from..from + covered, [(gpu, memory)]);
-            items.swap(kept, index);
-            kept += 1;
         }
         start = end;
     }
     items.truncate(kept);
+}
+
+/// The lower envelope of what was kept.
+#[derive(Default)]
+struct Envelope {
+    /// GPU time ascending, memory descending.
+    stairs: Vec<(f64, f64)>,
+}
+
+impl Envelope {
+    /// Whether nothing kept so far is as good, but for the slack. What is admitted becomes part of the envelope.
+    fn admits(&mut self, Cost { gpu, memory, .. }: Cost, slack: f64) -> bool {
+        let below = self.stairs.partition_point(|stair| stair.0 <= gpu + slack);
+        if below > 0 && self.stairs[below - 1].1 <= memory {
+            return false;
+        }
+        let from = self.stairs.partition_point(|stair| stair.0 < gpu);
+        let covered = self.stairs[from..].iter().take_while(|stair| stair.1 >= memory).count();
+        self.stairs.splice(from..from + covered, [(gpu, memory)]);
+        true
+    }
 }

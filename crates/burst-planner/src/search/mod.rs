@@ -13,7 +13,7 @@ mod tables;
 mod window;
 
 pub use budget::fastest;
-pub use frontier::{Frontier, FrontierPoint, frontier};
+pub use frontier::{Frontier, FrontierPoint, frontier, supported};
 
 use crate::{Error, Result};
 

@@ -51,6 +51,7 @@ pub(crate) fn search(
         slack,
         // History entries are numbered with 32 bits.
         max_labels: max_labels.min(u32::MAX as usize / 4),
+        pool: Pool::default(),
     };
     let found = search.all(tables);
     let mut labels = search.done.pop().unwrap_or_default();
@@ -75,6 +76,8 @@ struct Search<'s> {
     fences: &'s [Fence<'s>],
     slack: Slack,
     max_labels: usize,
+    /// Empty between states; kept for its memory.
+    pool: Pool,
 }
 
 impl Search<'_> {
@@ -98,11 +101,13 @@ impl Search<'_> {
         if self.fences.iter().any(hopeless) {
             return Ok(Vec::new());
         }
-        let mut pool = Pool::new();
+        let mut pool = std::mem::take(&mut self.pool);
         for entry in bucket.entries_of(state) {
             self.entry(bucket, number, entry, &mut pool)?;
         }
-        self.settle(pool)
+        let labels = self.settle(&mut pool);
+        self.pool = pool;
+        labels
     }
 
     /// Combines the labels of all children with the entry's own cost.
@@ -126,6 +131,10 @@ impl Search<'_> {
             *room = left;
         }
         let decision = bucket.decision[entry];
+        let own = Label { cost: base, history: decision };
+        if let [child] = &bucket.children[..] {
+            return self.add(&[own], child.state[entry] as usize, &mut room, pool);
+        }
         let mut parts: Vec<usize> = bucket.children.iter().map(|child| child.state[entry] as usize).collect();
         // The longest list first: it is added to the short ones, one after the other.
         parts.sort_by_key(|&state| std::cmp::Reverse(self.done[state].len()));
@@ -133,11 +142,11 @@ impl Search<'_> {
             pool.candidates.push(Candidate { cost: base, parts: (decision, None) });
             return Ok(());
         };
-        let mut partial = vec![Label { cost: base, history: decision }];
+        let mut partial = vec![own];
         for part in parts {
-            let mut sums = Pool::new();
+            let mut sums = Pool::default();
             self.add(&partial, part, &mut room, &mut sums)?;
-            partial = self.settle(sums)?;
+            partial = self.settle(&mut sums)?;
         }
         self.add(&partial, last, &mut room, pool)
     }
@@ -167,7 +176,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn settle(&mut self, mut pool: Pool) -> Result<Vec<Label>, TooManyLabels> {
+    /// Turns the candidates that nothing dominates into labels, and empties the pool.
+    fn settle(&mut self, pool: &mut Pool) -> Result<Vec<Label>, TooManyLabels> {
         keep_nondominated(&mut pool.candidates, |candidate| candidate.cost, self.slack);
         if self.history.since(self.mark) + pool.candidates.len() > self.max_labels {
             return Err(TooManyLabels);
@@ -177,7 +187,10 @@ impl Search<'_> {
             let history = right.map_or(left, |right| self.history.join(left, right));
             Label { cost: candidate.cost, history }
         };
-        Ok(pool.candidates.iter().map(&mut record).collect())
+        let labels = pool.candidates.iter().map(&mut record).collect();
+        pool.candidates.clear();
+        pool.compact_at = COMPACT_FROM;
+        Ok(labels)
     }
 }
 
@@ -187,11 +200,13 @@ struct Pool {
     compact_at: usize,
 }
 
-impl Pool {
-    fn new() -> Self {
+impl Default for Pool {
+    fn default() -> Self {
         Self { candidates: Vec::new(), compact_at: COMPACT_FROM }
     }
+}
 
+impl Pool {
     fn compact(&mut self, max_labels: usize) -> Result<(), TooManyLabels> {
         if self.candidates.len() < self.compact_at {
             return Ok(());
