@@ -237,6 +237,54 @@ pub enum Error {
         /// Entries of all tables up to and including this one.
         entries: u64,
     },
+    /// A schedule names a region that the graph does not have.
+    #[error(
+        "the schedule has waves from `{fork}` to `{join}`, which are not the fork and the join of a region"
+    )]
+    NoSuchRegion {
+        /// The node that should be a fork.
+        fork: String,
+        /// The node that should be its join.
+        join: String,
+    },
+    /// The waves of a region do not hold each of its branches once.
+    #[error("the waves from `{fork}` to `{join}`: {message}")]
+    BadWaves {
+        /// The fork's name.
+        fork: String,
+        /// The join's name.
+        join: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// The branches of a wave need more GPUs than their region has.
+    #[error("wave {wave} from `{fork}` to `{join}` needs {gpus} GPUs, and there are {available}")]
+    WaveTooWide {
+        /// The fork's name.
+        fork: String,
+        /// The join's name.
+        join: String,
+        /// Index of the wave.
+        wave: usize,
+        /// The widths of its branches, added up.
+        gpus: usize,
+        /// The width of the region.
+        available: usize,
+    },
+    /// A branch is placed apart from its fork and join, and it is not known what that costs.
+    #[error(
+        "the waves from `{fork}` to `{join}` place `{from}` and `{to}` on different ranks, and their edge has no transfer_disjoint_us"
+    )]
+    NoDisjointTransfer {
+        /// The fork's name.
+        fork: String,
+        /// The join's name.
+        join: String,
+        /// Name of the producer.
+        from: String,
+        /// Name of the consumer.
+        to: String,
+    },
     /// The search kept more partial plans than it was allowed to.
     #[error(
         "the search needs more than {max_labels} labels: raise epsilon (now {epsilon}) or max_labels, or give fewer options a node"

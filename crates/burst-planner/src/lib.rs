@@ -10,6 +10,7 @@
 //! | find all plans worth choosing from | [`frontier`], [`Frontier`] |
 //! | compare with data parallelism | [`data_parallel`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
+//! | run branches at the same time | [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |
 //!
 //! # The model
 //!
@@ -38,6 +39,7 @@ mod problem;
 mod search;
 mod totals;
 mod validate;
+mod waves;
 
 pub use data_parallel::data_parallel;
 pub use error::{Error, Result};
@@ -45,3 +47,4 @@ pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, fastest, frontier, supported};
 pub use totals::{Totals, evaluate};
+pub use waves::{Branch, Layout, Link, Region, RegionSchedule, Schedule, evaluate_schedule, layout, regions};

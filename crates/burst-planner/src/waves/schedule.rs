@@ -1,0 +1,87 @@
+//! Which branches run at once, as plain data, and the check that it makes sense.
+
+use std::collections::BTreeMap;
+
+use super::regions::Region;
+use crate::{Error, PlanProblem, Result};
+
+/// Which branches run at once. The default runs all branches one after another, which is the additive model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Schedule {
+    /// The regions with branches at the same time, in any order. The branches of a region that is not listed run one
+    /// after another.
+    pub regions: Vec<RegionSchedule>,
+}
+
+/// The waves of one region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionSchedule {
+    /// Index of the node where the region's branches part.
+    pub fork: usize,
+    /// Index of the node where they meet.
+    pub join: usize,
+    /// The waves, one after another: indices into [`Region::branches`]. The first branch of each sits on the region's first
+    /// ranks, the others on the next ones in the order given.
+    pub waves: Vec<Vec<usize>>,
+}
+
+impl Schedule {
+    /// The waves of each region, in the order of `regions`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRegion`], [`Error::BadWaves`].
+    pub(crate) fn waves(&self, problem: &PlanProblem, regions: &[Region]) -> Result<Vec<Vec<Vec<usize>>>> {
+        let number: BTreeMap<(usize, usize), usize> =
+            regions.iter().enumerate().map(|(index, region)| ((region.fork, region.join), index)).collect();
+        let mut waves: Vec<Option<Vec<Vec<usize>>>> = vec![None; regions.len()];
+        for scheduled in &self.regions {
+            let Some(&index) = number.get(&(scheduled.fork, scheduled.join)) else {
+                let name = |node: usize| match problem.nodes.get(node) {
+                    Some(node) => node.name.clone(),
+                    None => format!("number {node}"),
+                };
+                return Err(Error::NoSuchRegion { fork: name(scheduled.fork), join: name(scheduled.join) });
+            };
+            let fault = match waves[index] {
+                Some(_) => Some("the region is listed twice".into()),
+                None => fault(&scheduled.waves, regions[index].branches.len()),
+            };
+            if let Some(message) = fault {
+                let (fork, join) = regions[index].names(problem);
+                return Err(Error::BadWaves { fork, join, message });
+            }
+            waves[index] = Some(scheduled.waves.clone());
+        }
+        let serial = |region: &Region| (0..region.branches.len()).map(|branch| vec![branch]).collect();
+        Ok(waves
+            .into_iter()
+            .zip(regions)
+            .map(|(waves, region)| waves.unwrap_or_else(|| serial(region)))
+            .collect())
+    }
+}
+
+impl Region {
+    /// Names of fork and join.
+    pub(crate) fn names(&self, problem: &PlanProblem) -> (String, String) {
+        (problem.nodes[self.fork].name.clone(), problem.nodes[self.join].name.clone())
+    }
+}
+
+/// Why the waves do not hold every branch once, if so.
+fn fault(waves: &[Vec<usize>], branches: usize) -> Option<String> {
+    let mut seen = vec![false; branches];
+    for (index, wave) in waves.iter().enumerate() {
+        if wave.is_empty() {
+            return Some(format!("wave {index} has no branches"));
+        }
+        for &branch in wave {
+            match seen.get_mut(branch) {
+                None => return Some(format!("branch {branch} does not exist, there are {branches}")),
+                Some(true) => return Some(format!("branch {branch} is listed twice")),
+                Some(unseen) => *unseen = true,
+            }
+        }
+    }
+    seen.iter().position(|seen| !seen).map(|branch| format!("branch {branch} is missing"))
+}
