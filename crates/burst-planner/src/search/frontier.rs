@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::SearchOptions;
 use super::budget::{below, slope};
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
@@ -10,8 +11,7 @@ use super::labels::{Slack, keep_nondominated};
 use super::solver::{Found, Objective, Relaxation, Scope, Solver};
 use super::tables::Tables;
 use super::window::ROUNDING;
-use super::{SearchOptions, limit_error, tolerant};
-use crate::{Error, Plan, PlanProblem, Result, Totals, evaluate};
+use crate::{Plan, PlanProblem, Result, Totals, evaluate};
 
 /// Tables are made anew when what there is to win has become this much smaller.
 const SHRINK: f64 = 0.2;
@@ -29,8 +29,8 @@ const STRIP_GROWTH: f64 = 2.0;
 /// The plans that no other plan beats in both times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frontier {
-    points: Vec<FrontierPoint>,
-    single_gpu_us: f64,
+    pub(super) points: Vec<FrontierPoint>,
+    pub(super) single_gpu_us: f64,
     certified_epsilon: f64,
     search_time: Duration,
 }
@@ -64,39 +64,6 @@ impl Frontier {
     #[must_use]
     pub fn search_time(&self) -> Duration {
         self.search_time
-    }
-
-    /// The fastest point whose amplification is at most `limit`, to 1e-9 relative. Logarithmic time.
-    ///
-    /// On a frontier with a tolerance this is the best of the points, which all keep the limit exactly; a plan
-    /// between two points may be better by more than the tolerance. [`fastest`](crate::fastest) looks there, too.
-    ///
-    /// # Errors
-    /// [`Error::BadLimit`] for a limit below 1, [`Error::LimitUnreachable`] where no plan keeps it.
-    pub fn fastest_within(&self, limit: f64) -> Result<&FrontierPoint> {
-        limit_error(limit)?;
-        self.within(tolerant(limit * self.single_gpu_us)).ok_or_else(|| Error::LimitUnreachable {
-            limit,
-            smallest: self.points.last().map_or(f64::INFINITY, |cheapest| cheapest.totals.amplification),
-        })
-    }
-
-    /// The fastest point that takes at most `budget_us` GPU-microseconds, to 1e-9 relative. Logarithmic time.
-    ///
-    /// # Errors
-    /// [`Error::BadBudget`] for a negative budget, [`Error::BudgetUnreachable`] where no plan keeps it.
-    pub fn fastest_within_gpu_time_us(&self, budget_us: f64) -> Result<&FrontierPoint> {
-        if budget_us.is_nan() || budget_us < 0.0 {
-            return Err(Error::BadBudget { budget_us });
-        }
-        self.within(tolerant(budget_us)).ok_or_else(|| Error::BudgetUnreachable {
-            budget_us,
-            smallest_us: self.points.last().map_or(f64::INFINITY, |cheapest| cheapest.totals.gpu_time_us),
-        })
-    }
-
-    fn within(&self, budget_us: f64) -> Option<&FrontierPoint> {
-        self.points.get(self.points.partition_point(|point| point.totals.gpu_time_us > budget_us))
     }
 }
 

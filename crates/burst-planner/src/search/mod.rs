@@ -7,6 +7,7 @@ mod frontier;
 mod guide;
 mod history;
 mod labels;
+mod queries;
 mod shrink;
 mod solver;
 mod tables;
