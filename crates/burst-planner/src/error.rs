@@ -285,6 +285,20 @@ pub enum Error {
         /// Name of the consumer.
         to: String,
     },
+    /// A region has so many branches that there are too many ways to split them into waves.
+    #[error(
+        "the region from `{fork}` to `{join}` has {branches} branches, and at most {most} can be tried at the same time: run branches one after another, or leave out transfer_disjoint_us where they should not part"
+    )]
+    TooManyBranches {
+        /// The fork's name.
+        fork: String,
+        /// The join's name.
+        join: String,
+        /// How many branches there are.
+        branches: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// The search kept more partial plans than it was allowed to.
     #[error(
         "the search needs more than {max_labels} labels: raise epsilon (now {epsilon}) or max_labels, or give fewer options a node"

@@ -30,6 +30,10 @@
 //! Of plans with the same iteration time the one with less GPU time is taken. Where both are the same (times
 //! within 1e-11 relative count as the same) the choice between them is arbitrary but always the same.
 
+// The generators of random problems are those of the tests outside.
+#[cfg(test)]
+extern crate self as burst_planner;
+
 mod data_parallel;
 mod error;
 pub mod gpu_counts;

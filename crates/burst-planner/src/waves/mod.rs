@@ -34,10 +34,14 @@
 //! it. With one branch in each wave all this is the additive model.
 
 mod evaluate;
+mod gain;
 mod layout;
 mod reduce;
 mod regions;
 mod schedule;
+// Until the search takes it up.
+#[allow(dead_code)]
+pub(crate) mod table;
 
 pub use evaluate::evaluate_schedule;
 pub use layout::{Layout, layout};

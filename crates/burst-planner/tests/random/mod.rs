@@ -6,6 +6,8 @@
 use burst_planner::{NodeOption, PlanProblem};
 use proptest::prelude::*;
 
+pub(crate) mod waves;
+
 /// How nodes hang together.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {

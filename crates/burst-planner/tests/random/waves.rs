@@ -1,0 +1,155 @@
+//! Random problems with branches at the same time, and the slow and obvious way to solve them.
+
+use burst_planner::{PlanProblem, RegionSchedule, Schedule, evaluate_schedule, layout, regions};
+use proptest::prelude::*;
+
+use super::{Graph, Outcome, Shape, all_outcomes, any_dag, problems};
+
+/// Problems with branches at the same time: most edges can be apart, and few GPUs make waves too wide.
+pub(crate) fn parallel_problems(
+    counts: &'static [usize],
+    options: usize,
+) -> impl Strategy<Value = PlanProblem> {
+    let nests = (fork_joins(), any::<u8>());
+    let graphs = prop_oneof![4 => nests.prop_map(|(graph, bits)| without_ends(graph, bits)), 1 => any_dag()];
+    (problems(graphs, counts), prop::collection::vec(any::<u8>(), 40), 3_usize..=8, any::<bool>()).prop_map(
+        move |(mut problem, draws, gpus, cheap)| {
+            let mut draws = draws.into_iter().cycle();
+            let mut draw = move || usize::from(draws.next().unwrap_or(0));
+            problem.gpus = gpus;
+            for node in &mut problem.nodes {
+                node.options.truncate(options);
+                for option in &mut node.options {
+                    option.gpus = option.gpus.min(gpus);
+                }
+            }
+            for edge in &mut problem.edges {
+                let (rows, columns) =
+                    (problem.nodes[edge.from].options.len(), problem.nodes[edge.to].options.len());
+                edge.transfer_us.truncate(rows);
+                edge.transfer_us.iter_mut().for_each(|row| row.truncate(columns));
+                let factor = if cheap { 0.125 } else { 1.0 };
+                let mut matrix = edge.transfer_us.clone();
+                matrix.iter_mut().flatten().for_each(|us| *us = *us * factor + (draw() % 8) as f64);
+                edge.transfer_disjoint_us = (draw() % 8 > 0).then_some(matrix);
+            }
+            problem
+        },
+    )
+}
+
+/// A fork and a join with two to four branches, some of them nested; up to 7 nodes.
+fn fork_joins() -> impl Strategy<Value = Graph> {
+    let shape = prop_oneof![
+        3 => Just(Shape::Node),
+        1 => Just(Shape::Series(vec![Shape::Node, Shape::Node])),
+    ]
+    .prop_recursive(2, 7, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 1..=2).prop_map(Shape::Series),
+            (prop::collection::vec(inner, 1..=3), any::<bool>())
+                .prop_map(|(b, skip)| Shape::ForkJoin(b, skip)),
+        ]
+    });
+    let branches = prop::collection::vec(shape, 1..=3);
+    let graph = (branches, any::<bool>(), any::<bool>()).prop_map(|(branches, skip, tail)| {
+        let mut graph = Graph { nodes: 0, edges: Vec::new() };
+        let region = Shape::ForkJoin(branches, skip);
+        if tail { Shape::Series(vec![region, Shape::Node]) } else { region }.build(&mut graph);
+        graph
+    });
+    graph.prop_filter("small enough for brute force", |graph| graph.nodes <= 7)
+}
+
+/// Sometimes a node is contracted into its only producer, so that nested forks and joins coincide with outer ones.
+fn without_ends(graph: Graph, bits: u8) -> Graph {
+    let Graph { nodes, mut edges } = graph;
+    let mut merged: Vec<usize> = (0..nodes).collect();
+    for node in merged.clone() {
+        let into: Vec<usize> = edges.iter().filter(|edge| edge.1 == node).map(|edge| edge.0).collect();
+        let out: Vec<usize> = edges.iter().filter(|edge| edge.0 == node).map(|edge| edge.1).collect();
+        let target = match (into.as_slice(), out.as_slice()) {
+            (&[producer], [_, _, ..]) if bits & 1 == 1 => producer,
+            ([_, _, ..], &[consumer]) if bits & 2 == 2 => consumer,
+            _ => continue,
+        };
+        edges.retain(|edge| *edge != (target, node) && *edge != (node, target));
+        for edge in &mut edges {
+            if edge.0 == node {
+                edge.0 = target;
+            }
+            if edge.1 == node {
+                edge.1 = target;
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        merged[node] = target;
+    }
+    let kept: Vec<usize> = (0..nodes).filter(|&node| merged[node] == node).collect();
+    let number = |node: usize| kept.iter().position(|&other| other == node).unwrap_or(0);
+    let edges = edges.into_iter().map(|(from, to)| (number(from), number(to))).collect();
+    Graph { nodes: kept.len(), edges }
+}
+
+/// A choice of options and a schedule, with what they cost.
+#[derive(Debug, Clone)]
+pub(crate) struct Scheduled {
+    pub(crate) choice: Vec<usize>,
+    pub(crate) schedule: Schedule,
+    pub(crate) time: f64,
+    pub(crate) gpu: f64,
+    /// What each rank holds.
+    pub(crate) bytes: Vec<u64>,
+}
+
+/// All choices of options under all schedules.
+pub(crate) fn all_scheduled(problem: &PlanProblem) -> Vec<Scheduled> {
+    let regions = regions(problem).expect("a valid problem");
+    let mut schedules = vec![Schedule::default()];
+    for region in &regions {
+        let ways = ways_to_split(region.branches.len());
+        let with = |(schedule, waves): (&Schedule, &Vec<Vec<usize>>)| {
+            let mut schedule = schedule.clone();
+            schedule.regions.push(RegionSchedule {
+                fork: region.fork,
+                join: region.join,
+                waves: waves.clone(),
+            });
+            schedule
+        };
+        schedules = schedules.iter().flat_map(|one| ways.iter().map(move |way| with((one, way)))).collect();
+    }
+    let mut all = Vec::new();
+    for Outcome { choice, .. } in all_outcomes(problem) {
+        for schedule in &schedules {
+            let Ok(totals) = evaluate_schedule(problem, &choice, schedule) else { continue };
+            let bytes = layout(problem, &choice, schedule).expect("a layout").memory_bytes;
+            let (time, gpu) = (totals.iteration_us, totals.gpu_time_us);
+            all.push(Scheduled { choice: choice.clone(), schedule: schedule.clone(), time, gpu, bytes });
+        }
+    }
+    all
+}
+
+/// All ways to split branches into waves, with all orders within a wave.
+fn ways_to_split(branches: usize) -> Vec<Vec<Vec<usize>>> {
+    let mut ways: Vec<Vec<Vec<usize>>> = vec![Vec::new()];
+    for branch in 0..branches {
+        let mut longer = Vec::new();
+        for way in &ways {
+            for wave in 0..way.len() {
+                for place in 0..=way[wave].len() {
+                    let mut way = way.clone();
+                    way[wave].insert(place, branch);
+                    longer.push(way);
+                }
+            }
+            let mut way = way.clone();
+            way.push(vec![branch]);
+            longer.push(way);
+        }
+        ways = longer;
+    }
+    ways
+}
