@@ -182,6 +182,12 @@ pub enum Error {
         /// The budget asked for, microseconds.
         budget_us: f64,
     },
+    /// A deadline that is negative or not a number.
+    #[error("the deadline is {deadline_us} us, expected a number that is not negative")]
+    BadDeadline {
+        /// The deadline asked for, microseconds.
+        deadline_us: f64,
+    },
     /// A tolerance that is negative, infinite or not a number.
     #[error("epsilon is {epsilon}, expected a finite number that is not negative")]
     BadEpsilon {
@@ -206,6 +212,16 @@ pub enum Error {
         /// The budget asked for, microseconds.
         budget_us: f64,
         /// The smallest GPU time of any plan, microseconds; asking for it succeeds.
+        smallest_us: f64,
+    },
+    /// No plan is as fast as was asked for.
+    #[error(
+        "no plan takes {deadline_us} us or less: the smallest iteration time that can be reached is {smallest_us} us"
+    )]
+    DeadlineUnreachable {
+        /// The deadline asked for, microseconds.
+        deadline_us: f64,
+        /// The smallest iteration time of any plan, microseconds; asking for it succeeds.
         smallest_us: f64,
     },
     /// Rank 0 holds a share of every node, and even the smallest shares do not fit.

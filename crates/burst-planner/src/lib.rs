@@ -8,6 +8,7 @@
 //! | read and write it as JSON | [`PlanProblem::from_json`], [`PlanProblem::to_json`] |
 //! | find the fastest plan under a limit | [`fastest`] |
 //! | find all plans worth choosing from | [`frontier`], [`Frontier`] |
+//! | pick one of them | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
 //! | compare with data parallelism | [`data_parallel`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
 //! | run branches at the same time | [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |

@@ -94,7 +94,8 @@ impl FrontierPoint {
 /// [`SearchOptions::max_labels`] bounds the work of one strip.
 ///
 /// # Errors
-/// What [`PlanProblem::validate`] reports; [`Error::DoesNotFit`], [`Error::TooWide`], [`Error::TooManyLabels`].
+/// What [`PlanProblem::validate`] reports; [`Error::DoesNotFit`](crate::Error::DoesNotFit),
+/// [`Error::TooWide`](crate::Error::TooWide), [`Error::TooManyLabels`](crate::Error::TooManyLabels).
 pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Frontier> {
     search(problem, options, Phases::Both)
 }
