@@ -240,6 +240,11 @@ pub enum Error {
     /// Data parallelism needs one GPU count that all nodes have.
     #[error("no data-parallel plan: no GPU count is an option of every node")]
     NoDataParallelPlan,
+    /// With overlap a plan is found for one limit at a time.
+    #[error(
+        "there is no frontier with overlapping all-reduces: ask for the fastest plan under each limit, or for the additive model"
+    )]
+    NoFrontierWithOverlap,
     /// The graph is so densely connected that its tables would not fit into memory.
     #[error(
         "the graph is too densely connected for an exact answer: eliminating node `{node}` ties {} together ({entries} table entries); fewer options a node would help",

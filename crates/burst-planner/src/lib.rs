@@ -39,6 +39,7 @@ mod data_parallel;
 mod error;
 pub mod gpu_counts;
 mod json;
+mod overlap;
 mod plan;
 mod problem;
 mod search;
@@ -48,8 +49,11 @@ mod waves;
 
 pub use data_parallel::data_parallel;
 pub use error::{Error, Result};
+pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
-pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, fastest, frontier, supported};
+pub use search::{
+    Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, fastest, frontier, supported,
+};
 pub use totals::{Totals, evaluate};
 pub use waves::{Branch, Layout, Link, Region, RegionSchedule, Schedule, evaluate_schedule, layout, regions};

@@ -129,6 +129,12 @@ impl NodeOption {
         Self { split: Some(split.into()), ..self }
     }
 
+    /// The part of the time that is backward, microseconds: two thirds unless it is given.
+    #[must_use]
+    pub fn backward_part_us(&self) -> f64 {
+        self.backward_us.unwrap_or(self.time_us * 2.0 / 3.0)
+    }
+
     /// Compute and all-reduce: what the node adds to an iteration, microseconds.
     #[must_use]
     pub fn total_us(&self) -> f64 {

@@ -5,13 +5,15 @@ use std::time::Instant;
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
 use super::solver::{Found, Objective, Relaxation, Scope, Solver, reaches};
-use super::{LimitRule, SearchOptions, limit_error, tolerant};
-use crate::{Plan, PlanProblem, Result};
+use super::{LimitRule, SearchOptions, TimeModel, limit_error, tolerant};
+use crate::{Error, Plan, PlanProblem, Result, evaluate_overlap, overlap};
 
 /// A new supporting line has to be this much lower, relatively, to count as progress and not as rounding.
 const PROGRESS: f64 = 1e-12;
 
 /// Finds the fastest plan whose amplification is at most `limit`; [`f64::INFINITY`] is no limit.
+///
+/// [`SearchOptions::time_model`] says how time adds up. What follows is of [`TimeModel::Additive`].
 ///
 /// With `epsilon` 0 the plan is optimal: no other choice within the limit is faster, and none as fast takes less
 /// GPU time. With a tolerance its iteration time is at most `1 + epsilon` times the optimum. The limit itself is
@@ -44,59 +46,112 @@ const PROGRESS: f64 = 1e-12;
 /// ```
 pub fn fastest(problem: &PlanProblem, limit: f64, options: &SearchOptions) -> Result<Plan> {
     let start = Instant::now();
-    let solver = Solver::new(problem, options)?;
+    problem.validate()?;
+    options.validate()?;
     limit_error(limit)?;
     let budget_us = match options.limit_rule {
         LimitRule::Total => tolerant(limit * problem.single_gpu_time_us()),
     };
-    let fast = solver.extreme(&Objective::Time)?;
-    let (best, certified) = if fast.cost.gpu <= budget_us {
-        (fast, 0.0)
-    } else {
-        let cheap = solver.extreme(&Objective::GpuTime)?;
-        if cheap.cost.gpu > budget_us {
-            let smallest = cheap.cost.gpu / problem.single_gpu_time_us();
-            return Err(crate::Error::LimitUnreachable { limit, smallest });
-        }
-        between(&solver, fast, cheap, budget_us)?
+    let found = match options.time_model {
+        TimeModel::Additive => additive(problem, budget_us, options),
+        TimeModel::Overlap => overlap::fastest(problem, budget_us, options),
     };
-    let plan = Plan::from_choice(problem, solver.choice(&best))?;
+    let (choice, certified) = found.map_err(|error| match error {
+        Error::BudgetUnreachable { smallest_us, .. } => {
+            Error::LimitUnreachable { limit, smallest: smallest_us / problem.single_gpu_time_us() }
+        }
+        other => other,
+    })?;
+    let plan = Plan::from_choice(problem, choice)?;
+    let plan = match options.time_model {
+        TimeModel::Additive => plan,
+        TimeModel::Overlap => Plan { totals: evaluate_overlap(problem, &plan.choice)?, ..plan },
+    };
     Ok(Plan { search_time: start.elapsed(), certified_epsilon: Some(certified), ..plan })
 }
 
-/// Searches between a plan beyond the budget and one within it.
-fn between(solver: &Solver, mut beyond: Found, mut within: Found, budget_us: f64) -> Result<(Found, f64)> {
-    let fastest_us = beyond.cost.time;
-    // Turn the line through both points until it supports all plans: the best bound there is at the budget.
-    let relaxed = loop {
-        let relaxed = solver.relax(&solver.tables, slope(&beyond, &within));
-        let Some(best) = below(&relaxed, &beyond, &within) else { break relaxed };
-        let side = if best.cost.gpu <= budget_us { &mut within } else { &mut beyond };
-        *side = best;
-    };
-    let bound_us = ((relaxed.bound - relaxed.prices.gpu * budget_us) / relaxed.prices.time).max(fastest_us);
-    let gap = |searched_us: f64| (within.cost.time / searched_us - 1.0).max(0.0);
-    if gap(bound_us) <= solver.epsilon() {
-        return Ok((within, gap(bound_us)));
-    }
-    let price = Prices { memory: 0.0, ..relaxed.prices };
-    let guide = Guide::new(&solver.tables, relaxed.prices);
-    let corner = |time| Cost { time, gpu: budget_us, memory: 0.0 };
-    let tables = solver.shrunk(&solver.tables, &guide, price.of(corner(within.cost.time)));
-    let scope = Scope::new(solver, &tables, Guide::new(&tables, relaxed.prices));
-    let mut searched_us = bound_us;
-    for reach in reaches(bound_us, within.cost.time) {
-        if gap(searched_us) <= solver.epsilon() {
-            return Ok((within, gap(searched_us)));
+pub(crate) fn additive(
+    problem: &PlanProblem,
+    budget_us: f64,
+    options: &SearchOptions,
+) -> Result<(Vec<usize>, f64)> {
+    let solver = Solver::new(problem, options)?;
+    let bracket = Bracket::new(&solver, budget_us)?;
+    let (best, certified) = bracket.close(&solver, budget_us)?;
+    Ok((solver.choice(&best), certified))
+}
+
+/// What a Lagrangian relaxation of the budget tells.
+pub(crate) struct Bracket {
+    /// The fastest plan within the budget that was met.
+    pub(crate) within: Found,
+    /// No plan within the budget is faster.
+    pub(crate) bound_us: f64,
+    /// All plans met on the way.
+    pub(crate) met: Vec<Found>,
+    /// The relaxation that gave the bound; `None` when the fastest plan of all is within the budget.
+    relaxed: Option<Relaxation>,
+}
+
+impl Bracket {
+    /// # Errors
+    /// [`Error::BudgetUnreachable`].
+    pub(crate) fn new(solver: &Solver, budget_us: f64) -> Result<Self> {
+        let fast = solver.extreme(&Objective::Time)?;
+        let fastest_us = fast.cost.time;
+        if fast.cost.gpu <= budget_us {
+            return Ok(Self { within: fast, bound_us: fastest_us, met: vec![fast], relaxed: None });
         }
-        let found = scope.window(corner(reach), price.of(corner(reach)))?;
-        let mut found = found.into_iter().filter(|found| found.cost.gpu <= budget_us);
-        if let Some(best) = found.next() {
-            return Ok((best, 0.0));
+        let cheap = solver.extreme(&Objective::GpuTime)?;
+        if cheap.cost.gpu > budget_us {
+            return Err(Error::BudgetUnreachable { budget_us, smallest_us: cheap.cost.gpu });
         }
-        searched_us = reach;
+        let (mut beyond, mut within) = (fast, cheap);
+        let mut met = vec![fast, cheap];
+        // Turn the line through both points until it supports all plans: the best bound there is at the budget.
+        let relaxed = loop {
+            let relaxed = solver.relax(&solver.tables, slope(&beyond, &within));
+            let Some(best) = below(&relaxed, &beyond, &within) else { break relaxed };
+            met.push(best);
+            let side = if best.cost.gpu <= budget_us { &mut within } else { &mut beyond };
+            *side = best;
+        };
+        let bound_us = (relaxed.bound - relaxed.prices.gpu * budget_us) / relaxed.prices.time;
+        Ok(Self { within, bound_us: bound_us.max(fastest_us), met, relaxed: Some(relaxed) })
     }
-    Ok((within, 0.0))
+
+    /// What a GPU-microsecond is worth at the bound, microseconds.
+    pub(crate) fn price(&self) -> f64 {
+        self.relaxed.as_ref().map_or(0.0, |relaxed| relaxed.prices.gpu / relaxed.prices.time)
+    }
+
+    /// Searches exactly what the relaxation leaves open: the best plan, and how far from optimal it can be, relatively.
+    fn close(&self, solver: &Solver, budget_us: f64) -> Result<(Found, f64)> {
+        let Some(relaxed) = &self.relaxed else { return Ok((self.within, 0.0)) };
+        let within = self.within;
+        let gap = |searched_us: f64| (within.cost.time / searched_us - 1.0).max(0.0);
+        if gap(self.bound_us) <= solver.epsilon() {
+            return Ok((within, gap(self.bound_us)));
+        }
+        let price = Prices { memory: 0.0, ..relaxed.prices };
+        let guide = Guide::new(&solver.tables, relaxed.prices);
+        let corner = |time| Cost { time, gpu: budget_us, memory: 0.0 };
+        let tables = solver.shrunk(&solver.tables, &guide, price.of(corner(within.cost.time)));
+        let scope = Scope::new(solver, &tables, Guide::new(&tables, relaxed.prices));
+        let mut searched_us = self.bound_us;
+        for reach in reaches(self.bound_us, within.cost.time) {
+            if gap(searched_us) <= solver.epsilon() {
+                return Ok((within, gap(searched_us)));
+            }
+            let found = scope.window(corner(reach), price.of(corner(reach)))?;
+            let mut found = found.into_iter().filter(|found| found.cost.gpu <= budget_us);
+            if let Some(best) = found.next() {
+                return Ok((best, 0.0));
+            }
+            searched_us = reach;
+        }
+        Ok((within, 0.0))
+    }
 }
 
 /// Prices under which both points cost the same; `cheap` takes longer and less GPU time.

@@ -12,10 +12,13 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    pub(crate) fn of_option(option: &NodeOption, with_memory: bool) -> Self {
-        let time = option.total_us();
+    pub(crate) const ZERO: Self = Self { time: 0.0, gpu: 0.0, memory: 0.0 };
+
+    pub(crate) fn of_option(option: &NodeOption, weights: Weights, with_memory: bool) -> Self {
+        let all_reduce = weights.all_reduce * option.all_reduce_us;
+        let time = option.time_us + all_reduce - weights.backward * option.backward_part_us();
         let memory = if with_memory { option.memory_bytes.unwrap_or(0) as f64 } else { 0.0 };
-        Self { time, gpu: option.gpus as f64 * time, memory }
+        Self { time, gpu: option.gpus as f64 * option.total_us(), memory }
     }
 
     pub(crate) fn of_transfer(problem: &PlanProblem, edge: &Edge, from: usize, to: usize) -> Self {
@@ -27,6 +30,19 @@ impl Cost {
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { time: self.time + other.time, gpu: self.gpu + other.gpu, memory: self.memory + other.memory }
     }
+}
+
+/// How much of a node's all-reduce counts as time, and how much of its backward pass is taken off again because all-reduces
+/// hide behind it. From 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Weights {
+    pub(crate) all_reduce: f64,
+    pub(crate) backward: f64,
+}
+
+impl Weights {
+    /// The additive model: nothing hides.
+    pub(crate) const ADDITIVE: Self = Self { all_reduce: 1.0, backward: 0.0 };
 }
 
 /// What a unit of each criterion is worth; never negative.

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 
-use super::cost::Cost;
+use super::cost::{Cost, Weights};
 use super::history::Decision;
 use super::tables::{Bucket, Child, Costs, Tables};
 use crate::{Error, PlanProblem, Result};
@@ -32,11 +32,11 @@ pub(crate) struct Elimination {
 }
 
 impl Elimination {
-    /// Orders the nodes and fills the tables. Time and space linear in the table entries.
+    /// Orders the nodes and fills the tables; the time of each node is weighted. Time and space linear in the table entries.
     ///
     /// # Errors
     /// [`Error::TooWide`]; and [`Error::DoesNotFit`] when no choice respects the memory limit.
-    pub(crate) fn new(problem: &PlanProblem) -> Result<Self> {
+    pub(crate) fn new(problem: &PlanProblem, weights: &[Weights]) -> Result<Self> {
         let memory_limit = binding_memory_limit(problem)?;
         let steps = order(problem)?;
         let mut decisions = Vec::new();
@@ -45,7 +45,7 @@ impl Elimination {
             first_decision.push(decisions.len() as u32);
             decisions.extend((0..node.options.len() as u32).map(|value| Decision { variable, value }));
         }
-        let tables = fill(problem, &steps, memory_limit.is_some(), &first_decision);
+        let tables = fill(problem, weights, &steps, memory_limit.is_some(), &first_decision);
         Ok(Self { tables, decisions, memory_limit })
     }
 }
@@ -91,7 +91,13 @@ fn order(problem: &PlanProblem) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool, first_decision: &[u32]) -> Tables {
+fn fill(
+    problem: &PlanProblem,
+    weights: &[Weights],
+    steps: &[Step],
+    with_memory: bool,
+    first_decision: &[u32],
+) -> Tables {
     let options = |node: usize| problem.nodes[node].options.len();
     let mut turn = vec![0; steps.len()];
     for (index, step) in steps.iter().enumerate() {
@@ -117,7 +123,7 @@ fn fill(problem: &PlanProblem, steps: &[Step], with_memory: bool, first_decision
         let own: Vec<Cost> = problem.nodes[step.node]
             .options
             .iter()
-            .map(|option| Cost::of_option(option, with_memory))
+            .map(|option| Cost::of_option(option, weights[step.node], with_memory))
             .collect();
         let states: usize = step.separator.iter().map(|&node| options(node)).product();
         let entries = states * own.len();

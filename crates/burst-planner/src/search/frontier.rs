@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::SearchOptions;
 use super::budget::{below, slope};
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
@@ -11,7 +10,8 @@ use super::labels::{Slack, keep_nondominated};
 use super::solver::{Found, Objective, Relaxation, Scope, Solver};
 use super::tables::Tables;
 use super::window::ROUNDING;
-use crate::{Plan, PlanProblem, Result, Totals, evaluate};
+use super::{SearchOptions, TimeModel};
+use crate::{Error, Plan, PlanProblem, Result, Totals, evaluate};
 
 /// Tables are made anew when what there is to win has become this much smaller.
 const SHRINK: f64 = 0.2;
@@ -94,8 +94,8 @@ impl FrontierPoint {
 /// [`SearchOptions::max_labels`] bounds the work of one strip.
 ///
 /// # Errors
-/// What [`PlanProblem::validate`] reports; [`Error::DoesNotFit`](crate::Error::DoesNotFit),
-/// [`Error::TooWide`](crate::Error::TooWide), [`Error::TooManyLabels`](crate::Error::TooManyLabels).
+/// What [`PlanProblem::validate`] reports; [`Error::DoesNotFit`], [`Error::TooWide`], [`Error::TooManyLabels`];
+/// [`Error::NoFrontierWithOverlap`].
 pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Frontier> {
     search(problem, options, Phases::Both)
 }
@@ -121,6 +121,9 @@ enum Phases {
 
 fn search(problem: &PlanProblem, options: &SearchOptions, phases: Phases) -> Result<Frontier> {
     let start = Instant::now();
+    if options.time_model == TimeModel::Overlap {
+        return Err(Error::NoFrontierWithOverlap);
+    }
     let solver = Solver::new(problem, options)?;
     let fast = solver.extreme(&Objective::Time)?;
     let cheap = solver.extreme(&Objective::GpuTime)?;

@@ -70,7 +70,7 @@ pub(crate) fn cheapest(tables: &Tables, prices: Prices, history: &mut History) -
         return None;
     }
     let mut chosen = vec![0; tables.buckets.len()];
-    let mut cost = Cost { time: 0.0, gpu: 0.0, memory: 0.0 };
+    let mut cost = Cost::ZERO;
     let mut all: Option<u32> = None;
     for (index, bucket) in tables.buckets.iter().enumerate().rev() {
         let mut best = (f64::INFINITY, 0);

@@ -14,7 +14,12 @@ mod tables;
 mod window;
 
 pub use budget::fastest;
+pub(crate) use budget::{Bracket, additive};
+pub(crate) use cost::{Cost, Weights};
 pub use frontier::{Frontier, FrontierPoint, frontier, supported};
+pub(crate) use history::{Decision, History};
+pub(crate) use labels::{Slack, keep_nondominated};
+pub(crate) use solver::Solver;
 
 use crate::{Error, Result};
 
@@ -30,6 +35,39 @@ pub enum LimitRule {
     Total,
 }
 
+/// How the time of an iteration adds up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TimeModel {
+    /// One thing after another: the sum of all times. Searches are exact.
+    #[default]
+    Additive,
+    /// The all-reduce of a node's gradients overlaps with the backward pass of nodes before it.
+    ///
+    /// Nodes run one after another in *program order*: producers before consumers, else the one that was added first. The
+    /// forward pass takes that order, the backward pass its reverse. When the backward pass of a node is over, the
+    /// all-reduce of its gradients is queued. Communication has one lane and keeps its order: all-reduces run one after
+    /// another while the backward pass goes on; a transfer waits until the queue is empty, and the backward pass waits
+    /// for the transfer; the iteration ends when both the backward pass and the queue are done.
+    ///
+    /// ```text
+    /// exposed = 0;  queue = 0
+    /// for each node, in the reverse of program order:
+    ///     if a transfer to one of its consumers takes time:  exposed += queue;  queue = 0
+    ///     queue = max(queue - backward, 0) + all-reduce
+    /// iteration time = sum of times + sum of transfers + exposed + queue
+    /// ```
+    ///
+    /// Without backward time this is the additive model. GPU time always is: an all-reduce is charged in full, hidden or
+    /// not.
+    ///
+    /// Searches are exact where few nodes are live at once (an edge joins them to nodes on the other side of a place in
+    /// program order): the work grows with the product of their numbers of options. Beyond that, and with a memory limit,
+    /// a plan is returned that another one can be faster than by at most
+    /// [`Plan::certified_epsilon`](crate::Plan::certified_epsilon), by a Lagrangian bound.
+    Overlap,
+}
+
 /// How to search.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -38,6 +76,8 @@ pub struct SearchOptions {
     pub epsilon: f64,
     /// What the amplification limit is applied to.
     pub limit_rule: LimitRule,
+    /// How the time of an iteration adds up.
+    pub time_model: TimeModel,
     /// How many partial plans one window of the search may keep before it gives up with
     /// [`Error::TooManyLabels`]; one takes some 50 bytes. 20 million by default.
     pub max_labels: usize,
@@ -45,7 +85,12 @@ pub struct SearchOptions {
 
 impl Default for SearchOptions {
     fn default() -> Self {
-        Self { epsilon: 0.0, limit_rule: LimitRule::Total, max_labels: 20_000_000 }
+        Self {
+            epsilon: 0.0,
+            limit_rule: LimitRule::Total,
+            time_model: TimeModel::Additive,
+            max_labels: 20_000_000,
+        }
     }
 }
 
@@ -54,6 +99,12 @@ impl SearchOptions {
     #[must_use]
     pub fn with_epsilon(epsilon: f64) -> Self {
         Self { epsilon, ..Self::default() }
+    }
+
+    /// These options with another model of time.
+    #[must_use]
+    pub fn with_time_model(self, time_model: TimeModel) -> Self {
+        Self { time_model, ..self }
     }
 
     fn validate(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::SearchOptions;
-use super::cost::{Cost, Prices};
+use super::cost::{Cost, Prices, Weights};
 use super::elimination::Elimination;
 use super::guide::{Guide, cheapest};
 use super::history::History;
@@ -60,10 +60,20 @@ pub(crate) struct Solver<'p> {
 }
 
 impl<'p> Solver<'p> {
+    /// A solver of the additive model.
     pub(crate) fn new(problem: &'p PlanProblem, options: &SearchOptions) -> Result<Self> {
+        Self::weighted(problem, &vec![Weights::ADDITIVE; problem.nodes.len()], options)
+    }
+
+    /// A solver of the additive model with weights on the parts of each node's time.
+    pub(crate) fn weighted(
+        problem: &'p PlanProblem,
+        weights: &[Weights],
+        options: &SearchOptions,
+    ) -> Result<Self> {
         problem.validate()?;
         options.validate()?;
-        let Elimination { tables, decisions, memory_limit } = Elimination::new(problem)?;
+        let Elimination { tables, decisions, memory_limit } = Elimination::new(problem, weights)?;
         let steps = window::steps(&tables) as f64;
         let mut history = History::new(decisions);
         let tables = shrink::fold(tables, &mut history);
