@@ -10,6 +10,7 @@
 //! | find all plans worth choosing from | [`frontier`], [`Frontier`] |
 //! | pick one of them | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
 //! | compare with data parallelism | [`data_parallel`] |
+//! | know why a node has its GPU count | [`explain`](fn@explain), [`Explanation`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
 //! | run branches at the same time | [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |
 //!
@@ -37,6 +38,7 @@ extern crate self as burst_planner;
 
 mod data_parallel;
 mod error;
+mod explain;
 pub mod gpu_counts;
 mod json;
 mod overlap;
@@ -49,6 +51,7 @@ mod waves;
 
 pub use data_parallel::data_parallel;
 pub use error::{Error, Result};
+pub use explain::{Alternative, Explanation, explain};
 pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};

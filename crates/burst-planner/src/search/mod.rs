@@ -20,6 +20,7 @@ pub use frontier::{Frontier, FrontierPoint, frontier, supported};
 pub(crate) use history::{Decision, History};
 pub(crate) use labels::{Slack, keep_nondominated};
 pub(crate) use solver::Solver;
+pub(crate) use window::ROUNDING;
 
 use crate::{Error, Result};
 
@@ -120,6 +121,6 @@ fn limit_error(limit: f64) -> Result<()> {
     if limit >= 1.0 { Ok(()) } else { Err(Error::BadLimit { limit }) }
 }
 
-fn tolerant(limit: f64) -> f64 {
+pub(crate) fn tolerant(limit: f64) -> f64 {
     limit * (1.0 + LIMIT_TOLERANCE)
 }
