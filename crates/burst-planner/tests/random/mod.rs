@@ -25,7 +25,7 @@ pub(crate) struct Graph {
 }
 
 impl Shape {
-    fn build(&self, graph: &mut Graph) -> (usize, usize) {
+    pub(crate) fn build(&self, graph: &mut Graph) -> (usize, usize) {
         let add = |graph: &mut Graph| {
             graph.nodes += 1;
             graph.nodes - 1

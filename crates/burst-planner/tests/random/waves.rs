@@ -38,27 +38,22 @@ pub(crate) fn parallel_problems(
     )
 }
 
-/// A fork and a join with two to four branches, some of them nested; up to 7 nodes.
+/// A fork and a join with branches between them, some of them fork and join once more.
 fn fork_joins() -> impl Strategy<Value = Graph> {
-    let shape = prop_oneof![
-        3 => Just(Shape::Node),
-        1 => Just(Shape::Series(vec![Shape::Node, Shape::Node])),
-    ]
-    .prop_recursive(2, 7, 3, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 1..=2).prop_map(Shape::Series),
-            (prop::collection::vec(inner, 1..=3), any::<bool>())
-                .prop_map(|(b, skip)| Shape::ForkJoin(b, skip)),
-        ]
+    let chain = || prop_oneof![3 => Just(Shape::Node), 1 => Just(Shape::Series(vec![Shape::Node; 2]))];
+    let flat = prop::collection::vec(chain(), 1..=3);
+    let inner = (prop::collection::vec(Just(Shape::Node), 1..=2), any::<bool>());
+    let nest = inner.prop_map(|(branches, skip)| Shape::ForkJoin(branches, skip));
+    let nested = (nest, prop::collection::vec(chain(), 0..=1)).prop_map(|(nest, mut branches)| {
+        branches.insert(0, nest);
+        branches
     });
-    let branches = prop::collection::vec(shape, 1..=3);
-    let graph = (branches, any::<bool>(), any::<bool>()).prop_map(|(branches, skip, tail)| {
+    (prop_oneof![flat, nested], any::<bool>(), any::<bool>()).prop_map(|(branches, skip, tail)| {
         let mut graph = Graph { nodes: 0, edges: Vec::new() };
         let region = Shape::ForkJoin(branches, skip);
         if tail { Shape::Series(vec![region, Shape::Node]) } else { region }.build(&mut graph);
         graph
-    });
-    graph.prop_filter("small enough for brute force", |graph| graph.nodes <= 7)
+    })
 }
 
 /// Sometimes a node is contracted into its only producer, so that nested forks and joins coincide with outer ones.
