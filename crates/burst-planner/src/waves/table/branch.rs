@@ -159,6 +159,9 @@ impl<F: Front> Outermost<'_, F> {
                 if chosen.gpus == gpus && exactly {
                     within[1] = within[0].clone();
                 }
+                if within.iter().any(|front| front.len() > self.most) {
+                    return Err(self.too_many_labels());
+                }
                 for front in &mut within {
                     front.settle(&mut self.traces);
                     front.add_layer(&layer, &mut self.traces);
@@ -196,7 +199,7 @@ impl<F: Front> Outermost<'_, F> {
                         continue;
                     };
                     let [all, exact] = &fronts[previous * columns + option];
-                    let most = self.max_labels;
+                    let most = self.most;
                     let step = self.tolerance.step;
                     let fits = next[0].unite_sums(&within[0], all, step, most)
                         && next[1].unite_sums(&within[1], all, step, most)

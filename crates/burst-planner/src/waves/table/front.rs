@@ -27,6 +27,9 @@ pub(super) trait Front: Clone + Default {
     /// Whether it matters which ranks a plan uses. Then only plans of one width are compared with each other.
     const BY_RANK: bool;
 
+    /// How many plans a front may have where `max_labels` can be kept.
+    fn most(max_labels: usize) -> usize;
+
     /// One plan. `ranks` is how many there are.
     fn one(times: Times, trace: u32, ranks: usize) -> Self;
 

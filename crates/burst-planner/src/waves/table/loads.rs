@@ -46,6 +46,11 @@ impl Loaded {
 impl Front for Loads {
     const BY_RANK: bool = true;
 
+    /// Each is compared with each.
+    fn most(max_labels: usize) -> usize {
+        max_labels.isqrt()
+    }
+
     fn one(times: Times, trace: u32, ranks: usize) -> Self {
         Self { plans: vec![Loaded { times, bytes: vec![0; ranks].into(), one: trace, other: NOTHING }] }
     }
@@ -65,12 +70,12 @@ impl Front for Loads {
         self.thin(1.0);
     }
 
-    fn unite_sums(&mut self, one: &Self, other: &Self, tolerance: f64, most: usize) -> bool {
-        self.unite_pairs(one, other, 0, tolerance, most, |a, b| a + b)
+    fn unite_sums(&mut self, one: &Self, other: &Self, _tolerance: f64, most: usize) -> bool {
+        self.unite_pairs(one, other, 0, most, |a, b| a + b)
     }
 
     fn unite_waves(&mut self, one: &Self, other: &Self, offset: usize, most: usize) -> bool {
-        self.unite_pairs(one, other, offset, 1.0, most, f64::max)
+        self.unite_pairs(one, other, offset, most, f64::max)
     }
 
     fn drop_dominated_by(&mut self, better: &Self) {
@@ -128,7 +133,6 @@ impl Loads {
         one: &Self,
         other: &Self,
         offset: usize,
-        tolerance: f64,
         most: usize,
         time_us: impl Fn(f64, f64) -> f64,
     ) -> bool {
@@ -136,7 +140,8 @@ impl Loads {
             let pairs =
                 other.plans.iter().map(|b| a.with(b, time_us(a.times.time_us, b.times.time_us), offset));
             self.plans.extend(pairs);
-            self.thin(tolerance);
+            // Without a tolerance: what covers another here may itself be covered by the next.
+            self.thin(1.0);
             if self.len() > most {
                 return false;
             }

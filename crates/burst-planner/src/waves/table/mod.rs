@@ -11,7 +11,8 @@
 //! A branch with a nested region must be as wide as the region's widest wave. So each of its fronts is for a width that the
 //! nested region may count on and that some layer of the branch has exactly; what does not reach it is dropped at the end.
 //!
-//! Where memory binds, a label also has what every rank holds, and only labels of the same width are compared.
+//! Where memory binds, a label also has what every rank holds, and only labels of the same width are compared. That is for
+//! small problems: labels that differ in what some rank holds cannot replace each other, and soon there are too many.
 //!
 //! # Cost
 //! With `n` branches a region has `2^n` sets and `3^n` sums of fronts for every pair of options of fork and join, and
@@ -45,7 +46,8 @@ pub(crate) struct TableOptions {
     /// Every plan of a region is covered by an alternative whose times are at most `1 + epsilon` times as large; the
     /// fastest alternative and the cheapest are exact. With 0 all are, to rounding.
     pub(crate) epsilon: f64,
-    /// How many labels one front, and the decisions that labels are made of, may number.
+    /// How many labels a front, and the decisions that labels are made of, may number; with memory a front may have the square
+    /// root of it.
     pub(crate) max_labels: usize,
     /// Whether alternatives differ by what each rank holds.
     pub(crate) with_memory: bool,

@@ -109,7 +109,7 @@ impl<F: Front> Outermost<'_, F> {
 
     fn one_more_wave(&self, mut found: Fronts<F>, plans: &Fronts<F>, wave: &Fronts<F>) -> Result<Fronts<F>> {
         let [all, exact] = &mut found;
-        let (step, most) = (self.tolerance.step, self.max_labels);
+        let (step, most) = (self.tolerance.step, self.most);
         let fits = all.unite_sums(&plans[0], &wave[0], step, most)
             && exact.unite_sums(&plans[1], &wave[0], step, most)
             && exact.unite_sums(&plans[0], &wave[1], step, most);
@@ -134,7 +134,7 @@ impl<F: Front> Outermost<'_, F> {
                         if found.get(place).is_none_or(|(width, _)| *width > total) {
                             found.insert(place, (total, F::default()));
                         }
-                        if !found[place].1.unite_waves(front, plans, *before, self.max_labels) {
+                        if !found[place].1.unite_waves(front, plans, *before, self.most) {
                             return Err(self.too_many_labels());
                         }
                     }
@@ -174,7 +174,7 @@ impl<F: Front> Outermost<'_, F> {
             for (width, plans) in &branches.first[first].useful {
                 for (beside, front) in &others[set ^ (1 << first)] {
                     if width + beside <= gpus {
-                        fits &= fronts[0].unite_waves(plans, front, *width, self.max_labels);
+                        fits &= fronts[0].unite_waves(plans, front, *width, self.most);
                     }
                 }
             }
@@ -193,7 +193,7 @@ impl<F: Front> Outermost<'_, F> {
             for (first, width, other, beside) in [(wide, gpus, skip, 0), (skip, 0, wide, gpus)] {
                 let first = of_width(&branches.first[first].exact, width);
                 let other = of_width(&branches.other[other].exact, beside);
-                fits &= fronts[1].unite_waves(&first, &other, width, self.max_labels);
+                fits &= fronts[1].unite_waves(&first, &other, width, self.most);
             }
         }
         if !fits {

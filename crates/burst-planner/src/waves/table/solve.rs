@@ -34,6 +34,8 @@ pub(super) struct Outermost<'p, F> {
     pub(super) ranks: usize,
     pub(super) tolerance: Tolerance,
     pub(super) max_labels: usize,
+    /// How many plans a front may have.
+    pub(super) most: usize,
     pub(super) epsilon: f64,
     pub(super) traces: Traces,
     /// The outermost region; those nested in it have the next numbers.
@@ -88,6 +90,7 @@ impl<'p, F: Front> Outermost<'p, F> {
             ranks: if F::BY_RANK { problem.gpus } else { 0 },
             tolerance: Tolerance { step: (half / steps[0] as f64).exp(), last: half.exp() },
             max_labels,
+            most: F::most(max_labels),
             epsilon,
             traces: Traces::default(),
             root,

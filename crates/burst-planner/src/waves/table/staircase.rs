@@ -41,6 +41,10 @@ impl Step {
 impl Front for Staircase {
     const BY_RANK: bool = false;
 
+    fn most(max_labels: usize) -> usize {
+        max_labels
+    }
+
     fn one(times: Times, trace: u32, _ranks: usize) -> Self {
         let Times { time_us, gpu_us } = times;
         Self { steps: vec![Step { time_us, gpu_us, one: trace, other: NOTHING }] }
