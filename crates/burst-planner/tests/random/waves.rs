@@ -1,6 +1,6 @@
 //! Random problems with branches at the same time, and the slow and obvious way to solve them.
 
-use burst_planner::{PlanProblem, RegionSchedule, Schedule, evaluate_schedule, layout, regions};
+use burst_planner::{Branch, Link, PlanProblem, Region, RegionSchedule, Schedule, regions};
 use proptest::prelude::*;
 
 use super::{Graph, Outcome, Shape, all_outcomes, any_dag, problems};
@@ -101,8 +101,19 @@ pub(crate) struct Scheduled {
 /// All choices of options under all schedules.
 pub(crate) fn all_scheduled(problem: &PlanProblem) -> Vec<Scheduled> {
     let regions = regions(problem).expect("a valid problem");
+    let schedules = all_schedules(&regions);
+    let mut all = Vec::new();
+    for Outcome { choice, .. } in all_outcomes(problem) {
+        for schedule in &schedules {
+            all.extend(scheduled(problem, &regions, &choice, schedule));
+        }
+    }
+    all
+}
+
+pub(crate) fn all_schedules(regions: &[Region]) -> Vec<Schedule> {
     let mut schedules = vec![Schedule::default()];
-    for region in &regions {
+    for region in regions {
         let ways = ways_to_split(region.branches.len());
         let with = |(schedule, waves): (&Schedule, &Vec<Vec<usize>>)| {
             let mut schedule = schedule.clone();
@@ -115,16 +126,108 @@ pub(crate) fn all_scheduled(problem: &PlanProblem) -> Vec<Scheduled> {
         };
         schedules = schedules.iter().flat_map(|one| ways.iter().map(move |way| with((one, way)))).collect();
     }
-    let mut all = Vec::new();
-    for Outcome { choice, .. } in all_outcomes(problem) {
-        for schedule in &schedules {
-            let Ok(totals) = evaluate_schedule(problem, &choice, schedule) else { continue };
-            let bytes = layout(problem, &choice, schedule).expect("a layout").memory_bytes;
-            let (time, gpu) = (totals.iteration_us, totals.gpu_time_us);
-            all.push(Scheduled { choice: choice.clone(), schedule: schedule.clone(), time, gpu, bytes });
-        }
+    schedules
+}
+
+/// What a choice costs under a schedule that lists all regions in order, by the definition; `None` if it is not allowed.
+pub(crate) fn scheduled(
+    problem: &PlanProblem,
+    regions: &[Region],
+    choice: &[usize],
+    schedule: &Schedule,
+) -> Option<Scheduled> {
+    let mut ranks = Ranks { problem, regions, choice, schedule, gpu: 0.0, bytes: vec![0; problem.gpus] };
+    let branches = || regions.iter().flat_map(|region| &region.branches);
+    let mut time = 0.0;
+    for node in (0..problem.nodes.len()).filter(|node| branches().all(|branch| !branch.nodes.contains(node)))
+    {
+        time += ranks.node(node, 0);
     }
-    all
+    for edge in
+        (0..problem.edges.len()).filter(|&edge| branches().all(|b| !b.links.contains(&Link::Edge(edge))))
+    {
+        time += ranks.edge(edge, false)?;
+    }
+    for region in (0..regions.len()).filter(|&region| regions[region].parent.is_none()) {
+        time += ranks.region(region, problem.gpus, 0, [false; 2])?;
+    }
+    let Ranks { gpu, bytes, .. } = ranks;
+    Some(Scheduled { choice: choice.to_vec(), schedule: schedule.clone(), time, gpu, bytes })
+}
+
+/// What has been placed so far.
+struct Ranks<'p> {
+    problem: &'p PlanProblem,
+    regions: &'p [Region],
+    choice: &'p [usize],
+    schedule: &'p Schedule,
+    gpu: f64,
+    bytes: Vec<u64>,
+}
+
+impl Ranks<'_> {
+    fn gpus(&self, node: usize) -> usize {
+        self.problem.nodes[node].options[self.choice[node]].gpus
+    }
+
+    fn node(&mut self, node: usize, base: usize) -> f64 {
+        let option = &self.problem.nodes[node].options[self.choice[node]];
+        let us = option.time_us + option.all_reduce_us;
+        self.gpu += us * option.gpus as f64;
+        (base..base + option.gpus).for_each(|rank| self.bytes[rank] += option.memory_bytes.unwrap_or(0));
+        us
+    }
+
+    fn edge(&mut self, edge: usize, apart: bool) -> Option<f64> {
+        let edge = &self.problem.edges[edge];
+        let (from, to) = (self.gpus(edge.from), self.gpus(edge.to));
+        let (matrix, gpus) = if apart {
+            (edge.transfer_disjoint_us.as_ref()?, from + to)
+        } else {
+            (&edge.transfer_us, from.max(to))
+        };
+        let us = matrix[self.choice[edge.from]][self.choice[edge.to]];
+        self.gpu += us * gpus as f64;
+        Some(us)
+    }
+
+    fn width(&self, branch: &Branch) -> usize {
+        let nested = branch.links.iter().flat_map(|link| match *link {
+            Link::Region(inner) => {
+                self.regions[inner].branches.iter().map(|branch| self.width(branch)).collect()
+            }
+            Link::Edge(_) => Vec::new(),
+        });
+        branch.nodes.iter().map(|&node| self.gpus(node)).chain(nested).max().unwrap_or(0)
+    }
+
+    /// Entry and exit: whether these edges are disjoint because of what the region is nested in.
+    fn region(&mut self, region: usize, available: usize, base: usize, apart: [bool; 2]) -> Option<f64> {
+        let mut time = 0.0;
+        for wave in &self.schedule.regions[region].waves {
+            let (mut used, mut slowest) = (0, 0.0_f64);
+            for (place, &branch) in wave.iter().enumerate() {
+                let branch = &self.regions[region].branches[branch];
+                let [entry, exit] = if place == 0 { apart } else { [true; 2] };
+                let (width, mut us) = (self.width(branch), 0.0);
+                if used + width > available {
+                    return None;
+                }
+                for (index, &link) in branch.links.iter().enumerate() {
+                    let ends = [entry && index == 0, exit && index == branch.nodes.len()];
+                    us += match link {
+                        Link::Edge(edge) => self.edge(edge, ends[0] || ends[1])?,
+                        Link::Region(inner) => self.region(inner, width, base + used, ends)?,
+                    };
+                    us += branch.nodes.get(index).map_or(0.0, |&node| self.node(node, base + used));
+                }
+                used += width;
+                slowest = slowest.max(us);
+            }
+            time += slowest;
+        }
+        Some(time)
+    }
 }
 
 /// All ways to split branches into waves, with all orders within a wave.

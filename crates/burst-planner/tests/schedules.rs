@@ -1,4 +1,4 @@
-//! Branches at the same time.
+//! Regions, and what a choice costs under a schedule.
 
 use burst_planner::{
     Error, Link, NodeOption, PlanProblem, RegionSchedule, Schedule, evaluate, evaluate_schedule, layout,
@@ -7,6 +7,7 @@ use burst_planner::{
 use proptest::prelude::*;
 
 mod random;
+use random::waves::{all_schedules, parallel_problems, scheduled};
 use random::{close, graphs, problems};
 
 /// fork -> a -> join, fork -> b -> join and fork -> join, where b forks once more: b -> c -> join and b -> d -> join.
@@ -109,6 +110,8 @@ fn schedules_that_make_no_sense_are_errors() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
     #[test]
     fn one_branch_after_another_is_the_additive_model(problem in problems(graphs(), &[1, 2, 3, 4, 8]), draw in any::<u64>()) {
         let choice: Vec<usize> = problem.nodes.iter().enumerate()
@@ -122,5 +125,74 @@ proptest! {
         for (node, ranks) in layout.ranks.iter().enumerate() {
             prop_assert_eq!(ranks, &(0..problem.nodes[node].options[choice[node]].gpus));
         }
+    }
+
+    #[test]
+    fn totals_and_layout_are_those_of_the_definition(problem in parallel_problems(&[1, 2, 3, 4], 3), draw in any::<[u64; 2]>()) {
+        let choice: Vec<usize> = problem.nodes.iter().enumerate()
+            .map(|(index, node)| (draw[0].rotate_left(index as u32 * 5) % node.options.len() as u64) as usize)
+            .collect();
+        let regions = regions(&problem)?;
+        let schedules = all_schedules(&regions);
+        let schedule = &schedules[(draw[1] % schedules.len() as u64) as usize];
+        match (evaluate_schedule(&problem, &choice, schedule), scheduled(&problem, &regions, &choice, schedule)) {
+            (Ok(totals), Some(expected)) => {
+                prop_assert!(close(totals.iteration_us, expected.time), "{:?} {:?}", totals, expected);
+                prop_assert!(close(totals.gpu_time_us, expected.gpu), "{:?} {:?}", totals, expected);
+                prop_assert_eq!(layout(&problem, &choice, schedule)?.memory_bytes, expected.bytes);
+            }
+            (Err(Error::WaveTooWide { gpus, available, .. }), None) => prop_assert!(gpus > available),
+            (Err(Error::NoDisjointTransfer { .. }), None) => {}
+            (found, expected) => prop_assert!(false, "{:?} {:?}", found, expected),
+        }
+    }
+
+    #[test]
+    fn regions_are_whole_and_nothing_more_can_be_merged(
+        problem in prop_oneof![parallel_problems(&[1], 1), problems(graphs(), &[1])],
+    ) {
+        let regions = regions(&problem)?;
+        let ends = |link: Link| match link {
+            Link::Edge(edge) => (problem.edges[edge].from, problem.edges[edge].to),
+            Link::Region(region) => (regions[region].fork, regions[region].join),
+        };
+        let mut links: Vec<Link> = (0..problem.edges.len()).map(Link::Edge).collect();
+        links.extend((0..regions.len()).map(Link::Region));
+        for (index, region) in regions.iter().enumerate() {
+            prop_assert!(region.branches.len() > 1);
+            for (place, branch) in region.branches.iter().enumerate() {
+                prop_assert_eq!(branch.links.len(), branch.nodes.len() + 1);
+                prop_assert!(!branch.nodes.is_empty() || matches!(branch.links[0], Link::Edge(_)));
+                let mut from = region.fork;
+                for (&link, &to) in branch.links.iter().zip(branch.nodes.iter().chain([&region.join])) {
+                    prop_assert_eq!(ends(link), (from, to));
+                    from = to;
+                    // Each link lies in one branch.
+                    prop_assert!(links.contains(&link));
+                    links.retain(|&other| other != link);
+                    if let Link::Region(inner) = link {
+                        prop_assert!(inner > index);
+                        prop_assert_eq!(regions[inner].parent, Some((index, place)));
+                    }
+                }
+            }
+        }
+        // Nodes in branches have no other links; what is left has no parallel links, not even between chains of nodes.
+        let mut left: Vec<(usize, usize)> = links.into_iter().map(ends).collect();
+        for node in regions.iter().flat_map(|region| &region.branches).flat_map(|branch| &branch.nodes) {
+            prop_assert!(left.iter().all(|link| link.0 != *node && link.1 != *node));
+        }
+        for node in 0..problem.nodes.len() {
+            let into: Vec<_> = left.iter().filter(|link| link.1 == node).copied().collect();
+            let out: Vec<_> = left.iter().filter(|link| link.0 == node).copied().collect();
+            if let (&[(from, _)], &[(_, to)]) = (into.as_slice(), out.as_slice()) {
+                left.retain(|link| link.0 != node && link.1 != node);
+                left.push((from, to));
+            }
+        }
+        let links = left.len();
+        left.sort_unstable();
+        left.dedup();
+        prop_assert_eq!(left.len(), links);
     }
 }
