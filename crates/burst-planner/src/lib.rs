@@ -11,6 +11,7 @@
 //! | pick one of them | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
 //! | compare with data parallelism | [`data_parallel`] |
 //! | know why a node has its GPU count | [`explain`](fn@explain), [`Explanation`] |
+//! | look at a plan in Graphviz or Perfetto | [`export`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
 //! | run branches at the same time | [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |
 //!
@@ -39,8 +40,10 @@ extern crate self as burst_planner;
 mod data_parallel;
 mod error;
 mod explain;
+pub mod export;
 pub mod gpu_counts;
 mod json;
+mod order;
 mod overlap;
 mod plan;
 mod problem;

@@ -1,8 +1,6 @@
 //! The time of an iteration when all-reduces hide behind the backward pass.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
+use crate::order::program_order;
 use crate::totals::chosen_options;
 use crate::{NodeOption, PlanProblem, Result, Totals, evaluate};
 
@@ -49,25 +47,10 @@ pub(super) struct Lane<'p> {
 impl<'p> Lane<'p> {
     pub(super) fn new(problem: &'p PlanProblem) -> Self {
         let mut outgoing = vec![Vec::new(); problem.nodes.len()];
-        let mut producers = vec![0_usize; problem.nodes.len()];
         for (index, edge) in problem.edges.iter().enumerate() {
             outgoing[edge.from].push(index);
-            producers[edge.to] += 1;
         }
-        let ready = (0..problem.nodes.len()).filter(|&node| producers[node] == 0).map(Reverse);
-        let mut ready: BinaryHeap<Reverse<usize>> = ready.collect();
-        let mut order = Vec::with_capacity(problem.nodes.len());
-        while let Some(Reverse(node)) = ready.pop() {
-            order.push(node);
-            for &edge in &outgoing[node] {
-                let consumer = problem.edges[edge].to;
-                producers[consumer] -= 1;
-                if producers[consumer] == 0 {
-                    ready.push(Reverse(consumer));
-                }
-            }
-        }
-        Self { problem, order, outgoing }
+        Self { problem, order: program_order(problem), outgoing }
     }
 
     /// How much longer the iteration takes than without all-reduces.

@@ -1,0 +1,57 @@
+//! The timeline as Chrome trace events.
+
+use serde::Serialize;
+
+use super::timeline::{Work, timeline};
+use crate::{Error, PlanProblem, Result, Schedule};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Trace<'p> {
+    display_time_unit: &'static str,
+    trace_events: Vec<Event<'p>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Event<'p> {
+    Name { ph: &'static str, pid: usize, name: &'static str, args: Name },
+    Span { ph: &'static str, pid: usize, tid: usize, cat: &'static str, name: &'p str, ts: f64, dur: f64 },
+}
+
+#[derive(Serialize)]
+struct Name {
+    name: String,
+}
+
+/// An iteration as Chrome trace events, which open in Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing`.
+///
+/// One process a rank, with one track: the planner's model does nothing at the same time on one rank. Events are the spans
+/// of [`timeline`], of the categories `layer` and `transfer`, named for the node or for both ends; times in microseconds.
+/// The model does not tell forward from backward, so an event stands for both together, and the trace shows what the
+/// planner counted, not the order of a real iteration. Transfers that take no time are left out.
+///
+/// # Errors
+/// What [`timeline`] reports.
+pub fn chrome_trace(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Result<String> {
+    let spans = timeline(problem, choice, schedule)?;
+    let name = |node: usize| problem.nodes[node].name.as_str();
+    let transfers: Vec<String> =
+        problem.edges.iter().map(|edge| format!("{} -> {}", name(edge.from), name(edge.to))).collect();
+
+    let ranks = spans.iter().map(|span| span.ranks.end).max().unwrap_or(0);
+    let named = |rank| Name { name: format!("rank {rank} (planned)") };
+    let names = (0..ranks).map(|pid| Event::Name { ph: "M", pid, name: "process_name", args: named(pid) });
+    let shown = spans.iter().filter(|span| matches!(span.work, Work::Node(_)) || span.duration_us > 0.0);
+    let events = shown.flat_map(|span| {
+        let (cat, name) = match span.work {
+            Work::Node(node) => ("layer", name(node)),
+            Work::Edge(edge) => ("transfer", transfers[edge].as_str()),
+        };
+        let (ts, dur) = (span.start_us, span.duration_us);
+        span.ranks.clone().map(move |pid| Event::Span { ph: "X", pid, tid: 0, cat, name, ts, dur })
+    });
+    let trace = Trace { display_time_unit: "ms", trace_events: names.chain(events).collect() };
+    serde_json::to_string(&trace)
+        .map_err(|error| Error::Json { path: ".".into(), message: error.to_string() })
+}
