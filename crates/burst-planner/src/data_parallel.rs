@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Error, Plan, PlanProblem, Result, SearchOptions, fastest};
+use crate::{Error, Plan, PlanProblem, Result, SearchOptions, TimeModel, fastest};
 
 /// The data-parallel plan: all nodes on one GPU count, the largest that is an option of every node.
 ///
@@ -36,7 +36,8 @@ pub fn data_parallel(problem: &PlanProblem) -> Result<Plan> {
         .map(|node| (0..node.options.len()).filter(|&option| node.options[option].gpus == gpus).collect())
         .collect();
     let restricted = restrict(problem, &kept);
-    let plan = fastest(&restricted, f64::INFINITY, &SearchOptions::default())?;
+    let options = SearchOptions::default().with_time_model(TimeModel::Additive);
+    let plan = fastest(&restricted, f64::INFINITY, &options)?;
     let choice = plan.choice.iter().zip(&kept).map(|(&option, kept)| kept[option]).collect();
     Ok(Plan {
         search_time: plan.search_time,

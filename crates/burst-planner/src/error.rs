@@ -237,6 +237,17 @@ pub enum Error {
         /// The nodes whose smallest options take most, largest first, with what they take.
         largest: Vec<(String, u64)>,
     },
+    /// Even with branches on ranks of their own no plan keeps the memory limit.
+    #[error(
+        "nothing fits, not even with branches at the same time: memory_limit_bytes is {limit_bytes}; most is taken by {}",
+        list(largest)
+    )]
+    DoesNotFitInWaves {
+        /// What a rank may hold.
+        limit_bytes: u64,
+        /// The nodes whose smallest options take most, largest first, with what they take.
+        largest: Vec<(String, u64)>,
+    },
     /// Data parallelism needs one GPU count that all nodes have.
     #[error("no data-parallel plan: no GPU count is an option of every node")]
     NoDataParallelPlan,

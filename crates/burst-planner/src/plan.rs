@@ -4,16 +4,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::totals::chosen_options;
-use crate::{PlanProblem, Result, Totals, evaluate};
+use crate::{PlanProblem, Result, Schedule, Totals, evaluate_schedule, layout};
 
 /// A choice for every node, spelled out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// `choice[n]` is the index of the option that node `n` takes.
     pub choice: Vec<usize>,
+    /// Which branches run at once.
+    pub schedule: Schedule,
     /// What an iteration costs.
     pub totals: Totals,
-    /// The largest GPU count of any node: how many ranks the plan needs.
+    /// How many ranks the plan needs.
     pub gpus: usize,
     /// Where each node runs, in node order.
     pub assignments: Vec<Assignment>,
@@ -31,34 +33,57 @@ pub struct Assignment {
     pub name: String,
     /// Its GPU count.
     pub gpus: usize,
-    /// Its ranks. Branches run one after another, so they always start at 0.
+    /// Its ranks: from 0, unless it lies in a branch that runs beside another.
     pub ranks: Range<usize>,
+    /// The wave that it runs in, of the innermost region that it lies in; `None` outside of regions, and throughout when
+    /// no branches run at once.
+    pub wave: Option<usize>,
     /// Compute and all-reduce, microseconds; transfers are on the edges.
     pub time_us: f64,
 }
 
 impl Plan {
-    /// Spells out a choice that was made elsewhere, for example read from a file.
+    /// Spells out a choice that was made elsewhere, for example read from a file, by the additive model.
     ///
     /// # Errors
-    /// What [`PlanProblem::validate`] and [`evaluate`] report. Memory is not checked: the plan of a caller who
-    /// knows better is spelled out all the same.
+    /// What [`PlanProblem::validate`] and [`evaluate`](crate::evaluate) report. Memory is not checked: the plan of a caller
+    /// who knows better is spelled out all the same.
     pub fn from_choice(problem: &PlanProblem, choice: Vec<usize>) -> Result<Self> {
-        problem.validate()?;
-        let totals = evaluate(problem, &choice)?;
+        Self::from_schedule(problem, choice, Schedule::default())
+    }
+
+    /// Spells out a choice whose branches run as a schedule says.
+    ///
+    /// # Errors
+    /// What [`evaluate_schedule`] and [`layout`] report. Memory is not checked.
+    pub fn from_schedule(problem: &PlanProblem, choice: Vec<usize>, schedule: Schedule) -> Result<Self> {
+        let totals = evaluate_schedule(problem, &choice, &schedule)?;
+        let layout = layout(problem, &choice, &schedule)?;
         let options = chosen_options(problem, &choice)?;
+        let places = layout.ranks.into_iter().zip(layout.waves);
         let assignments: Vec<Assignment> = problem
             .nodes
             .iter()
             .zip(&options)
-            .map(|(node, option)| Assignment {
+            .zip(places)
+            .map(|((node, option), (ranks, wave))| Assignment {
                 name: node.name.clone(),
                 gpus: option.gpus,
-                ranks: 0..option.gpus,
+                ranks,
+                // Branches one after another are no waves worth telling of.
+                wave: wave.filter(|_| !schedule.regions.is_empty()),
                 time_us: option.total_us(),
             })
             .collect();
-        let gpus = options.iter().map(|option| option.gpus).max().unwrap_or(0);
-        Ok(Self { choice, totals, gpus, assignments, search_time: Duration::ZERO, certified_epsilon: None })
+        let gpus = assignments.iter().map(|layer| layer.ranks.end).max().unwrap_or(0);
+        Ok(Self {
+            choice,
+            schedule,
+            totals,
+            gpus,
+            assignments,
+            search_time: Duration::ZERO,
+            certified_epsilon: None,
+        })
     }
 }

@@ -37,7 +37,9 @@ impl<'a> Costs<'a> {
     /// Nodes are the layers but the input, in topological order. A layer on k GPUs takes as long as its largest shard,
     /// `ceil(batch / k)` samples: forward, backward and optimiser step. Its gradient all-reduce is charged by its share
     /// of a full bucket ([`LowerOptions::bucket_bytes`]), since small gradients travel together.
-    /// An edge is charged one redistribution of the producer's activations forward and one of their gradients backward.
+    /// An edge is charged one redistribution of the producer's activations forward and one of their gradients backward,
+    /// with another figure for the case that both ends share no rank, as branches that run at once do with their fork and
+    /// join.
     ///
     /// # Errors
     /// When the profile has no time that is needed, or there is no GPU count left.
@@ -56,21 +58,36 @@ impl<'a> Costs<'a> {
                 counts.iter().map(|&count| self.option(layer, batch, count)).collect();
             problem.add_node(layer.name(), options?);
         }
+        let beyond: Result<Vec<Partition>, _> = counts
+            .iter()
+            .map(|&count| Partition::even(batch, &(gpus..gpus + count).collect::<Vec<_>>()))
+            .collect();
+        let beyond = beyond?;
         for (id, layer) in self.network.layers().skip(1) {
-            let transfers: Result<Vec<Vec<f64>>, Error> = partitions
-                .iter()
-                .map(|from| partitions.iter().map(|to| self.transfer_us(layer, from, to)).collect())
-                .collect();
-            let transfers = transfers?;
+            let transfers = self.transfers_us(layer, &partitions, &partitions)?;
             // A consumer may take the same output twice: it is moved once.
             let mut consumers: Vec<LayerId> =
                 self.network.consumers(id).into_iter().map(|(consumer, _)| consumer).collect();
             consumers.dedup();
-            for consumer in consumers {
-                problem.add_edge(id.index() - 1, consumer.index() - 1, transfers.clone());
+            for &consumer in &consumers {
+                let edge = problem.add_edge(id.index() - 1, consumer.index() - 1, transfers.clone());
+                // Only at a fork or a join can the two ends of an edge share no rank.
+                if consumers.len() > 1 || self.network.producers(consumer).len() > 1 {
+                    edge.transfer_disjoint_us = Some(self.transfers_us(layer, &partitions, &beyond)?);
+                }
             }
         }
         Ok(problem)
+    }
+
+    /// By the producer's and the consumer's partition.
+    fn transfers_us(
+        &self,
+        producer: &Layer,
+        from: &[Partition],
+        to: &[Partition],
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        from.iter().map(|from| to.iter().map(|to| self.transfer_us(producer, from, to)).collect()).collect()
     }
 
     fn option(&self, layer: &Layer, batch: usize, count: usize) -> Result<NodeOption, Error> {

@@ -15,7 +15,7 @@
 
 use super::evaluate::Lane;
 use super::sweep::{self, Bound, GivenUp, Goal};
-use crate::search::{Bracket, SearchOptions, Solver, Weights, additive};
+use crate::search::{Bracket, SearchOptions, Solver, TimeModel, Weights, exact};
 use crate::totals::chosen_options;
 use crate::{PlanProblem, Result, data_parallel, evaluate};
 
@@ -38,8 +38,8 @@ pub(crate) fn fastest(
     options: &SearchOptions,
 ) -> Result<(Vec<usize>, f64)> {
     let mut judge = Judge { problem, lane: Lane::new(problem), budget_us, best: None };
-    let (additive, _) = additive(problem, budget_us, options)?;
-    judge.consider(additive)?;
+    let additive = exact(problem, budget_us, &options.clone().with_time_model(TimeModel::Additive))?;
+    judge.consider(additive.0.choice)?;
     let (bound, bound_us) = bound(&mut judge, options)?;
     if let Ok(plan) = data_parallel(problem) {
         judge.consider(plan.choice)?;
@@ -70,7 +70,7 @@ fn bound(judge: &mut Judge, options: &SearchOptions) -> Result<(Bound, f64)> {
         let solver = Solver::weighted(judge.problem, &weights, options)?;
         let bracket = Bracket::new(&solver, judge.budget_us)?;
         for found in &bracket.met {
-            judge.consider(solver.choice(found))?;
+            judge.consider(solver.arranged(found).choice)?;
         }
         if bracket.bound_us > best.1 {
             best = (Bound { weights, price: bracket.price() }, bracket.bound_us);
@@ -78,7 +78,7 @@ fn bound(judge: &mut Judge, options: &SearchOptions) -> Result<(Bound, f64)> {
         if judge.gap(best.1) <= options.epsilon.max(PROGRESS) {
             break;
         }
-        let cheapest = solver.choice(&bracket.within);
+        let cheapest = solver.arranged(&bracket.within).choice;
         let step = 2.0 / (round as f64 + 2.0);
         for share in &mut shares {
             *share *= 1.0 - step;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
-use super::solver::{Found, Objective, Relaxation, Scope, Solver, reaches};
+use super::solver::{Arranged, Found, Objective, Relaxation, Scope, Solver, reaches};
 use super::{LimitRule, SearchOptions, TimeModel, limit_error, tolerant};
 use crate::{Error, Plan, PlanProblem, Result, evaluate_overlap, overlap};
 
@@ -52,33 +52,45 @@ pub fn fastest(problem: &PlanProblem, limit: f64, options: &SearchOptions) -> Re
     let budget_us = match options.limit_rule {
         LimitRule::Total => tolerant(limit * problem.single_gpu_time_us()),
     };
-    let found = match options.time_model {
-        TimeModel::Additive => additive(problem, budget_us, options),
-        TimeModel::Overlap => overlap::fastest(problem, budget_us, options),
-    };
-    let (choice, certified) = found.map_err(|error| match error {
+    let unreachable = |error| match error {
         Error::BudgetUnreachable { smallest_us, .. } => {
             Error::LimitUnreachable { limit, smallest: smallest_us / problem.single_gpu_time_us() }
         }
         other => other,
-    })?;
-    let plan = Plan::from_choice(problem, choice)?;
-    let plan = match options.time_model {
-        TimeModel::Additive => plan,
-        TimeModel::Overlap => Plan { totals: evaluate_overlap(problem, &plan.choice)?, ..plan },
+    };
+    let (plan, certified) = match options.time_model {
+        TimeModel::Additive | TimeModel::Waves => {
+            let (arranged, certified) = exact(problem, budget_us, options).map_err(unreachable)?;
+            (Plan::from_schedule(problem, arranged.choice, arranged.schedule)?, certified)
+        }
+        TimeModel::Overlap => {
+            let (choice, certified) = overlap::fastest(problem, budget_us, options).map_err(unreachable)?;
+            let totals = evaluate_overlap(problem, &choice)?;
+            (Plan { totals, ..Plan::from_choice(problem, choice)? }, certified)
+        }
     };
     Ok(Plan { search_time: start.elapsed(), certified_epsilon: Some(certified), ..plan })
 }
 
-pub(crate) fn additive(
+/// The fastest plan within a budget of GPU time when times add up, and its certificate.
+///
+/// # Errors
+/// [`Error::BudgetUnreachable`], and what [`fastest`] reports.
+pub(crate) fn exact(
     problem: &PlanProblem,
     budget_us: f64,
     options: &SearchOptions,
-) -> Result<(Vec<usize>, f64)> {
+) -> Result<(Arranged, f64)> {
     let solver = Solver::new(problem, options)?;
+    if let Some(all) = solver.all() {
+        let smallest_us = all.last().map_or(f64::INFINITY, |cheapest| cheapest.cost.gpu);
+        let best = all.iter().find(|found| found.cost.gpu <= budget_us);
+        let best = best.ok_or(Error::BudgetUnreachable { budget_us, smallest_us })?;
+        return Ok((solver.arranged(best), solver.certified(0.0)));
+    }
     let bracket = Bracket::new(&solver, budget_us)?;
     let (best, certified) = bracket.close(&solver, budget_us)?;
-    Ok((solver.choice(&best), certified))
+    Ok((solver.arranged(&best), solver.certified(certified)))
 }
 
 /// What a Lagrangian relaxation of the budget tells.

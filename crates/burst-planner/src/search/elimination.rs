@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 use super::cost::{Cost, Weights};
 use super::history::Decision;
 use super::tables::{Bucket, Child, Costs, Tables};
-use crate::{Error, PlanProblem, Result};
+use crate::waves::RegionTable;
+use crate::{Error, Node, PlanProblem, Result};
 
 /// Entries of all tables together. An entry takes 24 bytes, and 4 for each bucket that hangs on it.
 const MAX_ENTRIES: u64 = 1 << 24;
@@ -28,45 +29,71 @@ pub(crate) struct Elimination {
     /// The single decisions that the tables are made of: the history's leaves.
     pub(crate) decisions: Vec<Decision>,
     /// The memory limit where it can bind at all.
-    pub(crate) memory_limit: Option<f64>,
+    pub(crate) memory_limit: Option<u64>,
 }
 
 impl Elimination {
-    /// Orders the nodes and fills the tables; the time of each node is weighted. Time and space linear in the table entries.
+    /// Orders the nodes and fills the tables; the time of each node is weighted. What lies inside of tabulated regions is
+    /// decided by their alternatives. Time and space linear in the table entries.
     ///
     /// # Errors
-    /// [`Error::TooWide`]; and [`Error::DoesNotFit`] when no choice respects the memory limit.
-    pub(crate) fn new(problem: &PlanProblem, weights: &[Weights]) -> Result<Self> {
-        let memory_limit = binding_memory_limit(problem)?;
-        let steps = order(problem)?;
+    /// [`Error::TooWide`]; and [`Error::DoesNotFit`] when no choice respects the memory limit, though for plans with
+    /// regions that is found out by the search.
+    pub(crate) fn new(problem: &PlanProblem, weights: &[Weights], regions: &[RegionTable]) -> Result<Self> {
+        let memory_limit = binding_memory_limit(problem, regions)?;
+        let steps = order(problem, regions)?;
         let mut decisions = Vec::new();
-        let mut first_decision = Vec::with_capacity(problem.nodes.len());
-        for (variable, node) in (0..).zip(&problem.nodes) {
+        let mut first_decision = Vec::with_capacity(problem.nodes.len() + regions.len());
+        let values = problem.nodes.iter().map(|node| node.options.len());
+        let alternatives = regions.iter().map(|region| region.time_us.len());
+        for (variable, values) in (0..).zip(values.chain(alternatives)) {
             first_decision.push(decisions.len() as u32);
-            decisions.extend((0..node.options.len() as u32).map(|value| Decision { variable, value }));
+            decisions.extend((0..values as u32).map(|value| Decision { variable, value }));
         }
-        let tables = fill(problem, weights, &steps, memory_limit.is_some(), &first_decision);
+        // Where regions are tabulated, memory differs by rank and is no criterion of these tables.
+        let with_memory = memory_limit.is_some() && regions.is_empty();
+        let tables = Filling { problem, weights, regions, with_memory, first_decision }.fill(&steps);
         Ok(Self { tables, decisions, memory_limit })
     }
 }
 
-/// A node and the neighbours that it has when its turn comes.
+/// What is decided at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Variable {
+    Node(usize),
+    /// A tabulated region, by its place in the list.
+    Region(usize),
+}
+
+/// A variable and the neighbours that it has when its turn comes.
 struct Step {
-    node: usize,
+    variable: Variable,
     separator: Vec<usize>,
 }
 
-fn order(problem: &PlanProblem) -> Result<Vec<Step>> {
+/// Regions first: nothing is tied to them but their fork and join.
+fn order(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Vec<Step>> {
+    let mut inside = vec![false; problem.nodes.len()];
     let mut neighbours = vec![BTreeSet::new(); problem.nodes.len()];
-    for edge in &problem.edges {
+    let mut steps = Vec::with_capacity(problem.nodes.len());
+    let mut total = 0_u64;
+    for (index, region) in regions.iter().enumerate() {
+        for &node in &region.nodes {
+            inside[node] = true;
+        }
+        let (one, other) = (region.fork.min(region.join), region.fork.max(region.join));
+        neighbours[one].insert(other);
+        neighbours[other].insert(one);
+        total += region.time_us.len() as u64;
+        steps.push(Step { variable: Variable::Region(index), separator: vec![one, other] });
+    }
+    for edge in problem.edges.iter().filter(|edge| !inside[edge.from] && !inside[edge.to]) {
         neighbours[edge.from].insert(edge.to);
         neighbours[edge.to].insert(edge.from);
     }
     // Ties go to the lower index, which takes a topologically numbered chain from its beginning to its end.
-    let mut queue: BTreeSet<(usize, usize)> =
-        neighbours.iter().enumerate().map(|(node, others)| (others.len(), node)).collect();
-    let mut steps = Vec::with_capacity(problem.nodes.len());
-    let mut total = 0_u64;
+    let outside = neighbours.iter().enumerate().filter(|&(node, _)| !inside[node]);
+    let mut queue: BTreeSet<(usize, usize)> = outside.map(|(node, others)| (others.len(), node)).collect();
     while let Some((_, node)) = queue.pop_first() {
         let separator: Vec<usize> = std::mem::take(&mut neighbours[node]).into_iter().collect();
         let options = |&n: &usize| problem.nodes[n].options.len() as u64;
@@ -86,99 +113,149 @@ fn order(problem: &PlanProblem) -> Result<Vec<Step>> {
             neighbours[one].extend(separator.iter().filter(|&&other| other != one));
             queue.insert((neighbours[one].len(), one));
         }
-        steps.push(Step { node, separator });
+        steps.push(Step { variable: Variable::Node(node), separator });
     }
     Ok(steps)
 }
 
-fn fill(
-    problem: &PlanProblem,
-    weights: &[Weights],
-    steps: &[Step],
+/// What tables are filled from.
+struct Filling<'p> {
+    problem: &'p PlanProblem,
+    /// By node.
+    weights: &'p [Weights],
+    regions: &'p [RegionTable],
     with_memory: bool,
-    first_decision: &[u32],
-) -> Tables {
-    let options = |node: usize| problem.nodes[node].options.len();
-    let mut turn = vec![0; steps.len()];
-    for (index, step) in steps.iter().enumerate() {
-        turn[step.node] = index;
-    }
-    let mut children: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
-    for (index, step) in steps.iter().enumerate() {
-        // Parts that are not connected hang on the last bucket, so that there is one root.
-        let parent = step.separator.iter().map(|&node| turn[node]).min().unwrap_or(steps.len() - 1);
-        if parent > index {
-            children[parent].push(index);
+    /// By node, then by region: its first decision.
+    first_decision: Vec<u32>,
+}
+
+impl Filling<'_> {
+    fn fill(&self, steps: &[Step]) -> Tables {
+        let mut turn = vec![usize::MAX; self.problem.nodes.len()];
+        for (index, step) in steps.iter().enumerate() {
+            if let Variable::Node(node) = step.variable {
+                turn[node] = index;
+            }
         }
-    }
-    let mut edges: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
-    for (index, edge) in problem.edges.iter().enumerate() {
-        edges[turn[edge.from].min(turn[edge.to])].push(index);
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
+        for (index, step) in steps.iter().enumerate() {
+            // Parts that are not connected hang on the last bucket, so that there is one root.
+            let parent = step.separator.iter().map(|&node| turn[node]).min().unwrap_or(steps.len() - 1);
+            if parent > index {
+                children[parent].push(index);
+            }
+        }
+        let mut edges: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
+        let mut tabulated = vec![false; self.problem.edges.len()];
+        self.regions.iter().flat_map(|region| &region.edges).for_each(|&edge| tabulated[edge] = true);
+        for (index, edge) in self.problem.edges.iter().enumerate().filter(|&(index, _)| !tabulated[index]) {
+            edges[turn[edge.from].min(turn[edge.to])].push(index);
+        }
+        let buckets = steps.iter().enumerate().map(|(index, step)| match step.variable {
+            Variable::Node(node) => self.node(node, step, steps, &children[index], &edges[index]),
+            Variable::Region(region) => self.region(region, step),
+        });
+        Tables::number(buckets.collect())
     }
 
-    // `chosen[n]` is the option of node `n` in the current entry; only nodes of the current bucket are read.
-    let mut chosen = vec![0; problem.nodes.len()];
-    let mut buckets = Vec::with_capacity(steps.len());
-    for (index, step) in steps.iter().enumerate() {
-        let own: Vec<Cost> = problem.nodes[step.node]
-            .options
-            .iter()
-            .map(|option| Cost::of_option(option, weights[step.node], with_memory))
-            .collect();
-        let states: usize = step.separator.iter().map(|&node| options(node)).product();
+    fn options(&self, node: usize) -> usize {
+        self.problem.nodes[node].options.len()
+    }
+
+    fn node(&self, node: usize, step: &Step, steps: &[Step], children: &[usize], edges: &[usize]) -> Bucket {
+        let options = self.problem.nodes[node].options.iter();
+        let own: Vec<Cost> =
+            options.map(|option| Cost::of_option(option, self.weights[node], self.with_memory)).collect();
+        let states: usize = step.separator.iter().map(|&node| self.options(node)).product();
         let entries = states * own.len();
-        let mut costs = Costs::with_capacity(entries, with_memory);
-        let mut tables: Vec<Child> = children[index]
-            .iter()
-            .map(|&bucket| Child { bucket, state: Vec::with_capacity(entries) })
-            .collect();
+        let mut costs = Costs::with_capacity(entries, self.with_memory);
+        let mut children: Vec<Child> =
+            children.iter().map(|&bucket| Child { bucket, state: Vec::with_capacity(entries) }).collect();
+        // `chosen[n]` is the option of node `n` in the current entry; only nodes of this bucket are read.
+        let mut chosen = vec![0; self.problem.nodes.len()];
         for state in 0..states {
             let mut rest = state;
             for &node in step.separator.iter().rev() {
-                chosen[node] = rest % options(node);
-                rest /= options(node);
+                chosen[node] = rest % self.options(node);
+                rest /= self.options(node);
             }
             for (option, &own) in own.iter().enumerate() {
-                chosen[step.node] = option;
-                let transfers = edges[index].iter().map(|&edge| {
-                    let edge = &problem.edges[edge];
-                    Cost::of_transfer(problem, edge, chosen[edge.from], chosen[edge.to])
+                chosen[node] = option;
+                let transfers = edges.iter().map(|&edge| {
+                    let edge = &self.problem.edges[edge];
+                    Cost::of_transfer(self.problem, edge, chosen[edge.from], chosen[edge.to])
                 });
                 costs.push(transfers.fold(own, Cost::plus));
-                for child in &mut tables {
-                    let separator = &steps[child.bucket].separator;
-                    let state = separator.iter().fold(0, |state, &node| state * options(node) + chosen[node]);
+                for child in &mut children {
+                    let separator = steps[child.bucket].separator.iter();
+                    let state = separator.fold(0, |state, &node| state * self.options(node) + chosen[node]);
                     child.state.push(state as u32);
                 }
             }
         }
-        let decision = first_decision[step.node]..first_decision[step.node] + own.len() as u32;
-        buckets.push(Bucket {
+        let first = self.first_decision[node];
+        let decision = first..first + own.len() as u32;
+        Bucket {
             first_state: 0,
             first: (0..=states).map(|state| (state * own.len()) as u32).collect(),
             costs,
             decision: std::iter::repeat_n(decision, states).flatten().collect(),
-            children: tables,
-        });
+            children,
+        }
     }
-    Tables::number(buckets)
+
+    fn region(&self, index: usize, step: &Step) -> Bucket {
+        let region = &self.regions[index];
+        let first_decision = self.first_decision[self.problem.nodes.len() + index];
+        let mut bucket = Bucket {
+            first_state: 0,
+            first: vec![0],
+            costs: Costs::with_capacity(region.time_us.len(), self.with_memory),
+            decision: Vec::with_capacity(region.time_us.len()),
+            children: Vec::new(),
+        };
+        for one in 0..self.options(step.separator[0]) {
+            for other in 0..self.options(step.separator[1]) {
+                let forwards = step.separator[0] == region.fork;
+                let (fork, join) = if forwards { (one, other) } else { (other, one) };
+                for alternative in region.alternatives(fork, join) {
+                    let (time, gpu) = (region.time_us[alternative], region.gpu_us[alternative]);
+                    bucket.costs.push(Cost { time, gpu, memory: 0.0 });
+                    bucket.decision.push(first_decision + alternative as u32);
+                }
+                bucket.first.push(bucket.decision.len() as u32);
+            }
+        }
+        bucket
+    }
 }
 
 /// The limit, unless every choice respects it: then memory is no criterion and the search need not carry it.
-fn binding_memory_limit(problem: &PlanProblem) -> Result<Option<f64>> {
+fn binding_memory_limit(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Option<u64>> {
     let Some(limit_bytes) = problem.memory_limit_bytes else { return Ok(None) };
-    let mut smallest = Vec::with_capacity(problem.nodes.len());
-    let mut most = 0_u64;
-    for node in &problem.nodes {
-        let bytes = || node.options.iter().filter_map(|option| option.memory_bytes);
-        smallest.push((node.name.clone(), bytes().min().unwrap_or(0)));
-        most = most.saturating_add(bytes().max().unwrap_or(0));
+    if !can_bind(problem, limit_bytes) {
+        return Ok(None);
     }
+    let smallest = smallest(problem);
     let needed_bytes = smallest.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-    if needed_bytes > limit_bytes {
-        smallest.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-        smallest.truncate(5);
-        return Err(Error::DoesNotFit { limit_bytes, needed_bytes, largest: smallest });
+    if regions.is_empty() && needed_bytes > limit_bytes {
+        let largest = smallest.into_iter().take(5).collect();
+        return Err(Error::DoesNotFit { limit_bytes, needed_bytes, largest });
     }
-    Ok((most > limit_bytes).then_some(limit_bytes as f64))
+    Ok(Some(limit_bytes))
+}
+
+/// Whether the largest options of all nodes do not fit together.
+pub(crate) fn can_bind(problem: &PlanProblem, limit_bytes: u64) -> bool {
+    let largest = |node: &Node| node.options.iter().filter_map(|option| option.memory_bytes).max();
+    let most = problem.nodes.iter().filter_map(largest).fold(0, u64::saturating_add);
+    most > limit_bytes
+}
+
+/// The nodes with what their smallest options hold, largest first.
+pub(crate) fn smallest(problem: &PlanProblem) -> Vec<(String, u64)> {
+    let bytes = |node: &Node| node.options.iter().filter_map(|option| option.memory_bytes).min().unwrap_or(0);
+    let mut smallest: Vec<_> = problem.nodes.iter().map(|node| (node.name.clone(), bytes(node))).collect();
+    smallest.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    smallest
 }

@@ -7,11 +7,11 @@ use super::budget::{below, slope};
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
 use super::labels::{Slack, keep_nondominated};
-use super::solver::{Found, Objective, Relaxation, Scope, Solver};
+use super::solver::{Arranged, Found, Objective, Relaxation, Scope, Solver};
 use super::tables::Tables;
 use super::window::ROUNDING;
 use super::{SearchOptions, TimeModel};
-use crate::{Error, Plan, PlanProblem, Result, Totals, evaluate};
+use crate::{Error, Plan, PlanProblem, Result, Schedule, Totals, evaluate, evaluate_schedule, layout};
 
 /// Tables are made anew when what there is to win has become this much smaller.
 const SHRINK: f64 = 0.2;
@@ -40,9 +40,11 @@ pub struct Frontier {
 pub struct FrontierPoint {
     /// `choice[n]` is the index of the option that node `n` takes.
     pub choice: Vec<usize>,
+    /// Which branches run at once.
+    pub schedule: Schedule,
     /// What an iteration costs.
     pub totals: Totals,
-    /// The largest GPU count of any node.
+    /// How many ranks it needs.
     pub gpus: usize,
 }
 
@@ -71,9 +73,9 @@ impl FrontierPoint {
     /// Spells the point out. `problem` is the one that the frontier was searched for.
     ///
     /// # Errors
-    /// What [`Plan::from_choice`] reports for a problem that the point does not belong to.
+    /// What [`Plan::from_schedule`] reports for a problem that the point does not belong to.
     pub fn plan(&self, problem: &PlanProblem) -> Result<Plan> {
-        Plan::from_choice(problem, self.choice.clone())
+        Plan::from_schedule(problem, self.choice.clone(), self.schedule.clone())
     }
 }
 
@@ -125,6 +127,9 @@ fn search(problem: &PlanProblem, options: &SearchOptions, phases: Phases) -> Res
         return Err(Error::NoFrontierWithOverlap);
     }
     let solver = Solver::new(problem, options)?;
+    if let Some(all) = solver.all() {
+        return frontier_of(&solver, all, 0.0, start);
+    }
     let fast = solver.extreme(&Objective::Time)?;
     let cheap = solver.extreme(&Objective::GpuTime)?;
     let mut search = Search { solver: &solver, phases, found: vec![fast, cheap], certified: 0.0 };
@@ -136,11 +141,15 @@ fn search(problem: &PlanProblem, options: &SearchOptions, phases: Phases) -> Res
         gpu: ROUNDING * least(|found| found.cost.gpu),
     };
     keep_nondominated(&mut found, |found| Cost { memory: 0.0, ..found.cost }, slack);
-    let points = found.iter().map(|found| point(problem, solver.choice(found)));
+    frontier_of(&solver, &found, certified, start)
+}
+
+fn frontier_of(solver: &Solver, found: &[Found], searched: f64, start: Instant) -> Result<Frontier> {
+    let points = found.iter().map(|found| point(solver.problem(), solver.arranged(found)));
     Ok(Frontier {
         points: points.collect::<Result<_>>()?,
-        single_gpu_us: problem.single_gpu_time_us(),
-        certified_epsilon: certified,
+        single_gpu_us: solver.problem().single_gpu_time_us(),
+        certified_epsilon: solver.certified(searched),
         search_time: start.elapsed(),
     })
 }
@@ -316,8 +325,14 @@ fn corner(fast: &Found, cheap: &Found) -> Cost {
     Cost { time: cheap.cost.time, gpu: fast.cost.gpu, memory: 0.0 }
 }
 
-fn point(problem: &PlanProblem, choice: Vec<usize>) -> Result<FrontierPoint> {
-    let totals = evaluate(problem, &choice)?;
-    let gpus = problem.nodes.iter().zip(&choice).map(|(node, &option)| node.options[option].gpus);
-    Ok(FrontierPoint { gpus: gpus.max().unwrap_or(0), choice, totals })
+fn point(problem: &PlanProblem, Arranged { choice, schedule }: Arranged) -> Result<FrontierPoint> {
+    // The plain sum and the number of GPUs where nothing runs at once: checking and laying out each plan takes time.
+    let (totals, gpus) = if schedule.regions.is_empty() {
+        let gpus = problem.nodes.iter().zip(&choice).map(|(node, &option)| node.options[option].gpus);
+        (evaluate(problem, &choice)?, gpus.max())
+    } else {
+        let ranks = layout(problem, &choice, &schedule)?.ranks;
+        (evaluate_schedule(problem, &choice, &schedule)?, ranks.iter().map(|ranks| ranks.end).max())
+    };
+    Ok(FrontierPoint { choice, schedule, totals, gpus: gpus.unwrap_or(0) })
 }

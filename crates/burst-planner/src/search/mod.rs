@@ -7,6 +7,7 @@ mod frontier;
 mod guide;
 mod history;
 mod labels;
+mod loads;
 mod queries;
 mod shrink;
 mod solver;
@@ -14,7 +15,7 @@ mod tables;
 mod window;
 
 pub use budget::fastest;
-pub(crate) use budget::{Bracket, additive};
+pub(crate) use budget::{Bracket, exact};
 pub(crate) use cost::{Cost, Weights};
 pub use frontier::{Frontier, FrontierPoint, frontier, supported};
 pub(crate) use history::{Decision, History};
@@ -40,9 +41,13 @@ pub enum LimitRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TimeModel {
-    /// One thing after another: the sum of all times. Searches are exact.
-    #[default]
+    /// One thing after another: the sum of all times, as [`evaluate`](crate::evaluate) adds them up.
     Additive,
+    /// As additive, but branches between a fork and a join may run at the same time on different ranks, as
+    /// [`evaluate_schedule`](crate::evaluate_schedule) says. Which do is part of the plan. Edges have to say what a
+    /// transfer between disjoint ranks costs; without [`transfer_disjoint_us`](crate::Edge) this is the additive model.
+    #[default]
+    Waves,
     /// The all-reduce of a node's gradients overlaps with the backward pass of nodes before it.
     ///
     /// Nodes run one after another in *program order*: producers before consumers, else the one that was added first. The

@@ -2,16 +2,16 @@
 
 use std::cell::RefCell;
 
-use super::SearchOptions;
 use super::cost::{Cost, Prices, Weights};
-use super::elimination::Elimination;
+use super::elimination::{Elimination, can_bind, smallest};
 use super::guide::{Guide, cheapest};
 use super::history::History;
 use super::labels::{Slack, keep_nondominated};
-use super::shrink;
 use super::tables::Tables;
 use super::window::{self, Fence, ROUNDING};
-use crate::{Error, PlanProblem, Result};
+use super::{SearchOptions, TimeModel, loads, shrink};
+use crate::waves::{RegionTable, RegionTables, TableOptions};
+use crate::{Error, PlanProblem, Region, Result, Schedule, regions};
 
 /// Prices of memory that are tried to tighten one bound.
 const MEMORY_PRICES: usize = 24;
@@ -48,21 +48,57 @@ pub(crate) enum Objective {
     GpuTime,
 }
 
+/// Which option every node takes, and which branches run at once.
+pub(crate) struct Arranged {
+    pub(crate) choice: Vec<usize>,
+    pub(crate) schedule: Schedule,
+}
+
 pub(crate) struct Solver<'p> {
     problem: &'p PlanProblem,
     options: SearchOptions,
     pub(crate) tables: Tables,
     history: RefCell<History>,
-    /// The memory limit where it can bind at all.
+    /// Regions whose branches can run at once.
+    waves: Option<Waves>,
+    /// The memory limit where it can bind at all and is the same for all ranks.
     memory_limit: Option<f64>,
     /// Sums in different orders differ by rounding; what differs by no more is the same.
     slack: Slack,
+    /// What is left of the tolerance for the search.
+    epsilon: f64,
+    /// All plans worth choosing from, where memory by rank made it necessary to find them at once.
+    all: Option<Vec<Found>>,
+}
+
+/// Regions with their alternatives.
+struct Waves {
+    regions: Vec<Region>,
+    tables: Vec<RegionTable>,
+}
+
+impl Waves {
+    /// `None` when nothing can run at once.
+    fn new(problem: &PlanProblem, options: &SearchOptions) -> Result<Option<Self>> {
+        let regions = regions(problem)?;
+        let with_memory = problem.memory_limit_bytes.is_some_and(|limit| can_bind(problem, limit));
+        let table_options =
+            TableOptions { epsilon: options.epsilon / 2.0, max_labels: options.max_labels, with_memory };
+        let tables = RegionTables::new(problem, &regions, &table_options)?.tables;
+        Ok(if tables.is_empty() { None } else { Some(Self { regions, tables }) })
+    }
 }
 
 impl<'p> Solver<'p> {
-    /// A solver of the additive model.
+    /// A solver of the additive model, with branches at the same time if the options say so.
     pub(crate) fn new(problem: &'p PlanProblem, options: &SearchOptions) -> Result<Self> {
-        Self::weighted(problem, &vec![Weights::ADDITIVE; problem.nodes.len()], options)
+        problem.validate()?;
+        options.validate()?;
+        let waves = match options.time_model {
+            TimeModel::Waves => Waves::new(problem, options)?,
+            TimeModel::Additive | TimeModel::Overlap => None,
+        };
+        Self::prepare(problem, &vec![Weights::ADDITIVE; problem.nodes.len()], waves, options)
     }
 
     /// A solver of the additive model with weights on the parts of each node's time.
@@ -71,31 +107,96 @@ impl<'p> Solver<'p> {
         weights: &[Weights],
         options: &SearchOptions,
     ) -> Result<Self> {
-        problem.validate()?;
-        options.validate()?;
-        let Elimination { tables, decisions, memory_limit } = Elimination::new(problem, weights)?;
+        Self::prepare(problem, weights, None, options)
+    }
+
+    fn prepare(
+        problem: &'p PlanProblem,
+        weights: &[Weights],
+        waves: Option<Waves>,
+        options: &SearchOptions,
+    ) -> Result<Self> {
+        let regions = waves.as_ref().map_or(&[][..], |waves| &waves.tables);
+        let Elimination { tables, decisions, memory_limit } = Elimination::new(problem, weights, regions)?;
         let steps = window::steps(&tables) as f64;
-        let mut history = History::new(decisions);
+        let mut history = History::new(decisions.clone());
+        let mut all = None;
+        if let (Some(limit), false) = (memory_limit, regions.is_empty()) {
+            let (history, most) = (&mut history, options.max_labels);
+            let found = loads::search(problem, &tables, regions, &decisions, history, limit, most)
+                .map_err(|loads::TooManyLabels| too_many_labels(options))?;
+            if found.is_empty() {
+                let largest = smallest(problem).into_iter().take(5).collect();
+                return Err(Error::DoesNotFitInWaves { limit_bytes: limit, largest });
+            }
+            all = Some(found.into_iter().map(|(cost, history)| Found { cost, history }).collect());
+        }
         let tables = shrink::fold(tables, &mut history);
         // Nothing is faster than the cheapest choice, so a share of its time is a share of any plan's.
         let mut share = |prices| {
             ROUNDING * cheapest(&tables, prices, &mut history).map_or(0.0, |(value, ..)| value) / steps
         };
         let slack = Slack { time: share(Prices::TIME), gpu: share(Prices::GPU) };
-        Ok(Self { problem, options: options.clone(), tables, history: history.into(), memory_limit, slack })
-    }
-
-    pub(crate) fn epsilon(&self) -> f64 {
-        self.options.epsilon
-    }
-
-    /// The option of every node.
-    pub(crate) fn choice(&self, found: &Found) -> Vec<usize> {
-        let mut choice = vec![0; self.problem.nodes.len()];
-        for decision in self.history.borrow().decisions(found.history) {
-            choice[decision.variable as usize] = decision.value as usize;
+        if let Some(all) = &mut all {
+            keep_nondominated(all, |found: &Found| found.cost, slack);
         }
-        choice
+        // Tables of regions have taken half of it.
+        let spent = options.epsilon / 2.0;
+        let left = (1.0 + options.epsilon) / (1.0 + spent) - 1.0;
+        Ok(Self {
+            problem,
+            options: options.clone(),
+            tables,
+            history: history.into(),
+            memory_limit: memory_limit.filter(|_| waves.is_none()).map(|limit| limit as f64),
+            slack,
+            epsilon: if waves.is_some() { left } else { options.epsilon },
+            waves,
+            all,
+        })
+    }
+
+    /// All plans worth choosing from, by rising time, where they are known already.
+    pub(crate) fn all(&self) -> Option<&[Found]> {
+        self.all.as_deref()
+    }
+
+    /// The tolerance that holds end to end when the search kept one.
+    pub(crate) fn certified(&self, searched: f64) -> f64 {
+        if self.waves.is_none() {
+            return searched;
+        }
+        // Never above what was asked for, but for rounding.
+        ((1.0 + searched) * (1.0 + self.options.epsilon / 2.0) - 1.0).min(self.options.epsilon)
+    }
+
+    pub(crate) fn arranged(&self, found: &Found) -> Arranged {
+        let mut arranged =
+            Arranged { choice: vec![0; self.problem.nodes.len()], schedule: Schedule::default() };
+        for decision in self.history.borrow().decisions(found.history) {
+            let (variable, value) = (decision.variable as usize, decision.value as usize);
+            if let Some(option) = arranged.choice.get_mut(variable) {
+                *option = value;
+            } else if let Some(waves) = &self.waves {
+                let region = &waves.tables[variable - self.problem.nodes.len()];
+                let expansion = region.expand(&waves.regions, value);
+                for (node, option) in expansion.choices {
+                    arranged.choice[node] = option;
+                }
+                arranged.schedule.regions.extend(expansion.schedules);
+            }
+        }
+        arranged.schedule.regions.sort_by_key(|region| (region.fork, region.join));
+        arranged
+    }
+
+    pub(crate) fn problem(&self) -> &'p PlanProblem {
+        self.problem
+    }
+
+    /// The tolerance of the search.
+    pub(crate) fn epsilon(&self) -> f64 {
+        self.epsilon
     }
 
     /// The best choice for one criterion, whatever the tolerance; among equals the one that is better in the other.
@@ -199,8 +300,12 @@ impl<'p> Solver<'p> {
     }
 
     fn too_many_labels(&self) -> Error {
-        Error::TooManyLabels { max_labels: self.options.max_labels, epsilon: self.options.epsilon }
+        too_many_labels(&self.options)
     }
+}
+
+fn too_many_labels(options: &SearchOptions) -> Error {
+    Error::TooManyLabels { max_labels: options.max_labels, epsilon: options.epsilon }
 }
 
 /// Tables with the bounds that windows over them need.

@@ -5,11 +5,11 @@ use super::reduce::reduce;
 use super::regions::{Link, Region};
 use super::schedule::Schedule;
 use crate::totals::chosen_options;
-use crate::{Error, PlanProblem, Result, Totals};
+use crate::{Error, PlanProblem, Result, Totals, evaluate};
 
 /// Adds up what `choice` costs under a schedule, where `choice[n]` is the index of the option that node `n` takes.
 ///
-/// With the default schedule this is [`evaluate`](crate::evaluate), to rounding. The memory limit is not checked;
+/// With the default schedule this is [`evaluate`]. The memory limit is not checked;
 /// [`layout`](crate::layout) says what every rank holds. Time `O((nodes + edges) log(nodes + edges))`.
 ///
 /// # Errors
@@ -17,6 +17,9 @@ use crate::{Error, PlanProblem, Result, Totals};
 /// [`Error::BadWaves`], [`Error::WaveTooWide`], [`Error::NoDisjointTransfer`].
 pub fn evaluate_schedule(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Result<Totals> {
     problem.validate()?;
+    if schedule.regions.is_empty() {
+        return evaluate(problem, choice);
+    }
     let options = chosen_options(problem, choice)?;
     let regions = reduce(problem);
     let waves = schedule.waves(problem, &regions)?;

@@ -39,11 +39,10 @@ mod layout;
 mod reduce;
 mod regions;
 mod schedule;
-// Until the search takes it up.
-#[allow(dead_code)]
-pub(crate) mod table;
+mod table;
 
 pub use evaluate::evaluate_schedule;
 pub use layout::{Layout, layout};
 pub use regions::{Branch, Link, Region, regions};
 pub use schedule::{RegionSchedule, Schedule};
+pub(crate) use table::{RegionTable, RegionTables, TableOptions};
