@@ -251,6 +251,14 @@ pub enum Error {
     /// Data parallelism needs one GPU count that all nodes have.
     #[error("no data-parallel plan: no GPU count is an option of every node")]
     NoDataParallelPlan,
+    /// The original's limit rule is defined along a chain.
+    #[error(
+        "the limit for each layer is defined for chains only, and node `{node}` is not part of one: use a limit for the whole plan"
+    )]
+    NotAChain {
+        /// A node with several producers or consumers, or a second one without producers.
+        node: String,
+    },
     /// With overlap a plan is found for one limit at a time.
     #[error(
         "there is no frontier with overlapping all-reduces: ask for the fastest plan under each limit, or for the additive model"

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
 use super::solver::{Arranged, Found, Objective, Relaxation, Scope, Solver, reaches};
-use super::{LimitRule, SearchOptions, TimeModel, limit_error, tolerant};
+use super::{LimitRule, SearchOptions, TimeModel, limit_error, per_layer, tolerant};
 use crate::{Error, Plan, PlanProblem, Result, evaluate_overlap, overlap};
 
 /// A new supporting line has to be this much lower, relatively, to count as progress and not as rounding.
@@ -49,9 +49,11 @@ pub fn fastest(problem: &PlanProblem, limit: f64, options: &SearchOptions) -> Re
     problem.validate()?;
     options.validate()?;
     limit_error(limit)?;
-    let budget_us = match options.limit_rule {
-        LimitRule::Total => tolerant(limit * problem.single_gpu_time_us()),
-    };
+    if options.limit_rule == LimitRule::PerLayer {
+        let plan = Plan::from_choice(problem, per_layer::search(problem, limit)?)?;
+        return Ok(Plan { search_time: start.elapsed(), ..plan });
+    }
+    let budget_us = tolerant(limit * problem.single_gpu_time_us());
     let unreachable = |error| match error {
         Error::BudgetUnreachable { smallest_us, .. } => {
             Error::LimitUnreachable { limit, smallest: smallest_us / problem.single_gpu_time_us() }

@@ -8,6 +8,7 @@ mod guide;
 mod history;
 mod labels;
 mod loads;
+mod per_layer;
 mod queries;
 mod shrink;
 mod solver;
@@ -35,6 +36,14 @@ pub enum LimitRule {
     /// The limit is a budget for the whole plan: its GPU time over the single-GPU time.
     #[default]
     Total,
+    /// The rule of the original DeepPool, to compare with it: along a chain of layers, an option of a layer is taken for being
+    /// faster only if this layer's own GPU time, incoming transfer included, is below the limit as a multiple of its time on
+    /// one GPU, or closer to it than that of the option it replaces. Layers of at most 300 us on one GPU are exempt, and the last layer is
+    /// never asked.
+    ///
+    /// The plan's amplification can be above the limit, and a looser limit or more GPUs can make the plan slower. There is no
+    /// certificate. Only for chains, and always with the additive model of time.
+    PerLayer,
 }
 
 /// How the time of an iteration adds up.
@@ -105,6 +114,12 @@ impl SearchOptions {
     #[must_use]
     pub fn with_epsilon(epsilon: f64) -> Self {
         Self { epsilon, ..Self::default() }
+    }
+
+    /// These options with another limit rule.
+    #[must_use]
+    pub fn with_limit_rule(self, limit_rule: LimitRule) -> Self {
+        Self { limit_rule, ..self }
     }
 
     /// These options with another model of time.
