@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use burst_planner::{NodeOption, PlanProblem};
+use burst_planner::{NodeOption, PlanProblem, gpu_counts};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -39,8 +39,7 @@ impl Model {
     /// The problem for so many GPUs: 1, 2, 4, ... for a layer, no more than samples.
     pub(crate) fn problem(&self, gpus: usize, latency_us: f64) -> PlanProblem {
         let mut problem = PlanProblem::new(gpus);
-        let counts: Vec<usize> =
-            (0..).map(|power| 1 << power).take_while(|&count| count <= gpus.min(self.batch)).collect();
+        let counts = gpu_counts::powers_of_two(gpus.min(self.batch));
         for layer in &self.layers {
             let us = |field: &str, count: usize| layer[field][count.to_string()].as_f64().unwrap();
             let options = counts.iter().map(|&count| {
