@@ -2,6 +2,10 @@
 
 use super::trace::Traces;
 
+/// Sums in different orders differ by rounding: GPU times that differ by no more than this factor are the same. A small part
+/// of what two whole sums may differ by, since plans can be left out many times on the way.
+pub(super) const ROUNDED: f64 = 1.0 + 1e-14;
+
 /// Times that are added to partial plans.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
@@ -22,7 +26,7 @@ pub(super) struct Layer {
 /// Partial plans of which none is as good as another in everything.
 ///
 /// A tolerance is a factor of at least 1: a plan is *covered* to a tolerance by one that is at most so many times as slow
-/// and takes at most so many times the GPU time, and no more memory anywhere.
+/// and takes no more GPU time, but for [rounding](ROUNDED), and no more memory anywhere.
 pub(super) trait Front: Clone + Default {
     /// Whether it matters which ranks a plan uses. Then only plans of one width are compared with each other.
     const BY_RANK: bool;

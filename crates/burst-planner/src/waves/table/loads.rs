@@ -1,6 +1,6 @@
 //! Fronts where memory can bind: what every rank holds is a criterion, too.
 
-use super::front::{Front, Layer, Times};
+use super::front::{Front, Layer, ROUNDED, Times};
 use super::trace::{NOTHING, Traces};
 
 /// Plans by rising time.
@@ -26,9 +26,9 @@ impl Loaded {
         self.one
     }
 
-    fn covers(&self, other: &Self, tolerance: f64) -> bool {
-        self.times.time_us <= other.times.time_us * tolerance
-            && self.times.gpu_us <= other.times.gpu_us * tolerance
+    fn covers(&self, other: &Self) -> bool {
+        self.times.time_us <= other.times.time_us
+            && self.times.gpu_us <= other.times.gpu_us * ROUNDED
             && self.bytes.iter().zip(&other.bytes).all(|(own, other)| own <= other)
     }
 
@@ -79,7 +79,7 @@ impl Front for Loads {
     }
 
     fn drop_dominated_by(&mut self, better: &Self) {
-        self.plans.retain(|plan| !better.plans.iter().any(|one| one.covers(plan, 1.0)));
+        self.plans.retain(|plan| !better.plans.iter().any(|one| one.covers(plan)));
     }
 
     fn add_layer(&mut self, layer: &Layer, traces: &mut Traces) {
@@ -97,18 +97,15 @@ impl Front for Loads {
         self.plans.iter_mut().for_each(|plan| plan.one = traces.both(plan.one, trace));
     }
 
-    fn thin(&mut self, tolerance: f64) {
-        let gpu_us = |plan: &Loaded| plan.times.gpu_us;
+    /// Without a tolerance: plans close in time rarely have memory in common.
+    fn thin(&mut self, _tolerance: f64) {
         self.plans.sort_by(|a, b| {
-            let by_gpu = gpu_us(a).total_cmp(&gpu_us(b));
+            let by_gpu = a.times.gpu_us.total_cmp(&b.times.gpu_us);
             a.times.time_us.total_cmp(&b.times.time_us).then(by_gpu).then_with(|| a.bytes.cmp(&b.bytes))
         });
-        let cheapest =
-            (0..self.plans.len()).min_by(|&a, &b| gpu_us(&self.plans[a]).total_cmp(&gpu_us(&self.plans[b])));
         let mut kept: Vec<Loaded> = Vec::new();
-        for (index, plan) in std::mem::take(&mut self.plans).into_iter().enumerate() {
-            let tolerance = if Some(index) == cheapest { 1.0 } else { tolerance };
-            if !kept.iter().any(|better| better.covers(&plan, tolerance)) {
+        for plan in std::mem::take(&mut self.plans) {
+            if !kept.iter().any(|better| better.covers(&plan)) {
                 kept.push(plan);
             }
         }
@@ -140,7 +137,6 @@ impl Loads {
             let pairs =
                 other.plans.iter().map(|b| a.with(b, time_us(a.times.time_us, b.times.time_us), offset));
             self.plans.extend(pairs);
-            // Without a tolerance: what covers another here may itself be covered by the next.
             self.thin(1.0);
             if self.len() > most {
                 return false;

@@ -43,8 +43,8 @@ use crate::{PlanProblem, Result};
 /// How region tables are made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TableOptions {
-    /// Every plan of a region is covered by an alternative whose times are at most `1 + epsilon` times as large; the
-    /// fastest alternative and the cheapest are exact. With 0 all are, to rounding.
+    /// Every plan of a region is covered by an alternative that takes at most `1 + epsilon` times as long and no more GPU
+    /// time, to rounding, so that what is found within a budget is certified. With 0 all alternatives are exact.
     pub(crate) epsilon: f64,
     /// How many labels a front, and the decisions that labels are made of, may number; with memory a front may have the square
     /// root of it.

@@ -6,7 +6,7 @@ use super::trace::Traces;
 use crate::waves::regions::{Link, Region};
 use crate::{Error, PlanProblem, Result};
 
-/// Factors that partial plans may be worse by than those that they are kept for.
+/// Factors that partial plans may be slower by than those that they are kept for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tolerance {
     /// At every step on the way.

@@ -1,6 +1,6 @@
 //! Fronts without memory: staircases of rising time and falling GPU time.
 
-use super::front::{Front, Layer, Times};
+use super::front::{Front, Layer, ROUNDED, Times};
 use super::trace::{NOTHING, Traces};
 
 /// Plans by rising time; GPU times fall.
@@ -137,7 +137,7 @@ impl Front for Staircase {
         let mut index = 1;
         while index + 1 < self.steps.len() {
             let uncovered = self.steps[index];
-            if self.steps[kept - 1].gpu_us <= uncovered.gpu_us * tolerance {
+            if self.steps[kept - 1].gpu_us <= uncovered.gpu_us * ROUNDED {
                 index += 1;
                 continue;
             }
@@ -256,6 +256,6 @@ impl Sums<'_> {
     fn is_covered(&self, time_us: f64, gpu_us: f64) -> bool {
         let latest = time_us * self.tolerance;
         let after = self.covering.partition_point(|step| step.time_us <= latest);
-        after > 0 && self.covering[after - 1].gpu_us <= gpu_us * self.tolerance
+        after > 0 && self.covering[after - 1].gpu_us <= gpu_us * ROUNDED
     }
 }
