@@ -48,13 +48,13 @@ fn best(problem: &PlanProblem, outcomes: Vec<Outcome>, limit: f64) -> Option<Out
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn the_exact_frontier_is_that_of_all_schedules(problem in parallel_problems(COUNTS, 2)) {
         let expected = nondominated(outcomes(&problem));
         let found = frontier(&problem, &waves())?;
-        prop_assert_eq!(found.certified_epsilon(), 0.0);
+        prop_assert!(found.certified_epsilon() == 0.0);
         prop_assert_eq!(found.points().len(), expected.len(), "{:?} {:?}", found, expected);
         for (point, expected) in found.points().iter().zip(&expected) {
             prop_assert!(close(point.totals.iteration_us, expected.time), "{:?} {:?}", point, expected);

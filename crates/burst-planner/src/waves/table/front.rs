@@ -2,7 +2,7 @@
 
 use super::trace::Traces;
 
-/// Sums in different orders differ by rounding: GPU times that differ by no more than this factor are the same. A small part
+/// Sums in different orders differ by rounding: what differs by no more than this factor is the same. A small part
 /// of what two whole sums may differ by, since plans can be left out many times on the way.
 pub(super) const ROUNDED: f64 = 1.0 + 1e-14;
 
@@ -63,7 +63,7 @@ pub(super) trait Front: Clone + Default {
     /// Appends a decision to each plan.
     fn append(&mut self, trace: u32, traces: &mut Traces);
 
-    /// Leaves out what others cover to the tolerance, but never the fastest plan nor the cheapest.
+    /// Leaves out what others cover to the tolerance, but never, save for rounding, the fastest plan and the cheapest.
     fn thin(&mut self, tolerance: f64);
 
     /// Records how plans came about that were put together since.

@@ -132,17 +132,16 @@ impl Front for Staircase {
     }
 
     fn thin(&mut self, tolerance: f64) {
-        let Some(&cheapest) = self.steps.last() else { return };
-        let mut kept = 1;
-        let mut index = 1;
-        while index + 1 < self.steps.len() {
-            let uncovered = self.steps[index];
-            if self.steps[kept - 1].gpu_us <= uncovered.gpu_us * ROUNDED {
+        let mut kept = 0;
+        let mut index = 0;
+        while index < self.steps.len() {
+            if kept > 0 && self.steps[kept - 1].gpu_us <= self.steps[index].gpu_us * ROUNDED {
                 index += 1;
                 continue;
             }
-            // The farthest one that still covers it, and with it all up to there.
-            let latest = uncovered.time_us * tolerance;
+            // The farthest one that still covers this one, and with it all up to there. The fastest is covered by its equals.
+            let tolerance = if kept == 0 { ROUNDED } else { tolerance };
+            let latest = self.steps[index].time_us * tolerance;
             while index + 1 < self.steps.len() && self.steps[index + 1].time_us <= latest {
                 index += 1;
             }
@@ -150,11 +149,7 @@ impl Front for Staircase {
             kept += 1;
             index += 1;
         }
-        let keeps_last = self.steps[kept - 1].time_us < cheapest.time_us;
         self.steps.truncate(kept);
-        if keeps_last {
-            self.steps.push(cheapest);
-        }
     }
 
     fn settle(&mut self, traces: &mut Traces) {
