@@ -7,14 +7,16 @@ use std::fmt::Write;
 use burst_planner::{LimitRule, PlanProblem, SearchOptions, TimeModel, evaluate, fastest};
 use original_data::{Model, Row, rows};
 
+type Models = [(&'static str, Model); 2];
+
 /// The models for which the original's costs are known, and its plans for them.
-fn load() -> Option<([(&'static str, Model); 2], Vec<Row>)> {
+fn load() -> Option<(Models, Vec<Row>)> {
     let models = [("vgg16", Model::load("vgg16")?), ("wrn101_2", Model::load("wrn101_2")?)];
     let rows = rows(&[(models[0].0, &models[0].1), (models[1].0, &models[1].1)])?;
     Some((models, rows))
 }
 
-fn problem(models: &[(&str, Model); 2], row: &Row) -> PlanProblem {
+fn problem(models: &Models, row: &Row) -> PlanProblem {
     let (_, model) = models.iter().find(|(name, _)| *name == row.model).unwrap();
     model.problem(row.gpus, row.latency_us)
 }
@@ -61,7 +63,7 @@ fn its_rule_leads_to_its_plans() {
 }
 
 /// What we find within the GPU time of one of its plans, which is evaluated by our formulae: both iteration times.
-fn ours_and_its(models: &[(&str, Model); 2], row: &Row) -> (f64, f64) {
+fn ours_and_its(models: &Models, row: &Row) -> (f64, f64) {
     let problem = problem(models, row);
     let its = evaluate(&problem, &choice(&problem, &row.counts)).unwrap();
     assert!(within_one_percent(its.iteration_us, row.iteration_us), "{} {}", row.model, row.gpus);
