@@ -20,7 +20,9 @@ impl Lowering<'_> {
             if !needs_gradient[id.index()] {
                 continue;
             }
-            self.gather_output_gradient(id)?;
+            if !self.gradients[id.index()].is_empty() || id == self.loss {
+                self.gather_output_gradient(id)?;
+            }
             let producers = self.network.producers(id);
             let input_gradient = producers.iter().any(|producer| needs_gradient[producer.index()]);
             for &pass in Pass::backward(layer, input_gradient) {
@@ -29,10 +31,19 @@ impl Lowering<'_> {
                     self.reduce_operand(id, Role::GradientMoments);
                 }
             }
-            for (slot, producer) in producers.into_iter().enumerate() {
+            for (slot, &producer) in producers.iter().enumerate() {
                 if needs_gradient[producer.index()] {
                     let value = self.operand_value(id, Role::InputGradient(slot));
                     self.gradients[producer.index()].push(value);
+                }
+            }
+            if producers.len() > 1 {
+                // The reverse of a fork: all branches get their gradient before any of them sends anything.
+                for producer in producers {
+                    let is_complete = self.network.consumers(producer).len() == 1;
+                    if is_complete && needs_gradient[producer.index()] {
+                        self.gather_output_gradient(producer)?;
+                    }
                 }
             }
             if layer.parameter_count() > 0 {

@@ -18,13 +18,26 @@ impl Lowering<'_> {
             }
         }
         self.record_output(id);
-        Ok(())
+        self.spread(id)
     }
 
     pub(super) fn infer(&mut self, id: LayerId) -> Result<(), Error> {
         self.place_inputs(id)?;
         self.passes(id, Pass::Infer, |pass, layer, shard| Op::Forward { layer, pass, shard });
         self.record_output(id);
+        self.spread(id)
+    }
+
+    /// Sends a fork's output to all branches at once. Ranks keep one order of communication, so the branch that comes
+    /// later in the program would otherwise wait for what the earlier one sends.
+    fn spread(&mut self, id: LayerId) -> Result<(), Error> {
+        let consumers = self.network.consumers(id);
+        if consumers.len() > 1 {
+            for (consumer, _) in consumers {
+                let partition = self.partitions[consumer.index()].clone();
+                self.output_in(id, &partition)?;
+            }
+        }
         Ok(())
     }
 
