@@ -339,6 +339,14 @@ pub enum Error {
         /// How many there may be.
         most: usize,
     },
+    /// With a memory limit and branches at the same time, too many partial plans differ in what some rank holds.
+    #[error(
+        "the memory limit binds, and with branches at the same time too many plans differ in what some rank holds (max_labels is {max_labels}): run branches one after another, raise memory_limit_bytes or max_labels, or give fewer options a node"
+    )]
+    TooManyLoads {
+        /// The bound in force.
+        max_labels: usize,
+    },
     /// The search kept more partial plans than it was allowed to.
     #[error(
         "the search needs more than {max_labels} labels: raise epsilon (now {epsilon}) or max_labels, or give fewer options a node"

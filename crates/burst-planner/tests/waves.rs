@@ -3,8 +3,8 @@
 mod random;
 
 use burst_planner::{
-    Error, PlanProblem, Schedule, SearchOptions, TimeModel, data_parallel, evaluate_schedule, fastest,
-    frontier, layout,
+    Error, NodeOption, PlanProblem, Schedule, SearchOptions, TimeModel, data_parallel, evaluate_schedule,
+    fastest, frontier, layout,
 };
 use proptest::prelude::*;
 use random::waves::{all_scheduled, parallel_problems};
@@ -259,4 +259,47 @@ proptest! {
         let answer = || fastest(&problem, limit, &waves()).map(|plan| (plan.choice, plan.schedule));
         prop_assert_eq!(answer(), answer());
     }
+}
+
+/// Branches of one node each between a fork and a join.
+fn fan(branches: usize, apart: bool) -> PlanProblem {
+    let mut problem = PlanProblem::new(8);
+    let options = |work: usize| {
+        let option = |gpus: usize| NodeOption::new(gpus, work as f64 / gpus as f64 + 3.0 * gpus as f64);
+        [1, 2, 4].map(|gpus| option(gpus).with_memory_bytes((work * 7 % 11 + 20 / gpus) as u64))
+    };
+    let fork = problem.add_node("fork", options(10));
+    let join = problem.add_node("join", options(20));
+    for branch in 0..branches {
+        let node = problem.add_node(format!("branch {branch}"), options(50 + 13 * branch));
+        for (from, to) in [(fork, node), (node, join)] {
+            let disjoint = apart.then(|| vec![vec![2.0; 3]; 3]);
+            problem.add_edge(from, to, vec![vec![1.0; 3]; 3]).transfer_disjoint_us = disjoint;
+        }
+    }
+    problem
+}
+
+#[test]
+fn too_many_branches_are_refused_unless_they_cannot_part() {
+    let error = fastest(&fan(11, true), 9.0, &waves()).expect_err("an error");
+    assert_eq!(
+        error.to_string(),
+        "the region from `fork` to `join` has 11 branches, and at most 10 can be tried at the same time: run branches \
+         one after another, or leave out transfer_disjoint_us where they should not part"
+    );
+    assert!(fastest(&fan(10, true), 9.0, &waves()).is_ok());
+    assert!(fastest(&fan(11, false), 9.0, &waves()).is_ok());
+}
+
+#[test]
+fn searches_that_grow_too_large_say_what_to_do() {
+    let mut options = waves();
+    options.max_labels = 400;
+    let error = fastest(&fan(5, true), 9.0, &options).expect_err("an error");
+    assert_eq!(error, Error::TooManyLabels { max_labels: 400, epsilon: 0.0 });
+    let mut problem = fan(4, true);
+    problem.memory_limit_bytes = Some(60);
+    let error = fastest(&problem, 9.0, &options).expect_err("an error");
+    assert_eq!(error, Error::TooManyLoads { max_labels: 400 });
 }

@@ -47,7 +47,7 @@ pub(crate) struct TableOptions {
     /// time, to rounding, so that what is found within a budget is certified. With 0 all alternatives are exact.
     pub(crate) epsilon: f64,
     /// How many labels a front, and the decisions that labels are made of, may number; with memory a front may have the square
-    /// root of it.
+    /// root of a sixteenth of it.
     pub(crate) max_labels: usize,
     /// Whether alternatives differ by what each rank holds.
     pub(crate) with_memory: bool,
@@ -95,7 +95,8 @@ impl RegionTables {
     /// Makes the tables of a valid problem, where `regions` are [those of its graph](crate::regions).
     ///
     /// # Errors
-    /// [`Error::TooManyBranches`](crate::Error::TooManyBranches), [`Error::TooManyLabels`](crate::Error::TooManyLabels).
+    /// [`Error::TooManyBranches`](crate::Error::TooManyBranches), [`Error::TooManyLabels`](crate::Error::TooManyLabels),
+    /// [`Error::TooManyLoads`](crate::Error::TooManyLoads).
     pub(crate) fn new(problem: &PlanProblem, regions: &[Region], options: &TableOptions) -> Result<Self> {
         let gains = can_gain(problem, regions);
         let mut tables = Vec::new();

@@ -101,7 +101,7 @@ impl<'p, F: Front> Outermost<'p, F> {
     /// All plans of the outermost region.
     ///
     /// # Errors
-    /// [`Error::TooManyLabels`].
+    /// [`Error::TooManyLabels`], [`Error::TooManyLoads`].
     pub(super) fn solve(&mut self) -> Result<RegionFronts<F>> {
         for region in (self.root + 1..self.root + self.nested.len()).rev() {
             let possible = self.possible(region);
@@ -166,7 +166,12 @@ impl<'p, F: Front> Outermost<'p, F> {
     }
 
     pub(super) fn too_many_labels(&self) -> Error {
-        Error::TooManyLabels { max_labels: self.max_labels, epsilon: self.epsilon }
+        let Self { max_labels, epsilon, .. } = *self;
+        if F::BY_RANK {
+            Error::TooManyLoads { max_labels }
+        } else {
+            Error::TooManyLabels { max_labels, epsilon }
+        }
     }
 
     pub(super) fn check_labels(&self) -> Result<()> {
