@@ -1,7 +1,8 @@
 //! The `deeppool` command as its users see it: what it prints, writes and refuses.
 
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,6 +72,14 @@ fn bad_options_are_refused_in_one_line() {
         (format!("{PLAN} --amplification NaN"), "at least 1"),
         ("plan --model vgg16 --device a100 --gpus 8 --batch 0".into(), "at least 1"),
         (format!("{PLAN} -o no/such/plan.json"), "does not exist"),
+        (format!("{PLAN} --dot no/such/plan.dot"), "does not exist"),
+        (format!("{PLAN} --trace no/such/trace.json"), "does not exist"),
+        (format!("{PLAN} --deadline 40"), "12ms"),
+        (format!("{PLAN} --deadline=-4ms"), "above 0"),
+        (format!("{PLAN} --deadline 40ms --amplification 2"), "cannot be used with"),
+        (format!("{PLAN} --deadline 40ms --knee"), "cannot be used with"),
+        (format!("{PLAN} --knee --mode dp"), "cannot be used with"),
+        (format!("{PLAN} --deadline 1us"), "the smallest iteration time that can be reached is"),
         ("profile --model digits-cnn --device cpu-core -o no/such/profile.json".into(), "does not exist"),
         ("profile --model digits-cnn -o profile.json".into(), "--engine cpu"),
         (
@@ -141,6 +150,106 @@ fn a_problem_from_elsewhere_is_planned() {
     assert_eq!(tight["iteration_us"], 115.0);
     assert_eq!(tight["gpu_time_us"], 180.0);
     assert_eq!(tight["single_gpu_us"], 150.0);
+}
+
+#[test]
+fn a_problem_may_come_from_another_program() {
+    let folder = TempDir::new().unwrap();
+    let from_stdin = |text: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
+        command.current_dir(folder.path()).args([
+            "plan",
+            "--problem",
+            "-",
+            "--amplification",
+            "1.2",
+            "--json",
+        ]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        running.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        running.wait_with_output().unwrap()
+    };
+    let output = from_stdin(&example_problem());
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["choice"], serde_json::json!([1, 0]));
+    let output = from_stdin(&example_problem().replace("\"gpus\":2", "\"gpu\":2"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("standard input") && errors.contains("nodes[0]"), "{errors}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_point_of_the_frontier_is_asked_for_by_deadline_or_as_the_knee() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
+    let plan = |how: &str| json(folder.path(), &format!("plan --problem problem.json {how} --json"));
+    // The frontier: 109 us for a GPU time of 218, 115 for 180, 150 for 150.
+    for (how, choice) in [
+        ("--deadline 112us", [1, 1]),
+        ("--deadline 0.115ms", [1, 0]),
+        ("--deadline 1s", [0, 0]),
+        ("--knee", [1, 0]),
+    ] {
+        assert_eq!(plan(how)["choice"], serde_json::json!(choice), "{how}");
+    }
+    assert_eq!(plan("--deadline 112us")["deadline_us"], 112.0);
+    assert!(plan("--knee")["frontier"].is_null());
+    assert_eq!(plan("--knee --pareto")["frontier"].as_array().unwrap().len(), 3);
+    let model = json(folder.path(), &format!("{PLAN} --knee -o plan.json --json"));
+    assert_eq!((&model["mode"], &model["amplification_limit"]), (&Value::from("bp"), &Value::Null));
+    succeed(folder.path(), "simulate --model digits-cnn --plan plan.json");
+}
+
+#[test]
+fn a_plan_is_explained() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
+    let arguments = "plan --problem problem.json --amplification 1.2 --explain";
+    let explanations = json(folder.path(), &format!("{arguments} --json"))["explanations"].clone();
+    // `fc` on two GPUs as well: 6 less, for a GPU time of 218 instead of 180, of 150 on one GPU.
+    let faster = &explanations[1]["faster"];
+    assert_eq!((&faster["gpus"], &faster["iteration_delta_us"]), (&Value::from(2), &Value::from(-6.0)));
+    assert_eq!(
+        (&faster["gpu_time_delta_us"], &faster["breaks_limit"]),
+        (&Value::from(38.0), &Value::from(true))
+    );
+    let cheaper = &explanations[0]["cheaper"];
+    assert_eq!((&cheaper["gpus"], &cheaper["iteration_delta_us"]), (&Value::from(1), &Value::from(35.0)));
+    assert_eq!(cheaper["gpu_time_delta_us"], -30.0);
+    assert!(explanations[0]["faster"].is_null());
+    let said = succeed(folder.path(), arguments);
+    for figure in ["-6.0 us", "+38.0 us", "1.453 > 1.2", "+35.0 us"] {
+        assert!(said.contains(figure), "{said}");
+    }
+    // Explained plans are plans: another command reads them.
+    succeed(folder.path(), &format!("{PLAN} --explain -o plan.json"));
+    succeed(folder.path(), "simulate --model digits-cnn --plan plan.json");
+}
+
+#[test]
+fn a_plan_is_drawn_as_a_graph_and_as_a_timeline() {
+    let folder = TempDir::new().unwrap();
+    let said = succeed(
+        folder.path(),
+        &format!("{PLAN} --amplification 1.15 --dot p.dot --trace p.json -o plan.json"),
+    );
+    for name in ["p.dot", "p.json", "plan.json"] {
+        assert!(said.contains(&format!("wrote {name}\n")), "{said}");
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let dot = read("p.dot");
+    assert!(dot.starts_with("digraph plan {\n") && dot.ends_with("}\n"), "{dot}");
+    assert!(dot.contains("n0 [label=\"conv1\\n"), "{dot}");
+    let plan: Value = serde_json::from_str(&read("plan.json")).unwrap();
+    let trace: Value = serde_json::from_str(&read("p.json")).unwrap();
+    let ends = trace["traceEvents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|event| Some(event["ts"].as_f64()? + event["dur"].as_f64()?));
+    let (end, planned) = (ends.fold(0.0, f64::max), plan["iteration_us"].as_f64().unwrap());
+    assert!((end - planned).abs() <= 1e-9 * planned, "{end} {planned}");
 }
 
 fn has_fields(value: &Value, fields: &[&str]) {

@@ -1,4 +1,5 @@
 mod costs;
+mod explanations;
 mod models;
 mod output;
 mod plan;

@@ -31,6 +31,20 @@ pub(crate) fn micros(us: f64) -> String {
     time(Duration::from_secs_f64((us / 1e6).max(0.0)))
 }
 
+/// A time with its unit, such as `12ms`, in microseconds.
+pub(crate) fn parse_micros(text: &str) -> Result<f64, String> {
+    // The unit `s` ends the other two, and is therefore last.
+    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
+    let parsed = units.iter().find_map(|(unit, us)| {
+        let number = text.strip_suffix(unit)?.trim_end().parse::<f64>().ok()?;
+        Some(number * us)
+    });
+    let is_time = |us: &f64| us.is_finite() && *us > 0.0;
+    parsed
+        .filter(is_time)
+        .ok_or_else(|| "expected a time above 0 with its unit, such as 12ms, 800us or 1.5s".into())
+}
+
 /// A rate in samples by second.
 pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")

@@ -1,15 +1,18 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use burst_planner::{PlanProblem, SearchOptions, fastest, frontier};
+use burst_planner::{
+    Frontier, PlanProblem, Schedule, SearchOptions, data_parallel, explain, export, fastest, frontier,
+};
 use clap::Args;
 use deeppool::costs::Costs;
-use deeppool::files::check_folder;
+use deeppool::files::{check_folder, write_atomically};
 use deeppool::planning::{Mode, PlanFile, PlanRequest};
 use layer_graph::zoo;
 
 use super::costs::{CostArgs, ModeArgs, at_least_one};
-use super::output::{micros, table};
+use super::explanations::print_explanations;
+use super::output::{micros, parse_micros, table};
 
 /// Find out how many GPUs each layer should run on
 #[derive(Args)]
@@ -17,7 +20,10 @@ use super::output::{micros, table};
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --amplification 1.5
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --pareto
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32 -o plan.json
-  deeppool plan --problem problem.json --amplification 2.0 --json")]
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
+  deeppool plan --problem problem.json --amplification 2.0 --json
+  generate-problem | deeppool plan --problem - --json")]
 pub(crate) struct Plan {
     /// A network of `deeppool models`
     #[arg(long, required_unless_present = "problem")]
@@ -32,7 +38,9 @@ pub(crate) struct Plan {
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
-    /// A problem of the format deeppool/plan-problem/v1, instead of a network
+    #[command(flatten)]
+    point: PointArgs,
+    /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch"])]
     problem: Option<PathBuf>,
     /// Also find all plans that no other plan beats in both iteration time and amplification
@@ -41,6 +49,15 @@ pub(crate) struct Plan {
     /// The tolerance of the Pareto frontier; 0 is exact
     #[arg(long, default_value_t = 1e-3)]
     epsilon: f64,
+    /// Say for each layer what its next faster and next cheaper GPU count would cost
+    #[arg(long)]
+    explain: bool,
+    /// Write the plan as a Graphviz graph
+    #[arg(long, value_name = "FILE")]
+    dot: Option<PathBuf>,
+    /// Write the planner's timeline of an iteration as Chrome trace events, which open in Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Where the plan goes
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -49,57 +66,133 @@ pub(crate) struct Plan {
     json: bool,
 }
 
+/// Points of the Pareto frontier that are asked for in another way than by a limit.
+#[derive(Args)]
+struct PointArgs {
+    /// The plan with the least GPU time whose iteration takes no longer, such as 12ms, 800us or 1.5s
+    #[arg(long, value_name = "TIME", value_parser = parse_micros, conflicts_with_all = ["amplification", "mode"])]
+    deadline: Option<f64>,
+    /// The plan at the knee of the Pareto frontier: beyond it, being faster costs much and being cheaper saves little
+    #[arg(long, conflicts_with_all = ["amplification", "mode", "deadline"])]
+    knee: bool,
+}
+
+impl PointArgs {
+    fn is_asked_for(&self) -> bool {
+        self.knee || self.deadline.is_some()
+    }
+}
+
+/// A plan, and what it was chosen from if that was looked for.
+struct Found {
+    plan: burst_planner::Plan,
+    frontier: Option<Frontier>,
+}
+
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        if let Some(output) = &self.output {
-            check_folder(output)?;
+        let written = [&self.output, &self.dot, &self.trace];
+        for path in written.into_iter().flatten() {
+            check_folder(path)?;
         }
-        let (problem, mut plan) = match &self.problem {
+        let (problem, found, mut file) = match &self.problem {
             Some(path) => self.plan_problem(path)?,
             None => self.plan_model()?,
         };
-        if self.pareto {
-            plan = plan.with_frontier(&frontier(&problem, &SearchOptions::with_epsilon(self.epsilon))?);
+        file.deadline_us = self.point.deadline;
+        if let Some(frontier) = found.frontier.filter(|_| self.pareto) {
+            file = file.with_frontier(&frontier);
+        }
+        let (choice, schedule) = (&found.plan.choice, Schedule::default());
+        if self.explain {
+            file.explanations = Some(explain(&problem, choice, &schedule, self.limit())?);
+        }
+        if let Some(path) = &self.dot {
+            write_atomically(path, export::dot(&problem, choice, &schedule)?.as_bytes())?;
+        }
+        if let Some(path) = &self.trace {
+            write_atomically(path, export::chrome_trace(&problem, choice, &schedule)?.as_bytes())?;
         }
         if let Some(output) = &self.output {
-            plan.save(output)?;
+            file.save(output)?;
         }
         if self.json {
-            println!("{}", plan.to_json()?);
+            println!("{}", file.to_json()?);
         } else {
-            print_plan(&plan);
-            if let Some(output) = &self.output {
-                println!("\nwrote {}", output.display());
+            print_plan(&file);
+            if written.iter().any(|path| path.is_some()) {
+                println!();
+            }
+            for path in written.into_iter().flatten() {
+                println!("wrote {}", path.display());
             }
         }
         Ok(())
     }
 
-    fn plan_problem(&self, path: &PathBuf) -> anyhow::Result<(PlanProblem, PlanFile)> {
-        let in_file = || path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(in_file)?;
-        let problem = PlanProblem::from_json(&text).with_context(in_file)?;
-        let plan = match self.mode.mode() {
-            Mode::DataParallel => burst_planner::data_parallel(&problem),
-            Mode::Burst { amplification } => fastest(&problem, amplification, &SearchOptions::default()),
-        };
-        let plan = plan.with_context(in_file)?;
-        let file = PlanFile::new(&problem, &plan).with_choice(&plan);
-        Ok((problem, file))
+    fn plan_problem(&self, path: &Path) -> anyhow::Result<(PlanProblem, Found, PlanFile)> {
+        let is_stdin = path == Path::new("-");
+        let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
+        let text =
+            if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
+        let problem = PlanProblem::from_json(&text.with_context(name)?).with_context(name)?;
+        let found = self.search(&problem).with_context(name)?;
+        let mut file = PlanFile::new(&problem, &found.plan).with_choice(&found.plan);
+        file.amplification_limit = self.limit();
+        Ok((problem, found, file))
     }
 
-    fn plan_model(&self) -> anyhow::Result<(PlanProblem, PlanFile)> {
+    fn plan_model(&self) -> anyhow::Result<(PlanProblem, Found, PlanFile)> {
         // clap has made sure of the three.
         let (model, gpus, batch) =
             (self.model.as_deref().unwrap_or_default(), self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
         let network = zoo::model(model)?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let mode = self.mode.mode();
-        let planned = PlanRequest { costs: &costs, batch, gpus, mode }.plan()?;
-        let file = PlanFile::new(&planned.problem, &planned.plan).made_from(&costs, batch, mode);
-        Ok((planned.problem, file))
+        let problem = PlanRequest { costs: &costs, batch, gpus, mode: self.mode() }.problem()?;
+        let found = self.search(&problem)?;
+        let file = PlanFile::new(&problem, &found.plan).made_from(&costs, batch, self.mode());
+        Ok((problem, found, file))
     }
+
+    /// How GPUs are used. A deadline and the knee bring their own limit.
+    fn mode(&self) -> Mode {
+        if self.point.is_asked_for() {
+            Mode::Burst { amplification: f64::INFINITY }
+        } else {
+            self.mode.mode()
+        }
+    }
+
+    fn limit(&self) -> Option<f64> {
+        match self.mode() {
+            Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
+            Mode::DataParallel => None,
+        }
+    }
+
+    fn search(&self, problem: &PlanProblem) -> burst_planner::Result<Found> {
+        let options = SearchOptions::with_epsilon(self.epsilon);
+        let all =
+            if self.pareto || self.point.is_asked_for() { Some(frontier(problem, &options)?) } else { None };
+        let plan = match (&all, self.point.deadline) {
+            (Some(all), Some(deadline_us)) => from_point(all, all.cheapest_within(deadline_us)?, problem)?,
+            (Some(all), None) if self.point.knee => from_point(all, all.knee(), problem)?,
+            _ => match self.mode() {
+                Mode::DataParallel => data_parallel(problem)?,
+                Mode::Burst { amplification } => fastest(problem, amplification, &SearchOptions::default())?,
+            },
+        };
+        Ok(Found { plan, frontier: all })
+    }
+}
+
+fn from_point(
+    frontier: &Frontier,
+    point: &burst_planner::FrontierPoint,
+    problem: &PlanProblem,
+) -> burst_planner::Result<burst_planner::Plan> {
+    Ok(burst_planner::Plan { search_time: frontier.search_time(), ..point.plan(problem)? })
 }
 
 /// Shows a plan: what it is made from, what it costs, and where layers run.
@@ -115,8 +208,9 @@ pub(crate) fn print_plan(plan: &PlanFile) {
         (None, Some("dp")) => " (data parallel, no limit)".into(),
         (None, _) => String::new(),
     };
+    let deadline = plan.deadline_us.map_or(String::new(), |us| format!(" (deadline {})", micros(us)));
     println!(
-        "iteration {}, {:.2} times as fast as one GPU; amplification {:.3}{limit}; found in {}",
+        "iteration {}{deadline}, {:.2} times as fast as one GPU; amplification {:.3}{limit}; found in {}",
         micros(plan.iteration_us),
         plan.single_gpu_us / plan.iteration_us,
         plan.amplification,
@@ -133,6 +227,9 @@ pub(crate) fn print_plan(plan: &PlanFile) {
         shown.add_row([names, run.len().to_string(), run[0].gpus.to_string(), micros(time)]);
     }
     println!("\n{shown}");
+    if let Some(explanations) = &plan.explanations {
+        print_explanations(explanations, plan.amplification_limit);
+    }
     if let Some(frontier) = &plan.frontier {
         let mut shown = table(&["iteration", "amplification", "GPUs"]);
         for point in frontier {

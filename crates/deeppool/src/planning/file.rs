@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use burst_planner::{Frontier, Plan, PlanProblem};
+use burst_planner::{Explanation, Frontier, Plan, PlanProblem};
 use layer_graph::LayerGraph;
 use layer_profile::Origin;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub struct PlanFile {
     /// The limit that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_limit: Option<f64>,
+    /// The iteration time that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_us: Option<f64>,
     /// What the layers' times are from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileOrigin>,
@@ -55,6 +58,9 @@ pub struct PlanFile {
     /// The index of each node's option, for a problem from elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Vec<usize>>,
+    /// What each layer could do instead, when it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanations: Option<Vec<Explanation>>,
     /// The Pareto frontier, when it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frontier: Option<Vec<FrontierEntry>>,
@@ -112,6 +118,7 @@ impl PlanFile {
             batch: None,
             mode: None,
             amplification_limit: None,
+            deadline_us: None,
             profile: None,
             link: None,
             gpus: problem.gpus,
@@ -123,6 +130,7 @@ impl PlanFile {
             certified_epsilon: plan.certified_epsilon,
             layers: layers.collect(),
             choice: None,
+            explanations: None,
             frontier: None,
         }
     }
@@ -135,7 +143,8 @@ impl PlanFile {
         self.batch = Some(batch);
         self.mode = Some(mode.label().into());
         self.amplification_limit = match mode {
-            super::Mode::Burst { amplification } => Some(amplification),
+            // Without a limit there is no figure to write.
+            super::Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
             super::Mode::DataParallel => None,
         };
         self.profile = Some(ProfileOrigin { device: profile.device().into(), origin: profile.origin() });
