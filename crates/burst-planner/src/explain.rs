@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::search::{ROUNDING, tolerant};
 use crate::totals::chosen_options;
-use crate::{Error, PlanProblem, Result, Schedule, Totals, evaluate, evaluate_schedule, layout};
+use crate::{Error, Plan, PlanProblem, Result, Schedule, Totals, evaluate, evaluate_schedule, layout};
 
 /// What one node could do instead, with all others as they are.
 ///
@@ -57,22 +57,22 @@ pub struct Alternative {
 /// In the fastest plan within a limit every faster alternative breaks the limit: that is why it was not taken. A plan may
 /// well improve by changing two nodes at once where changing either does not pay, say because of the transfer between them.
 ///
-/// `choice[n]` is the index of the option that node `n` takes, as in [`Plan::choice`](crate::Plan::choice), and `limit`
-/// a limit on the amplification of the whole plan. Time: each option of each node takes one [`evaluate`], or one
-/// [`evaluate_schedule`] and, with a memory limit, one [`layout`](fn@layout).
+/// `limit` is one on the amplification of the whole plan. Costs are those of [`evaluate_schedule`]: an all-reduce counts
+/// in full, also for a plan in which it overlaps. Time: each option of each node takes one [`evaluate`], or, where branches
+/// run at once, one [`evaluate_schedule`] and, with a memory limit, one [`layout`](fn@layout).
 ///
 /// # Errors
 /// What [`PlanProblem::validate`] and [`evaluate_schedule`] report.
 ///
 /// # Example
 /// ```
-/// use burst_planner::{NodeOption, PlanProblem, Schedule, SearchOptions, explain, fastest};
+/// use burst_planner::{NodeOption, PlanProblem, SearchOptions, explain, fastest};
 ///
 /// let mut problem = PlanProblem::new(8);
 /// problem.add_node("conv", [NodeOption::new(1, 800.0), NodeOption::new(8, 110.0)]);
 /// problem.add_node("fc", [NodeOption::new(1, 90.0), NodeOption::new(8, 60.0)]);
 /// let plan = fastest(&problem, 1.25, &SearchOptions::default())?;
-/// let explanations = explain(&problem, &plan.choice, &Schedule::default(), Some(1.25))?;
+/// let explanations = explain(&problem, &plan, Some(1.25))?;
 ///
 /// // `fc` could run on 8 GPUs: 30 us less, for 8 * 60 - 90 GPU-microseconds more than there is room for.
 /// let faster = explanations[1].faster.as_ref().expect("there are 8 GPUs");
@@ -81,15 +81,11 @@ pub struct Alternative {
 /// assert_eq!(explanations[1].cheaper, None);
 /// # Ok::<(), burst_planner::Error>(())
 /// ```
-pub fn explain(
-    problem: &PlanProblem,
-    choice: &[usize],
-    schedule: &Schedule,
-    limit: Option<f64>,
-) -> Result<Vec<Explanation>> {
+pub fn explain(problem: &PlanProblem, plan: &Plan, limit: Option<f64>) -> Result<Vec<Explanation>> {
+    let Plan { choice, schedule, .. } = plan;
     let totals = evaluate_schedule(problem, choice, schedule)?;
     let options = chosen_options(problem, choice)?;
-    let mut changed = choice.to_vec();
+    let mut changed = choice.clone();
     let mut explanations = Vec::with_capacity(choice.len());
     for (index, node) in problem.nodes.iter().enumerate() {
         let mut alternatives = Vec::new();

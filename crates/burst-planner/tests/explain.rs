@@ -1,11 +1,13 @@
 //! Why each node has its option.
 
 use burst_planner::{
-    Alternative, NodeOption, PlanProblem, RegionSchedule, Schedule, SearchOptions, evaluate, explain, fastest,
+    Alternative, NodeOption, Plan, PlanProblem, RegionSchedule, Schedule, SearchOptions, evaluate, explain,
+    fastest,
 };
 use proptest::prelude::*;
 
 mod random;
+use random::waves::parallel_problems;
 use random::{close, graphs, problems};
 
 /// What a choice costs with one node changed, and what it holds.
@@ -17,13 +19,17 @@ fn changed(problem: &PlanProblem, choice: &[usize], node: usize, option: usize) 
     (totals.iteration_us, totals.gpu_time_us, bytes.map(Option::unwrap_or_default).sum())
 }
 
+fn plan(problem: &PlanProblem, choice: &[usize]) -> Plan {
+    Plan::from_choice(problem, choice.to_vec()).expect("a plan")
+}
+
 #[test]
 fn the_next_option_is_the_one_with_the_best_price() {
     let mut problem = PlanProblem::new(8);
     let options = [(1, 80.0), (2, 41.0), (4, 30.0), (8, 29.0)];
     problem.add_node("a", options.map(|(gpus, us)| NodeOption::new(gpus, us)));
     problem.add_node("b", [NodeOption::new(1, 20.0)]);
-    let explanations = explain(&problem, &[1, 0], &Schedule::default(), Some(1.1)).expect("explanations");
+    let explanations = explain(&problem, &plan(&problem, &[1, 0]), Some(1.1)).expect("explanations");
     // 4 GPUs pay 38 GPU-microseconds for 11, 8 GPUs 150 for 12; one GPU saves 2 for 39.
     let faster = Alternative {
         option: 2,
@@ -52,14 +58,15 @@ fn what_does_not_fit_into_its_wave_is_no_alternative() {
     }
     let waves = Schedule { regions: vec![RegionSchedule { fork, join, waves: vec![vec![0, 1]] }] };
     let choice = [0, 1, 1, 0];
-    let explanations = explain(&problem, &choice, &waves, None).expect("explanations");
+    let beside = Plan::from_schedule(&problem, choice.to_vec(), waves).expect("a plan");
+    let explanations = explain(&problem, &beside, None).expect("explanations");
     // On 3 GPUs beside a branch on 2 there would have to be 5.
     assert_eq!((&explanations[a].faster, &explanations[b].faster), (&None, &None));
     // Branch b takes longer, by its transfers: a is on one GPU for 37 us only, of its 39.
     let cheaper = explanations[a].cheaper.as_ref().expect("one GPU");
     assert_eq!((cheaper.gpus, cheaper.iteration_delta_us), (1, 37.0));
     assert_eq!(cheaper.breaks_limit, None);
-    let serial = explain(&problem, &choice, &Schedule::default(), None).expect("explanations");
+    let serial = explain(&problem, &plan(&problem, &choice), None).expect("explanations");
     assert_eq!(serial[a].faster.as_ref().expect("3 GPUs").gpus, 3);
 }
 
@@ -75,7 +82,7 @@ proptest! {
             .collect();
         let (time, gpu, bytes) = changed(&problem, &choice, 0, choice[0]);
         problem.memory_limit_bytes = (draw % 2 == 0).then_some(bytes + room);
-        let explanations = explain(&problem, &choice, &Schedule::default(), Some(limit))?;
+        let explanations = explain(&problem, &plan(&problem, &choice), Some(limit))?;
         prop_assert_eq!(explanations.len(), problem.nodes.len());
         for (node, explanation) in explanations.iter().enumerate() {
             prop_assert_eq!(explanation.gpus, problem.nodes[node].options[choice[node]].gpus);
@@ -106,10 +113,10 @@ proptest! {
 
     #[test]
     fn in_the_fastest_plan_whatever_is_faster_breaks_the_limit(
-        problem in problems(graphs(), &[1, 2, 3, 4, 8]), limit in 1.0..6.0,
+        problem in prop_oneof![problems(graphs(), &[1, 2, 3, 4, 8]), parallel_problems(&[1, 2, 3, 4], 2)], limit in 1.0..6.0,
     ) {
         let Ok(plan) = fastest(&problem, limit, &SearchOptions::default()) else { return Ok(()) };
-        for explanation in explain(&problem, &plan.choice, &Schedule::default(), Some(limit))? {
+        for explanation in explain(&problem, &plan, Some(limit))? {
             if let Some(faster) = explanation.faster {
                 prop_assert_eq!(faster.breaks_limit, Some(true), "{}", explanation.node);
             }

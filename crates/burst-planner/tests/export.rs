@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use burst_planner::export::{Span, Work, chrome_trace, dot, timeline};
-use burst_planner::{NodeOption, PlanProblem, RegionSchedule, Schedule, evaluate, evaluate_schedule, layout};
+use burst_planner::{NodeOption, Plan, PlanProblem, RegionSchedule, Schedule};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn clash(a: &Span, b: &Span, whole_us: f64) -> bool {
 }
 
 /// Fork on 4 GPUs, `a` on 2 beside `b` on 1, join on 3.
-fn two_branches() -> (PlanProblem, Schedule) {
+fn two_branches() -> (PlanProblem, Plan) {
     let mut problem = PlanProblem::new(4);
     problem.single_gpu_us = Some(26.7);
     let nodes = [("fork", 4, 10.0), ("a \"quoted\" \\ & <odd>", 2, 20.0), ("b", 1, 12.0), ("join", 3, 5.0)];
@@ -36,13 +36,15 @@ fn two_branches() -> (PlanProblem, Schedule) {
         problem.add_edge(from, to, vec![vec![1.0]]).transfer_disjoint_us = Some(vec![vec![2.5]]);
     }
     problem.edges[2].transfer_us = vec![vec![0.0]];
-    (problem, Schedule { regions: vec![RegionSchedule { fork, join, waves: vec![vec![0, 1]] }] })
+    let schedule = Schedule { regions: vec![RegionSchedule { fork, join, waves: vec![vec![0, 1]] }] };
+    let plan = Plan::from_schedule(&problem, vec![0; 4], schedule).expect("a plan");
+    (problem, plan)
 }
 
 #[test]
 fn branches_that_run_at_once_stand_beside_each_other() {
-    let (problem, schedule) = two_branches();
-    let spans = timeline(&problem, &[0; 4], &schedule).expect("a timeline");
+    let (problem, plan) = two_branches();
+    let spans = timeline(&problem, &plan).expect("a timeline");
     let shown: Vec<_> =
         spans.iter().map(|span| (span.work, span.ranks.clone(), span.start_us, span.duration_us)).collect();
     let expected = [
@@ -61,8 +63,8 @@ fn branches_that_run_at_once_stand_beside_each_other() {
 
 #[test]
 fn a_trace_has_a_track_for_each_rank() {
-    let (problem, schedule) = two_branches();
-    let trace = chrome_trace(&problem, &[0; 4], &schedule).expect("a trace");
+    let (problem, plan) = two_branches();
+    let trace = chrome_trace(&problem, &plan).expect("a trace");
     let document: Value = serde_json::from_str(&trace).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events");
     let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
@@ -124,8 +126,8 @@ fn statements(dot: &str) -> Option<Vec<Statement>> {
 
 #[test]
 fn a_graph_names_what_runs_where() {
-    let (problem, schedule) = two_branches();
-    let dot = dot(&problem, &[0; 4], &schedule).expect("a graph");
+    let (problem, plan) = two_branches();
+    let dot = dot(&problem, &plan).expect("a graph");
     let found = statements(&dot).expect("the DOT language");
     let label = |subject: &str| {
         let (_, attributes) = found.iter().find(|statement| statement.0 == subject).expect("a statement");
@@ -143,8 +145,8 @@ fn a_graph_names_what_runs_where() {
 
 #[test]
 fn graphviz_draws_it() {
-    let (problem, schedule) = two_branches();
-    let text = dot(&problem, &[0; 4], &schedule).expect("a graph");
+    let (problem, plan) = two_branches();
+    let text = dot(&problem, &plan).expect("a graph");
     let graphviz = Command::new("dot").arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let Ok(mut graphviz) = graphviz else {
         println!("SKIPPED: Graphviz is not installed");
@@ -164,8 +166,9 @@ proptest! {
         problem in problems(graphs(), &[1, 2, 3, 4, 8]), draw in any::<u64>(),
     ) {
         let choice = choice_of(&problem, draw);
-        let totals = evaluate(&problem, &choice)?;
-        let spans = timeline(&problem, &choice, &Schedule::default())?;
+        let plan = Plan::from_choice(&problem, choice)?;
+        let totals = plan.totals;
+        let spans = timeline(&problem, &plan)?;
         let end_us = spans.iter().map(|span| span.start_us + span.duration_us).fold(0.0, f64::max);
         prop_assert!(close(end_us, totals.iteration_us));
         let gpu_time_us: f64 = spans.iter().map(|span| span.ranks.len() as f64 * span.duration_us).sum();
@@ -181,20 +184,20 @@ proptest! {
     ) {
         let all = all_scheduled(&problem);
         let one = &all[draw.index(all.len())];
-        let spans = timeline(&problem, &one.choice, &one.schedule)?;
+        let plan = Plan::from_schedule(&problem, one.choice.clone(), one.schedule.clone())?;
+        let spans = timeline(&problem, &plan)?;
         prop_assert_eq!(spans.len(), problem.nodes.len() + problem.edges.len());
         let end_us = spans.iter().map(|span| span.start_us + span.duration_us).fold(0.0, f64::max);
-        prop_assert!(close(end_us, evaluate_schedule(&problem, &one.choice, &one.schedule)?.iteration_us));
+        prop_assert!(close(end_us, plan.totals.iteration_us));
         for (index, span) in spans.iter().enumerate() {
             prop_assert!(spans[..index].iter().all(|earlier| !clash(earlier, span, end_us)), "{:?}", spans);
         }
 
-        let ranks = layout(&problem, &one.choice, &one.schedule)?.ranks;
         let mut starts = vec![0.0; problem.nodes.len()];
         let mut ends = starts.clone();
         for span in &spans {
             if let Work::Node(node) = span.work {
-                prop_assert_eq!(&span.ranks, &ranks[node]);
+                prop_assert_eq!(&span.ranks, &plan.assignments[node].ranks);
                 let option = &problem.nodes[node].options[one.choice[node]];
                 prop_assert!(close(span.duration_us, option.total_us()));
                 (starts[node], ends[node]) = (span.start_us, span.start_us + span.duration_us);
@@ -216,8 +219,7 @@ proptest! {
         for name in &names {
             problem.add_node(name, [NodeOption::new(1, 1.0)]);
         }
-        let choice = vec![0; names.len()];
-        let text = dot(&problem, &choice, &Schedule::default())?;
+        let text = dot(&problem, &Plan::from_choice(&problem, vec![0; names.len()])?)?;
         let found = statements(&text);
         prop_assert!(found.is_some_and(|found| found.len() == 3 + names.len()), "{}", text);
         prop_assert!(!text.chars().any(|letter| letter.is_control() && letter != '\n'));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::timeline::{Work, timeline};
-use crate::{Error, PlanProblem, Result, Schedule};
+use crate::{Error, Plan, PlanProblem, Result};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,8 +33,8 @@ struct Name {
 ///
 /// # Errors
 /// What [`timeline`] reports.
-pub fn chrome_trace(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Result<String> {
-    let spans = timeline(problem, choice, schedule)?;
+pub fn chrome_trace(problem: &PlanProblem, plan: &Plan) -> Result<String> {
+    let spans = timeline(problem, plan)?;
     let name = |node: usize| problem.nodes[node].name.as_str();
     let transfers: Vec<String> =
         problem.edges.iter().map(|edge| format!("{} -> {}", name(edge.from), name(edge.to))).collect();

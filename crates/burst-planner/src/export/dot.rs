@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use super::timeline::{Work, timeline};
-use crate::totals::chosen_options;
-use crate::{PlanProblem, Result, Schedule, evaluate_schedule, layout};
+use crate::{Plan, PlanProblem, Result};
 
 /// A plan in the DOT language, for `dot -Tsvg`.
 ///
@@ -12,27 +11,24 @@ use crate::{PlanProblem, Result, Schedule, evaluate_schedule, layout};
 /// once. An edge shows the time of its transfer unless it takes none. Times are microseconds.
 ///
 /// # Errors
-/// What [`evaluate_schedule`] reports.
+/// What [`timeline`] reports.
 ///
 /// # Example
 /// ```
-/// use burst_planner::{NodeOption, PlanProblem, Schedule, export};
+/// use burst_planner::{NodeOption, Plan, PlanProblem, export};
 ///
 /// let mut problem = PlanProblem::new(2);
 /// let conv = problem.add_node("conv", [NodeOption::new(1, 80.0), NodeOption::new(2, 41.0)]);
 /// let fc = problem.add_node("fc", [NodeOption::new(1, 20.0)]);
 /// problem.add_edge(conv, fc, vec![vec![0.0], vec![5.0]]);
-/// let dot = export::dot(&problem, &[1, 0], &Schedule::default())?;
+/// let dot = export::dot(&problem, &Plan::from_choice(&problem, vec![1, 0])?)?;
 /// assert!(dot.contains(r#"n0 [label="conv\n2 GPUs, 41.0 us""#));
 /// assert!(dot.contains(r#"n0 -> n1 [label="5.0 us"]"#));
 /// # Ok::<(), burst_planner::Error>(())
 /// ```
-pub fn dot(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Result<String> {
-    let totals = evaluate_schedule(problem, choice, schedule)?;
-    let options = chosen_options(problem, choice)?;
-    let layout = layout(problem, choice, schedule)?;
+pub fn dot(problem: &PlanProblem, plan: &Plan) -> Result<String> {
     let mut transfer_us = vec![0.0; problem.edges.len()];
-    for span in timeline(problem, choice, schedule)? {
+    for span in timeline(problem, plan)? {
         if let Work::Edge(edge) = span.work {
             transfer_us[edge] = span.duration_us;
         }
@@ -42,27 +38,27 @@ pub fn dot(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Resu
     let _ = writeln!(
         text,
         "  label=\"iteration {:.1} us, amplification {:.3}\";",
-        totals.iteration_us, totals.amplification
+        plan.totals.iteration_us, plan.totals.amplification
     );
     text += "  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n";
     text += "  edge [fontname=\"sans-serif\", fontsize=10];\n";
-    for (index, (node, option)) in problem.nodes.iter().zip(&options).enumerate() {
-        let plural = if option.gpus == 1 { "" } else { "s" };
+    for (index, node) in plan.assignments.iter().enumerate() {
+        let plural = if node.gpus == 1 { "" } else { "s" };
         let _ = write!(
             text,
             "  n{index} [label=\"{}\\n{} GPU{plural}, {:.1} us",
             escaped(&node.name),
-            option.gpus,
-            option.total_us()
+            node.gpus,
+            node.time_us
         );
-        if let Some(wave) = layout.waves[index] {
-            let ranks = &layout.ranks[index];
+        if let Some(wave) = node.wave {
+            let ranks = &node.ranks;
             let _ = match ranks.len() {
                 1 => write!(text, "\\nrank {}, wave {wave}", ranks.start),
                 _ => write!(text, "\\nranks {} to {}, wave {wave}", ranks.start, ranks.end - 1),
             };
         }
-        let _ = writeln!(text, "\", fillcolor=\"{}\"];", colour(option.gpus, problem.gpus));
+        let _ = writeln!(text, "\", fillcolor=\"{}\"];", colour(node.gpus, problem.gpus));
     }
     for (edge, us) in problem.edges.iter().zip(&transfer_us) {
         let label = if *us > 0.0 { format!(" [label=\"{us:.1} us\"]") } else { String::new() };

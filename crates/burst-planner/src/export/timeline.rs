@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::order::program_order;
 use crate::totals::chosen_options;
 use crate::waves::Link;
-use crate::{NodeOption, PlanProblem, Region, Result, Schedule, evaluate_schedule, layout, regions};
+use crate::{NodeOption, Plan, PlanProblem, Region, Result, evaluate_schedule, layout, regions};
 
 /// Something that a range of ranks does together.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,11 +38,13 @@ pub enum Work {
 /// A node is shown on its ranks. A transfer is shown on all ranks from the first to the last of both its ends. Where
 /// branches run at once, the ranks beyond the branch's own do something else at that time: the transfer is shown on those
 /// of the branch only, which for a branch without layers are none. So the durations of nodes, added up over ranks, are
-/// exactly their GPU time; those of transfers are theirs where branches run one after another.
+/// exactly their GPU time; those of transfers are theirs where branches run one after another. All-reduces are shown in
+/// full, also for a plan in which they overlap.
 ///
 /// # Errors
 /// What [`evaluate_schedule`] reports.
-pub fn timeline(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Result<Vec<Span>> {
+pub fn timeline(problem: &PlanProblem, plan: &Plan) -> Result<Vec<Span>> {
+    let Plan { choice, schedule, .. } = plan;
     // Not for the totals: it finds out what does not fit together.
     evaluate_schedule(problem, choice, schedule)?;
     let regions = regions(problem)?;

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burst_planner::{
-    Frontier, PlanProblem, Schedule, SearchOptions, data_parallel, explain, export, fastest, frontier,
+    Frontier, PlanProblem, SearchOptions, data_parallel, explain, export, fastest, frontier,
 };
 use clap::Args;
 use deeppool::costs::Costs;
@@ -103,15 +103,14 @@ impl Plan {
         if let Some(frontier) = found.frontier.filter(|_| self.pareto) {
             file = file.with_frontier(&frontier);
         }
-        let (choice, schedule) = (&found.plan.choice, Schedule::default());
         if self.explain {
-            file.explanations = Some(explain(&problem, choice, &schedule, self.limit())?);
+            file.explanations = Some(explain(&problem, &found.plan, self.limit())?);
         }
         if let Some(path) = &self.dot {
-            write_atomically(path, export::dot(&problem, choice, &schedule)?.as_bytes())?;
+            write_atomically(path, export::dot(&problem, &found.plan)?.as_bytes())?;
         }
         if let Some(path) = &self.trace {
-            write_atomically(path, export::chrome_trace(&problem, choice, &schedule)?.as_bytes())?;
+            write_atomically(path, export::chrome_trace(&problem, &found.plan)?.as_bytes())?;
         }
         if let Some(output) = &self.output {
             file.save(output)?;

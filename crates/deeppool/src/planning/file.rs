@@ -86,6 +86,9 @@ pub struct PlannedLayer {
     pub gpus: usize,
     /// Which.
     pub ranks: Vec<usize>,
+    /// Its wave among the branches between the same fork and join, where some run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<usize>,
     /// How long it takes, gradient all-reduce included, transfers not.
     pub time_us: f64,
 }
@@ -110,6 +113,7 @@ impl PlanFile {
             name: layer.name.clone(),
             gpus: layer.gpus,
             ranks: layer.ranks.clone().collect(),
+            wave: layer.wave,
             time_us: layer.time_us,
         });
         Self {
