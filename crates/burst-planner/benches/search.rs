@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use burst_planner::{NodeOption, PlanProblem, SearchOptions, fastest, frontier, gpu_counts};
+use burst_planner::{NodeOption, PlanProblem, SearchOptions, fastest, frontier, gpu_counts, supported};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// Layers with pseudo-random work, part of which no number of GPUs makes faster.
@@ -88,29 +88,70 @@ fn inception(modules: usize, counts: &[usize]) -> PlanProblem {
     network.problem
 }
 
-fn searches(criterion: &mut Criterion) {
-    let problems = [
-        ("chain of 40 layers, 8 options", chain(40, &gpu_counts::powers_of_two(128))),
-        ("chain of 1000 layers, 16 options", chain(1000, &gpu_counts::powers_of_two(1 << 15))),
-        ("inception-like graph of 217 layers, 4 options", inception(13, &gpu_counts::powers_of_two(8))),
-        ("inception-like graph of 217 layers, 8 options", inception(13, &gpu_counts::powers_of_two(128))),
-    ];
-    for (name, problem) in &problems {
-        let mut group = criterion.benchmark_group(*name);
-        group.sample_size(10);
-        let tolerant = SearchOptions::with_epsilon(1e-3);
-        group.bench_function("optimal plan under a limit", |b| {
-            b.iter(|| fastest(black_box(problem), 1.2, &SearchOptions::default()));
-        });
-        group.bench_function("plan under a limit to 0.1%", |b| {
-            b.iter(|| fastest(black_box(problem), 1.2, &tolerant));
-        });
-        // Tens of thousands of plans, and half a minute, for 1000 layers.
-        if problem.nodes.len() < 1000 {
-            group.bench_function("frontier to 0.1%", |b| b.iter(|| frontier(black_box(problem), &tolerant)));
-        }
+/// A fork, so many branches of three layers, a join; branches may run at once.
+fn fork_join(branches: usize, gpus: usize) -> PlanProblem {
+    let counts = gpu_counts::powers_of_two(gpus);
+    let mut network = Network::new(gpus);
+    let fork = network.layer(&counts, &[]);
+    let ends: Vec<usize> =
+        (0..branches).map(|_| (0..3).fold(fork, |last, _| network.layer(&counts, &[last]))).collect();
+    network.layer(&counts, &ends);
+    for edge in &mut network.problem.edges {
+        let disjoint = edge.transfer_us.iter().map(|row| row.iter().map(|us| us + 20.0).collect());
+        edge.transfer_disjoint_us = Some(disjoint.collect());
     }
+    network.problem
 }
 
-criterion_group!(benches, searches);
+fn tolerant() -> SearchOptions {
+    SearchOptions::with_epsilon(1e-3)
+}
+
+fn chains(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("chain of 1000 layers, 16 options");
+    group.sample_size(10);
+    let problem = chain(1000, &gpu_counts::powers_of_two(1 << 15));
+    group.bench_function("supported points and a plan under a limit, to 0.1%", |b| {
+        b.iter(|| (supported(black_box(&problem), &tolerant()), fastest(&problem, 1.2, &tolerant())));
+    });
+    group.bench_function("optimal plan under a limit", |b| {
+        b.iter(|| fastest(black_box(&problem), 1.2, &SearchOptions::default()));
+    });
+    group.bench_function("frontier to 0.1%", |b| b.iter(|| frontier(black_box(&problem), &tolerant())));
+    group.finish();
+}
+
+/// How the time of a frontier to 0.1% grows.
+fn growth(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("growth with layers: chain, 8 options");
+    group.sample_size(10);
+    for layers in [50, 100, 200, 400] {
+        let problem = chain(layers, &gpu_counts::powers_of_two(128));
+        group.bench_function(format!("{layers} layers"), |b| {
+            b.iter(|| frontier(black_box(&problem), &tolerant()))
+        });
+    }
+    group.finish();
+    let mut group =
+        criterion.benchmark_group("growth with options: inception-like graph of 217 layers, serial");
+    group.sample_size(10);
+    for options in [2, 4, 8] {
+        let problem = inception(13, &gpu_counts::powers_of_two(1 << (options - 1)));
+        group.bench_function(format!("{options} options"), |b| {
+            b.iter(|| frontier(black_box(&problem), &tolerant()))
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("growth with branches: one region in waves, 8 GPUs");
+    group.sample_size(10);
+    for branches in [2, 3, 4, 5, 6] {
+        let problem = fork_join(branches, 8);
+        group.bench_function(format!("{branches} branches"), |b| {
+            b.iter(|| frontier(black_box(&problem), &tolerant()))
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, chains, growth);
 criterion_main!(benches);

@@ -45,7 +45,7 @@ fn check_frontier(problem: &PlanProblem, outcomes: Vec<Outcome>) -> Result<(), T
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
     fn the_exact_frontier_is_that_of_all_choices(problem in problems(graphs(), COUNTS)) {

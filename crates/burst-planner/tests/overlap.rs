@@ -52,7 +52,7 @@ fn overlapping() -> impl Strategy<Value = PlanProblem> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
     fn a_choice_takes_as_long_as_two_clocks_say(problem in overlapping()) {
