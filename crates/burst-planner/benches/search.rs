@@ -128,7 +128,7 @@ fn growth(criterion: &mut Criterion) {
     for layers in [50, 100, 200, 400] {
         let problem = chain(layers, &gpu_counts::powers_of_two(128));
         group.bench_function(format!("{layers} layers"), |b| {
-            b.iter(|| frontier(black_box(&problem), &tolerant()))
+            b.iter(|| frontier(black_box(&problem), &tolerant()));
         });
     }
     group.finish();
@@ -138,7 +138,7 @@ fn growth(criterion: &mut Criterion) {
     for options in [2, 4, 8] {
         let problem = inception(13, &gpu_counts::powers_of_two(1 << (options - 1)));
         group.bench_function(format!("{options} options"), |b| {
-            b.iter(|| frontier(black_box(&problem), &tolerant()))
+            b.iter(|| frontier(black_box(&problem), &tolerant()));
         });
     }
     group.finish();
@@ -147,7 +147,7 @@ fn growth(criterion: &mut Criterion) {
     for branches in [2, 3, 4, 5, 6] {
         let problem = fork_join(branches, 8);
         group.bench_function(format!("{branches} branches"), |b| {
-            b.iter(|| frontier(black_box(&problem), &tolerant()))
+            b.iter(|| frontier(black_box(&problem), &tolerant()));
         });
     }
     group.finish();

@@ -114,7 +114,12 @@ impl PlanProblem {
     fn check_sums(&self) -> Result<()> {
         let gpus = self.gpus as f64;
         let nodes = self.nodes.iter().flat_map(|node| &node.options).map(|option| option.total_us() * gpus);
-        let edges = self.edges.iter().flat_map(|edge| edge.transfer_us.iter().flatten()).map(|us| us * gpus);
+        let transfers = |edge: &Edge| {
+            let disjoint = edge.transfer_disjoint_us.iter().flatten().flatten();
+            // Charged at the GPU counts of both ends.
+            edge.transfer_us.iter().flatten().chain(disjoint).map(|us| 2.0 * us * gpus).sum::<f64>()
+        };
+        let edges = self.edges.iter().map(transfers);
         if nodes.chain(edges).sum::<f64>().is_finite() { Ok(()) } else { Err(Error::TimesOverflow) }
     }
 

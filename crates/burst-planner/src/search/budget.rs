@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
+use super::memory::{fits, without_memory_limit};
 use super::solver::{Arranged, Found, Objective, Relaxation, Scope, Solver, reaches};
 use super::{LimitRule, SearchOptions, TimeModel, limit_error, per_layer, tolerant};
 use crate::{Error, Plan, PlanProblem, Result, evaluate_overlap, overlap};
@@ -83,7 +84,13 @@ pub(crate) fn exact(
     budget_us: f64,
     options: &SearchOptions,
 ) -> Result<(Arranged, f64)> {
-    let solver = Solver::new(problem, options)?;
+    if let Some(without_limit) = without_memory_limit(problem, options) {
+        let (arranged, certified) = exact(&without_limit, budget_us, options)?;
+        if fits(problem, &arranged.choice, &arranged.schedule)? {
+            return Ok((arranged, certified));
+        }
+    }
+    let solver = Solver::new(problem, 0.0, options)?;
     if let Some(all) = solver.all() {
         let smallest_us = all.last().map_or(f64::INFINITY, |cheapest| cheapest.cost.gpu);
         let best = all.iter().find(|found| found.cost.gpu <= budget_us);

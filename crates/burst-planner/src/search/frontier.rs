@@ -7,6 +7,7 @@ use super::budget::{below, slope};
 use super::cost::{Cost, Prices};
 use super::guide::Guide;
 use super::labels::{Slack, keep_nondominated};
+use super::memory::{fits, without_memory_limit};
 use super::solver::{Arranged, Found, Objective, Relaxation, Scope, Solver};
 use super::tables::Tables;
 use super::window::ROUNDING;
@@ -126,7 +127,14 @@ fn search(problem: &PlanProblem, options: &SearchOptions, phases: Phases) -> Res
     if options.time_model == TimeModel::Overlap {
         return Err(Error::NoFrontierWithOverlap);
     }
-    let solver = Solver::new(problem, options)?;
+    if let Some(without_limit) = without_memory_limit(problem, options) {
+        let found = search(&without_limit, options, phases)?;
+        let fits = |point: &FrontierPoint| fits(problem, &point.choice, &point.schedule);
+        if found.points.iter().map(fits).collect::<Result<Vec<bool>>>()?.into_iter().all(|fits| fits) {
+            return Ok(found);
+        }
+    }
+    let solver = Solver::new(problem, options.epsilon / 2.0, options)?;
     if let Some(all) = solver.all() {
         return frontier_of(&solver, all, 0.0, start);
     }

@@ -8,6 +8,7 @@ mod guide;
 mod history;
 mod labels;
 mod loads;
+mod memory;
 mod per_layer;
 mod queries;
 mod shrink;

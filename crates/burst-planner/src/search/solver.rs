@@ -65,7 +65,8 @@ pub(crate) struct Solver<'p> {
     memory_limit: Option<f64>,
     /// Sums in different orders differ by rounding; what differs by no more is the same.
     slack: Slack,
-    /// What is left of the tolerance for the search.
+    /// What of the tolerance has gone into tables of regions, and what is left for the search.
+    spent_epsilon: f64,
     epsilon: f64,
     /// All plans worth choosing from, where memory by rank made it necessary to find them at once.
     all: Option<Vec<Found>>,
@@ -75,27 +76,31 @@ pub(crate) struct Solver<'p> {
 struct Waves {
     regions: Vec<Region>,
     tables: Vec<RegionTable>,
+    /// The tolerance of the tables.
+    epsilon: f64,
 }
 
 impl Waves {
     /// `None` when nothing can run at once.
-    fn new(problem: &PlanProblem, options: &SearchOptions) -> Result<Option<Self>> {
+    fn new(problem: &PlanProblem, epsilon: f64, options: &SearchOptions) -> Result<Option<Self>> {
         let regions = regions(problem)?;
         let with_memory = problem.memory_limit_bytes.is_some_and(|limit| can_bind(problem, limit));
-        let table_options =
-            TableOptions { epsilon: options.epsilon / 2.0, max_labels: options.max_labels, with_memory };
+        let max_labels = options.max_labels;
+        let table_options = TableOptions { epsilon, max_labels, with_memory };
         let tables = RegionTables::new(problem, &regions, &table_options)?.tables;
-        Ok(if tables.is_empty() { None } else { Some(Self { regions, tables }) })
+        Ok(if tables.is_empty() { None } else { Some(Self { regions, tables, epsilon }) })
     }
 }
 
 impl<'p> Solver<'p> {
     /// A solver of the additive model, with branches at the same time if the options say so.
-    pub(crate) fn new(problem: &'p PlanProblem, options: &SearchOptions) -> Result<Self> {
+    ///
+    /// Tables of regions may take `table_epsilon` of the tolerance.
+    pub(crate) fn new(problem: &'p PlanProblem, table_epsilon: f64, options: &SearchOptions) -> Result<Self> {
         problem.validate()?;
         options.validate()?;
         let waves = match options.time_model {
-            TimeModel::Waves => Waves::new(problem, options)?,
+            TimeModel::Waves => Waves::new(problem, table_epsilon, options)?,
             TimeModel::Additive | TimeModel::Overlap => None,
         };
         Self::prepare(problem, &vec![Weights::ADDITIVE; problem.nodes.len()], waves, options)
@@ -140,8 +145,7 @@ impl<'p> Solver<'p> {
         if let Some(all) = &mut all {
             keep_nondominated(all, |found: &Found| found.cost, slack);
         }
-        // Tables of regions have taken half of it.
-        let spent = options.epsilon / 2.0;
+        let spent = waves.as_ref().map_or(0.0, |waves| waves.epsilon);
         let left = (1.0 + options.epsilon) / (1.0 + spent) - 1.0;
         Ok(Self {
             problem,
@@ -150,7 +154,8 @@ impl<'p> Solver<'p> {
             history: history.into(),
             memory_limit: memory_limit.filter(|_| waves.is_none()).map(|limit| limit as f64),
             slack,
-            epsilon: if waves.is_some() { left } else { options.epsilon },
+            epsilon: if spent > 0.0 { left } else { options.epsilon },
+            spent_epsilon: spent,
             waves,
             all,
         })
@@ -163,11 +168,11 @@ impl<'p> Solver<'p> {
 
     /// The tolerance that holds end to end when the search kept one.
     pub(crate) fn certified(&self, searched: f64) -> f64 {
-        if self.waves.is_none() {
+        if self.spent_epsilon == 0.0 {
             return searched;
         }
         // Never above what was asked for, but for rounding.
-        ((1.0 + searched) * (1.0 + self.options.epsilon / 2.0) - 1.0).min(self.options.epsilon)
+        ((1.0 + searched) * (1.0 + self.spent_epsilon) - 1.0).min(self.options.epsilon)
     }
 
     pub(crate) fn arranged(&self, found: &Found) -> Arranged {
