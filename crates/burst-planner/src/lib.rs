@@ -13,11 +13,14 @@
 //! | know why a node has its GPU count | [`explain`](fn@explain), [`Explanation`] |
 //! | look at a plan in Graphviz or Perfetto | [`export`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
-//! | run branches at the same time | [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |
+//! | run branches at the same time | [`TimeModel::Waves`], [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |
+//! | let all-reduces overlap | [`TimeModel::Overlap`], [`evaluate_overlap`] |
+//! | compare with the original's limit | [`LimitRule::PerLayer`] |
 //!
 //! # The model
 //!
-//! Each node takes one of its options, and a node on `k` GPUs runs on ranks `0..k`.
+//! Each node takes one of its options, and a node on `k` GPUs runs on ranks `0..k`. This is the additive model, on which
+//! [`TimeModel::Waves`] and [`TimeModel::Overlap`] build:
 //!
 //! ```text
 //! iteration time  = sum of (time + all-reduce) + sum of transfers          of the chosen options
@@ -28,10 +31,19 @@
 //!
 //! A plan is *optimal* when no other choice is at least as good in both times and better in one. With a
 //! memory limit only those choices count whose `memory_bytes` add up to no more: rank 0 holds a share of every
-//! node.
+//! node, unless waves place it elsewhere.
 //!
 //! Of plans with the same iteration time the one with less GPU time is taken. Where both are the same (times
 //! within 1e-11 relative count as the same) the choice between them is arbitrary but always the same.
+//!
+//! # How it is searched
+//!
+//! 1. Regions whose branches can run at once are tabulated: all plans between a fork and a join worth choosing from.
+//! 2. Nodes are eliminated in an order that ties few others together (the cost is said at [`Error::TooWide`]: tables have as
+//!    many entries as tied nodes have combinations of options, 2 nodes at a time for chains, 3 for series-parallel graphs).
+//! 3. Minimising `time + price * GPU time` is one linear pass over the tables, and gives a plan and a lower bound. Prices
+//!    are turned until the bounds enclose what is asked for.
+//! 4. Tables are shrunk to what can still be part of an answer by those bounds, and what is left is searched exactly.
 
 // The generators of random problems are those of the tests outside.
 #[cfg(test)]
