@@ -172,7 +172,7 @@ proptest! {
 
     #[test]
     fn branches_one_after_another_are_never_faster(problem in parallel_problems(COUNTS, 3), limit in 1.0..9.0) {
-        let serial = fastest(&problem, limit, &SearchOptions::default());
+        let serial = fastest(&problem, limit, &waves().with_time_model(TimeModel::Additive));
         if let Ok(serial) = &serial {
             prop_assert_eq!(&serial.schedule, &Schedule::default());
             let plan = fastest(&problem, limit, &waves())?;

@@ -104,7 +104,7 @@ impl Default for SearchOptions {
         Self {
             epsilon: 0.0,
             limit_rule: LimitRule::Total,
-            time_model: TimeModel::Additive,
+            time_model: TimeModel::Waves,
             max_labels: 20_000_000,
         }
     }
