@@ -27,20 +27,7 @@ struct Header {
 }
 
 impl PlanProblem {
-    /// Reads a problem from a JSON document and [validates](Self::validate) it.
-    ///
-    /// ```
-    /// let text = r#"{"schema":"deeppool/plan-problem/v1","gpus":2,
-    ///     "nodes":[{"name":"conv1","options":[{"gpus":1,"time_us":100.0},{"gpus":2,"time_us":60.0}]}],
-    ///     "edges":[]}"#;
-    /// let problem = burst_planner::PlanProblem::from_json(text)?;
-    /// assert_eq!(problem.nodes[0].options[1].time_us, 60.0);
-    /// # Ok::<(), burst_planner::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Schema`] for another kind of document, [`Error::Json`] with the path inside the document for a
-    /// missing, unknown or mistyped field, and whatever `validate` finds.
+    #[doc = include_str!("../docs/plan-problem.md")]
     pub fn from_json(text: &str) -> Result<Self> {
         let header: Header = parse(text)?;
         let found = match header.schema {

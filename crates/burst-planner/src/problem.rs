@@ -66,8 +66,7 @@ pub struct Edge {
     /// `transfer_us[i][j]`: microseconds, forward and backward together, when the producer takes its option `i`
     /// and the consumer its option `j`.
     pub transfer_us: Vec<Vec<f64>>,
-    /// The same when the two ends share no rank. Plans of this version run branches one after another on
-    /// ranks that start at 0, so it is checked and carried but costs nothing.
+    /// The same when the two ends share no rank. Without it the edge does not allow branches to run apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_disjoint_us: Option<Vec<Vec<f64>>>,
 }

@@ -179,6 +179,51 @@ fn a_problem_may_come_from_another_program() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// The example that the documentation leads to, as its readers run it.
+#[test]
+fn python_can_ask_for_a_plan() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/plan_problem.py");
+    let run = |limit: &str| {
+        let mut python = Command::new("python3");
+        python.arg("-B").arg(&example).args([
+            "--deeppool",
+            env!("CARGO_BIN_EXE_deeppool"),
+            "--amplification",
+            limit,
+        ]);
+        python.output()
+    };
+    let Ok(output) = run("2") else {
+        println!("SKIPPED: there is no python3");
+        return;
+    };
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{errors}");
+    // Both branches at once, the second on ranks of its own.
+    assert!(said.contains("limit 2.0") && said.contains("wave 0"), "{said}");
+    assert_eq!(said.lines().filter(|line| line.contains(" us on ranks [")).count(), 6, "{said}");
+    let refused = run("0.5").unwrap();
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("at least 1"));
+}
+
+#[test]
+fn a_model_of_time_can_be_chosen() {
+    let folder = TempDir::new().unwrap();
+    let time = |model: &str| {
+        let plan = json(
+            folder.path(),
+            &format!(
+                "plan --model inception-v3 --device a100 --gpus 4 --batch 16 --time-model {model} --json"
+            ),
+        );
+        plan["iteration_us"].as_f64().unwrap()
+    };
+    let additive = time("additive");
+    assert!(time("waves") < additive && time("overlap") < additive);
+    refused(folder.path(), &format!("{PLAN} --time-model overlap --knee"), "no frontier");
+}
+
 #[test]
 fn a_point_of_the_frontier_is_asked_for_by_deadline_or_as_the_knee() {
     let folder = TempDir::new().unwrap();

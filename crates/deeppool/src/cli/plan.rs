@@ -2,9 +2,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burst_planner::{
-    Frontier, PlanProblem, SearchOptions, data_parallel, explain, export, fastest, frontier,
+    Frontier, PlanProblem, SearchOptions, TimeModel, data_parallel, explain, export, fastest, frontier,
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
 use deeppool::planning::{Mode, PlanFile, PlanRequest};
@@ -43,6 +43,9 @@ pub(crate) struct Plan {
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch"])]
     problem: Option<PathBuf>,
+    /// How the time of an iteration adds up [default: as the planner's]
+    #[arg(long, value_enum, value_name = "MODEL")]
+    time_model: Option<TimeModelName>,
     /// Also find all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
     pareto: bool,
@@ -64,6 +67,16 @@ pub(crate) struct Plan {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TimeModelName {
+    /// One layer after another
+    Additive,
+    /// Branches may run at the same time on different GPUs
+    Waves,
+    /// All-reduces overlap with the backward pass; not with --pareto, --deadline and --knee
+    Overlap,
 }
 
 /// Points of the Pareto frontier that are asked for in another way than by a limit.
@@ -171,15 +184,24 @@ impl Plan {
     }
 
     fn search(&self, problem: &PlanProblem) -> burst_planner::Result<Found> {
-        let options = SearchOptions::with_epsilon(self.epsilon);
-        let all =
-            if self.pareto || self.point.is_asked_for() { Some(frontier(problem, &options)?) } else { None };
+        let model = match self.time_model {
+            Some(TimeModelName::Additive) => TimeModel::Additive,
+            Some(TimeModelName::Waves) => TimeModel::Waves,
+            Some(TimeModelName::Overlap) => TimeModel::Overlap,
+            None => SearchOptions::default().time_model,
+        };
+        let mut all = None;
+        if self.pareto || self.point.is_asked_for() {
+            let options = SearchOptions::with_epsilon(self.epsilon).with_time_model(model);
+            all = Some(frontier(problem, &options)?);
+        }
+        let options = SearchOptions::default().with_time_model(model);
         let plan = match (&all, self.point.deadline) {
             (Some(all), Some(deadline_us)) => from_point(all, all.cheapest_within(deadline_us)?, problem)?,
             (Some(all), None) if self.point.knee => from_point(all, all.knee(), problem)?,
             _ => match self.mode() {
                 Mode::DataParallel => data_parallel(problem)?,
-                Mode::Burst { amplification } => fastest(problem, amplification, &SearchOptions::default())?,
+                Mode::Burst { amplification } => fastest(problem, amplification, &options)?,
             },
         };
         Ok(Found { plan, frontier: all })
