@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--amplification", type=float, default=1.5, help="the limit")
     arguments = parser.parse_args()
 
-    command = [arguments.deeppool, "plan", "--problem", "-", "--time-model", "waves", "--json"]
+    command = [arguments.deeppool, "plan", "--problem", "-", "--json"]
     command += ["--amplification", str(arguments.amplification)]
     done = subprocess.run(command, input=json.dumps(problem()), capture_output=True, text=True)
     if done.returncode != 0:

@@ -7,7 +7,8 @@ use super::output::{micros, table};
 /// Shows what each layer could do instead: the GPU count, and how much longer, costlier and over the limit the plan would be.
 pub(crate) fn print_explanations(explanations: &[Explanation], limit: Option<f64>) {
     let header = [
-        "layer",
+        "layers",
+        "",
         "GPUs",
         "faster on",
         "iteration",
@@ -18,17 +19,22 @@ pub(crate) fn print_explanations(explanations: &[Explanation], limit: Option<f64
         "GPU time",
     ];
     let mut shown = table(&header);
-    for explanation in explanations {
-        let [gpus, iteration, gpu_time] = changes(explanation.faster.as_ref());
-        let amplification = match (&explanation.faster, limit) {
+    let alone = |one: &Explanation| one.faster.is_none() && one.cheaper.is_none();
+    // In long networks most layers have nothing to gain alone: neighbours of which that is true share a row.
+    for run in explanations.chunk_by(|a, b| alone(a) && alone(b) && a.gpus == b.gpus) {
+        let (first, last) = (&run[0], &run[run.len() - 1]);
+        let name =
+            if run.len() == 1 { first.node.clone() } else { format!("{} .. {}", first.node, last.node) };
+        let [gpus, iteration, gpu_time] = changes(first.faster.as_ref());
+        let amplification = match (&first.faster, limit) {
             (Some(Alternative { amplification, breaks_limit: Some(true), .. }), Some(limit)) => {
                 format!("{amplification:.3} > {limit}")
             }
             (Some(faster), _) => format!("{:.3}", faster.amplification),
             (None, _) => String::new(),
         };
-        let [cheaper_gpus, slower, saved] = changes(explanation.cheaper.as_ref());
-        let own = [explanation.node.clone(), explanation.gpus.to_string()];
+        let [cheaper_gpus, slower, saved] = changes(first.cheaper.as_ref());
+        let own = [name, run.len().to_string(), first.gpus.to_string()];
         let instead = [gpus, iteration, gpu_time, amplification, cheaper_gpus, slower, saved];
         shown.add_row(own.into_iter().chain(instead));
     }

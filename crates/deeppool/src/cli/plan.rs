@@ -43,9 +43,9 @@ pub(crate) struct Plan {
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch"])]
     problem: Option<PathBuf>,
-    /// How the time of an iteration adds up [default: as the planner's]
-    #[arg(long, value_enum, value_name = "MODEL")]
-    time_model: Option<TimeModelName>,
+    /// How the time of an iteration adds up
+    #[arg(long, value_enum, value_name = "MODEL", default_value = "waves")]
+    time_model: TimeModelName,
     /// Also find all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
     pareto: bool,
@@ -185,10 +185,9 @@ impl Plan {
 
     fn search(&self, problem: &PlanProblem) -> burst_planner::Result<Found> {
         let model = match self.time_model {
-            Some(TimeModelName::Additive) => TimeModel::Additive,
-            Some(TimeModelName::Waves) => TimeModel::Waves,
-            Some(TimeModelName::Overlap) => TimeModel::Overlap,
-            None => SearchOptions::default().time_model,
+            TimeModelName::Additive => TimeModel::Additive,
+            TimeModelName::Waves => TimeModel::Waves,
+            TimeModelName::Overlap => TimeModel::Overlap,
         };
         let mut all = None;
         if self.pareto || self.point.is_asked_for() {
