@@ -259,6 +259,11 @@ pub enum Error {
         /// A node with several producers or consumers, or a second one without producers.
         node: String,
     },
+    /// The original's limit rule does not look at memory.
+    #[error(
+        "the limit for each layer knows nothing of memory: leave memory_limit_bytes out, or use a limit for the whole plan"
+    )]
+    MemoryLimitPerLayer,
     /// With overlap a plan is found for one limit at a time.
     #[error(
         "there is no frontier with overlapping all-reduces: ask for the fastest plan under each limit, or for the additive model"

@@ -1,7 +1,8 @@
 //! A problem that cannot be planned is an error that names the place.
 
 use burst_planner::{
-    Error, NodeOption, Plan, PlanProblem, SearchOptions, data_parallel, evaluate, fastest, frontier,
+    Error, LimitRule, NodeOption, Plan, PlanProblem, SearchOptions, data_parallel, evaluate, fastest,
+    frontier,
 };
 
 /// Two nodes with two options each, and the edge between them.
@@ -206,4 +207,16 @@ fn a_search_that_grows_too_large_is_given_up() {
     let mut options = SearchOptions::default();
     options.max_labels = 1000;
     assert_eq!(frontier(&problem, &options), Err(Error::TooManyLabels { max_labels: 1000, epsilon: 0.0 }));
+}
+
+#[test]
+fn the_limit_for_each_layer_knows_nothing_of_memory() {
+    let mut problem = sound();
+    let per_layer = SearchOptions::default().with_limit_rule(LimitRule::PerLayer);
+    assert!(fastest(&problem, 2.0, &per_layer).is_ok());
+    problem.memory_limit_bytes = Some(10);
+    for option in problem.nodes.iter_mut().flat_map(|node| &mut node.options) {
+        option.memory_bytes = Some(1);
+    }
+    assert_eq!(fastest(&problem, 2.0, &per_layer), Err(Error::MemoryLimitPerLayer));
 }

@@ -30,8 +30,12 @@ struct Reached {
 /// The choice that the rule leads to. Time `O(layers * options^2)`.
 ///
 /// # Errors
-/// [`Error::NotAChain`]; [`Error::MissingSingleGpuTime`] for a layer without an option on one GPU.
+/// [`Error::NotAChain`]; [`Error::MissingSingleGpuTime`] for a layer without an option on one GPU;
+/// [`Error::MemoryLimitPerLayer`].
 pub(super) fn search(problem: &PlanProblem, limit: f64) -> Result<Vec<usize>> {
+    if problem.memory_limit_bytes.is_some() {
+        return Err(Error::MemoryLimitPerLayer);
+    }
     let chain = chain(problem)?;
     // By position in the chain and option.
     let mut reached: Vec<Vec<Option<Reached>>> = Vec::with_capacity(chain.len());
