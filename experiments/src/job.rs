@@ -78,7 +78,7 @@ impl<'a> Job<'a> {
     /// Plans the foreground on the first `gpus` GPUs and lowers it.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
         let (costs, batch) = (self.costs(), self.workload.batch);
-        let planned = PlanRequest { costs: &costs, batch, gpus, mode }.plan()?;
+        let planned = PlanRequest::new(&costs, batch, gpus, mode).plan()?;
         let lowering = LowerOptions { overlap_all_reduce: overlap, ..LowerOptions::default() };
         let placement = planned.placement(&costs)?;
         Ok(Foreground {

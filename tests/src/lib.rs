@@ -19,7 +19,7 @@ pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> 
     let profile = DeviceModel::named("cpu-core")?.profile(network, &shard_sizes(batch, ranks))?;
     let link = LinkModel::shared_memory();
     let costs = Costs::new(network, &profile, &link);
-    PlanRequest { costs: &costs, batch, gpus: ranks, mode }.plan()?.placement(&costs)
+    PlanRequest::new(&costs, batch, ranks, mode).plan()?.placement(&costs)
 }
 
 /// A placement that no planner would find: each layer on ranks of its own, in any order.

@@ -19,7 +19,7 @@ fn with_plans(
     let profile = DeviceModel::named("a100")?.profile(&network, &shard_sizes(batch, 8))?;
     let link = LinkModel::dgx_a100();
     let costs = Costs::new(&network, &profile, &link);
-    let problem = PlanRequest { costs: &costs, batch, gpus: 8, mode: Mode::DataParallel }.problem()?;
+    let problem = PlanRequest::new(&costs, batch, 8, Mode::DataParallel).problem()?;
     // A bucket of its own for every gradient, as the planner has it.
     let options = LowerOptions { bucket_bytes: 1, ..LowerOptions::default() };
     let simulated_us = |plan: &Plan| {
@@ -42,9 +42,10 @@ fn in_a_chain_overlap_is_what_the_simulator_does() -> Result<(), deeppool::Error
         with_plans(model, 32, |problem, simulated_us| {
             let mut plans = vec![data_parallel(problem).unwrap()];
             for limit in [1.2, 1.5, 2.0] {
-                plans.extend([TimeModel::Additive, TimeModel::Overlap].map(|time_model| {
-                    fastest(problem, limit, &search(time_model)).unwrap()
-                }));
+                plans.extend(
+                    [TimeModel::Additive, TimeModel::Overlap]
+                        .map(|time_model| fastest(problem, limit, &search(time_model)).unwrap()),
+                );
             }
             for plan in plans {
                 let planned_us = evaluate_overlap(problem, &plan.choice).unwrap().iteration_us;

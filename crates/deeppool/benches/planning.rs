@@ -22,7 +22,7 @@ fn problem(network: &LayerGraph, gpus: usize) -> Result<PlanProblem, Error> {
     let profile = DeviceModel::named("a100")?.profile(network, &shard_sizes(BATCH, gpus))?;
     let link = collectives::LinkModel::dgx_a100();
     let costs = Costs::new(network, &profile, &link);
-    PlanRequest { costs: &costs, batch: BATCH, gpus, mode: Mode::DataParallel }.problem()
+    PlanRequest::new(&costs, BATCH, gpus, Mode::DataParallel).problem()
 }
 
 /// The problem with normalisations and activations planned as one with the layer before, as the original has them.

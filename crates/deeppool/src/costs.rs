@@ -42,13 +42,21 @@ impl<'a> Costs<'a> {
     /// join.
     ///
     /// # Errors
-    /// When the profile has no time that is needed, or there is no GPU count left.
+    /// When the profile has no time that is needed, or there is no GPU count left. Without 1 among the counts it needs the
+    /// times of the whole batch all the same, for the time on one GPU.
     pub fn problem(&self, batch: usize, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
         if batch == 0 {
             return Err(Error::EmptyBatch);
         }
         let counts: Vec<usize> =
             gpu_counts.iter().copied().filter(|&count| count >= 1 && count <= gpus.min(batch)).collect();
+        if counts.is_empty() {
+            return Err(Error::Setting {
+                setting: "GPU counts",
+                expected: "at most the number of GPUs and of samples",
+                got: "none that is".into(),
+            });
+        }
         let partitions: Result<Vec<Partition>, _> =
             counts.iter().map(|&count| Partition::even(batch, &(0..count).collect::<Vec<_>>())).collect();
         let partitions = partitions?;
@@ -57,6 +65,11 @@ impl<'a> Costs<'a> {
             let options: Result<Vec<NodeOption>, Error> =
                 counts.iter().map(|&count| self.option(layer, batch, count)).collect();
             problem.add_node(layer.name(), options?);
+        }
+        if !counts.contains(&1) {
+            let layers = self.network.layers().skip(1);
+            let times = layers.map(|(_, layer)| Ok(self.option(layer, batch, 1)?.time_us));
+            problem.single_gpu_us = Some(times.sum::<Result<f64, Error>>()?);
         }
         let beyond: Result<Vec<Partition>, _> = counts
             .iter()

@@ -79,6 +79,16 @@ fn bad_options_are_refused_in_one_line() {
         (format!("{PLAN} --deadline 40ms --amplification 2"), "cannot be used with"),
         (format!("{PLAN} --deadline 40ms --knee"), "cannot be used with"),
         (format!("{PLAN} --knee --mode dp"), "cannot be used with"),
+        (format!("{PLAN} --limit-rule per-layer --knee"), "cannot be used with"),
+        (format!("{PLAN} --limit-rule by-eye"), "per-layer"),
+        (format!("{PLAN} --limit-rule per-layer --time-model overlap"), "make it additive"),
+        (
+            "plan --model resnet-18 --device a100 --gpus 4 --batch 8 --limit-rule per-layer".into(),
+            "`maxpool`",
+        ),
+        (format!("{PLAN} --gpu-counts 0,2"), "`powers-of-two`, `all`, or a list such as 1,2,3,6"),
+        (format!("{PLAN} --gpu-counts all,3"), "`powers-of-two`, `all`, or a list such as 1,2,3,6"),
+        (format!("{PLAN} --gpu-counts 5,6"), "none that is"),
         (format!("{PLAN} --deadline 1us"), "the smallest iteration time that can be reached is"),
         ("profile --model digits-cnn --device cpu-core -o no/such/profile.json".into(), "does not exist"),
         ("profile --model digits-cnn -o profile.json".into(), "--engine cpu"),
@@ -295,6 +305,46 @@ fn a_plan_is_drawn_as_a_graph_and_as_a_timeline() {
         .filter_map(|event| Some(event["ts"].as_f64()? + event["dur"].as_f64()?));
     let (end, planned) = (ends.fold(0.0, f64::max), plan["iteration_us"].as_f64().unwrap());
     assert!((end - planned).abs() <= 1e-9 * planned, "{end} {planned}");
+}
+
+#[test]
+fn the_limit_can_be_a_rule_for_each_layer() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
+    // Layers this short are exempt: its plan is above the limit of 1.2, that of the whole plan is not.
+    let plan = |rule: &str| {
+        let arguments = "plan --problem problem.json --amplification 1.2 --json --limit-rule";
+        json(folder.path(), &format!("{arguments} {rule}"))
+    };
+    let (total, per_layer) = (plan("total"), plan("per-layer"));
+    assert_eq!(total["choice"], serde_json::json!([1, 0]));
+    assert_eq!(per_layer["choice"], serde_json::json!([1, 1]));
+    assert!(per_layer["amplification"].as_f64().unwrap() > 1.2);
+    assert_eq!(per_layer["limit_rule"], "per-layer");
+    assert!(total["limit_rule"].is_null() && per_layer["certified_epsilon"].is_null());
+    let said =
+        succeed(folder.path(), "plan --problem problem.json --amplification 1.2 --limit-rule per-layer");
+    assert!(said.contains("(limit 1.2 for each layer)"), "{said}");
+}
+
+#[test]
+fn layers_run_on_the_gpu_counts_that_are_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let plan = |counts: &str| {
+        let arguments = "plan --model vgg16 --device a100 --gpus 6 --batch 32 --amplification 3 --json";
+        json(folder.path(), &format!("{arguments} -o plan.json --gpu-counts {counts}"))
+    };
+    let counts = |plan: &Value| -> Vec<u64> {
+        let layers = plan["layers"].as_array().unwrap().iter();
+        layers.map(|layer| layer["gpus"].as_u64().unwrap()).collect()
+    };
+    let time = |plan: &Value| plan["iteration_us"].as_f64().unwrap();
+    let (powers, all, listed) = (plan("powers-of-two"), plan("all"), plan("3,5,9"));
+    assert!(time(&all) <= time(&powers) && time(&all) <= time(&listed));
+    assert!(counts(&listed).iter().all(|count| [3, 5].contains(count)), "{:?}", counts(&listed));
+    assert_eq!(listed["single_gpu_us"], all["single_gpu_us"]);
+    let simulated = json(folder.path(), "simulate --model vgg16 --plan plan.json --json");
+    assert_eq!(simulated["planned_iteration_us"], listed["iteration_us"]);
 }
 
 fn has_fields(value: &Value, fields: &[&str]) {

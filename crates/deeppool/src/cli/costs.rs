@@ -122,7 +122,7 @@ pub(crate) fn plan_or_make(
     if let Some(plan) = file {
         return Ok(plan);
     }
-    let planned = PlanRequest { costs, batch, gpus, mode }.plan()?;
+    let planned = PlanRequest::new(costs, batch, gpus, mode).plan()?;
     Ok(PlanFile::new(&planned.problem, &planned.plan).made_from(costs, batch, mode))
 }
 

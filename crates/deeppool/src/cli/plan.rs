@@ -1,13 +1,14 @@
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use burst_planner::{
-    Frontier, PlanProblem, SearchOptions, TimeModel, data_parallel, explain, export, fastest, frontier,
+    Frontier, LimitRule, PlanProblem, SearchOptions, TimeModel, data_parallel, explain, export, fastest,
+    frontier,
 };
 use clap::{Args, ValueEnum};
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
-use deeppool::planning::{Mode, PlanFile, PlanRequest};
+use deeppool::planning::{GpuCounts, Mode, PlanFile, PlanRequest};
 use layer_graph::zoo;
 
 use super::costs::{CostArgs, ModeArgs, at_least_one};
@@ -22,6 +23,8 @@ use super::output::{micros, parse_micros, table};
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32 -o plan.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
+  deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   generate-problem | deeppool plan --problem - --json")]
 pub(crate) struct Plan {
@@ -40,8 +43,14 @@ pub(crate) struct Plan {
     mode: ModeArgs,
     #[command(flatten)]
     point: PointArgs,
+    /// What the limit on amplification applies to
+    #[arg(long, value_enum, default_value = "total", conflicts_with_all = ["deadline", "knee"])]
+    limit_rule: LimitRuleName,
+    /// On how many GPUs a layer may run: powers-of-two (and all of them), all, or a list such as 1,2,3,6
+    #[arg(long, value_name = "COUNTS", default_value_t)]
+    gpu_counts: GpuCounts,
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch", "gpu_counts"])]
     problem: Option<PathBuf>,
     /// How the time of an iteration adds up
     #[arg(long, value_enum, value_name = "MODEL", default_value = "waves")]
@@ -96,6 +105,14 @@ impl PointArgs {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LimitRuleName {
+    /// A budget for the whole plan
+    Total,
+    /// Each layer by itself, by the greedy search of the original DeepPool: for comparison, and for chains only
+    PerLayer,
+}
+
 /// A plan, and what it was chosen from if that was looked for.
 struct Found {
     plan: burst_planner::Plan,
@@ -104,6 +121,10 @@ struct Found {
 
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let is_per_layer = self.limit_rule == LimitRuleName::PerLayer;
+        if is_per_layer && matches!(self.time_model, Some(TimeModelName::Waves | TimeModelName::Overlap)) {
+            bail!("--limit-rule per-layer adds all times up: leave --time-model out, or make it additive");
+        }
         let written = [&self.output, &self.dot, &self.trace];
         for path in written.into_iter().flatten() {
             check_folder(path)?;
@@ -113,6 +134,9 @@ impl Plan {
             None => self.plan_model()?,
         };
         file.deadline_us = self.point.deadline;
+        if is_per_layer && file.amplification_limit.is_some() {
+            file.limit_rule = Some("per-layer".into());
+        }
         if let Some(frontier) = found.frontier.filter(|_| self.pareto) {
             file = file.with_frontier(&frontier);
         }
@@ -161,7 +185,9 @@ impl Plan {
         let network = zoo::model(model)?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let problem = PlanRequest { costs: &costs, batch, gpus, mode: self.mode() }.problem()?;
+        let problem = PlanRequest::new(&costs, batch, gpus, self.mode())
+            .with_gpu_counts(self.gpu_counts.clone())
+            .problem()?;
         let found = self.search(&problem)?;
         let file = PlanFile::new(&problem, &found.plan).made_from(&costs, batch, self.mode());
         Ok((problem, found, file))
@@ -194,7 +220,11 @@ impl Plan {
             let options = SearchOptions::with_epsilon(self.epsilon).with_time_model(model);
             all = Some(frontier(problem, &options)?);
         }
-        let options = SearchOptions::default().with_time_model(model);
+        let limit_rule = match self.limit_rule {
+            LimitRuleName::Total => LimitRule::Total,
+            LimitRuleName::PerLayer => LimitRule::PerLayer,
+        };
+        let options = SearchOptions::default().with_time_model(model).with_limit_rule(limit_rule);
         let plan = match (&all, self.point.deadline) {
             (Some(all), Some(deadline_us)) => from_point(all, all.cheapest_within(deadline_us)?, problem)?,
             (Some(all), None) if self.point.knee => from_point(all, all.knee(), problem)?,
@@ -224,6 +254,7 @@ pub(crate) fn print_plan(plan: &PlanFile) {
         println!("layer times: {}, {}; links: {link}, modelled", profile.device, profile.origin);
     }
     let limit = match (plan.amplification_limit, plan.mode.as_deref()) {
+        (Some(limit), _) if plan.limit_rule.is_some() => format!(" (limit {limit} for each layer)"),
         (Some(limit), _) => format!(" (limit {limit})"),
         (None, Some("dp")) => " (data parallel, no limit)".into(),
         (None, _) => String::new(),

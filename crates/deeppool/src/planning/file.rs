@@ -29,6 +29,9 @@ pub struct PlanFile {
     /// The limit that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_limit: Option<f64>,
+    /// `per-layer` when the limit was applied to each layer instead of the whole plan, which may then be above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_rule: Option<String>,
     /// The iteration time that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<f64>,
@@ -122,6 +125,7 @@ impl PlanFile {
             batch: None,
             mode: None,
             amplification_limit: None,
+            limit_rule: None,
             deadline_us: None,
             profile: None,
             link: None,

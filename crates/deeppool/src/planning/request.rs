@@ -1,5 +1,6 @@
-use burst_planner::{Plan, PlanProblem, SearchOptions, data_parallel, fastest, gpu_counts};
+use burst_planner::{Plan, PlanProblem, SearchOptions, data_parallel, fastest};
 
+use super::GpuCounts;
 use crate::Error;
 use crate::costs::Costs;
 use crate::program::Placement;
@@ -29,6 +30,7 @@ impl Mode {
 
 /// A question to the planner.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PlanRequest<'a> {
     /// What things cost.
     pub costs: &'a Costs<'a>,
@@ -38,6 +40,10 @@ pub struct PlanRequest<'a> {
     pub gpus: usize,
     /// How they are used.
     pub mode: Mode,
+    /// On how many GPUs a layer may run. Data parallelism takes the largest.
+    pub gpu_counts: GpuCounts,
+    /// How burst plans are searched for.
+    pub search: SearchOptions,
 }
 
 /// The planner's answer.
@@ -49,11 +55,30 @@ pub struct Planned {
     pub plan: Plan,
 }
 
-impl PlanRequest<'_> {
-    /// The planning problem: each layer may run on 1, 2, 4, ... GPUs, and on all of them.
+impl<'a> PlanRequest<'a> {
+    /// Asks for a plan that is optimal within a limit for the whole of it, with powers of two as GPU counts.
+    #[must_use]
+    pub fn new(costs: &'a Costs<'a>, batch: usize, gpus: usize, mode: Mode) -> Self {
+        let (gpu_counts, search) = (GpuCounts::default(), SearchOptions::default());
+        Self { costs, batch, gpus, mode, gpu_counts, search }
+    }
+
+    /// Sets on how many GPUs a layer may run.
+    #[must_use]
+    pub fn with_gpu_counts(self, gpu_counts: GpuCounts) -> Self {
+        Self { gpu_counts, ..self }
+    }
+
+    /// Sets how burst plans are searched for, such as what the limit applies to.
+    #[must_use]
+    pub fn with_search(self, search: SearchOptions) -> Self {
+        Self { search, ..self }
+    }
+
+    /// The planning problem: each layer may run on any of the GPU counts.
     ///
     /// # Errors
-    /// When there is no GPU or no sample, or the costs lack a figure.
+    /// When there is no GPU or no sample, none of the GPU counts is within both, or the costs lack a figure.
     pub fn problem(&self) -> Result<PlanProblem, Error> {
         if self.gpus == 0 {
             return Err(Error::Setting {
@@ -62,7 +87,7 @@ impl PlanRequest<'_> {
                 got: "0".into(),
             });
         }
-        let counts = gpu_counts::powers_of_two(self.gpus.min(self.batch));
+        let counts = self.gpu_counts.up_to(self.gpus.min(self.batch));
         self.costs.problem(self.batch, self.gpus, &counts)
     }
 
@@ -74,7 +99,7 @@ impl PlanRequest<'_> {
         let problem = self.problem()?;
         let plan = match self.mode {
             Mode::DataParallel => data_parallel(&problem)?,
-            Mode::Burst { amplification } => fastest(&problem, amplification, &SearchOptions::default())?,
+            Mode::Burst { amplification } => fastest(&problem, amplification, &self.search)?,
         };
         Ok(Planned { problem, plan })
     }

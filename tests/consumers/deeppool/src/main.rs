@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut simulated = Vec::new();
     for mode in [Mode::Burst { amplification: 1.0 }, Mode::Burst { amplification: 2.0 }] {
-        let planned = PlanRequest { costs: &costs, batch, gpus, mode }.plan()?;
+        let planned = PlanRequest::new(&costs, batch, gpus, mode).plan()?;
         let placement = planned.placement(&costs)?;
         let program = lower_training(&network, &placement, batch, &LowerOptions::default())?;
         let simulation = simulate(&program, &costs, &SimulateOptions::default())?;
