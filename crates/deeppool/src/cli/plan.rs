@@ -122,7 +122,7 @@ struct Found {
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let is_per_layer = self.limit_rule == LimitRuleName::PerLayer;
-        if is_per_layer && matches!(self.time_model, Some(TimeModelName::Waves | TimeModelName::Overlap)) {
+        if is_per_layer && matches!(self.time_model, TimeModelName::Overlap) {
             bail!("--limit-rule per-layer adds all times up: leave --time-model out, or make it additive");
         }
         let written = [&self.output, &self.dot, &self.trace];
