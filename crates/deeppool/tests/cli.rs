@@ -82,6 +82,8 @@ fn bad_options_are_refused_in_one_line() {
         (format!("{PLAN} --limit-rule per-layer --knee"), "cannot be used with"),
         (format!("{PLAN} --limit-rule by-eye"), "per-layer"),
         (format!("{PLAN} --limit-rule per-layer --time-model overlap"), "make it additive"),
+        (format!("{PLAN} --time-model overlap --explain"), "leave out --time-model overlap"),
+        (format!("{PLAN} --time-model overlap --pareto"), "there is no frontier"),
         (
             "plan --model resnet-18 --device a100 --gpus 4 --batch 8 --limit-rule per-layer".into(),
             "`maxpool`",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use burst_planner::{SearchOptions, TimeModel};
 use clap::{Args, ValueEnum};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
@@ -92,6 +93,19 @@ pub(crate) struct ModeArgs {
     /// The largest amplification of a burst plan: its GPU time over the iteration time on one GPU
     #[arg(long, default_value_t = 2.0, value_name = "LIMIT")]
     pub(crate) amplification: f64,
+    /// How the planner adds up the time of a burst plan's iteration [default: waves]
+    #[arg(long, value_enum, value_name = "MODEL")]
+    pub(crate) time_model: Option<TimeModelName>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimeModelName {
+    /// One thing after another
+    Additive,
+    /// Branches of the network may run at the same time on different GPUs
+    Waves,
+    /// All-reduces overlap with the backward pass; not with --pareto, --deadline and --knee
+    Overlap,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -103,6 +117,15 @@ pub(crate) enum ModeName {
 }
 
 impl ModeArgs {
+    /// How burst plans are searched for.
+    pub(crate) fn search(&self) -> SearchOptions {
+        SearchOptions::default().with_time_model(match self.time_model {
+            Some(TimeModelName::Additive) => TimeModel::Additive,
+            None | Some(TimeModelName::Waves) => TimeModel::Waves,
+            Some(TimeModelName::Overlap) => TimeModel::Overlap,
+        })
+    }
+
     pub(crate) fn mode(&self) -> Mode {
         match self.mode {
             ModeName::Dp => Mode::DataParallel,
@@ -117,13 +140,13 @@ pub(crate) fn plan_or_make(
     costs: &Costs<'_>,
     batch: usize,
     gpus: usize,
-    mode: Mode,
+    mode: &ModeArgs,
 ) -> anyhow::Result<PlanFile> {
     if let Some(plan) = file {
         return Ok(plan);
     }
-    let planned = PlanRequest::new(costs, batch, gpus, mode).plan()?;
-    Ok(PlanFile::new(&planned.problem, &planned.plan).made_from(costs, batch, mode))
+    let planned = PlanRequest::new(costs, batch, gpus, mode.mode()).with_search(mode.search()).plan()?;
+    Ok(PlanFile::new(&planned.problem, &planned.plan).made_from(costs, batch, mode.mode()))
 }
 
 /// The number of GPUs and the global batch: those of the options, which must agree with a plan's.

@@ -1,17 +1,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use burst_planner::{
-    Frontier, LimitRule, PlanProblem, SearchOptions, TimeModel, data_parallel, explain, export, fastest,
-    frontier,
-};
+use burst_planner::{Frontier, LimitRule, PlanProblem, SearchOptions, explain, export, fastest, frontier};
 use clap::{Args, ValueEnum};
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
-use deeppool::planning::{GpuCounts, Mode, PlanFile, PlanRequest};
+use deeppool::planning::{GpuCounts, Mode, PlanFile, PlanRequest, data_parallel_by};
 use layer_graph::zoo;
 
-use super::costs::{CostArgs, ModeArgs, at_least_one};
+use super::costs::{CostArgs, ModeArgs, TimeModelName, at_least_one};
 use super::explanations::print_explanations;
 use super::output::{micros, parse_micros, table};
 
@@ -52,9 +49,6 @@ pub(crate) struct Plan {
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch", "gpu_counts"])]
     problem: Option<PathBuf>,
-    /// How the time of an iteration adds up
-    #[arg(long, value_enum, value_name = "MODEL", default_value = "waves")]
-    time_model: TimeModelName,
     /// Also find all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
     pareto: bool,
@@ -76,16 +70,6 @@ pub(crate) struct Plan {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum TimeModelName {
-    /// One layer after another
-    Additive,
-    /// Branches may run at the same time on different GPUs
-    Waves,
-    /// All-reduces overlap with the backward pass; not with --pareto, --deadline and --knee
-    Overlap,
 }
 
 /// Points of the Pareto frontier that are asked for in another way than by a limit.
@@ -121,9 +105,13 @@ struct Found {
 
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let overlaps = self.mode.time_model == Some(TimeModelName::Overlap);
         let is_per_layer = self.limit_rule == LimitRuleName::PerLayer;
-        if is_per_layer && matches!(self.time_model, TimeModelName::Overlap) {
+        if is_per_layer && (overlaps || self.mode.time_model == Some(TimeModelName::Waves)) {
             bail!("--limit-rule per-layer adds all times up: leave --time-model out, or make it additive");
+        }
+        if overlaps && (self.explain || self.trace.is_some()) {
+            bail!("--explain and --trace are for times that add up: leave out --time-model overlap");
         }
         let written = [&self.output, &self.dot, &self.trace];
         for path in written.into_iter().flatten() {
@@ -209,28 +197,25 @@ impl Plan {
         }
     }
 
-    fn search(&self, problem: &PlanProblem) -> burst_planner::Result<Found> {
-        let model = match self.time_model {
-            TimeModelName::Additive => TimeModel::Additive,
-            TimeModelName::Waves => TimeModel::Waves,
-            TimeModelName::Overlap => TimeModel::Overlap,
-        };
-        let mut all = None;
-        if self.pareto || self.point.is_asked_for() {
-            let options = SearchOptions::with_epsilon(self.epsilon).with_time_model(model);
-            all = Some(frontier(problem, &options)?);
-        }
-        let limit_rule = match self.limit_rule {
+    /// How a plan within a limit is searched for.
+    fn limited(&self) -> SearchOptions {
+        self.mode.search().with_limit_rule(match self.limit_rule {
             LimitRuleName::Total => LimitRule::Total,
             LimitRuleName::PerLayer => LimitRule::PerLayer,
-        };
-        let options = SearchOptions::default().with_time_model(model).with_limit_rule(limit_rule);
+        })
+    }
+
+    fn search(&self, problem: &PlanProblem) -> burst_planner::Result<Found> {
+        let time_model = self.mode.search().time_model;
+        let options = SearchOptions::with_epsilon(self.epsilon).with_time_model(time_model);
+        let all =
+            if self.pareto || self.point.is_asked_for() { Some(frontier(problem, &options)?) } else { None };
         let plan = match (&all, self.point.deadline) {
             (Some(all), Some(deadline_us)) => from_point(all, all.cheapest_within(deadline_us)?, problem)?,
             (Some(all), None) if self.point.knee => from_point(all, all.knee(), problem)?,
             _ => match self.mode() {
-                Mode::DataParallel => data_parallel(problem)?,
-                Mode::Burst { amplification } => fastest(problem, amplification, &options)?,
+                Mode::DataParallel => data_parallel_by(problem, time_model)?,
+                Mode::Burst { amplification } => fastest(problem, amplification, &self.limited())?,
             },
         };
         Ok(Found { plan, frontier: all })
@@ -267,7 +252,12 @@ pub(crate) fn print_plan(plan: &PlanFile) {
         plan.amplification,
         micros(plan.search_us),
     );
-    let mut shown = table(&["layers", "", "GPUs", "time"]);
+    let in_waves = plan.layers.iter().any(|layer| layer.ranks.first().is_some_and(|&first| first > 0));
+    let mut shown = if in_waves {
+        table(&["layers", "", "GPUs", "time", "ranks"])
+    } else {
+        table(&["layers", "", "GPUs", "time"])
+    };
     for run in plan.layers.chunk_by(|a, b| a.ranks == b.ranks) {
         let time: f64 = run.iter().map(|layer| layer.time_us).sum();
         let names = match run {
@@ -275,7 +265,11 @@ pub(crate) fn print_plan(plan: &PlanFile) {
             [first, .., last] => format!("{} .. {}", first.name, last.name),
             [] => String::new(),
         };
-        shown.add_row([names, run.len().to_string(), run[0].gpus.to_string(), micros(time)]);
+        let mut cells = vec![names, run.len().to_string(), run[0].gpus.to_string(), micros(time)];
+        if let (true, Some((first, last))) = (in_waves, run[0].ranks.first().zip(run[0].ranks.last())) {
+            cells.push(if first == last { first.to_string() } else { format!("{first} to {last}") });
+        }
+        shown.add_row(cells);
     }
     println!("\n{shown}");
     if let Some(explanations) = &plan.explanations {

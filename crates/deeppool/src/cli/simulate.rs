@@ -62,7 +62,7 @@ impl Simulate {
         let (gpus, batch) = size(self.gpus, self.batch, file.as_ref())?;
         let tables = self.costs.load(&network, batch, gpus, file.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let plan = plan_or_make(file, &costs, batch, gpus, self.mode.mode())?;
+        let plan = plan_or_make(file, &costs, batch, gpus, &self.mode)?;
         let placement = plan.placement(&network)?;
         let lowering = LowerOptions { overlap_all_reduce: !self.no_overlap, ..LowerOptions::default() };
         let program = lower_training(&network, &placement, batch, &lowering)?;

@@ -161,7 +161,7 @@ impl Train {
     ) -> anyhow::Result<(PlanFile, Predictions)> {
         let tables = self.costs.load(network, batch, ranks, file.as_ref(), Some("cpu-core"))?;
         let costs = Costs::new(network, &tables.profile, &tables.link);
-        let plan = plan_or_make(file, &costs, batch, ranks, self.mode.mode())?;
+        let plan = plan_or_make(file, &costs, batch, ranks, &self.mode)?;
         let program = lower_training(network, &plan.placement(network)?, batch, &self.lowering())?;
         let simulation = simulate(&program, &costs, &SimulateOptions::default())?;
         let simulated_us = simulation.iteration.as_secs_f64() * 1e6;

@@ -6,4 +6,4 @@ mod request;
 
 pub use file::{FrontierEntry, PlanFile, PlannedLayer, ProfileOrigin};
 pub use gpu_counts::GpuCounts;
-pub use request::{Mode, PlanRequest, Planned};
+pub use request::{Mode, PlanRequest, Planned, data_parallel_by};

@@ -1,4 +1,4 @@
-use burst_planner::{Plan, PlanProblem, SearchOptions, data_parallel, fastest};
+use burst_planner::{Plan, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate_overlap, fastest};
 
 use super::GpuCounts;
 use crate::Error;
@@ -98,11 +98,23 @@ impl<'a> PlanRequest<'a> {
     pub fn plan(&self) -> Result<Planned, Error> {
         let problem = self.problem()?;
         let plan = match self.mode {
-            Mode::DataParallel => data_parallel(&problem)?,
+            Mode::DataParallel => data_parallel_by(&problem, self.search.time_model)?,
             Mode::Burst { amplification } => fastest(&problem, amplification, &self.search)?,
         };
         Ok(Planned { problem, plan })
     }
+}
+
+/// The data-parallel plan, with its time by a time model. It has no branches at the same time.
+///
+/// # Errors
+/// As [`data_parallel`].
+pub fn data_parallel_by(problem: &PlanProblem, time_model: TimeModel) -> burst_planner::Result<Plan> {
+    let plan = data_parallel(problem)?;
+    if time_model != TimeModel::Overlap {
+        return Ok(plan);
+    }
+    Ok(Plan { totals: evaluate_overlap(problem, &plan.choice)?, ..plan })
 }
 
 impl Planned {
