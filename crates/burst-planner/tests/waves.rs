@@ -48,7 +48,7 @@ fn best(problem: &PlanProblem, outcomes: Vec<Outcome>, limit: f64) -> Option<Out
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn the_exact_frontier_is_that_of_all_schedules(problem in parallel_problems(COUNTS, 2)) {
