@@ -86,7 +86,8 @@ fn window_values<'a>(
 fn windows() -> impl Strategy<Value = (Shape, Pool2d)> {
     let sides = || (1usize..8, 1usize..5, 1usize..4, 0usize..3);
     (1usize..4, sides(), sides()).prop_filter_map("a window that fits", |(channels, h, w)| {
-        let pool = Pool2d { kernel: [h.1, w.1], stride: [h.2, w.2], padding: [h.3, w.3] };
+        let (kernel, stride, padding) = ([h.1, w.1], [h.2, w.2], [h.3, w.3]);
+        let pool = Pool2d { kernel, stride, padding, ..Pool2d::new(1, 1) };
         let fits = |size, axis: usize| {
             pool.padding[axis] <= pool.kernel[axis] / 2 && pool.kernel[axis] <= size + 2 * pool.padding[axis]
         };

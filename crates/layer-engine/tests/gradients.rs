@@ -71,7 +71,7 @@ fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
         let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
         let kernel = [kernel[0].min(image[0]), kernel[1].min(image[1])];
         let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
-        (channels, image, Pool2d { kernel, stride, padding })
+        (channels, image, Pool2d { kernel, stride, padding, ..Pool2d::new(1, 1) })
     })
 }
 

@@ -35,6 +35,16 @@ pub enum GraphError {
         /// What does not fit, with the shapes in it.
         problem: String,
     },
+    /// A layer cannot use another one's parameters.
+    #[error("layer `{layer}` cannot use the parameters of layer `{owner}`, {problem}")]
+    Tied {
+        /// The layer that is being added.
+        layer: String,
+        /// The layer whose parameters it was to use.
+        owner: String,
+        /// Why not.
+        problem: String,
+    },
     /// The zoo has no model of this name.
     #[error("unknown model `{name}`; known models: {}", known.join(", "))]
     UnknownModel {

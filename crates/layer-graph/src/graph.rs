@@ -29,6 +29,8 @@ pub struct LayerGraph {
     /// Edges point from producer to consumer and carry the position among the consumer's inputs.
     graph: DiGraph<Layer, usize>,
     by_name: HashMap<String, LayerId>,
+    /// The layers that use another one's parameters.
+    owners: HashMap<LayerId, LayerId>,
 }
 
 impl LayerGraph {
@@ -41,7 +43,12 @@ impl LayerGraph {
             let problem = format!("input shape `{input}` is empty or too large");
             return Err(GraphError::Shape { layer: "input".into(), problem });
         }
-        let mut network = Self { name: name.into(), graph: DiGraph::new(), by_name: HashMap::new() };
+        let mut network = Self {
+            name: name.into(),
+            graph: DiGraph::new(),
+            by_name: HashMap::new(),
+            owners: HashMap::new(),
+        };
         network.insert("input".into(), LayerKind::Input, Vec::new(), input);
         Ok(network)
     }
@@ -60,16 +67,61 @@ impl LayerGraph {
         if self.by_name.contains_key(&name) {
             return Err(GraphError::DuplicateName(name));
         }
-        if let Some(unknown) = inputs.iter().find(|id| id.0 >= self.len()) {
-            return Err(GraphError::UnknownInput { layer: name, input: format!("#{}", unknown.0) });
-        }
-        let shapes: Vec<Shape> = inputs.iter().map(|&id| self.layer(id).output.clone()).collect();
+        let shapes = self.input_shapes(&name, inputs)?;
         let output = output_shape(&name, &kind, &shapes)?;
         let id = self.insert(name, kind, shapes, output);
         for (slot, input) in inputs.iter().enumerate() {
             self.graph.add_edge(NodeIndex::new(input.0), NodeIndex::new(id.0), slot);
         }
         Ok(id)
+    }
+
+    /// Adds a layer that uses the parameters of an earlier one instead of its own, as a language model's last layer uses
+    /// its first one's.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), and [`GraphError::Tied`] when the owner has no parameters of the same dimensions, or none of its
+    /// own.
+    pub fn add_tied(
+        &mut self,
+        name: impl Into<String>,
+        kind: impl Into<LayerKind>,
+        inputs: impl AsRef<[LayerId]>,
+        owner: LayerId,
+    ) -> Result<LayerId, GraphError> {
+        let (name, kind, inputs) = (name.into(), kind.into(), inputs.as_ref());
+        if owner.0 >= self.len() {
+            return Err(GraphError::UnknownInput { layer: name, input: format!("#{}", owner.0) });
+        }
+        let tied = |problem: String, network: &Self| GraphError::Tied {
+            layer: name.clone(),
+            owner: network.layer(owner).name.clone(),
+            problem,
+        };
+        if self.parameter_owner(owner) != owner {
+            return Err(tied("which has no parameters of its own".into(), self));
+        }
+        let dims =
+            |layer: &Layer| layer.parameters().into_iter().map(|tensor| tensor.dims).collect::<Vec<_>>();
+        // Checked before the layer joins, so that a failure leaves the network as it was.
+        let shapes = self.input_shapes(&name, inputs)?;
+        let output = output_shape(&name, &kind, &shapes)?;
+        let layer = Layer { name: name.clone(), kind: kind.clone(), inputs: shapes, output };
+        let (wanted, there) = (dims(&layer), dims(self.layer(owner)));
+        if wanted != there || wanted.is_empty() {
+            return Err(tied(format!("whose dimensions are {there:?}, not {wanted:?}"), self));
+        }
+        let id = self.add(name, kind, inputs)?;
+        self.owners.insert(id, owner);
+        Ok(id)
+    }
+
+    /// The shapes of these layers' outputs.
+    fn input_shapes(&self, name: &str, inputs: &[LayerId]) -> Result<Vec<Shape>, GraphError> {
+        if let Some(unknown) = inputs.iter().find(|id| id.0 >= self.len()) {
+            return Err(GraphError::UnknownInput { layer: name.into(), input: format!("#{}", unknown.0) });
+        }
+        Ok(inputs.iter().map(|&id| self.layer(id).output.clone()).collect())
     }
 
     fn insert(&mut self, name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> LayerId {
@@ -143,6 +195,12 @@ impl LayerGraph {
         consumers
     }
 
+    /// The layer whose parameters a layer uses: itself, unless it was added by [`add_tied`](Self::add_tied).
+    #[must_use]
+    pub fn parameter_owner(&self, id: LayerId) -> LayerId {
+        self.owners.get(&id).copied().unwrap_or(id)
+    }
+
     /// The petgraph graph behind this network, for its algorithms. Edges carry the position among the consumer's
     /// inputs.
     #[must_use]
@@ -150,10 +208,11 @@ impl LayerGraph {
         &self.graph
     }
 
-    /// Number of learned parameters.
+    /// Number of learned parameters. Those that several layers use count once.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
-        self.graph.node_weights().map(Layer::parameter_count).sum()
+        let owned = self.layers().filter(|(id, _)| self.parameter_owner(*id) == *id);
+        owned.map(|(_, layer)| layer.parameter_count()).sum()
     }
 
     /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
@@ -176,7 +235,7 @@ impl LayerGraph {
 }
 
 impl PartialEq for LayerGraph {
-    /// Same name, same layers in the same order, same wiring.
+    /// Same name, same layers in the same order, same wiring, same parameters shared.
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.len() == other.len()
@@ -184,5 +243,6 @@ impl PartialEq for LayerGraph {
                 .layers()
                 .zip(other.layers())
                 .all(|((a_id, a), (b_id, b))| a == b && self.producers(a_id) == other.producers(b_id))
+            && self.owners == other.owners
     }
 }

@@ -1,6 +1,6 @@
 //! Shape inference: the output shape of a layer, or why it does not fit its inputs.
 
-use crate::{Conv2d, GraphError, LayerKind, Pool2d, Shape};
+use crate::{Conv2d, GraphError, LayerKind, MultiHeadAttention, Permute, Pool2d, Reshape, Shape};
 
 /// The output shape of a layer of this kind over these inputs.
 pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Result<Shape, GraphError> {
@@ -11,9 +11,9 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             return Err(shape_error(name, "a graph has one input layer, made with it".into()));
         }
         LayerKind::Conv2d(conv) => convolution(name, conv, &inputs[0])?,
-        LayerKind::Linear(linear) => match inputs[0].dims() {
-            [_] => Shape::features(linear.out_features),
-            _ => return Err(shape_error(name, format!("needs a feature vector, got {}", inputs[0]))),
+        LayerKind::Linear(linear) => match features(name, &inputs[0])? {
+            None => Shape::features(linear.out_features),
+            Some(positions) => Shape::sequence(positions, linear.out_features),
         },
         LayerKind::BatchNorm(norm) => {
             let positive = norm.epsilon > 0.0 && norm.epsilon.is_finite();
@@ -22,7 +22,51 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             }
             inputs[0].clone()
         }
-        LayerKind::Relu | LayerKind::GeluTanh => inputs[0].clone(),
+        LayerKind::LayerNorm(norm) => {
+            if !(norm.epsilon > 0.0 && norm.epsilon.is_finite()) {
+                return Err(shape_error(name, "needs epsilon > 0".into()));
+            }
+            features(name, &inputs[0])?;
+            inputs[0].clone()
+        }
+        LayerKind::LocalResponseNorm(norm) => {
+            let finite = norm.alpha.is_finite() && norm.beta.is_finite() && norm.k.is_finite();
+            if norm.size == 0 || !finite || norm.alpha < 0.0 || norm.k <= 0.0 {
+                return Err(shape_error(name, "needs size >= 1, alpha >= 0 and k > 0, all finite".into()));
+            }
+            image(name, &inputs[0])?;
+            inputs[0].clone()
+        }
+        LayerKind::Relu | LayerKind::GeluTanh | LayerKind::Gelu | LayerKind::Softmax => inputs[0].clone(),
+        LayerKind::Embedding(embedding) => match inputs[0].dims() {
+            [_] if embedding.vocabulary == 0 => {
+                return Err(shape_error(name, "needs a vocabulary of at least one token".into()));
+            }
+            &[positions] => Shape::sequence(positions, embedding.features),
+            _ => return Err(shape_error(name, format!("needs a vector of tokens, got {}", inputs[0]))),
+        },
+        LayerKind::PositionEmbedding(embedding) => {
+            let (positions, _) = sequence(name, &inputs[0])?;
+            if positions > embedding.positions {
+                let problem = format!("has {} positions, got a sequence of {positions}", embedding.positions);
+                return Err(shape_error(name, problem));
+            }
+            inputs[0].clone()
+        }
+        LayerKind::ClassToken => {
+            let (positions, features) = sequence(name, &inputs[0])?;
+            Shape::sequence(positions.saturating_add(1), features)
+        }
+        LayerKind::MultiHeadAttention(attention) => heads(name, attention, &inputs[0])?,
+        LayerKind::Reshape(reshape) => reshaped(name, reshape, &inputs[0])?,
+        LayerKind::Permute(permute) => permuted(name, permute, &inputs[0])?,
+        LayerKind::Select(select) => match inputs[0].dims() {
+            [outermost, rest @ ..] if select.index < *outermost && !rest.is_empty() => Shape::new(rest),
+            _ => {
+                let problem = format!("has no position {} in {}", select.index, inputs[0]);
+                return Err(shape_error(name, problem));
+            }
+        },
         LayerKind::Dropout(dropout) => {
             if !(0.0..1.0).contains(&dropout.probability) {
                 let problem = format!("dropout probability {} is not in 0..1", dropout.probability);
@@ -44,7 +88,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             inputs[0].clone()
         }
         LayerKind::SoftmaxCrossEntropy => match inputs[0].dims() {
-            [_] => Shape::features(1),
+            [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),
         },
     };
@@ -88,7 +132,18 @@ fn pooling(name: &str, pool: &Pool2d, input: &Shape) -> Result<Shape, GraphError
         let problem = format!("padding {:?} is more than half of kernel {:?}", pool.padding, pool.kernel);
         return Err(shape_error(name, problem));
     }
-    let [out_height, out_width] = windows(name, [height, width], pool.kernel, pool.stride, pool.padding)?;
+    if (0..2).any(|i| pool.extra_padding[i] >= pool.kernel[i].max(1)) {
+        let problem =
+            format!("extra padding {:?} is not less than kernel {:?}", pool.extra_padding, pool.kernel);
+        return Err(shape_error(name, problem));
+    }
+    let size = [height.saturating_add(pool.extra_padding[0]), width.saturating_add(pool.extra_padding[1])];
+    let [out_height, out_width] = windows(name, size, pool.kernel, pool.stride, pool.padding)?;
+    for (i, (windows, size)) in [(out_height, height), (out_width, width)].into_iter().enumerate() {
+        if (windows - 1) * pool.stride[i] >= size + pool.padding[i] {
+            return Err(shape_error(name, "its last windows lie in the padding alone".into()));
+        }
+    }
     Ok(Shape::image(channels, out_height, out_width))
 }
 
@@ -134,6 +189,50 @@ fn windows(
 fn image(name: &str, shape: &Shape) -> Result<(usize, usize, usize), GraphError> {
     let problem = || shape_error(name, format!("needs an image (channels x height x width), got {shape}"));
     shape.as_image().ok_or_else(problem)
+}
+
+fn heads(name: &str, attention: &MultiHeadAttention, input: &Shape) -> Result<Shape, GraphError> {
+    let (positions, features) = sequence(name, input)?;
+    if attention.heads == 0 || features % 3 != 0 || features / 3 % attention.heads != 0 {
+        let problem = format!(
+            "needs queries, keys and values that {} heads share evenly, got {features} features",
+            attention.heads
+        );
+        return Err(shape_error(name, problem));
+    }
+    Ok(Shape::sequence(positions, features / 3))
+}
+
+fn reshaped(name: &str, reshape: &Reshape, input: &Shape) -> Result<Shape, GraphError> {
+    if !reshape.output.is_valid() || reshape.output.elements() != input.elements() {
+        return Err(shape_error(name, format!("cannot make {} of {input}", reshape.output)));
+    }
+    Ok(reshape.output.clone())
+}
+
+fn permuted(name: &str, permute: &Permute, input: &Shape) -> Result<Shape, GraphError> {
+    let dims = input.dims();
+    let mut sorted = permute.order.clone();
+    sorted.sort_unstable();
+    if !sorted.iter().copied().eq(0..dims.len()) {
+        let problem = format!("order {:?} does not permute the dimensions of {input}", permute.order);
+        return Err(shape_error(name, problem));
+    }
+    Ok(Shape::new(permute.order.iter().map(|&dim| dims[dim]).collect::<Vec<_>>()))
+}
+
+/// The positions of a sequence of feature vectors; `None` for a single vector.
+fn features(name: &str, shape: &Shape) -> Result<Option<usize>, GraphError> {
+    match *shape.dims() {
+        [_] => Ok(None),
+        [positions, _] => Ok(Some(positions)),
+        _ => Err(shape_error(name, format!("needs a feature vector or a sequence of them, got {shape}"))),
+    }
+}
+
+fn sequence(name: &str, shape: &Shape) -> Result<(usize, usize), GraphError> {
+    let problem = || shape_error(name, format!("needs a sequence (positions x features), got {shape}"));
+    shape.as_sequence().ok_or_else(problem)
 }
 
 fn shape_error(layer: &str, problem: String) -> GraphError {

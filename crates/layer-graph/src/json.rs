@@ -1,5 +1,6 @@
 //! The `graph` file format: `{"schema": "deeppool/graph/v1", "name", "input": [3, 224, 224], "layers":
-//! [{"name", "op", "inputs": ["..."]}]}`, where `op` is a [`LayerKind`] and the layers stand in topological order.
+//! [{"name", "op", "inputs": ["..."], "parameters_of": "..."}]}`, where `op` is a [`LayerKind`], the layers stand in topological order, and
+//! `parameters_of` names an earlier layer whose parameters are used (left out where they are the layer's own).
 
 use std::path::Path;
 
@@ -24,6 +25,9 @@ struct LayerDocument {
     name: String,
     op: LayerKind,
     inputs: Vec<String>,
+    /// The layer whose parameters this one uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parameters_of: Option<String>,
 }
 
 impl LayerGraph {
@@ -35,6 +39,7 @@ impl LayerGraph {
             name: layer.name().to_owned(),
             op: layer.kind().clone(),
             inputs: self.producers(id).into_iter().map(name_of).collect(),
+            parameters_of: Some(self.parameter_owner(id)).filter(|&owner| owner != id).map(name_of),
         });
         let document = GraphDocument {
             schema: SCHEMA.into(),
@@ -61,16 +66,16 @@ impl LayerGraph {
         }
         let mut network = Self::new(document.name, document.input)?;
         for layer in document.layers {
-            let inputs: Result<Vec<LayerId>, GraphError> = layer
-                .inputs
-                .iter()
-                .map(|input| {
-                    let unknown =
-                        || GraphError::UnknownInput { layer: layer.name.clone(), input: input.clone() };
-                    network.find(input).ok_or_else(unknown)
-                })
-                .collect();
-            network.add(layer.name.as_str(), layer.op, inputs?)?;
+            let find = |earlier: &String| {
+                let unknown =
+                    || GraphError::UnknownInput { layer: layer.name.clone(), input: earlier.clone() };
+                network.find(earlier).ok_or_else(unknown)
+            };
+            let inputs = layer.inputs.iter().map(find).collect::<Result<Vec<LayerId>, _>>()?;
+            match layer.parameters_of.as_ref().map(find).transpose()? {
+                Some(owner) => network.add_tied(layer.name.as_str(), layer.op, inputs, owner)?,
+                None => network.add(layer.name.as_str(), layer.op, inputs)?,
+            };
         }
         Ok(network)
     }

@@ -70,13 +70,24 @@ impl Layer {
                 std::iter::once(weight).chain(bias(conv.bias, conv.out_channels)).collect()
             }
             LayerKind::Linear(linear) => {
-                let weight = LayerTensor::new("weight", [linear.out_features, self.inputs[0].elements()]);
+                let weight = LayerTensor::new("weight", [linear.out_features, self.inputs[0].innermost()]);
                 std::iter::once(weight).chain(bias(linear.bias, linear.out_features)).collect()
             }
             LayerKind::BatchNorm(_) => {
                 let channels = self.inputs[0].dims()[0];
                 vec![LayerTensor::new("weight", [channels]), LayerTensor::new("bias", [channels])]
             }
+            LayerKind::LayerNorm(_) => {
+                let features = self.inputs[0].innermost();
+                vec![LayerTensor::new("weight", [features]), LayerTensor::new("bias", [features])]
+            }
+            LayerKind::Embedding(embedding) => {
+                vec![LayerTensor::new("weight", [embedding.vocabulary, embedding.features])]
+            }
+            LayerKind::PositionEmbedding(embedding) => {
+                vec![LayerTensor::new("weight", [embedding.positions, self.inputs[0].innermost()])]
+            }
+            LayerKind::ClassToken => vec![LayerTensor::new("weight", [self.inputs[0].innermost()])],
             _ => Vec::new(),
         }
     }
@@ -93,6 +104,15 @@ impl Layer {
                 ]
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Labels of one sample: one at each position of a sequence for a [`LayerKind::SoftmaxCrossEntropy`], none for other kinds.
+    #[must_use]
+    pub fn label_count(&self) -> usize {
+        match self.kind {
+            LayerKind::SoftmaxCrossEntropy => self.inputs[0].elements() / self.inputs[0].innermost(),
+            _ => 0,
         }
     }
 
@@ -122,37 +142,57 @@ impl Layer {
 
     /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
     ///
-    /// Element-wise layers count their arithmetic by a fixed number an element (softmax and cross entropy: five,
-    /// batch normalisation with its statistics: six, GELU: ten).
+    /// Element-wise layers count their arithmetic by a fixed number an element (softmax, and softmax with cross entropy: five,
+    /// batch normalisation with its statistics: six, layer normalisation: eight, GELU: ten). Attention counts both of its
+    /// products in full, masked or not.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         let outputs = self.output.elements() as u64;
         let inputs: u64 = self.inputs.iter().map(|shape| shape.elements() as u64).sum();
         match &self.kind {
-            LayerKind::Input | LayerKind::Flatten | LayerKind::Concat => 0,
+            LayerKind::Input
+            | LayerKind::Flatten
+            | LayerKind::Concat
+            | LayerKind::Reshape(_)
+            | LayerKind::Permute(_)
+            | LayerKind::Select(_)
+            | LayerKind::Embedding(_)
+            | LayerKind::ClassToken => 0,
             LayerKind::Conv2d(_) | LayerKind::Linear(_) => {
                 let parameters = self.parameters();
                 let products: usize = parameters[0].dims[1..].iter().product();
                 outputs * (2 * products as u64 + (parameters.len() as u64 - 1))
             }
             LayerKind::BatchNorm(_) => 6 * inputs,
-            LayerKind::Relu | LayerKind::Dropout(_) => outputs,
-            LayerKind::GeluTanh => 10 * outputs,
+            LayerKind::LayerNorm(_) => 8 * inputs,
+            LayerKind::LocalResponseNorm(norm) => outputs * (2 * norm.size as u64 + 4),
+            LayerKind::Relu | LayerKind::Dropout(_) | LayerKind::PositionEmbedding(_) => outputs,
+            LayerKind::GeluTanh | LayerKind::Gelu => 10 * outputs,
+            LayerKind::MultiHeadAttention(attention) => {
+                let positions = self.output.dims()[0] as u64;
+                4 * outputs * positions + 5 * attention.heads as u64 * positions * positions
+            }
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
                 outputs * (pool.kernel[0] * pool.kernel[1]) as u64
             }
             LayerKind::AdaptiveAvgPool2d(_) => inputs,
             LayerKind::Add => outputs * (self.inputs.len() as u64 - 1),
-            LayerKind::SoftmaxCrossEntropy => 5 * inputs,
+            LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => 5 * inputs,
         }
     }
 
     /// Floating-point operations of one sample's backward pass: the gradients of the inputs and, where there are
-    /// parameters, of the parameters, each of which costs a convolution or linear layer as much as its forward.
+    /// parameters, of the parameters, each of which costs a convolution or linear layer as much as its forward. So does
+    /// the gradient of each factor of a product in an attention.
     #[must_use]
     pub fn backward_flops(&self) -> u64 {
         match &self.kind {
-            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::BatchNorm(_) => 2 * self.forward_flops(),
+            LayerKind::Conv2d(_)
+            | LayerKind::Linear(_)
+            | LayerKind::BatchNorm(_)
+            | LayerKind::LayerNorm(_)
+            | LayerKind::MultiHeadAttention(_) => 2 * self.forward_flops(),
+            LayerKind::Embedding(_) => self.output.elements() as u64,
             LayerKind::SoftmaxCrossEntropy => 2 * self.inputs[0].elements() as u64,
             _ => self.forward_flops(),
         }

@@ -11,6 +11,9 @@ pub mod zoo;
 
 pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
-pub use kind::{AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerKind, Linear, Pool2d};
+pub use kind::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select,
+};
 pub use layer::{Layer, LayerTensor};
 pub use shape::Shape;

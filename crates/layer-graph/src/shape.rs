@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The shape of one sample: the dimensions of a tensor without its batch dimension.
 ///
-/// Images are `channels x height x width`; feature vectors have one dimension.
+/// Images are `channels x height x width`, sequences `positions x features`; feature vectors have one dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(Vec<usize>);
@@ -20,6 +20,12 @@ impl Shape {
     #[must_use]
     pub fn image(channels: usize, height: usize, width: usize) -> Self {
         Self(vec![channels, height, width])
+    }
+
+    /// A sequence of `positions x features`.
+    #[must_use]
+    pub fn sequence(positions: usize, features: usize) -> Self {
+        Self(vec![positions, features])
     }
 
     /// A vector of `count` features.
@@ -47,6 +53,21 @@ impl Shape {
             [channels, height, width] => Some((channels, height, width)),
             _ => None,
         }
+    }
+
+    /// `(positions, features)` when this is a sequence.
+    #[must_use]
+    pub fn as_sequence(&self) -> Option<(usize, usize)> {
+        match self.0[..] {
+            [positions, features] => Some((positions, features)),
+            _ => None,
+        }
+    }
+
+    /// Elements of the innermost dimension: the features of a vector, or of each position of a sequence.
+    #[must_use]
+    pub fn innermost(&self) -> usize {
+        self.0.last().copied().unwrap_or_default()
     }
 
     /// Whether every dimension is positive and the product fits into a `usize`.

@@ -1,64 +1,6 @@
+//! Hyper-parameters of the layers that work on images.
+
 use serde::{Deserialize, Serialize};
-
-/// What a layer computes. The variants' fields are the layer's hyper-parameters; what follows from the inputs
-/// (channel counts, output sizes) is inferred when the layer joins a [`LayerGraph`](crate::LayerGraph).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[non_exhaustive]
-pub enum LayerKind {
-    /// Where the samples come in. Every graph has exactly one, its first layer.
-    Input,
-    /// Two-dimensional convolution (cross-correlation, as in every framework).
-    Conv2d(Conv2d),
-    /// `y = W x + b` over a feature vector.
-    Linear(Linear),
-    /// Batch normalisation over each channel of an image, or each feature of a vector.
-    BatchNorm(BatchNorm),
-    /// `max(x, 0)`.
-    Relu,
-    /// `x * sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`: the Gaussian error linear unit (Hendrycks and Gimpel, 2016)
-    /// by its tanh approximation, as GPT-2 uses it.
-    GeluTanh,
-    /// The largest value of each window; padding never wins.
-    MaxPool2d(Pool2d),
-    /// The mean of each window; padding counts as zeros, as is PyTorch's default.
-    AvgPool2d(Pool2d),
-    /// Average pooling to a given output size.
-    AdaptiveAvgPool2d(AdaptiveAvgPool2d),
-    /// An image as a vector of features.
-    Flatten,
-    /// Joins images along the channel dimension.
-    Concat,
-    /// The sum of its inputs, element by element.
-    Add,
-    /// Zeroes each element with a probability while training, and scales the others up.
-    Dropout(Dropout),
-    /// Softmax and cross entropy against the sample's label; its output is the loss of each sample.
-    SoftmaxCrossEntropy,
-}
-
-impl LayerKind {
-    /// The name of the kind, as in the JSON format.
-    #[must_use]
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Input => "input",
-            Self::Conv2d(_) => "conv2d",
-            Self::Linear(_) => "linear",
-            Self::BatchNorm(_) => "batch_norm",
-            Self::Relu => "relu",
-            Self::GeluTanh => "gelu_tanh",
-            Self::MaxPool2d(_) => "max_pool2d",
-            Self::AvgPool2d(_) => "avg_pool2d",
-            Self::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
-            Self::Flatten => "flatten",
-            Self::Concat => "concat",
-            Self::Add => "add",
-            Self::Dropout(_) => "dropout",
-            Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
-        }
-    }
-}
 
 /// Hyper-parameters of a convolution. Pairs are `[height, width]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,24 +69,6 @@ impl Conv2d {
     }
 }
 
-/// Hyper-parameters of a linear layer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Linear {
-    /// Features of the output.
-    pub out_features: usize,
-    /// Whether a bias is added.
-    pub bias: bool,
-}
-
-impl Linear {
-    /// A linear layer with a bias.
-    #[must_use]
-    pub fn new(out_features: usize) -> Self {
-        Self { out_features, bias: true }
-    }
-}
-
 /// Hyper-parameters of a batch normalisation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -172,19 +96,54 @@ pub struct Pool2d {
     pub stride: [usize; 2],
     /// Padding at each side; at most half of the kernel.
     pub padding: [usize; 2],
+    /// Padding at the bottom and at the right beyond `padding`, less than the kernel: what rounding the number of windows
+    /// up comes to.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub extra_padding: [usize; 2],
+    /// Whether the padding counts as zeros in a mean. Maxima never see it.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub count_padding: bool,
+}
+
+fn is_none(padding: &[usize; 2]) -> bool {
+    *padding == [0, 0]
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Pool2d {
     /// A square window with this stride and no padding.
     #[must_use]
     pub fn new(kernel: usize, stride: usize) -> Self {
-        Self { kernel: [kernel; 2], stride: [stride; 2], padding: [0, 0] }
+        Self {
+            kernel: [kernel; 2],
+            stride: [stride; 2],
+            padding: [0, 0],
+            extra_padding: [0, 0],
+            count_padding: true,
+        }
     }
 
     /// Sets the padding in both directions.
     #[must_use]
     pub fn padding(mut self, padding: usize) -> Self {
         self.padding = [padding; 2];
+        self
+    }
+
+    /// Sets the padding at the bottom and at the right beyond that at each side.
+    #[must_use]
+    pub fn extra_padding(mut self, extra_padding: [usize; 2]) -> Self {
+        self.extra_padding = extra_padding;
+        self
+    }
+
+    /// Leaves the padding out of a mean.
+    #[must_use]
+    pub fn without_counting_padding(mut self) -> Self {
+        self.count_padding = false;
         self
     }
 }
@@ -197,21 +156,16 @@ pub struct AdaptiveAvgPool2d {
     pub output: [usize; 2],
 }
 
-/// Hyper-parameters of a dropout.
+/// Hyper-parameters of a local response normalisation, as PyTorch and ONNX define them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dropout {
-    /// Probability that an element is zeroed; in `0.0..1.0`.
-    pub probability: f64,
+pub struct LocalResponseNorm {
+    /// Neighbouring channels that are summed, the channel itself in the middle; at least one.
+    pub size: usize,
+    /// Factor of the mean square.
+    pub alpha: f64,
+    /// The power.
+    pub beta: f64,
+    /// Added to the scaled mean square.
+    pub k: f64,
 }
-
-macro_rules! into_kind {
-    ($($kind:ident),*) => {$(
-        impl From<$kind> for LayerKind {
-            fn from(parameters: $kind) -> Self {
-                Self::$kind(parameters)
-            }
-        }
-    )*};
-}
-into_kind!(Conv2d, Linear, BatchNorm, AdaptiveAvgPool2d, Dropout);
