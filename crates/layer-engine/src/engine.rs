@@ -1,4 +1,6 @@
-use crate::{EngineError, KernelSpec, LaunchContext, Precision};
+use std::time::{Duration, Instant};
+
+use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision};
 
 /// Runs single layers on a device: memory, transfers, and kernels that are prepared once and launched often.
 ///
@@ -14,6 +16,9 @@ pub trait Engine {
     type Queue;
     /// A kernel with its workspace.
     type Kernel;
+
+    /// What the engine runs on, as a measurement should record it.
+    fn describe(&self) -> DeviceDescription;
 
     /// A buffer of this many zeros.
     ///
@@ -76,4 +81,26 @@ pub trait Engine {
     /// # Errors
     /// When some of it failed.
     fn synchronize(&self, queue: &mut Self::Queue) -> Result<(), EngineError>;
+
+    /// How long the device takes for this many runs of `body`, from an empty queue to an empty queue.
+    ///
+    /// This is the host's clock around the runs. An engine of a device that replays captured work may run `body` only a few
+    /// times, capture it, and time the replays by the device's own clock.
+    ///
+    /// # Errors
+    /// What `body` fails with, or the device.
+    fn time(
+        &self,
+        rounds: u32,
+        queue: &mut Self::Queue,
+        body: &mut dyn FnMut(&mut Self::Queue) -> Result<(), EngineError>,
+    ) -> Result<Duration, EngineError> {
+        self.synchronize(queue)?;
+        let start = Instant::now();
+        for _ in 0..rounds {
+            body(queue)?;
+        }
+        self.synchronize(queue)?;
+        Ok(start.elapsed())
+    }
 }

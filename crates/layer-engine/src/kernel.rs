@@ -26,6 +26,8 @@ pub enum Precision {
     F32,
     /// Double precision.
     F64,
+    /// Products of 16-bit "brain" floating-point numbers, summed in single precision.
+    Bf16,
 }
 
 /// One step of a layer's work. A training iteration runs a layer's [`forward`](Pass::forward) passes and later its

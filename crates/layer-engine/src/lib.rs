@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod cpu;
+mod description;
 mod engine;
 mod error;
 mod init;
@@ -9,6 +10,7 @@ pub mod random;
 mod signature;
 
 pub use cpu::{CpuEngine, CpuKernel, Real};
+pub use description::DeviceDescription;
 pub use engine::Engine;
 pub use error::EngineError;
 pub use init::{initial_parameters, initial_statistics};

@@ -14,12 +14,13 @@ mod max_pool;
 mod operation;
 mod optimizer;
 mod prepare;
+mod processor;
 mod real;
 mod workers;
 
 use std::marker::PhantomData;
 
-use crate::{Engine, EngineError, KernelSpec, LaunchContext, Precision};
+use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision};
 pub use operation::CpuKernel;
 use operation::mismatch;
 pub use real::Real;
@@ -72,6 +73,10 @@ impl<T: Real> Engine for CpuEngine<T> {
     type Buffer = Vec<T>;
     type Queue = ();
     type Kernel = CpuKernel<T>;
+
+    fn describe(&self) -> DeviceDescription {
+        processor::describe(self.workers.threads())
+    }
 
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError> {
         Ok(vec![T::zero(); elements])

@@ -1,0 +1,24 @@
+//! What the system says of the processor.
+
+use std::collections::BTreeMap;
+
+use crate::DeviceDescription;
+
+/// The processor's name and clock from Linux's table of processors; elsewhere the architecture alone.
+pub(super) fn describe(threads: usize) -> DeviceDescription {
+    let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |wanted: &str| {
+        let mut fields = table.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim())
+    };
+    let name = field("model name").unwrap_or(std::env::consts::ARCH);
+    let plural = if threads == 1 { "" } else { "s" };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    DeviceDescription {
+        name: format!("{name}, {threads} thread{plural}"),
+        libraries: BTreeMap::from([("layer-engine".to_owned(), version)]),
+        clock_mhz: field("cpu MHz")
+            .and_then(|clock| clock.parse().ok())
+            .map(|clock: f64| clock.round() as u32),
+    }
+}
