@@ -100,7 +100,7 @@ pub struct Pool2d {
     /// up comes to.
     #[serde(default, skip_serializing_if = "is_none")]
     pub extra_padding: [usize; 2],
-    /// Whether the padding counts as zeros in a mean. Maxima never see it.
+    /// Whether all of the padding counts as zeros in a mean. Maxima never see it.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub count_padding: bool,
 }
@@ -156,11 +156,12 @@ pub struct AdaptiveAvgPool2d {
     pub output: [usize; 2],
 }
 
-/// Hyper-parameters of a local response normalisation, as PyTorch and ONNX define them.
+/// Hyper-parameters of a local response normalisation, as PyTorch defines them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalResponseNorm {
-    /// Neighbouring channels that are summed, the channel itself in the middle; at least one.
+    /// Neighbouring channels that are summed, at least one: the channel itself in the middle, and of an even number one more
+    /// before it than after it (as in PyTorch; ONNX has it the other way round).
     pub size: usize,
     /// Factor of the mean square.
     pub alpha: f64,

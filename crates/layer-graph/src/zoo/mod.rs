@@ -1,10 +1,13 @@
-//! Published networks, with the parameter counts of their published implementations (torchvision's), each ending in
-//! a softmax cross entropy so that it can be trained as it is.
+//! Published networks, with the parameter counts of their published implementations (torchvision's, and `OpenAI`'s of
+//! GPT-2), each ending in a softmax cross entropy so that it can be trained as it is.
 
 mod digits;
+mod gpt2;
 mod inception;
 mod resnet;
+mod transformer;
 mod vgg;
+mod vit;
 
 use crate::{GraphError, LayerGraph};
 
@@ -22,6 +25,8 @@ const MODELS: &[(&str, Build)] = &[
     ("resnet-50", |name| resnet::resnet(name, &resnet::RESNET50)),
     ("wrn-101-2", |name| resnet::resnet(name, &resnet::WRN101_2)),
     ("inception-v3", inception::inception_v3),
+    ("vit-b-16", vit::vit_b_16),
+    ("gpt2", gpt2::gpt2),
     ("digits-cnn", digits::digits_cnn),
 ];
 

@@ -1,0 +1,37 @@
+//! GPT-2 small (Radford et al., 2019) over sequences of 1024 tokens. Its samples are token numbers, its labels the next
+//! token at each position.
+//!
+//! It drops out as published, except that the weights of its attention are not dropped out: a
+//! [`MultiHeadAttention`](crate::MultiHeadAttention) has no such probability.
+
+use super::transformer::Block;
+use crate::{Dropout, Embedding, GraphError, LayerGraph, LayerKind, Linear, PositionEmbedding, Shape};
+
+const VOCABULARY: usize = 50_257;
+const CONTEXT: usize = 1024;
+const FEATURES: usize = 768;
+const BLOCKS: usize = 12;
+const DROPOUT: f64 = 0.1;
+
+pub(super) fn gpt2(name: &str) -> Result<LayerGraph, GraphError> {
+    let block = Block {
+        features: FEATURES,
+        heads: 12,
+        causal: true,
+        epsilon: 1e-5,
+        activation: LayerKind::GeluTanh,
+        dropout: Some(DROPOUT),
+    };
+    let mut net = LayerGraph::new(name, Shape::features(CONTEXT))?;
+    let input = net.input();
+    let tokens = net.add("tokens", Embedding { vocabulary: VOCABULARY, features: FEATURES }, [input])?;
+    let mut x = net.add("positions", PositionEmbedding { positions: CONTEXT }, [tokens])?;
+    x = net.add("dropout", Dropout { probability: DROPOUT }, [x])?;
+    for index in 0..BLOCKS {
+        x = block.add(&mut net, &format!("block{}", index + 1), x)?;
+    }
+    x = net.add("norm", block.norm(), [x])?;
+    x = net.add_tied("head", Linear::new(VOCABULARY).without_bias(), [x], tokens)?;
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    Ok(net)
+}

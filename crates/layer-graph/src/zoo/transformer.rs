@@ -1,0 +1,61 @@
+//! The block of a transformer (Vaswani et al., 2017) with its layer normalisations in front, as GPT-2 and the vision
+//! transformers have it.
+
+use crate::{Dropout, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention};
+
+/// A block of `features` a position: `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
+pub(super) struct Block {
+    pub(super) features: usize,
+    pub(super) heads: usize,
+    /// Whether a position sees only itself and those before it.
+    pub(super) causal: bool,
+    /// Added to the variance in a layer normalisation.
+    pub(super) epsilon: f64,
+    /// The activation between the perceptron's two layers, of which the hidden one has `4 * features` units.
+    pub(super) activation: LayerKind,
+    /// Probability of the dropout before each sum; without one there are no such layers.
+    pub(super) dropout: Option<f64>,
+}
+
+impl Block {
+    /// Adds the block's layers, their names beginning with `label`.
+    pub(super) fn add(
+        &self,
+        net: &mut LayerGraph,
+        label: &str,
+        input: LayerId,
+    ) -> Result<LayerId, GraphError> {
+        let attention = MultiHeadAttention { heads: self.heads, causal: self.causal };
+        let mut x = net.add(format!("{label}.norm1"), self.norm(), [input])?;
+        x = net.add(format!("{label}.qkv"), Linear::new(3 * self.features), [x])?;
+        x = net.add(format!("{label}.attention"), attention, [x])?;
+        x = net.add(format!("{label}.proj"), Linear::new(self.features), [x])?;
+        let middle = self.join(net, label, 1, x, input)?;
+
+        x = net.add(format!("{label}.norm2"), self.norm(), [middle])?;
+        x = net.add(format!("{label}.fc1"), Linear::new(4 * self.features), [x])?;
+        x = net.add(format!("{label}.gelu"), self.activation.clone(), [x])?;
+        x = net.add(format!("{label}.fc2"), Linear::new(self.features), [x])?;
+        self.join(net, label, 2, x, middle)
+    }
+
+    /// The layer normalisation of the block, and of the network's end.
+    pub(super) fn norm(&self) -> LayerNorm {
+        LayerNorm { epsilon: self.epsilon }
+    }
+
+    /// Drops out, and adds what went around.
+    fn join(
+        &self,
+        net: &mut LayerGraph,
+        label: &str,
+        index: usize,
+        mut x: LayerId,
+        around: LayerId,
+    ) -> Result<LayerId, GraphError> {
+        if let Some(probability) = self.dropout {
+            x = net.add(format!("{label}.dropout{index}"), Dropout { probability }, [x])?;
+        }
+        net.add(format!("{label}.add{index}"), LayerKind::Add, [x, around])
+    }
+}

@@ -1,0 +1,39 @@
+//! ViT-B/16 (Dosovitskiy et al., 2021): images of 224x224 as sequences of patches of 16x16, without dropout, as
+//! torchvision has it.
+
+use super::transformer::Block;
+use crate::{
+    Conv2d, GraphError, LayerGraph, LayerKind, Linear, Permute, PositionEmbedding, Reshape, Select, Shape,
+};
+
+const FEATURES: usize = 768;
+const BLOCKS: usize = 12;
+const PATCH: usize = 16;
+/// Patches of an image.
+const PATCHES: usize = (224 / PATCH) * (224 / PATCH);
+
+pub(super) fn vit_b_16(name: &str) -> Result<LayerGraph, GraphError> {
+    let block = Block {
+        features: FEATURES,
+        heads: 12,
+        causal: false,
+        epsilon: 1e-6,
+        activation: LayerKind::Gelu,
+        dropout: None,
+    };
+    let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
+    let input = net.input();
+    let mut x = net.add("patches", Conv2d::new(FEATURES, PATCH).stride(PATCH), [input])?;
+    x = net.add("patches.flat", Reshape { output: Shape::new([FEATURES, PATCHES]) }, [x])?;
+    x = net.add("patches.sequence", Permute { order: vec![1, 0] }, [x])?;
+    x = net.add("class", LayerKind::ClassToken, [x])?;
+    x = net.add("positions", PositionEmbedding { positions: PATCHES + 1 }, [x])?;
+    for index in 0..BLOCKS {
+        x = block.add(&mut net, &format!("block{}", index + 1), x)?;
+    }
+    x = net.add("norm", block.norm(), [x])?;
+    x = net.add("class.select", Select { index: 0 }, [x])?;
+    x = net.add("head", Linear::new(1000), [x])?;
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    Ok(net)
+}
