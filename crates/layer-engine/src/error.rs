@@ -46,6 +46,16 @@ pub enum EngineError {
         /// Number of classes.
         classes: usize,
     },
+    /// An input of an embedding is not the number of a token.
+    #[error("{token} is not one of the {vocabulary} tokens of layer `{layer}`")]
+    Token {
+        /// The embedding.
+        layer: String,
+        /// The number found.
+        token: f64,
+        /// Number of tokens.
+        vocabulary: usize,
+    },
     /// The worker threads could not be started.
     #[error("cannot start {threads} worker threads: {problem}")]
     Threads {

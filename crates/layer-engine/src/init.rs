@@ -3,20 +3,20 @@ use layer_graph::{Layer, LayerKind};
 use crate::random::{Purpose, RandomStream};
 
 /// Initial values of a layer's flat parameter buffer: weights uniformly within `sqrt(3 / fan in)`, which gives
-/// outputs the variance of inputs (LeCun et al., "Efficient BackProp", 1998), biases 0, and batch normalisation the
-/// identity.
+/// outputs the variance of inputs (LeCun et al., "Efficient BackProp", 1998), biases and class tokens 0, and
+/// normalisations the identity. Embeddings count as weights of a layer with as many inputs as they have features.
 ///
 /// The numbers depend on the seed and the parameter's name alone.
 #[must_use]
 pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     let parameters = layer.parameters();
-    let normalises = matches!(layer.kind(), LayerKind::BatchNorm(_));
+    let normalises = matches!(layer.kind(), LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_));
     let mut values = Vec::with_capacity(layer.parameter_count());
     for parameter in &parameters {
         let elements = parameter.elements();
         match parameter.name {
             "weight" if normalises => values.extend(std::iter::repeat_n(1.0, elements)),
-            "weight" => {
+            "weight" if *layer.kind() != LayerKind::ClassToken => {
                 let fan_in: usize = parameter.dims[1..].iter().product();
                 let bound = (3.0 / fan_in as f64).sqrt();
                 let name = format!("{}.{}", layer.name(), parameter.name);

@@ -70,7 +70,7 @@ impl Pass {
             (LayerKind::BatchNorm(_), true) => &[Pass::BackwardMoments, Pass::Backward],
             (LayerKind::BatchNorm(_), false) => &[Pass::BackwardMoments],
             (_, true) => &[Pass::Backward],
-            (LayerKind::Conv2d(_) | LayerKind::Linear(_), false) => &[Pass::BackwardParameters],
+            (_, false) if layer.parameter_count() > 0 => &[Pass::BackwardParameters],
             (_, false) => &[],
         }
     }

@@ -7,7 +7,7 @@ use crate::Pass;
 pub enum Role {
     /// One of the layer's inputs: `samples x input shape`.
     Input(usize),
-    /// The class of each sample, as a number: `samples`.
+    /// The class of each sample, or of each position of its sequence, as a number: `samples x label count`.
     Labels,
     /// All parameters of the layer, one after another, in the order of `Layer::parameters`.
     Parameters,
@@ -23,7 +23,8 @@ pub enum Role {
     /// Sums over the samples, backward: for each channel the sum of the output gradient `g`, then for each the sum of
     /// `g * normalised x`, then the number of values a channel.
     GradientMoments,
-    /// The loss summed over the shard's samples, and how many of them are classified right.
+    /// The loss summed over the shard's samples, and how many of them are classified right; a sample that is a sequence
+    /// counts for the share of its positions.
     Metrics,
     /// The gradient of the output: `samples x output shape`.
     OutputGradient,
@@ -42,13 +43,17 @@ impl Role {
             Self::Input(slot) | Self::InputGradient(slot) => {
                 samples * layer.input_shapes().get(slot).map_or(0, layer_graph::Shape::elements)
             }
-            Self::Labels => samples,
+            Self::Labels => samples * layer.label_count(),
             Self::Parameters | Self::ParameterGradient => layer.parameter_count(),
             Self::Statistics => layer.statistics().iter().map(layer_graph::LayerTensor::elements).sum(),
             Self::Output | Self::OutputGradient => output,
             Self::Saved => match layer.kind() {
                 LayerKind::MaxPool2d(_) | LayerKind::Dropout(_) => output,
                 LayerKind::BatchNorm(_) => 2 * channels(layer),
+                LayerKind::LayerNorm(_) => 2 * samples * layer.output_shape().elements() / features(layer),
+                LayerKind::MultiHeadAttention(attention) => {
+                    samples * attention.heads * layer.output_shape().elements() / features(layer)
+                }
                 LayerKind::SoftmaxCrossEntropy => samples * layer.input_shapes()[0].elements(),
                 _ => 0,
             },
@@ -60,6 +65,11 @@ impl Role {
 
 fn channels(layer: &Layer) -> usize {
     layer.output_shape().dims()[0]
+}
+
+/// Features of a vector, or of each position of a sequence.
+fn features(layer: &Layer) -> usize {
+    layer.output_shape().innermost().max(1)
 }
 
 /// The operands of a layer's pass: which roles it reads and which it writes, each in the order of the operands.
@@ -88,7 +98,7 @@ impl Signature {
             (K::Conv2d(_) | K::Linear(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, OutputGradient], vec![InputGradient(0), ParameterGradient])
             }
-            (K::Conv2d(_) | K::Linear(_), Pass::BackwardParameters) => {
+            (K::Conv2d(_) | K::Linear(_) | K::Embedding(_), Pass::BackwardParameters) => {
                 (vec![Input(0), OutputGradient], vec![ParameterGradient])
             }
             (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
@@ -102,9 +112,36 @@ impl Signature {
             (K::BatchNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient, GradientMoments], vec![InputGradient(0)])
             }
-            (K::GeluTanh, Pass::Backward) => (vec![Input(0), OutputGradient], vec![InputGradient(0)]),
-            (K::Relu, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
-            (K::MaxPool2d(_) | K::Dropout(_), Pass::Forward) => (vec![Input(0)], vec![Output, Saved]),
+            (K::LayerNorm(_), Pass::Forward) => (vec![Input(0), Parameters], vec![Output, Saved]),
+            (K::LayerNorm(_), Pass::Backward) => {
+                (vec![Input(0), Parameters, Saved, OutputGradient], vec![InputGradient(0), ParameterGradient])
+            }
+            (K::LayerNorm(_), Pass::BackwardParameters) => {
+                (vec![Input(0), Saved, OutputGradient], vec![ParameterGradient])
+            }
+            (
+                K::LayerNorm(_) | K::Embedding(_) | K::PositionEmbedding(_) | K::ClassToken,
+                Pass::Forward | Pass::Infer,
+            ) => (vec![Input(0), Parameters], vec![Output]),
+            (K::Embedding(_), Pass::Backward) => {
+                (vec![Input(0), OutputGradient], vec![InputGradient(0), ParameterGradient])
+            }
+            (K::PositionEmbedding(_) | K::ClassToken, Pass::Backward) => {
+                (vec![OutputGradient], vec![InputGradient(0), ParameterGradient])
+            }
+            (K::PositionEmbedding(_) | K::ClassToken, Pass::BackwardParameters) => {
+                (vec![OutputGradient], vec![ParameterGradient])
+            }
+            (K::MultiHeadAttention(_), Pass::Backward) => {
+                (vec![Input(0), Output, Saved, OutputGradient], vec![InputGradient(0)])
+            }
+            (K::GeluTanh | K::Gelu | K::LocalResponseNorm(_), Pass::Backward) => {
+                (vec![Input(0), OutputGradient], vec![InputGradient(0)])
+            }
+            (K::Relu | K::Softmax, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
+            (K::MultiHeadAttention(_) | K::MaxPool2d(_) | K::Dropout(_), Pass::Forward) => {
+                (vec![Input(0)], vec![Output, Saved])
+            }
             (K::MaxPool2d(_) | K::Dropout(_), Pass::Backward) => {
                 (vec![Saved, OutputGradient], vec![InputGradient(0)])
             }
@@ -116,18 +153,33 @@ impl Signature {
             (
                 K::Relu
                 | K::GeluTanh
+                | K::Gelu
+                | K::Softmax
+                | K::LocalResponseNorm(_)
+                | K::MultiHeadAttention(_)
                 | K::MaxPool2d(_)
                 | K::AvgPool2d(_)
                 | K::AdaptiveAvgPool2d(_)
                 | K::Flatten
+                | K::Reshape(_)
+                | K::Permute(_)
+                | K::Select(_)
                 | K::Concat
                 | K::Add
                 | K::Dropout(_),
                 Pass::Forward | Pass::Infer,
             ) => (slots.map(Input).collect(), vec![Output]),
-            (K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Flatten | K::Concat | K::Add, Pass::Backward) => {
-                (vec![OutputGradient], slots.map(InputGradient).collect())
-            }
+            (
+                K::AvgPool2d(_)
+                | K::AdaptiveAvgPool2d(_)
+                | K::Flatten
+                | K::Reshape(_)
+                | K::Permute(_)
+                | K::Select(_)
+                | K::Concat
+                | K::Add,
+                Pass::Backward,
+            ) => (vec![OutputGradient], slots.map(InputGradient).collect()),
             _ => return None,
         };
         Some(Self { reads, writes })

@@ -1,5 +1,5 @@
 //! Launching a kernel on one thread allocates nothing. (Products of matrices pack their operands into memory that the
-//! `gemm` crate takes for itself, so convolution and linear layers are not among these.)
+//! `gemm` crate takes for itself, so convolution, linear and attention layers are not among these.)
 #![allow(unsafe_code, reason = "a global allocator")]
 
 mod single_layer;
@@ -8,7 +8,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Sgd, Shard, Signature};
-use layer_graph::{BatchNorm, Dropout, LayerKind, Pool2d, Shape};
+use layer_graph::{
+    BatchNorm, Dropout, Embedding, LayerKind, LayerNorm, LocalResponseNorm, Permute, Pool2d,
+    PositionEmbedding, Select, Shape,
+};
 use single_layer::{CONTEXT, SingleLayer, layer};
 
 thread_local! {
@@ -38,7 +41,9 @@ static COUNTING: Counting = Counting;
 #[test]
 fn layers() {
     let image = || Shape::image(3, 9, 9);
-    let cases: [(LayerKind, Vec<Shape>); 8] = [
+    let sequence = || Shape::sequence(5, 6);
+    let response = LocalResponseNorm { size: 3, alpha: 1e-2, beta: 0.75, k: 1.0 };
+    let cases: [(LayerKind, Vec<Shape>); 17] = [
         (LayerKind::Relu, vec![image()]),
         (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),
         (LayerKind::AvgPool2d(Pool2d::new(3, 2)), vec![image()]),
@@ -47,6 +52,15 @@ fn layers() {
         (LayerKind::Concat, vec![image(), image()]),
         (LayerKind::Add, vec![image(), image()]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
+        (LayerKind::Gelu, vec![image()]),
+        (LayerKind::Softmax, vec![sequence()]),
+        (response.into(), vec![image()]),
+        (LayerNorm::default().into(), vec![sequence()]),
+        (Embedding { vocabulary: 9, features: 4 }.into(), vec![Shape::features(5)]),
+        (PositionEmbedding { positions: 8 }.into(), vec![sequence()]),
+        (LayerKind::ClassToken, vec![sequence()]),
+        (Permute { order: vec![1, 0] }.into(), vec![sequence()]),
+        (Select { index: 2 }.into(), vec![sequence()]),
     ];
     for (kind, inputs) in cases {
         let engine = CpuEngine::<f32>::new();

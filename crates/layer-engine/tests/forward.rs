@@ -4,7 +4,10 @@
 mod single_layer;
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
-use layer_graph::{AdaptiveAvgPool2d, BatchNorm, Conv2d, Layer, LayerKind, Linear, Pool2d, Shape};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, LocalResponseNorm, Pool2d,
+    Shape,
+};
 use proptest::prelude::*;
 use single_layer::{SingleLayer, layer};
 
@@ -84,14 +87,15 @@ fn window_values<'a>(
 }
 
 fn windows() -> impl Strategy<Value = (Shape, Pool2d)> {
-    let sides = || (1usize..8, 1usize..5, 1usize..4, 0usize..3);
-    (1usize..4, sides(), sides()).prop_filter_map("a window that fits", |(channels, h, w)| {
+    let sides = || (1usize..8, 1usize..5, 1usize..4, 0usize..3, 0usize..3);
+    let all = (1usize..4, sides(), sides(), any::<bool>());
+    all.prop_filter_map("a window that fits", |(channels, h, w, count_padding)| {
         let (kernel, stride, padding) = ([h.1, w.1], [h.2, w.2], [h.3, w.3]);
-        let pool = Pool2d { kernel, stride, padding, ..Pool2d::new(1, 1) };
-        let fits = |size, axis: usize| {
-            pool.padding[axis] <= pool.kernel[axis] / 2 && pool.kernel[axis] <= size + 2 * pool.padding[axis]
-        };
-        (fits(h.0, 0) && fits(w.0, 1)).then(|| (Shape::image(channels, h.0, w.0), pool))
+        let pool = Pool2d { kernel, stride, padding, extra_padding: [h.4, w.4], count_padding };
+        let shape = Shape::image(channels, h.0, w.0);
+        let mut graph = LayerGraph::new("fits", shape.clone()).unwrap();
+        let input = graph.input();
+        graph.add("pool", LayerKind::MaxPool2d(pool.clone()), [input]).is_ok().then_some((shape, pool))
     })
 }
 
@@ -125,7 +129,9 @@ proptest! {
     #[test]
     fn avg_pool((shape, pool) in windows(), samples in 0usize..4) {
         check_images(layer(LayerKind::AvgPool2d(pool.clone()), &[shape]), samples, |image, _, at| {
-            window_values(image, &pool, at).sum::<f64>() / (pool.kernel[0] * pool.kernel[1]) as f64
+            let inside = window_values(image, &pool, at).count();
+            let count = if pool.count_padding { pool.kernel[0] * pool.kernel[1] } else { inside };
+            window_values(image, &pool, at).sum::<f64>() / count as f64
         });
     }
 
@@ -143,6 +149,24 @@ proptest! {
                 .filter_map(|[dy, dx]| image.at(c, [top + dy, left + dx], [0, 0]))
                 .sum();
             sum / ((bottom - top) * (right - left)) as f64
+        });
+    }
+
+    #[test]
+    fn local_response_norm(
+        channels in 1usize..7,
+        size in 1usize..6,
+        alpha in 0.0..2.0,
+        beta in 0.1..1.5,
+        samples in 0usize..3,
+    ) {
+        let norm = LocalResponseNorm { size, alpha, beta, k: 1.5 };
+        let layer = layer(norm, &[Shape::image(channels, 2, 3)]);
+        check_images(layer, samples, |image, _, [c, y, x]| {
+            // The window begins `size / 2` channels before this one.
+            let near = (0..size).filter_map(|i| (c + i).checked_sub(size / 2)).filter(|&near| near < channels);
+            let squares: f64 = near.map(|near| image.at(near, [y, x], [0, 0]).unwrap().powi(2)).sum();
+            image.at(c, [y, x], [0, 0]).unwrap() / (1.5 + alpha * squares / size as f64).powf(beta)
         });
     }
 

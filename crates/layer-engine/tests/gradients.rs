@@ -3,7 +3,10 @@
 mod single_layer;
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
-use layer_graph::{AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Layer, LayerKind, Linear, Pool2d, Shape};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape,
+};
 use proptest::prelude::*;
 use single_layer::{SingleLayer, layer};
 
@@ -22,7 +25,10 @@ fn check(layer: Layer, samples: usize) {
     let mut layer = SingleLayer::new(layer, shard, CpuEngine::new());
     layer.forward();
     layer.backward();
-    let pairs = (0..layer.layer.input_shapes().len())
+    // Tokens cannot change a little.
+    let inputs =
+        if let LayerKind::Embedding(_) = layer.layer.kind() { 0 } else { layer.layer.input_shapes().len() };
+    let pairs = (0..inputs)
         .map(|slot| (Role::Input(slot), Role::InputGradient(slot)))
         .chain((layer.layer.parameter_count() > 0).then_some((Role::Parameters, Role::ParameterGradient)));
     for (variable, gradient) in pairs {
@@ -47,7 +53,7 @@ fn check(layer: Layer, samples: usize) {
         }
     }
     // Where nobody needs the gradient of the input, that of the parameters is the same.
-    if let LayerKind::Conv2d(_) | LayerKind::Linear(_) = layer.layer.kind() {
+    if let [Pass::BackwardParameters] = Pass::backward(&layer.layer, false) {
         let gradient = layer.buffers[&Role::ParameterGradient].clone();
         layer.run(Pass::BackwardParameters).unwrap();
         assert_eq!(layer.buffers[&Role::ParameterGradient], gradient);
@@ -71,7 +77,8 @@ fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
         let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
         let kernel = [kernel[0].min(image[0]), kernel[1].min(image[1])];
         let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
-        (channels, image, Pool2d { kernel, stride, padding, ..Pool2d::new(1, 1) })
+        let count_padding = channels == 1;
+        (channels, image, Pool2d { kernel, stride, padding, count_padding, ..Pool2d::new(1, 1) })
     })
 }
 
@@ -130,6 +137,17 @@ proptest! {
     }
 
     #[test]
+    fn gelu(features in 1usize..40, samples in 0usize..5) {
+        check(layer(LayerKind::Gelu, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn local_response_norm(channels in 1usize..6, size in 1usize..5, samples in 0usize..3) {
+        let norm = LocalResponseNorm { size, alpha: 0.7, beta: 0.75, k: 1.5 };
+        check(layer(norm, &[Shape::image(channels, 2, 3)]), samples);
+    }
+
+    #[test]
     fn max_pool((channels, image, pool) in pool(), samples in 0usize..4) {
         check(layer(LayerKind::MaxPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
     }
@@ -169,5 +187,72 @@ proptest! {
     #[test]
     fn softmax_cross_entropy(classes in 1usize..20, samples in 0usize..5) {
         check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]), samples);
+    }
+    #[test]
+    fn softmax_cross_entropy_of_a_sequence(positions in 1usize..5, classes in 1usize..9, samples in 0usize..4) {
+        check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]), samples);
+    }
+
+    #[test]
+    fn softmax(positions in 1usize..5, classes in 1usize..20, samples in 0usize..4) {
+        check(layer(LayerKind::Softmax, &[Shape::sequence(positions, classes)]), samples);
+    }
+
+    #[test]
+    fn linear_of_a_sequence(positions in 1usize..6, sides in [1usize..9, 1usize..9], bias: bool, samples in 0usize..4) {
+        check(layer(Linear { out_features: sides[1], bias }, &[Shape::sequence(positions, sides[0])]), samples);
+    }
+
+    #[test]
+    fn layer_norm(positions in 1usize..6, features in 3usize..40, vector: bool, samples in 0usize..4) {
+        let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
+        check(layer(LayerNorm { epsilon: 1e-2 }, &[shape]), samples);
+    }
+
+    #[test]
+    fn embedding(positions in 1usize..9, vocabulary in 1usize..40, features in 1usize..5, samples in 0usize..4) {
+        check(layer(Embedding { vocabulary, features }, &[Shape::features(positions)]), samples);
+    }
+
+    #[test]
+    fn position_embedding(positions in 1usize..6, longer in 0usize..3, features in 1usize..6, samples in 0usize..4) {
+        let kind = PositionEmbedding { positions: positions + longer };
+        check(layer(kind, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn class_token(positions in 1usize..6, features in 1usize..6, samples in 0usize..4) {
+        check(layer(LayerKind::ClassToken, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn attention(positions in 1usize..12, heads in 1usize..4, width in 1usize..6, causal: bool, samples in 0usize..3) {
+        let shape = Shape::sequence(positions, 3 * heads * width);
+        check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples);
+    }
+
+    #[test]
+    fn permute(dims in [1usize..4, 1usize..4, 1usize..4], seed in 0usize..6, samples in 0usize..3) {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        check(layer(Permute { order: orders[seed].to_vec() }, &[Shape::new(dims)]), samples);
+    }
+
+    #[test]
+    fn reshape(rows in 1usize..5, columns in 1usize..5, samples in 0usize..3) {
+        let kind = Reshape { output: Shape::new([columns, rows]) };
+        check(layer(kind, &[Shape::new([rows, columns])]), samples);
+    }
+
+    #[test]
+    fn select((positions, index) in (1usize..6).prop_flat_map(|n| (Just(n), 0..n)), features in 1usize..5, samples in 0usize..3) {
+        check(layer(Select { index }, &[Shape::sequence(positions, features)]), samples);
+    }
+}
+
+/// More positions than one block of queries has.
+#[test]
+fn attention_of_a_long_sequence() {
+    for causal in [false, true] {
+        check(layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]), 2);
     }
 }

@@ -4,7 +4,9 @@
 mod single_layer;
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
-use layer_graph::{BatchNorm, Conv2d, Dropout, Layer, LayerKind, Linear, Shape};
+use layer_graph::{
+    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, PositionEmbedding, Shape,
+};
 use proptest::prelude::*;
 use single_layer::{SingleLayer, layer};
 
@@ -39,14 +41,19 @@ fn assert_close(got: &[f64], expected: &[f64]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(27))]
+    #![proptest_config(ProptestConfig::with_cases(54))]
 
     #[test]
-    fn gradients_of_shards_add_up(first_part in 0usize..9, which in 0usize..3) {
+    fn gradients_of_shards_add_up(first_part in 0usize..9, which in 0usize..8) {
         let layer = match which {
             0 => layer(Conv2d::new(6, 3).padding(1).groups(2), &[Shape::image(4, 5, 6)]),
             1 => layer(Conv2d::new(3, 1), &[Shape::image(4, 5, 6)]),
-            _ => layer(Linear::new(20), &[Shape::features(30)]),
+            2 => layer(Linear::new(20), &[Shape::features(30)]),
+            3 => layer(Linear::new(5), &[Shape::sequence(6, 4)]),
+            4 => layer(LayerNorm::default(), &[Shape::sequence(6, 4)]),
+            5 => layer(Embedding { vocabulary: 9, features: 3 }, &[Shape::features(7)]),
+            6 => layer(PositionEmbedding { positions: 8 }, &[Shape::sequence(6, 4)]),
+            _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
         };
         let (mut whole, mut parts) = split(&layer, first_part);
         whole.forward();
@@ -101,10 +108,16 @@ proptest! {
 
 #[test]
 fn an_empty_shard_has_zero_gradients_and_leaves_statistics_alone() {
-    let kinds: [(LayerKind, Shape); 3] = [
+    let sequence = || Shape::sequence(4, 6);
+    let kinds: [(LayerKind, Shape); 8] = [
         (Conv2d::new(2, 3).into(), Shape::image(3, 5, 5)),
         (Linear::new(4).into(), Shape::features(7)),
         (BatchNorm::default().into(), Shape::image(3, 5, 5)),
+        (Linear::new(4).into(), sequence()),
+        (LayerNorm::default().into(), sequence()),
+        (Embedding { vocabulary: 9, features: 3 }.into(), Shape::features(7)),
+        (PositionEmbedding { positions: 8 }.into(), sequence()),
+        (LayerKind::ClassToken, sequence()),
     ];
     for (kind, shape) in kinds {
         let mut layer = SingleLayer::<f32>::new(layer(kind, &[shape]), Shard::whole(0), CpuEngine::new());

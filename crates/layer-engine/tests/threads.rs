@@ -5,7 +5,10 @@ mod single_layer;
 use std::collections::BTreeMap;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard};
-use layer_graph::{AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerKind, Linear, Pool2d, Shape};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
+};
 use single_layer::{CONTEXT, SingleLayer, layer, numbers};
 
 fn results(kind: &LayerKind, inputs: &[Shape], samples: usize, threads: usize) -> BTreeMap<Role, Vec<u32>> {
@@ -25,7 +28,9 @@ fn results(kind: &LayerKind, inputs: &[Shape], samples: usize, threads: usize) -
 #[test]
 fn layers() {
     let image = || Shape::image(24, 20, 20);
-    let cases: [(LayerKind, Vec<Shape>); 13] = [
+    let sequence = || Shape::sequence(70, 48);
+    let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
+    let cases: [(LayerKind, Vec<Shape>); 26] = [
         (Conv2d::new(12, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(12, 3).stride(2).groups(4).without_bias().into(), vec![image()]),
         (Conv2d::new(40, 1).into(), vec![image()]),
@@ -39,6 +44,19 @@ fn layers() {
         (LayerKind::Add, vec![image(), image(), image()]),
         (Dropout { probability: 0.3 }.into(), vec![image()]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
+        (LayerKind::SoftmaxCrossEntropy, vec![Shape::sequence(70, 500)]),
+        (LayerKind::Gelu, vec![image()]),
+        (LayerKind::GeluTanh, vec![image()]),
+        (LayerKind::Softmax, vec![Shape::sequence(70, 500)]),
+        (response.into(), vec![image()]),
+        (LayerNorm::default().into(), vec![sequence()]),
+        (Linear::new(300).into(), vec![sequence()]),
+        (Embedding { vocabulary: 90, features: 40 }.into(), vec![Shape::features(200)]),
+        (PositionEmbedding { positions: 80 }.into(), vec![sequence()]),
+        (LayerKind::ClassToken, vec![sequence()]),
+        (MultiHeadAttention { heads: 4, causal: true }.into(), vec![sequence()]),
+        (Permute { order: vec![1, 2, 0] }.into(), vec![image()]),
+        (Select { index: 7 }.into(), vec![sequence()]),
     ];
     for (kind, inputs) in cases {
         for samples in [1, 7, 19] {

@@ -23,18 +23,19 @@ pub(super) struct AvgPool {
 struct Window {
     /// The image's rows or columns in it.
     inside: Range<usize>,
-    /// One over its length, padding included.
+    /// One over its length, with the padding that counts.
     weight: f64,
 }
 
 impl AvgPool {
-    /// Windows of a fixed size; padding counts as zeros. `None` when the layer's shapes are not images.
+    /// Windows of a fixed size; padding counts as zeros, or not at all. `None` when the layer's shapes are not images.
     pub(super) fn fixed(layer: &Layer, pool: &Pool2d, backward: bool, workers: &Workers) -> Option<Self> {
         Self::new(layer, backward, workers, |axis, index, size, _| {
             let start = index * pool.stride[axis];
             let end = (start + pool.kernel[axis]).saturating_sub(pool.padding[axis]).min(size);
             let start = start.saturating_sub(pool.padding[axis]).min(end);
-            Window { inside: start..end, weight: 1.0 / pool.kernel[axis] as f64 }
+            let counted = if pool.count_padding { pool.kernel[axis] } else { end - start };
+            Window { inside: start..end, weight: 1.0 / counted as f64 }
         })
     }
 

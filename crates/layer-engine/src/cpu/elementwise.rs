@@ -39,52 +39,8 @@ impl<T: Real> Operation<T> for ReluBackward {
     }
 }
 
-/// The Gaussian error linear unit, by its tanh approximation.
-#[derive(Debug)]
-pub(super) struct GeluForward(pub(super) Workers);
-
-impl<T: Real> Operation<T> for GeluForward {
-    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([input], [output]) = operands.exactly()?;
-        self.0.chunks(output, GRAIN, |index, output| {
-            let input = &input[index * GRAIN..];
-            output.iter_mut().zip(input).for_each(|(y, &x)| *y = x * gelu_gate(x).0);
-        });
-        Ok(())
-    }
-}
-
-/// The derivative of the unit, from its input.
-#[derive(Debug)]
-pub(super) struct GeluBackward(pub(super) Workers);
-
-impl<T: Real> Operation<T> for GeluBackward {
-    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([input, output_gradient], [input_gradient]) = operands.exactly()?;
-        self.0.chunks(input_gradient, GRAIN, |index, input_gradient| {
-            let start = index * GRAIN;
-            let sources = input[start..].iter().zip(&output_gradient[start..]);
-            for (dx, (&x, &dy)) in input_gradient.iter_mut().zip(sources) {
-                let (gate, slope) = gelu_gate(x);
-                *dx = dy * (gate + x * slope);
-            }
-        });
-        Ok(())
-    }
-}
-
-/// `sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))` and its derivative: the unit is `x` times this, which is
-/// `(1 + tanh(u / 2)) / 2` for the sigmoid's argument `u`.
-fn gelu_gate<T: Real>(x: T) -> (T, T) {
-    let (scale, cubic) = (T::narrow(1.595_769_121_605_730_8), T::narrow(0.044_715));
-    let square = x * x;
-    let argument = scale * x * (T::one() + cubic * square);
-    let gate = T::one() / (T::one() + (-argument).exp());
-    let slope = scale * (T::one() + T::narrow(3.0) * cubic * square);
-    (gate, gate * (T::one() - gate) * slope)
-}
-
-/// Copies its one input to each of its outputs: flatten both ways, dropout in evaluation, and the backward of a sum.
+/// Copies its one input to each of its outputs: flatten and reshape both ways, dropout in evaluation, and the backward of a
+/// sum.
 #[derive(Debug)]
 pub(super) struct Copies(pub(super) Workers);
 

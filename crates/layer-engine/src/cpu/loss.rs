@@ -1,14 +1,21 @@
 use super::Real;
 use super::operation::{Operands, Operation};
+use super::softmax::rows_grain;
+use super::sums::{largest, sum};
+use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Softmax and cross entropy of each sample. Saves the probabilities.
+/// Softmax and cross entropy of each sample, the mean over its positions. Saves the probabilities.
 #[derive(Debug)]
 pub(super) struct CrossEntropy {
     /// The layer's name, for errors.
-    pub(super) layer: String,
-    pub(super) classes: usize,
-    pub(super) pass: LossPass,
+    layer: String,
+    classes: usize,
+    /// Labels of a sample.
+    positions: usize,
+    pass: LossPass,
+    workers: Workers,
+    results: Vec<Position>,
 }
 
 /// Which of the loss layer's passes.
@@ -19,97 +26,136 @@ pub(super) enum LossPass {
     Backward,
 }
 
-/// The losses of a shard, summed as they come.
-#[derive(Debug, Default)]
-struct Totals {
+/// What the scores at a position come to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
     loss: f64,
-    correct: f64,
-}
-
-impl Totals {
-    fn write<T: Real>(&self, metrics: &mut [T]) {
-        for (metric, value) in metrics.iter_mut().zip([self.loss, self.correct]) {
-            *metric = T::narrow(value);
-        }
-    }
+    correct: bool,
 }
 
 impl CrossEntropy {
-    fn label<T: Real>(&self, label: T) -> Result<usize, EngineError> {
-        let value = label.widen();
-        if value.fract() == 0.0 && (0.0..self.classes as f64).contains(&value) {
-            Ok(value as usize)
-        } else {
-            Err(EngineError::Label { layer: self.layer.clone(), label: value, classes: self.classes })
+    pub(super) fn new(
+        layer: &str,
+        classes: usize,
+        positions: usize,
+        samples: usize,
+        pass: LossPass,
+        workers: &Workers,
+    ) -> Self {
+        let count = if pass == LossPass::Backward { 0 } else { samples * positions };
+        let results = vec![Position::default(); count];
+        Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
+    }
+
+    /// Checks that every label is a class, so that what comes after need not fail.
+    fn check<T: Real>(&self, labels: &[T]) -> Result<(), EngineError> {
+        let is_class = |label: f64| label.fract() == 0.0 && (0.0..self.classes as f64).contains(&label);
+        match labels.iter().map(|label| label.widen()).find(|&label| !is_class(label)) {
+            Some(label) => {
+                Err(EngineError::Label { layer: self.layer.clone(), label, classes: self.classes })
+            }
+            None => Ok(()),
         }
     }
 
-    /// A sample's loss, by a log-sum-exp that cannot overflow.
-    fn sample<T: Real>(
-        &self,
-        scores: &[T],
-        label: T,
-        totals: &mut Totals,
-    ) -> Result<SampleLoss<T>, EngineError> {
-        let label = self.label(label)?;
-        let mut best = 0;
-        for (class, &score) in scores.iter().enumerate() {
-            if score > scores[best] {
-                best = class;
+    /// Positions that one thread works on at a time.
+    fn grain(&self) -> usize {
+        rows_grain(self.classes) / self.classes
+    }
+
+    fn forward<T: Real>(&mut self, scores: &[T], labels: &[T], saved: &mut [T]) {
+        let (classes, grain) = (self.classes, self.grain());
+        let results = (&mut self.results[..], grain);
+        self.workers.chunk_pairs((saved, grain * classes), results, |index, saved, results| {
+            let start = index * grain;
+            let sources = scores[start * classes..].chunks_exact(classes).zip(&labels[start..]);
+            let targets = saved.chunks_exact_mut(classes).zip(results);
+            for ((scores, label), (saved, result)) in sources.zip(targets) {
+                let best = largest(scores);
+                for (share, &score) in saved.iter_mut().zip(scores) {
+                    *share = (score - best).exponential();
+                }
+                let total = sum(saved, T::widen);
+                let factor = T::narrow(1.0 / total);
+                for share in &mut *saved {
+                    *share *= factor;
+                }
+                *result = position(scores, label.widen() as usize, best, total);
             }
+        });
+    }
+
+    fn infer<T: Real>(&mut self, scores: &[T], labels: &[T]) {
+        let (classes, grain) = (self.classes, self.grain());
+        self.workers.chunks(&mut self.results, grain, |index, results| {
+            let start = index * grain;
+            let sources = scores[start * classes..].chunks_exact(classes).zip(&labels[start..]);
+            for ((scores, label), result) in sources.zip(results) {
+                let best = largest(scores);
+                let total = sum(scores, |score| (score - best).exponential().widen());
+                *result = position(scores, label.widen() as usize, best, total);
+            }
+        });
+    }
+
+    /// The losses of the samples; the sum of these, and the sum of the shares of positions that are classified right.
+    fn summarise<T: Real>(&self, losses: &mut [T], metrics: &mut [T]) {
+        let mut totals = [0.0; 2];
+        let count = self.positions as f64;
+        for (loss, positions) in losses.iter_mut().zip(self.results.chunks_exact(self.positions)) {
+            let mean = positions.iter().map(|position| position.loss).sum::<f64>() / count;
+            let correct = positions.iter().filter(|position| position.correct).count();
+            *loss = T::narrow(mean);
+            totals[0] += mean;
+            totals[1] += correct as f64 / count;
         }
-        let largest = scores[best];
-        let sum = scores.iter().fold(T::zero(), |sum, &score| sum + (score - largest).exp());
-        let loss = sum.ln() - (scores[label] - largest);
-        totals.loss += loss.widen();
-        totals.correct += if best == label { 1.0 } else { 0.0 };
-        Ok(SampleLoss { loss, largest, sum })
+        metrics.iter_mut().zip(totals).for_each(|(metric, total)| *metric = T::narrow(total));
+    }
+
+    fn backward<T: Real>(&self, [saved, labels, output_gradient]: [&[T]; 3], input_gradient: &mut [T]) {
+        let (classes, grain) = (self.classes, self.grain());
+        let share = T::narrow(1.0 / self.positions as f64);
+        self.workers.chunks(input_gradient, grain * classes, |index, input_gradient| {
+            let start = index * grain;
+            let sources = saved[start * classes..].chunks_exact(classes).zip(start..);
+            for (gradients, (saved, number)) in input_gradient.chunks_exact_mut(classes).zip(sources) {
+                let scale = output_gradient[number / self.positions] * share;
+                for (gradient, &probability) in gradients.iter_mut().zip(saved) {
+                    *gradient = scale * probability;
+                }
+                gradients[labels[number].widen() as usize] -= scale;
+            }
+        });
     }
 }
 
-/// A sample's loss, and what its probabilities are made of: `exp(score - largest) / sum`.
-struct SampleLoss<T> {
-    loss: T,
-    largest: T,
-    sum: T,
+/// What a position's scores come to, given the largest and the sum of the exponentials of their distances to it. Of equal
+/// scores the first is the prediction.
+fn position<T: Real>(scores: &[T], label: usize, best: T, total: f64) -> Position {
+    let loss = total.ln() - (scores[label] - best).widen();
+    Position { loss, correct: scores.iter().position(|&score| score == best) == Some(label) }
 }
 
 impl<T: Real> Operation<T> for CrossEntropy {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let mut totals = Totals::default();
         match self.pass {
             LossPass::Forward => {
                 let ([scores, labels], [losses, saved, metrics]) = operands.exactly()?;
-                let samples = scores.chunks_exact(self.classes).zip(saved.chunks_exact_mut(self.classes));
-                for ((scores, saved), (&label, loss)) in samples.zip(labels.iter().zip(losses)) {
-                    let sample = self.sample(scores, label, &mut totals)?;
-                    *loss = sample.loss;
-                    for (probability, &score) in saved.iter_mut().zip(scores) {
-                        *probability = (score - sample.largest).exp() / sample.sum;
-                    }
-                }
-                totals.write(metrics);
+                self.check(labels)?;
+                self.forward(scores, labels, saved);
+                self.summarise(losses, metrics);
             }
             LossPass::Infer => {
                 let ([scores, labels], [losses, metrics]) = operands.exactly()?;
-                let samples = scores.chunks_exact(self.classes).zip(labels);
-                for ((scores, &label), loss) in samples.zip(losses) {
-                    *loss = self.sample(scores, label, &mut totals)?.loss;
-                }
-                totals.write(metrics);
+                self.check(labels)?;
+                self.infer(scores, labels);
+                self.summarise(losses, metrics);
             }
             LossPass::Backward => {
-                let ([saved, labels, output_gradient], [input_gradient]) = operands.exactly()?;
-                let samples =
-                    saved.chunks_exact(self.classes).zip(input_gradient.chunks_exact_mut(self.classes));
-                for ((saved, gradients), (&label, &scale)) in samples.zip(labels.iter().zip(output_gradient))
-                {
-                    let label = self.label(label)?;
-                    for (gradient, &probability) in gradients.iter_mut().zip(saved) {
-                        *gradient = scale * probability;
-                    }
-                    gradients[label] -= scale;
-                }
+                let (reads, [input_gradient]) = operands.exactly()?;
+                let [_, labels, _] = reads;
+                self.check(labels)?;
+                self.backward(reads, input_gradient);
             }
         }
         Ok(())

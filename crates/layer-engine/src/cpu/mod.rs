@@ -1,14 +1,20 @@
 //! The engine of the CPU: kernels in Rust on the matrix product of the `gemm` crate.
 
+mod attention;
 mod avg_pool;
 mod batch_norm;
 mod concat;
 mod conv;
 mod dropout;
 mod elementwise;
+mod embedding;
+mod functions;
+mod gelu;
 mod gemm;
 mod im2col;
+mod layer_norm;
 mod linear;
+mod local_response_norm;
 mod loss;
 mod max_pool;
 mod operation;
@@ -16,6 +22,10 @@ mod optimizer;
 mod prepare;
 mod processor;
 mod real;
+mod rearrange;
+mod sequence;
+mod softmax;
+mod sums;
 mod workers;
 
 use std::marker::PhantomData;
@@ -36,7 +46,7 @@ const NAME: &str = "the CPU engine";
 ///
 /// Results do not depend on the number of threads, to the last bit: work is spread over samples, channels and tiles, and
 /// sums over samples are cut by the number of samples alone. On a single thread a kernel allocates nothing when it is
-/// launched, except that matrix products (convolution and linear layers) pack their operands into memory that the `gemm`
+/// launched, except that matrix products (convolution, linear and attention layers) pack their operands into memory that the `gemm`
 /// crate takes and gives back.
 ///
 /// A clone shares the threads of the original; so do the kernels.

@@ -2,18 +2,26 @@
 
 use layer_graph::{Layer, LayerKind};
 
+use super::attention::{Attention, AttentionPass, Sizes};
 use super::avg_pool::AvgPool;
 use super::batch_norm::{NormPass, Normalisation};
 use super::concat::{Join, Part};
 use super::conv::{ConvPass, Convolution};
 use super::dropout::{DropoutBackward, DropoutForward};
-use super::elementwise::{Copies, GeluBackward, GeluForward, ReluBackward, ReluForward, SumOf};
+use super::elementwise::{Copies, ReluBackward, ReluForward, SumOf};
+use super::embedding::{EmbeddingPass, TokenVectors};
+use super::gelu::{Gate, GeluBackward, GeluForward};
 use super::im2col::Geometry;
+use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
+use super::local_response_norm::ResponseNormalisation;
 use super::loss::{CrossEntropy, LossPass};
 use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
+use super::rearrange::{Permutation, Selection};
+use super::sequence::{LearnedPass, Positions, Prefix};
+use super::softmax::{SoftmaxBackward, SoftmaxForward};
 use super::workers::Workers;
 use super::{NAME, Real};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
@@ -79,8 +87,10 @@ fn operation<T: Real>(
                 Pass::BackwardParameters => LinearPass::BackwardParameters,
                 _ => LinearPass::Forward,
             };
-            let inputs = layer.input_shapes().first()?.elements();
-            let outputs = linear.out_features;
+            let input = layer.input_shapes().first()?;
+            let (inputs, outputs) = (input.innermost(), linear.out_features);
+            // Each position of a sequence is multiplied like a sample.
+            let samples = samples * input.elements() / inputs;
             Box::new(LinearLayer { inputs, outputs, samples, pass, workers: workers_of() })
         }
         LayerKind::BatchNorm(rule) => {
@@ -96,8 +106,10 @@ fn operation<T: Real>(
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
-        LayerKind::GeluTanh if backward => Box::new(GeluBackward(workers_of())),
-        LayerKind::GeluTanh => Box::new(GeluForward(workers_of())),
+        LayerKind::GeluTanh if backward => Box::new(GeluBackward(Gate::Tanh, workers_of())),
+        LayerKind::GeluTanh => Box::new(GeluForward(Gate::Tanh, workers_of())),
+        LayerKind::Gelu if backward => Box::new(GeluBackward(Gate::Exact, workers_of())),
+        LayerKind::Gelu => Box::new(GeluForward(Gate::Exact, workers_of())),
         LayerKind::MaxPool2d(pool) => {
             let pass = match pass {
                 Pass::Backward => MaxPoolPass::Backward,
@@ -108,7 +120,7 @@ fn operation<T: Real>(
         }
         LayerKind::AvgPool2d(pool) => Box::new(AvgPool::fixed(layer, pool, backward, workers)?),
         LayerKind::AdaptiveAvgPool2d(_) => Box::new(AvgPool::adaptive(layer, backward, workers)?),
-        LayerKind::Flatten => Box::new(Copies(workers_of())),
+        LayerKind::Flatten | LayerKind::Reshape(_) => Box::new(Copies(workers_of())),
         LayerKind::Concat if backward => Box::new(Part { parts: parts() }),
         LayerKind::Concat => Box::new(Join { parts: parts() }),
         LayerKind::Add if backward => Box::new(Copies(workers_of())),
@@ -128,8 +140,86 @@ fn operation<T: Real>(
                 Pass::Infer => LossPass::Infer,
                 _ => LossPass::Forward,
             };
-            let classes = layer.input_shapes().first()?.elements();
-            Box::new(CrossEntropy { layer: layer.name().into(), classes, pass })
+            let classes = layer.input_shapes().first()?.innermost();
+            let positions = layer.label_count();
+            Box::new(CrossEntropy::new(layer.name(), classes, positions, samples, pass, workers))
+        }
+        _ => return sequence_operation(layer, pass, samples, workers),
+    })
+}
+
+/// What a pass of a layer does that works on sequences or rearranges samples; `None` where there is no such pass.
+fn sequence_operation<T: Real>(
+    layer: &Layer,
+    pass: Pass,
+    samples: usize,
+    workers: &Workers,
+) -> Option<Box<dyn Operation<T>>> {
+    let backward = pass == Pass::Backward;
+    let workers_of = || workers.clone();
+    let input = layer.input_shapes().first()?;
+    let (elements, features) = (input.elements(), input.innermost());
+    let learned = || match pass {
+        Pass::Backward => LearnedPass::Backward,
+        Pass::BackwardParameters => LearnedPass::BackwardParameters,
+        _ => LearnedPass::Forward,
+    };
+    Some(match layer.kind() {
+        LayerKind::LayerNorm(norm) => {
+            let pass = match pass {
+                Pass::Backward => LayerNormPass::Backward,
+                Pass::BackwardParameters => LayerNormPass::BackwardParameters,
+                Pass::Infer => LayerNormPass::Infer,
+                _ => LayerNormPass::Forward,
+            };
+            let rows = samples * elements / features;
+            Box::new(LayerNormalisation::new(norm.epsilon, features, rows, pass, workers))
+        }
+        LayerKind::LocalResponseNorm(norm) => {
+            let (channels, height, width) = input.as_image()?;
+            let sizes = (channels, height * width);
+            Box::new(ResponseNormalisation::new(norm, sizes, samples, backward, workers))
+        }
+        LayerKind::Softmax if backward => {
+            Box::new(SoftmaxBackward { classes: features, workers: workers_of() })
+        }
+        LayerKind::Softmax => Box::new(SoftmaxForward { classes: features, workers: workers_of() }),
+        LayerKind::Embedding(embedding) => Box::new(TokenVectors {
+            layer: layer.name().into(),
+            vocabulary: embedding.vocabulary,
+            features: embedding.features,
+            pass: match pass {
+                Pass::Backward => EmbeddingPass::Backward,
+                Pass::BackwardParameters => EmbeddingPass::BackwardParameters,
+                _ => EmbeddingPass::Forward,
+            },
+            workers: workers_of(),
+        }),
+        LayerKind::PositionEmbedding(_) => {
+            Box::new(Positions { elements, pass: learned(), workers: workers_of() })
+        }
+        LayerKind::ClassToken => {
+            Box::new(Prefix { elements, features, pass: learned(), workers: workers_of() })
+        }
+        LayerKind::MultiHeadAttention(attention) => {
+            let (positions, features) = layer.output_shape().as_sequence()?;
+            let (heads, causal) = (attention.heads, attention.causal);
+            let sizes = Sizes { samples, positions, heads, width: features / heads, causal };
+            let pass = match pass {
+                Pass::Backward => AttentionPass::Backward,
+                Pass::Infer => AttentionPass::Infer,
+                _ => AttentionPass::Forward,
+            };
+            Box::new(Attention::new(sizes, pass, workers))
+        }
+        LayerKind::Permute(permute) if backward => {
+            let inverse = Permutation::inverse(&permute.order);
+            Box::new(Permutation::new(layer.output_shape().dims(), &inverse, workers)?)
+        }
+        LayerKind::Permute(permute) => Box::new(Permutation::new(input.dims(), &permute.order, workers)?),
+        LayerKind::Select(select) => {
+            let part = layer.output_shape().elements();
+            Box::new(Selection { whole: elements, part, start: select.index * part, backward })
         }
         _ => return None,
     })

@@ -1,5 +1,6 @@
 use num_traits::{Float, NumAssign};
 
+use super::functions::Functions;
 use crate::Precision;
 
 mod sealed {
@@ -12,7 +13,7 @@ mod sealed {
 ///
 /// Training runs in `f32`. The same kernels in `f64` are exact enough to check gradients by finite differences.
 pub trait Real:
-    sealed::Sealed + Float + NumAssign + Default + std::fmt::Debug + Send + Sync + 'static
+    sealed::Sealed + Functions + Float + NumAssign + Default + std::fmt::Debug + Send + Sync + 'static
 {
     /// The precision of this scalar.
     const PRECISION: Precision;

@@ -40,6 +40,11 @@ pub(crate) fn spaced_numbers<T: Real>(name: &str, count: usize) -> Vec<T> {
     numbers
 }
 
+/// Numbers of classes or tokens, of which there are `bound`; some come more than once where there are enough.
+fn classes<T: Real>(count: usize, bound: usize) -> Vec<T> {
+    (0..count).map(|i| T::narrow(((7 * i + 3) % bound) as f64)).collect()
+}
+
 pub(crate) struct SingleLayer<T> {
     pub(crate) layer: Layer,
     pub(crate) shard: Shard,
@@ -57,12 +62,12 @@ impl<T: Real> SingleLayer<T> {
             for role in signature.reads.into_iter().chain(signature.writes) {
                 let count = role.elements(&layer, shard.samples);
                 let buffer = match role {
-                    Role::Input(_) => spaced_numbers(&format!("{role:?}"), count),
+                    Role::Input(_) => match layer.kind() {
+                        LayerKind::Embedding(embedding) => classes(count, embedding.vocabulary),
+                        _ => spaced_numbers(&format!("{role:?}"), count),
+                    },
                     Role::Parameters | Role::OutputGradient => numbers(&format!("{role:?}"), count),
-                    Role::Labels => {
-                        let classes = layer.input_shapes()[0].elements();
-                        (0..count).map(|i| T::narrow(((7 * i + 3) % classes) as f64)).collect()
-                    }
+                    Role::Labels => classes(count, layer.input_shapes()[0].innermost()),
                     _ => vec![T::zero(); count],
                 };
                 buffers.insert(role, buffer);

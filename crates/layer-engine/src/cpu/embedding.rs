@@ -1,0 +1,93 @@
+use super::Real;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// Parts of the vocabulary whose gradients are summed side by side. Each token's are summed in the order of the samples,
+/// so this changes no bit.
+const PARTS: usize = 16;
+
+/// Which of an embedding's passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EmbeddingPass {
+    Forward,
+    Backward,
+    BackwardParameters,
+}
+
+/// The vector of each token.
+#[derive(Debug)]
+pub(super) struct TokenVectors {
+    /// The layer's name, for errors.
+    pub(super) layer: String,
+    pub(super) vocabulary: usize,
+    pub(super) features: usize,
+    pub(super) pass: EmbeddingPass,
+    pub(super) workers: Workers,
+}
+
+impl TokenVectors {
+    /// Checks that every input is a token's number, so that what comes after need not fail.
+    fn check<T: Real>(&self, tokens: &[T]) -> Result<(), EngineError> {
+        let is_token = |token: f64| token.fract() == 0.0 && (0.0..self.vocabulary as f64).contains(&token);
+        match tokens.iter().map(|token| token.widen()).find(|&token| !is_token(token)) {
+            Some(token) => {
+                Err(EngineError::Token { layer: self.layer.clone(), token, vocabulary: self.vocabulary })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn forward<T: Real>(&self, tokens: &[T], parameters: &[T], output: &mut [T]) {
+        let features = self.features;
+        let grain = super::softmax::rows_grain(features);
+        self.workers.chunks(output, grain, |index, output| {
+            let tokens = &tokens[index * grain / features..];
+            for (vector, token) in output.chunks_exact_mut(features).zip(tokens) {
+                let start = token.widen() as usize * features;
+                vector.copy_from_slice(&parameters[start..start + features]);
+            }
+        });
+    }
+
+    fn parameter_gradient<T: Real>(&self, tokens: &[T], output_gradient: &[T], gradient: &mut [T]) {
+        let features = self.features;
+        let part = self.vocabulary.div_ceil(PARTS);
+        self.workers.chunks(gradient, part * features, |index, gradient| {
+            gradient.fill(T::zero());
+            for (token, from) in tokens.iter().zip(output_gradient.chunks_exact(features)) {
+                let here = (token.widen() as usize).checked_sub(index * part);
+                let start = here.map(|row| row * features);
+                let row = start.and_then(|start| gradient.get_mut(start..start + features));
+                for (sum, &term) in row.into_iter().flatten().zip(from) {
+                    *sum += term;
+                }
+            }
+        });
+    }
+}
+
+impl<T: Real> Operation<T> for TokenVectors {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        match self.pass {
+            EmbeddingPass::Forward => {
+                let ([tokens, parameters], [output]) = operands.exactly()?;
+                self.check(tokens)?;
+                self.forward(tokens, parameters, output);
+            }
+            EmbeddingPass::Backward => {
+                let ([tokens, output_gradient], [input_gradient, gradient]) = operands.exactly()?;
+                self.check(tokens)?;
+                // Which token it is does not change a little.
+                input_gradient.fill(T::zero());
+                self.parameter_gradient(tokens, output_gradient, gradient);
+            }
+            EmbeddingPass::BackwardParameters => {
+                let ([tokens, output_gradient], [gradient]) = operands.exactly()?;
+                self.check(tokens)?;
+                self.parameter_gradient(tokens, output_gradient, gradient);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Elementary functions of the scalars. Those of `f32` have no branches and call nothing, so that the compiler can use
+//! vector instructions for a loop of them; those of `f64` are the libraries'.
+
+/// What a [`Real`](super::Real) needs beside arithmetic.
+pub trait Functions {
+    /// `e^x`, to about two units in the last place.
+    fn exponential(self) -> Self;
+
+    /// The error function, to about a unit in the last place of one.
+    fn error_function(self) -> Self;
+}
+
+impl Functions for f32 {
+    fn exponential(self) -> Self {
+        /// Above this the power of two would need the exponent of infinity, below the other a subnormal number.
+        const HIGHEST: f32 = 88.376;
+        const LOWEST: f32 = -87.336;
+        /// Adding it leaves a number's integral part in the lowest bits.
+        const SHIFT: f32 = 12_582_912.0;
+        // `x = n ln 2 + r`, with `ln 2` in two parts of which the first has bits to spare for the product. The polynomial
+        // is that of Cephes' `expf` (Moshier).
+        const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+        const POLYNOMIAL: [f32; 6] =
+            [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+        let x = self.clamp(LOWEST, HIGHEST);
+        let shifted = x * std::f32::consts::LOG2_E + SHIFT;
+        let n = shifted - SHIFT;
+        let r = x - n * LN_2[0] - n * LN_2[1];
+        let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
+        let value = (polynomial(&POLYNOMIAL, r) * r * r + r + 1.0) * power;
+        let value = if self > HIGHEST { f32::INFINITY } else { value };
+        if self < LOWEST { 0.0 } else { value }
+    }
+
+    fn error_function(self) -> Self {
+        // By polynomials of Juffa's `erff`: near zero in `x^2`, farther out the exponent of the complement.
+        const NEAR: [f32; 6] =
+            [-5.967_617e-4, 4.991_194e-3, -2.676_813_5e-2, 1.128_199_2e-1, -3.761_253_4e-1, 1.283_791_7e-1];
+        const FAR: [f32; 7] = [
+            -1.728_534_7e-5,
+            3.831_971_3e-4,
+            -3.883_964_4e-3,
+            2.425_462_2e-2,
+            -1.067_778_8e-1,
+            -6.348_467e-1,
+            -1.287_175_1e-1,
+        ];
+        const BORDER: f32 = 0.927_734_4;
+        // Beyond 4 it is 1 in single precision.
+        let distance = self.clamp(-4.0, 4.0).abs();
+        let near = polynomial(&NEAR, self * self) * self + self;
+        let exponent = polynomial(&FAR, distance) * distance - distance;
+        let far = (1.0 - exponent.exponential()).copysign(self);
+        if distance > BORDER { far } else { near }
+    }
+}
+
+/// A polynomial from its coefficients, the highest power's first.
+fn polynomial(coefficients: &[f32], x: f32) -> f32 {
+    coefficients.iter().fold(0.0, |sum, &coefficient| sum * x + coefficient)
+}
+
+impl Functions for f64 {
+    fn exponential(self) -> Self {
+        self.exp()
+    }
+
+    fn error_function(self) -> Self {
+        libm::erf(self)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::float_cmp, reason = "limits are exact")]
+mod tests {
+    use super::Functions;
+
+    /// Every 1009th number in single precision between two bounds.
+    fn numbers(low: f32, high: f32) -> impl Iterator<Item = f32> {
+        let up_to = |bound: f32| (0..bound.abs().to_bits()).step_by(1009).map(f32::from_bits);
+        up_to(low).map(|x| -x).chain(up_to(high))
+    }
+
+    #[test]
+    fn exponential_in_single_precision() {
+        for x in numbers(-87.3, 88.3) {
+            let exact = f64::from(x).exp();
+            let error = (f64::from(x.exponential()) - exact).abs() / exact;
+            assert!(error < 1.5e-7, "{x}: {error}");
+        }
+        assert_eq!(f32::NEG_INFINITY.exponential(), 0.0);
+        assert_eq!((-88.0_f32).exponential(), 0.0);
+        assert_eq!(89.0_f32.exponential(), f32::INFINITY);
+        assert_eq!(0.0_f32.exponential(), 1.0);
+        assert!(f32::NAN.exponential().is_nan());
+    }
+
+    #[test]
+    fn error_function_in_single_precision() {
+        for x in numbers(-10.0, 10.0) {
+            let exact = libm::erf(f64::from(x));
+            let error = (f64::from(x.error_function()) - exact).abs();
+            assert!(error < 1e-7, "{x}: {error}");
+        }
+        assert_eq!(f32::INFINITY.error_function(), 1.0);
+        assert!(f32::NAN.error_function().is_nan());
+    }
+}

@@ -1,0 +1,131 @@
+use layer_graph::LocalResponseNorm;
+
+use super::Real;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// Local response normalisation over neighbouring channels, `x / s^beta` with `s = k + alpha / size * (sum of squares)`.
+#[derive(Debug)]
+pub(super) struct ResponseNormalisation<T> {
+    rule: LocalResponseNorm,
+    channels: usize,
+    /// Elements of a channel.
+    positions: usize,
+    samples: usize,
+    backward: bool,
+    workers: Workers,
+    /// By worker: for a sample's elements `s`, and in the backward pass `dy * x / s^(beta + 1)`.
+    slots: Vec<[Vec<T>; 2]>,
+}
+
+impl<T: Real> ResponseNormalisation<T> {
+    pub(super) fn new(
+        rule: &LocalResponseNorm,
+        (channels, positions): (usize, usize),
+        samples: usize,
+        backward: bool,
+        workers: &Workers,
+    ) -> Self {
+        let sample = channels * positions;
+        let slot = || [sample, if backward { sample } else { 0 }].map(|count| vec![T::zero(); count]);
+        let slots = (0..workers.threads().min(samples)).map(|_| slot()).collect();
+        Self { rule: rule.clone(), channels, positions, samples, backward, workers: workers.clone(), slots }
+    }
+
+    /// Adds to each channel of `target` a function of the channels near it: those up to `before` before it and up to
+    /// `after` after it.
+    fn add_neighbours(
+        &self,
+        source: &[T],
+        [before, after]: [usize; 2],
+        target: &mut [T],
+        term: impl Fn(T) -> T,
+    ) {
+        for (channel, target) in target.chunks_exact_mut(self.positions).enumerate() {
+            let near = channel.saturating_sub(before)..(channel + after + 1).min(self.channels);
+            let near = &source[near.start * self.positions..near.end * self.positions];
+            for source in near.chunks_exact(self.positions) {
+                target.iter_mut().zip(source).for_each(|(sum, &value)| *sum += term(value));
+            }
+        }
+    }
+
+    /// How far the channels reach that normalise one: before it and after it.
+    fn reach(&self) -> [usize; 2] {
+        [self.rule.size / 2, (self.rule.size - 1) / 2]
+    }
+
+    /// The sums `s` of a sample.
+    fn sums(&self, input: &[T], sums: &mut [T]) {
+        let factor = T::narrow(self.rule.alpha / self.rule.size as f64);
+        sums.fill(T::narrow(self.rule.k));
+        self.add_neighbours(input, self.reach(), sums, |x| factor * x * x);
+    }
+
+    fn forward_sample(&self, input: &[T], output: &mut [T], [sums, _]: &mut [Vec<T>; 2]) {
+        self.sums(input, sums);
+        let power = T::narrow(-self.rule.beta);
+        for (y, (&x, &sum)) in output.iter_mut().zip(input.iter().zip(&*sums)) {
+            *y = x * sum.powf(power);
+        }
+    }
+
+    fn input_gradient_sample(
+        &self,
+        input: &[T],
+        output_gradient: &[T],
+        input_gradient: &mut [T],
+        [sums, ratios]: &mut [Vec<T>; 2],
+    ) {
+        self.sums(input, sums);
+        let power = T::narrow(-self.rule.beta);
+        let sources = input.iter().zip(output_gradient).zip(ratios.iter_mut().zip(&mut *sums));
+        for ((&x, &dy), (ratio, sum)) in sources {
+            let share = dy * sum.powf(power);
+            *ratio = share * x / *sum;
+            *sum = share;
+        }
+        // A channel is normalised by `x` wherever `x` is near it: the reach the other way round.
+        let [before, after] = self.reach();
+        input_gradient.fill(T::zero());
+        self.add_neighbours(ratios, [after, before], input_gradient, |ratio| ratio);
+        let factor = T::narrow(2.0 * self.rule.alpha * self.rule.beta / self.rule.size as f64);
+        for (dx, (&x, &share)) in input_gradient.iter_mut().zip(input.iter().zip(&*sums)) {
+            *dx = share - factor * x * *dx;
+        }
+    }
+}
+
+impl<T: Real> Operation<T> for ResponseNormalisation<T> {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let sample = self.channels * self.positions;
+        let share = self.samples.div_ceil(self.slots.len().max(1));
+        // Lifted out while `self` is read.
+        let mut slots = std::mem::take(&mut self.slots);
+        if self.backward {
+            let ([input, output_gradient], [input_gradient]) = operands.exactly()?;
+            let targets = (input_gradient, share * sample);
+            self.workers.chunk_pairs(targets, (&mut slots, 1), |index, targets, slot| {
+                let start = index * share * sample;
+                let sources = input[start..].chunks_exact(sample);
+                let gradients = output_gradient[start..].chunks_exact(sample);
+                for (target, (input, gradient)) in
+                    targets.chunks_exact_mut(sample).zip(sources.zip(gradients))
+                {
+                    self.input_gradient_sample(input, gradient, target, &mut slot[0]);
+                }
+            });
+        } else {
+            let ([input], [output]) = operands.exactly()?;
+            self.workers.chunk_pairs((output, share * sample), (&mut slots, 1), |index, outputs, slot| {
+                let inputs = input[index * share * sample..].chunks_exact(sample);
+                for (output, input) in outputs.chunks_exact_mut(sample).zip(inputs) {
+                    self.forward_sample(input, output, &mut slot[0]);
+                }
+            });
+        }
+        self.slots = slots;
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! Layers that add to a sequence what they have learned: a vector at each position, or one more position.
+
+use super::Real;
+use super::elementwise::GRAIN;
+use super::operation::{Operands, Operation};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// Which of the passes of a layer whose parameters are a part of its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LearnedPass {
+    Forward,
+    Backward,
+    BackwardParameters,
+}
+
+/// Adds to each sample the first of the parameters.
+#[derive(Debug)]
+pub(super) struct Positions {
+    /// Elements of a sample.
+    pub(super) elements: usize,
+    pub(super) pass: LearnedPass,
+    pub(super) workers: Workers,
+}
+
+/// Puts the parameters in front of each sample.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    /// Elements of a sample of the input.
+    pub(super) elements: usize,
+    /// Elements in front of it.
+    pub(super) features: usize,
+    pub(super) pass: LearnedPass,
+    pub(super) workers: Workers,
+}
+
+/// The sum over the samples of the first elements of each, `gradient` being as long as those or longer.
+fn sum_of_samples<T: Real>(samples: &[T], sample: usize, gradient: &mut [T], workers: &Workers) {
+    workers.chunks(gradient, GRAIN, |index, gradient| {
+        gradient.fill(T::zero());
+        let start = index * GRAIN;
+        for from in samples.chunks_exact(sample) {
+            let from = from.get(start..).unwrap_or_default();
+            gradient.iter_mut().zip(from).for_each(|(sum, &term)| *sum += term);
+        }
+    });
+}
+
+impl<T: Real> Operation<T> for Positions {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let sample = self.elements;
+        match self.pass {
+            LearnedPass::Forward => {
+                let ([input, parameters], [output]) = operands.exactly()?;
+                self.workers.chunks(output, sample, |index, output| {
+                    let sums = input[index * sample..].iter().zip(parameters);
+                    output.iter_mut().zip(sums).for_each(|(y, (&x, &learned))| *y = x + learned);
+                });
+            }
+            LearnedPass::Backward => {
+                let ([output_gradient], [input_gradient, gradient]) = operands.exactly()?;
+                self.workers.chunks(input_gradient, GRAIN, |index, to| {
+                    let start = index * GRAIN;
+                    to.copy_from_slice(&output_gradient[start..start + to.len()]);
+                });
+                sum_of_samples(output_gradient, sample, gradient, &self.workers);
+            }
+            LearnedPass::BackwardParameters => {
+                let ([output_gradient], [gradient]) = operands.exactly()?;
+                sum_of_samples(output_gradient, sample, gradient, &self.workers);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Operation<T> for Prefix {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let (sample, longer) = (self.elements, self.features + self.elements);
+        match self.pass {
+            LearnedPass::Forward => {
+                let ([input, parameters], [output]) = operands.exactly()?;
+                self.workers.chunks(output, longer, |index, output| {
+                    let (front, rest) = output.split_at_mut(self.features);
+                    front.copy_from_slice(parameters);
+                    rest.copy_from_slice(&input[index * sample..(index + 1) * sample]);
+                });
+            }
+            LearnedPass::Backward => {
+                let ([output_gradient], [input_gradient, gradient]) = operands.exactly()?;
+                self.workers.chunks(input_gradient, sample, |index, to| {
+                    let end = (index + 1) * longer;
+                    to.copy_from_slice(&output_gradient[end - sample..end]);
+                });
+                sum_of_samples(output_gradient, longer, gradient, &self.workers);
+            }
+            LearnedPass::BackwardParameters => {
+                let ([output_gradient], [gradient]) = operands.exactly()?;
+                sum_of_samples(output_gradient, longer, gradient, &self.workers);
+            }
+        }
+        Ok(())
+    }
+}

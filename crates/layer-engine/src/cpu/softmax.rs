@@ -1,0 +1,77 @@
+use super::Real;
+use super::elementwise::GRAIN;
+use super::operation::{Operands, Operation};
+use super::sums::{largest, sum, sum_of_pairs};
+use super::workers::Workers;
+use crate::{EngineError, LaunchContext};
+
+/// Replaces a row of scores by `exp(scale * score)`, divided by the sum of these, and returns the logarithm of the sum.
+/// Nothing overflows: the largest score is taken out first.
+pub(super) fn normalise<T: Real>(row: &mut [T], scale: T) -> f64 {
+    let offset = largest(row) * scale;
+    for score in &mut *row {
+        *score = (*score * scale - offset).exponential();
+    }
+    let total = sum(row, T::widen);
+    let factor = T::narrow(1.0 / total);
+    for share in row {
+        *share *= factor;
+    }
+    offset.widen() + total.ln()
+}
+
+/// Softmax over rows: the innermost dimension.
+#[derive(Debug)]
+pub(super) struct SoftmaxForward {
+    /// Elements of a row.
+    pub(super) classes: usize,
+    pub(super) workers: Workers,
+}
+
+/// The gradient of a softmax, from its output.
+#[derive(Debug)]
+pub(super) struct SoftmaxBackward {
+    /// Elements of a row.
+    pub(super) classes: usize,
+    pub(super) workers: Workers,
+}
+
+/// Elements of whole rows that one thread works on at a time.
+pub(super) fn rows_grain(classes: usize) -> usize {
+    (GRAIN / classes).max(1) * classes
+}
+
+impl<T: Real> Operation<T> for SoftmaxForward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([input], [output]) = operands.exactly()?;
+        let grain = rows_grain(self.classes);
+        self.workers.chunks(output, grain, |index, output| {
+            let start = index * grain;
+            output.copy_from_slice(&input[start..start + output.len()]);
+            for row in output.chunks_exact_mut(self.classes) {
+                normalise(row, T::one());
+            }
+        });
+        Ok(())
+    }
+}
+
+impl<T: Real> Operation<T> for SoftmaxBackward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([output, output_gradient], [input_gradient]) = operands.exactly()?;
+        let grain = rows_grain(self.classes);
+        self.workers.chunks(input_gradient, grain, |index, input_gradient| {
+            let start = index * grain;
+            let outputs = output[start..].chunks_exact(self.classes);
+            let gradients = output_gradient[start..].chunks_exact(self.classes);
+            let rows = input_gradient.chunks_exact_mut(self.classes).zip(outputs.zip(gradients));
+            for (target, (y, dy)) in rows {
+                let mean = T::narrow(sum_of_pairs(y, dy, |y, dy| y.widen() * dy.widen()));
+                for (dx, (&y, &dy)) in target.iter_mut().zip(y.iter().zip(dy)) {
+                    *dx = y * (dy - mean);
+                }
+            }
+        });
+        Ok(())
+    }
+}

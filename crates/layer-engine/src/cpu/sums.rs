@@ -1,0 +1,40 @@
+//! Sums along a row, in double precision and in an order that depends on the row's length alone.
+
+use super::Real;
+
+/// Partial sums that are independent of each other, so that the compiler can use vector instructions for them.
+const LANES: usize = 16;
+
+/// The sum of a function of each element.
+pub(super) fn sum<T: Real>(row: &[T], term: impl Fn(T) -> f64) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let mut chunks = row.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, &value)| *lane += term(value));
+    }
+    lanes.iter_mut().zip(chunks.remainder()).for_each(|(lane, &value)| *lane += term(value));
+    lanes.iter().sum()
+}
+
+/// The sum of a function of each pair of elements; the rows are equally long.
+pub(super) fn sum_of_pairs<T: Real>(a: &[T], b: &[T], term: impl Fn(T, T) -> f64) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let (mut a, mut b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    for (a, b) in (&mut a).zip(&mut b) {
+        lanes.iter_mut().zip(a.iter().zip(b)).for_each(|(lane, (&a, &b))| *lane += term(a, b));
+    }
+    let rest = a.remainder().iter().zip(b.remainder());
+    lanes.iter_mut().zip(rest).for_each(|(lane, (&a, &b))| *lane += term(a, b));
+    lanes.iter().sum()
+}
+
+/// The largest element; what is not a number is passed over, and of nothing it is minus infinity.
+pub(super) fn largest<T: Real>(row: &[T]) -> T {
+    let larger = |a: T, b: T| if b > a { b } else { a };
+    let mut lanes = [T::neg_infinity(); LANES];
+    let mut chunks = row.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, &value)| *lane = larger(*lane, value));
+    }
+    chunks.remainder().iter().chain(&lanes).fold(T::neg_infinity(), |all, &value| larger(all, value))
+}
