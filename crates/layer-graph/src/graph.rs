@@ -201,6 +201,18 @@ impl LayerGraph {
         self.owners.get(&id).copied().unwrap_or(id)
     }
 
+    /// The layers that use a layer's parameters, itself first; none where it uses another one's.
+    #[must_use]
+    pub fn parameter_users(&self, id: LayerId) -> Vec<LayerId> {
+        self.layers().map(|(user, _)| user).filter(|&user| self.parameter_owner(user) == id).collect()
+    }
+
+    /// Number of learned parameters that a layer brings with it: none where it uses another one's.
+    #[must_use]
+    pub fn own_parameter_count(&self, id: LayerId) -> usize {
+        if self.parameter_owner(id) == id { self.layer(id).parameter_count() } else { 0 }
+    }
+
     /// The petgraph graph behind this network, for its algorithms. Edges carry the position among the consumer's
     /// inputs.
     #[must_use]
@@ -211,8 +223,7 @@ impl LayerGraph {
     /// Number of learned parameters. Those that several layers use count once.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
-        let owned = self.layers().filter(|(id, _)| self.parameter_owner(*id) == *id);
-        owned.map(|(_, layer)| layer.parameter_count()).sum()
+        self.layers().map(|(id, _)| self.own_parameter_count(id)).sum()
     }
 
     /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.

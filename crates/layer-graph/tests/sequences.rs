@@ -45,6 +45,9 @@ fn shared_parameters_count_once_and_survive_json() {
     let (embedding, head) = (net.find("tokens").unwrap(), net.find("head").unwrap());
     assert_eq!(net.parameter_owner(head), embedding);
     assert_eq!(net.parameter_owner(embedding), embedding);
+    assert_eq!(net.parameter_users(embedding), [embedding, head]);
+    assert_eq!(net.parameter_users(head), []);
+    assert_eq!([embedding, head].map(|id| net.own_parameter_count(id)), [66, 0]);
     assert_eq!(net.layer(head).parameter_count(), 66);
     assert_eq!(net.parameter_count(), 66 + 8 * 6 + 2 * 6 + 18 * 6 + 18);
     let again = LayerGraph::from_json(&net.to_json()).unwrap();

@@ -128,7 +128,7 @@ impl ProfileTable {
 
     /// This table, made sure to be of this network: its name, and a row of the right kind for each layer but the input.
     ///
-    /// The format requires update times of the whole network only. Where a layer with parameters has none of its own, it
+    /// The format requires update times of the whole network only. Where a layer with parameters of its own has no such time, it
     /// gets its share of the network's, by number of parameters.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl ProfileTable {
         }
         let update = self.network.first().map(|row| row.time.update);
         let all_parameters = network.parameter_count() as f64;
-        for (_, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
             let name = layer.name();
             let Some(&row) = self.by_name.get(name) else {
                 return Err(ProfileError::MissingLayer { layer: name.into(), model: self.model });
@@ -153,7 +153,7 @@ impl ProfileTable {
                     network: layer.kind().label(),
                 });
             }
-            let parameters = layer.parameter_count();
+            let parameters = network.own_parameter_count(id);
             if parameters > 0 && row.update.is_none() {
                 let Some(update) = update else {
                     return Err(ProfileError::MissingUpdate { layer: name.into(), model: self.model });

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use layer_engine::{CpuEngine, Precision};
-use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_graph::{
+    BatchNorm, Conv2d, Embedding, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention, Shape, zoo,
+};
 use layer_profile::{Origin, ProfileError, ProfileTable, Profiler};
 
 /// A fork, an output that one layer uses twice, a join with the network's input, and batch normalisation next to it.
@@ -25,18 +27,34 @@ fn awkward() -> LayerGraph {
     build().expect("a valid network")
 }
 
+/// Tokens, a label at each position, and a matrix for the tokens at both ends.
+fn language_model() -> LayerGraph {
+    let build = || {
+        let mut net = LayerGraph::new("language", Shape::features(5))?;
+        let tokens = net.add("tokens", Embedding { vocabulary: 30, features: 6 }, [net.input()])?;
+        let norm = net.add("norm", LayerNorm::default(), [tokens])?;
+        let projection = net.add("projection", Linear::new(18), [norm])?;
+        let attention = net.add("attention", MultiHeadAttention { heads: 2, causal: true }, [projection])?;
+        let sum = net.add("sum", LayerKind::Add, [attention, tokens])?;
+        let head = net.add_tied("head", Linear::new(30).without_bias(), [sum], tokens)?;
+        net.add("loss", LayerKind::SoftmaxCrossEntropy, [head])?;
+        Ok::<_, layer_graph::GraphError>(net)
+    };
+    build().expect("a valid network")
+}
+
 #[test]
 fn every_layer_of_a_network_gets_its_times() {
     let engine = CpuEngine::<f32>::new();
-    for network in [awkward(), zoo::model("digits-cnn").expect("in the zoo")] {
+    for network in [awkward(), language_model(), zoo::model("digits-cnn").expect("in the zoo")] {
         let profiler = Profiler::new(&engine, "a core").batches([1, 3]).repeats(3).progress(true);
         let table =
             profiler.profile(&network).expect("measured").for_model(&network).expect("of this network");
         assert_eq!((table.device(), table.origin()), ("a core", Origin::Measured));
         assert_eq!(table.layers().len(), network.len() - 1);
         for layer in table.layers() {
-            let found = network.layer(network.find(&layer.name).expect("a layer"));
-            assert_eq!(layer.update.is_some(), found.parameter_count() > 0, "{}", layer.name);
+            let id = network.find(&layer.name).expect("a layer");
+            assert_eq!(layer.update.is_some(), network.own_parameter_count(id) > 0, "{}", layer.name);
             for row in &layer.times {
                 assert!(row.forward > Duration::ZERO && row.spread.is_some(), "{}", layer.name);
                 assert!(row.backward > Duration::ZERO, "{}", layer.name);

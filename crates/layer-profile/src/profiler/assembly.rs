@@ -13,6 +13,8 @@ const RULE: Sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
     Operand(LayerId, Role),
+    /// The gradient of parameters that several layers use.
+    SharedGradient(LayerId),
     /// The optimiser's state.
     Velocity(LayerId),
 }
@@ -58,6 +60,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
             self.backward(id)?;
         }
         for (id, _) in self.network.layers() {
+            self.share_gradient(id)?;
             self.update(id)?;
         }
         Ok(self.rig)
@@ -97,13 +100,29 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         self.launch(Phase::Backward, &spec, terms, vec![Place::Operand(id, Role::OutputGradient)])
     }
 
-    fn update(&mut self, id: LayerId) -> Result<(), EngineError> {
+    /// The gradient of parameters that several layers use is the sum of theirs.
+    fn share_gradient(&mut self, id: LayerId) -> Result<(), EngineError> {
+        let users = self.network.parameter_users(id);
+        if users.len() < 2 {
+            return Ok(());
+        }
         let elements = self.network.layer(id).parameter_count();
+        let spec = KernelSpec::Sum { terms: users.len(), elements };
+        let terms = users.into_iter().map(|user| Place::Operand(user, Role::ParameterGradient)).collect();
+        self.launch(Phase::Backward, &spec, terms, vec![Place::SharedGradient(id)])
+    }
+
+    /// The optimiser's step, where the parameters are the layer's own.
+    fn update(&mut self, id: LayerId) -> Result<(), EngineError> {
+        let elements = self.network.own_parameter_count(id);
         if elements == 0 {
             return Ok(());
         }
         let spec = KernelSpec::Sgd { elements, rule: RULE };
-        let reads = vec![Place::Operand(id, Role::ParameterGradient)];
+        let shared = self.joined && self.network.parameter_users(id).len() > 1;
+        let gradient =
+            if shared { Place::SharedGradient(id) } else { Place::Operand(id, Role::ParameterGradient) };
+        let reads = vec![gradient];
         let writes = vec![Place::Operand(id, Role::Parameters), Place::Velocity(id)];
         self.launch(Phase::Update, &spec, reads, writes)
     }
@@ -129,8 +148,10 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
             return Ok(position);
         }
         let buffer = match place {
-            Place::Operand(id, role) => self.filled(self.network.layer(id), role)?,
-            Place::Velocity(id) => self.rig.engine.allocate(self.network.layer(id).parameter_count())?,
+            Place::Operand(id, role) => self.filled(id, role)?,
+            Place::SharedGradient(id) | Place::Velocity(id) => {
+                self.rig.engine.allocate(self.network.layer(id).parameter_count())?
+            }
         };
         self.rig.buffers.push(buffer);
         self.places.insert(place, self.rig.buffers.len() - 1);
@@ -138,7 +159,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
     }
 
     /// Whose buffer it is: an input is the producer's output, and the gradient of an output that one layer uses is the
-    /// gradient of that layer's input.
+    /// gradient of that layer's input. Shared parameters are their owner's.
     fn home(&self, place: Place) -> Place {
         match place {
             Place::Operand(id, Role::Input(slot)) => match self.network.producers(id).get(slot) {
@@ -149,11 +170,18 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
                 [(consumer, slot)] => Place::Operand(consumer, Role::InputGradient(slot)),
                 _ => place,
             },
+            Place::Operand(id, Role::Parameters) => {
+                Place::Operand(self.network.parameter_owner(id), Role::Parameters)
+            }
             _ => place,
         }
     }
 
-    fn filled(&mut self, layer: &Layer, role: Role) -> Result<E::Buffer, EngineError> {
+    fn filled(&mut self, id: LayerId, role: Role) -> Result<E::Buffer, EngineError> {
+        // What the network reads is what suits the layer that reads it.
+        let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
+        let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
+        let layer = self.network.layer(id);
         let mut buffer = self.rig.engine.allocate(role.elements(layer, self.batch))?;
         if let Some(values) = fill::contents(layer, role, self.batch) {
             let host: Vec<E::Scalar> = values.into_iter().map(|value| (value as f32).into()).collect();

@@ -12,16 +12,20 @@ pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Vec<
         Role::Parameters => Some(initial_parameters(layer, 0)),
         Role::Statistics => Some(initial_statistics(layer)),
         Role::Labels => {
-            let classes = layer.input_shapes().first().map_or(1, layer_graph::Shape::elements);
+            let classes = layer.input_shapes().first().map_or(1, layer_graph::Shape::innermost);
             Some(cycle(elements, |stream| stream.below(classes) as f64))
         }
         // The mean over the batch is what training goes down on.
         Role::OutputGradient if *layer.kind() == LayerKind::SoftmaxCrossEntropy => {
             Some(vec![1.0 / samples as f64; elements])
         }
-        Role::Input(_) | Role::Output | Role::OutputGradient => {
-            Some(cycle(elements, |stream| 2.0 * stream.uniform() - 1.0))
-        }
+        Role::Input(_) => match layer.kind() {
+            LayerKind::Embedding(embedding) => {
+                Some(cycle(elements, |stream| stream.below(embedding.vocabulary) as f64))
+            }
+            _ => Some(cycle(elements, |stream| 2.0 * stream.uniform() - 1.0)),
+        },
+        Role::Output | Role::OutputGradient => Some(cycle(elements, |stream| 2.0 * stream.uniform() - 1.0)),
         _ => None,
     }
 }

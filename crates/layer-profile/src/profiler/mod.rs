@@ -132,7 +132,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
                 let forward = self.phase(&mut rig, Phase::Forward)?;
                 let backward = self.phase(&mut rig, Phase::Backward)?;
                 // The update does not depend on the batch.
-                if update.is_none() && layer.parameter_count() > 0 {
+                if update.is_none() && network.own_parameter_count(id) > 0 {
                     update = Some(self.phase(&mut rig, Phase::Update)?.median);
                 }
                 Ok((forward, backward))
