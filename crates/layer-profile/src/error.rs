@@ -69,6 +69,29 @@ pub enum ProfileError {
         /// All names that exist.
         known: Vec<&'static str>,
     },
+    /// A device model is asked to be written whose formula the format does not know.
+    #[error("the constants of `{name}` are fixed: only models that were fitted can be written")]
+    FixedDevice {
+        /// The model.
+        name: String,
+    },
+    /// A JSON document of a device model breaks the format's rules.
+    #[error("not a valid device model: at `{path}`: {problem}")]
+    InvalidDevice {
+        /// Where in the document, such as `costs.launch_us`.
+        path: String,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// There is nothing to fit a device model to.
+    #[error("a device model needs measured times to be fitted to: add a profile")]
+    NoObservations,
+    /// A profile that is to be fitted to was made by a model.
+    #[error("the profile of `{model}` is modelled: fit a device model to measured times")]
+    NotMeasured {
+        /// The network that the profile is of.
+        model: String,
+    },
     /// A table, or a JSON document of one, breaks the format's rules.
     #[error("not a valid profile: at `{path}`: {problem}")]
     Invalid {

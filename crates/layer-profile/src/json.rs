@@ -1,15 +1,17 @@
 //! The `profile` file format, `deeppool/profile/v1`. Times are microseconds.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::files::{load, save};
 use crate::table::invalid;
 use crate::time::Spread;
-use crate::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable};
+use crate::{
+    BatchTime, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable,
+};
 
 const SCHEMA: &str = "deeppool/profile/v1";
 
@@ -20,6 +22,8 @@ struct ProfileDocument {
     model: String,
     device: String,
     origin: Origin,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accuracy: Option<ModelAccuracy>,
     layers: Vec<LayerDocument>,
     network: Vec<NetworkDocument>,
 }
@@ -130,6 +134,7 @@ impl ProfileTable {
             model: self.model().into(),
             device: self.device().into(),
             origin: self.origin(),
+            accuracy: self.accuracy().cloned(),
             layers: layers.collect(),
             network: self.network().iter().map(NetworkDocument::new).collect(),
         };
@@ -161,7 +166,11 @@ impl ProfileTable {
             });
         }
         let network = document.network.into_iter().map(NetworkDocument::into_row).collect();
-        Self::new(document.model, document.device, document.origin, layers, network)
+        let table = Self::new(document.model, document.device, document.origin, layers, network)?;
+        Ok(match document.accuracy {
+            Some(accuracy) => table.with_accuracy(accuracy),
+            None => table,
+        })
     }
 
     /// Writes [`to_json`](Self::to_json) to a file, whole or not at all: a file that is there stays as it is until the
@@ -170,24 +179,7 @@ impl ProfileTable {
     /// # Errors
     /// [`ProfileError::File`] when the folder does not exist or cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
-        let path = path.as_ref();
-        let in_file = |problem: String| ProfileError::File { path: path.into(), problem };
-        let folder = match path.parent() {
-            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-            Some(folder) => folder,
-            None => return Err(in_file("not a file name".into())),
-        };
-        if !folder.is_dir() {
-            return Err(in_file(format!("the folder `{}` does not exist", folder.display())));
-        }
-        let mut builder = tempfile::Builder::new();
-        // Private files, which is what temporary ones are by default, would surprise whoever shares a profile.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.tempfile_in(folder).map_err(|error| in_file(error.to_string()))?;
-        file.write_all(self.to_json().as_bytes()).map_err(|error| in_file(error.to_string()))?;
-        file.persist(path).map_err(|error| in_file(error.error.to_string()))?;
-        Ok(())
+        save(path.as_ref(), &self.to_json())
     }
 
     /// Reads a file that [`save`](Self::save) wrote.
@@ -195,9 +187,6 @@ impl ProfileTable {
     /// # Errors
     /// [`ProfileError::File`] that names the file and what is wrong in it.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
-        let path = path.as_ref();
-        let in_file = |problem: String| ProfileError::File { path: path.into(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
-        Self::from_json(&text).map_err(|error| in_file(error.to_string()))
+        load(path.as_ref(), Self::from_json)
     }
 }

@@ -2,6 +2,7 @@
 
 mod device;
 mod error;
+mod files;
 mod interpolate;
 mod json;
 #[cfg(feature = "measure")]
@@ -9,7 +10,9 @@ mod profiler;
 mod table;
 mod time;
 
-pub use device::DeviceModel;
+pub use device::{
+    DataSheet, DeviceModel, FitReport, ModelAccuracy, NetworkErrors, Observations, Pass, SeenErrors,
+};
 pub use error::ProfileError;
 #[cfg(feature = "measure")]
 pub use profiler::Profiler;

@@ -4,17 +4,18 @@ use std::time::Duration;
 use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
-use crate::{LayerProfile, LayerTime, NetworkTime, Origin, ProfileError};
+use crate::{LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError};
 
 /// How long each layer of a network takes on one device, at several batch sizes.
 ///
 /// Between two batch sizes a time is interpolated on a straight line; outside them it is an error, never a guess. The
 /// input layer does no work and has no row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProfileTable {
     model: String,
     device: String,
     origin: Origin,
+    accuracy: Option<ModelAccuracy>,
     layers: Vec<LayerProfile>,
     network: Vec<NetworkTime>,
     by_name: HashMap<String, usize>,
@@ -49,7 +50,21 @@ impl ProfileTable {
             check_ascending(&format!("layers[{i}].times"), layer.times.iter().map(|row| row.batch))?;
         }
         check_ascending("network", network.iter().map(|row| row.batch))?;
-        Ok(Self { model: model.into(), device: device.into(), origin, layers, network, by_name })
+        Ok(Self {
+            model: model.into(),
+            device: device.into(),
+            origin,
+            accuracy: None,
+            layers,
+            network,
+            by_name,
+        })
+    }
+
+    /// This table, with how far the model that made it is from measurements.
+    #[must_use]
+    pub fn with_accuracy(self, accuracy: ModelAccuracy) -> Self {
+        Self { accuracy: Some(accuracy), ..self }
     }
 
     /// The name of the network that was profiled.
@@ -68,6 +83,12 @@ impl ProfileTable {
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// How far the model that made the table is from measurements; `None` for a table that was measured or imported.
+    #[must_use]
+    pub fn accuracy(&self) -> Option<&ModelAccuracy> {
+        self.accuracy.as_ref()
     }
 
     /// All layers' times, in the order of the table.

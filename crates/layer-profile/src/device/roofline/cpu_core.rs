@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{DeviceModel, Rate, Rates};
+use super::{Rate, Rates, Roofline};
 
 /// A convolution unfolds its input into a matrix, and its backward pass unfolds and folds.
 const UNFOLDED: Rates = Rates {
@@ -17,19 +17,15 @@ const PRODUCT: Rates = Rates {
 /// One core with AVX2 and fused multiply-add, single precision: 40 GFLOP/s in a large matrix product and 16 GB/s between
 /// caches and memory. The constants are round and fixed on purpose: what is planned with them is the same on every
 /// machine, and right on none.
-pub(super) const MODEL: DeviceModel = DeviceModel {
-    name: "cpu-core",
+pub(in crate::device) const CPU_CORE: Roofline = Roofline {
     peak_flops_per_s: 40e9,
     bandwidth_bytes_per_s: 16e9,
     launch: Duration::from_micros(2),
     spatial: UNFOLDED,
-    pointwise: PRODUCT,
-    linear: PRODUCT,
-    normalisation: Rates::STREAMING,
+    product: PRODUCT,
     // Windows overlap and compare: far from streaming.
     window: Rates {
         forward: Rate { traffic: 4.0, ..Rate::STREAMING },
         backward: Rate { traffic: 2.0, ..Rate::STREAMING },
     },
-    elementwise: Rates::STREAMING,
 };

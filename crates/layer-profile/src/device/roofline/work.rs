@@ -1,29 +1,21 @@
 use layer_graph::{Layer, LayerKind};
 
+use crate::device::Pass;
+
 /// Layers that use a device in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// Convolutions with a kernel larger than 1x1.
     Spatial,
-    /// 1x1 convolutions: matrix products with few operations a byte.
-    Pointwise,
-    /// Linear layers.
-    Linear,
-    /// Batch normalisation.
-    Normalisation,
+    /// Matrix products: 1x1 convolutions, linear layers, attention.
+    Product,
     /// Pooling.
     Window,
     /// Everything that handles each element once.
     Elementwise,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    Forward,
-    Backward,
-}
-
-/// What a device has to do for one direction of a layer.
+/// What a device has to do for one pass of a layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub(super) class: Class,
@@ -38,13 +30,11 @@ pub(super) struct Work {
 
 impl Work {
     /// The work of a layer for this many samples; `None` for the input layer, which has none.
-    pub(super) fn of(layer: &Layer, direction: Direction, samples: usize) -> Option<Self> {
+    pub(super) fn of(layer: &Layer, pass: Pass, samples: usize) -> Option<Self> {
         let class = match layer.kind() {
             LayerKind::Input => return None,
-            LayerKind::Conv2d(conv) if conv.kernel == [1, 1] => Class::Pointwise,
-            LayerKind::Conv2d(_) => Class::Spatial,
-            LayerKind::Linear(_) => Class::Linear,
-            LayerKind::BatchNorm(_) => Class::Normalisation,
+            LayerKind::Conv2d(conv) if conv.kernel != [1, 1] => Class::Spatial,
+            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_) => Class::Product,
             LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
                 Class::Window
             }
@@ -52,7 +42,11 @@ impl Work {
         };
         let inputs = layer.input_bytes() as f64;
         let outputs = layer.output_bytes() as f64;
-        let parameters = layer.parameter_bytes() as f64;
+        let parameters = match layer.kind() {
+            // Only the rows of the tokens are touched, and they are the output.
+            LayerKind::Embedding(_) => 0.0,
+            _ => layer.parameter_bytes() as f64,
+        };
         // What the forward pass writes for the backward pass, which reads it.
         let kept = match layer.kind() {
             // The place of each maximum, in 8 bytes.
@@ -64,17 +58,22 @@ impl Work {
         };
         // What the backward pass reads of the forward pass's own tensors.
         let reread = match layer.kind() {
-            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::BatchNorm(_) | LayerKind::GeluTanh => {
-                inputs
-            }
-            LayerKind::Relu => outputs,
+            LayerKind::Conv2d(_)
+            | LayerKind::Linear(_)
+            | LayerKind::MultiHeadAttention(_)
+            | LayerKind::BatchNorm(_)
+            | LayerKind::LayerNorm(_)
+            | LayerKind::LocalResponseNorm(_)
+            | LayerKind::Gelu
+            | LayerKind::GeluTanh => inputs,
+            LayerKind::Relu | LayerKind::Softmax => outputs,
             _ => 0.0,
         };
-        let (kernels, flops, passes_over_parameters, reread) = match direction {
-            Direction::Forward => (1, layer.forward_flops(), 1.0, 0.0),
+        let (kernels, flops, passes_over_parameters, reread) = match pass {
+            Pass::Forward => (1, layer.forward_flops(), 1.0, 0.0),
             // One kernel for the gradient of the input and one for that of the parameters.
-            Direction::Backward => {
-                let products = matches!(class, Class::Spatial | Class::Pointwise | Class::Linear);
+            Pass::Backward => {
+                let products = matches!(class, Class::Spatial | Class::Product);
                 (if products { 2 } else { 1 }, layer.backward_flops(), 2.0, reread)
             }
         };

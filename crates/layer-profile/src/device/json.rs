@@ -1,0 +1,91 @@
+//! The `device-model` file format, `deeppool/device-model/v1`: what a device takes for a unit of each kind of work.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::costs::Costs;
+use super::{DeviceModel, Formula, ModelAccuracy};
+use crate::ProfileError;
+use crate::files::{load, save};
+
+const SCHEMA: &str = "deeppool/device-model/v1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceModelDocument {
+    schema: String,
+    name: String,
+    accuracy: ModelAccuracy,
+    costs: BTreeMap<String, f64>,
+}
+
+impl DeviceModel {
+    /// This model as a JSON document of the format `deeppool/device-model/v1`; costs have five digits.
+    ///
+    /// # Errors
+    /// [`ProfileError::FixedDevice`] for `cpu-core`, whose formula has other constants than the format.
+    pub fn to_json(&self) -> Result<String, ProfileError> {
+        let Formula::Costs(costs) = &self.formula else {
+            return Err(ProfileError::FixedDevice { name: self.name.clone() });
+        };
+        let document = DeviceModelDocument {
+            schema: SCHEMA.into(),
+            name: self.name.clone(),
+            accuracy: self.accuracy.clone(),
+            costs: costs.iter().map(|(term, cost)| (term.name(), rounded(cost))).collect(),
+        };
+        // Strings and finite floats always serialise.
+        Ok(serde_json::to_string_pretty(&document).unwrap_or_default())
+    }
+
+    /// Reads a JSON document of the format `deeppool/device-model/v1`.
+    ///
+    /// # Errors
+    /// [`ProfileError::InvalidDevice`] with the path inside the document and what was expected there.
+    pub fn from_json(text: &str) -> Result<Self, ProfileError> {
+        let invalid = |path: String, problem: String| ProfileError::InvalidDevice { path, problem };
+        let deserializer = &mut serde_json::Deserializer::from_str(text);
+        let document: DeviceModelDocument = serde_path_to_error::deserialize(deserializer)
+            .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))?;
+        if document.schema != SCHEMA {
+            let problem = format!("expected `{SCHEMA}`, found `{}`", document.schema);
+            return Err(invalid("schema".into(), problem));
+        }
+        let mut given = document.costs;
+        let costs = Costs::try_new(|term| match given.remove(&term.name()) {
+            Some(cost) if cost.is_finite() && cost >= 0.0 => Ok(cost),
+            Some(cost) => {
+                let problem = format!("expected microseconds, not negative, found {cost}");
+                Err(invalid(format!("costs.{}", term.name()), problem))
+            }
+            None => Err(invalid("costs".into(), format!("missing field `{}`", term.name()))),
+        })?;
+        if let Some(name) = given.keys().next() {
+            return Err(invalid("costs".into(), format!("unknown field `{name}`")));
+        }
+        Ok(Self { name: document.name, formula: Formula::Costs(costs), accuracy: document.accuracy })
+    }
+
+    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
+    ///
+    /// # Errors
+    /// As [`to_json`](Self::to_json); [`ProfileError::File`] when the folder does not exist or cannot be written to.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
+        save(path.as_ref(), &self.to_json()?)
+    }
+
+    /// Reads a file that [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// [`ProfileError::File`] that names the file and what is wrong in it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
+        load(path.as_ref(), Self::from_json)
+    }
+}
+
+/// Five digits: far finer than any fit is certain of.
+fn rounded(cost: f64) -> f64 {
+    format!("{cost:.4e}").parse().unwrap_or(cost)
+}

@@ -1,0 +1,126 @@
+//! Models that are fitted to tables of times, and the file that holds one.
+
+use std::time::Duration;
+
+use layer_graph::{LayerGraph, zoo};
+use layer_profile::{DataSheet, DeviceModel, Observations, Origin, Pass, ProfileError, ProfileTable};
+
+fn network(name: &str) -> LayerGraph {
+    zoo::model(name).expect("in the zoo")
+}
+
+/// A table of times that count as measured.
+fn table(device: &str, network: &LayerGraph, batches: &[usize]) -> ProfileTable {
+    let table =
+        DeviceModel::named(device).and_then(|model| model.profile(network, batches)).expect("a profile");
+    let (layers, whole) = (table.layers().to_vec(), table.network().to_vec());
+    ProfileTable::new(network.name(), device, Origin::Measured, layers, whole).expect("valid")
+}
+
+fn observations(device: &str, networks: &[&str]) -> Observations {
+    let mut observations = Observations::new("made-up times");
+    for name in networks {
+        let network = network(name);
+        observations.add_table(&network, &table(device, &network, &[1, 2, 8, 32])).expect("of this network");
+    }
+    observations
+}
+
+#[test]
+fn a_device_of_the_same_kind_is_found_again_and_extrapolated() {
+    // Ten times as slow in arithmetic as the device whose prices the search starts from, and no data sheet.
+    let observations = observations("v100", &["vgg11", "resnet-18", "resnet-50"]);
+    let (model, report) = DeviceModel::fit("found", None, &observations).expect("a fit");
+    for errors in &report.fitted {
+        assert!(errors.median() < 0.02 && errors.worst() < 0.03, "{}: {:?}", errors.network, errors.whole);
+    }
+    for errors in &report.held_out {
+        assert!(errors.worst() < 0.1, "{}: {:?}", errors.network, errors.whole);
+    }
+    assert_eq!(report.fitted, model.errors(&observations));
+    assert_eq!(model.accuracy().seen, Some(report.summary()));
+    assert_eq!(model.accuracy().basis, "fitted to made-up times (vgg11, resnet-18, resnet-50)");
+
+    let (other, v100) = (network("resnet-34"), DeviceModel::named("v100").expect("built in"));
+    for batch in [1, 16] {
+        let time = |model: &DeviceModel| {
+            let table = model.profile(&other, &[batch]).expect("a profile");
+            table.network_time(batch).expect("a row").total().as_secs_f64()
+        };
+        assert!((time(&model) / time(&v100) - 1.0).abs() < 0.03, "batch {batch}");
+    }
+}
+
+#[test]
+fn another_formula_is_approximated_and_one_network_is_validated_by_shapes() {
+    let observations = observations("cpu-core", &["resnet-18"]);
+    let (_, report) = DeviceModel::fit("core", None, &observations).expect("a fit");
+    let (fitted, held_out) = (&report.fitted[0], &report.held_out[0]);
+    assert_eq!(fitted.rows.len(), held_out.rows.len());
+    assert!(fitted.median() < 0.01 && fitted.worst() < 0.01, "{} {:?}", fitted.median(), fitted.whole);
+    assert!(held_out.worst() < 0.03, "{:?}", held_out.whole);
+}
+
+#[test]
+fn nothing_is_faster_than_the_data_sheet() {
+    // Two-hundredths of what the arithmetic takes at the peak.
+    let (network, sheet) = (network("vgg11"), DataSheet::A100);
+    let layer = network.layer(network.find("conv3_1").expect("a layer"));
+    let mut observations = Observations::new("wishes");
+    observations.add("vgg11", "conv3_1", 64, &[(layer, Pass::Forward)], Duration::from_micros(10));
+    let (model, _) = DeviceModel::fit("wish", Some(&sheet), &observations).expect("a fit");
+    let at_the_peak = 64.0 * layer.forward_flops() as f64 / sheet.peak_flops_per_s;
+    assert!(model.layer_time(layer, 64).forward.as_secs_f64() > at_the_peak);
+}
+
+#[test]
+fn the_same_observations_give_the_same_model() {
+    let fit = || DeviceModel::fit("d", None, &observations("a100", &["vgg11"])).expect("a fit").0;
+    assert_eq!(fit().to_json().expect("JSON"), fit().to_json().expect("JSON"));
+}
+
+#[test]
+fn what_was_not_measured_is_refused() {
+    let digits = network("digits-cnn");
+    let mut observations = Observations::new("nothing");
+    assert!(matches!(DeviceModel::fit("d", None, &observations), Err(ProfileError::NoObservations)));
+    let modelled =
+        DeviceModel::named("a100").and_then(|model| model.profile(&digits, &[1])).expect("a profile");
+    let error = observations.add_table(&digits, &modelled).expect_err("modelled").to_string();
+    assert_eq!(error, "the profile of `digits-cnn` is modelled: fit a device model to measured times");
+    let other = observations.add_table(&network("vgg11"), &table("a100", &digits, &[1]));
+    assert!(matches!(other, Err(ProfileError::OtherModel { .. })));
+}
+
+#[test]
+fn a_model_survives_its_file_and_what_breaks_the_format_is_refused_where_it_stands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, a100) = (folder.path().join("device.json"), DeviceModel::named("a100").expect("built in"));
+    a100.save(&path).expect("written");
+    assert_eq!(DeviceModel::load(&path).expect("read"), a100);
+
+    let text = a100.to_json().expect("JSON");
+    let launch = text.lines().find(|line| line.contains("\"launch_us\"")).expect("a line");
+    let cases = [
+        (
+            text.replace("device-model/v1", "device-model/v2"),
+            "at `schema`: expected `deeppool/device-model/v1`",
+        ),
+        (text.replace(launch, ""), "at `costs`: missing field `launch_us`"),
+        (
+            text.replace(launch, "\"launch_us\": -1,"),
+            "at `costs.launch_us`: expected microseconds, not negative",
+        ),
+        (text.replace(launch, &format!("\"lunch_us\": 1,{launch}")), "at `costs`: unknown field `lunch_us`"),
+        (text.replace("\"name\"", "\"title\""), "unknown field `title`"),
+    ];
+    for (text, expected) in cases {
+        let error = DeviceModel::from_json(&text).expect_err(expected).to_string();
+        assert!(error.starts_with("not a valid device model: ") && error.contains(expected), "{error}");
+    }
+    std::fs::write(&path, "{").expect("written");
+    let error = DeviceModel::load(&path).expect_err("truncated").to_string();
+    assert!(error.contains("device.json: not a valid device model"), "{error}");
+    let fixed = DeviceModel::named("cpu-core").expect("built in").to_json();
+    assert!(matches!(fixed, Err(ProfileError::FixedDevice { .. })));
+}
