@@ -1,4 +1,4 @@
-//! The engine of the CPU: kernels in Rust on the matrix product of the `gemm` crate.
+//! The engine of the CPU: kernels in Rust, convolutions on tiles of its own and other products on the `gemm` crate.
 
 mod attention;
 mod avg_pool;
@@ -11,7 +11,6 @@ mod embedding;
 mod functions;
 mod gelu;
 mod gemm;
-mod im2col;
 mod layer_norm;
 mod linear;
 mod local_response_norm;
@@ -26,6 +25,7 @@ mod rearrange;
 mod sequence;
 mod softmax;
 mod sums;
+mod tile;
 mod workers;
 
 use std::marker::PhantomData;
@@ -45,9 +45,9 @@ const NAME: &str = "the CPU engine";
 /// the length that the kernel's operand asks for.
 ///
 /// Results do not depend on the number of threads, to the last bit: work is spread over samples, channels and tiles, and
-/// sums over samples are cut by the number of samples alone. On a single thread a kernel allocates nothing when it is
-/// launched, except that matrix products (convolution, linear and attention layers) pack their operands into memory that the `gemm`
-/// crate takes and gives back.
+/// sums over samples are cut by the number of samples alone. Processors with fused multiply-add round convolutions alike;
+/// others round them differently. On a single thread a kernel allocates nothing when it is launched, except that the
+/// products of linear layers and attention pack their operands into memory that the `gemm` crate takes and gives back.
 ///
 /// A clone shares the threads of the original; so do the kernels.
 #[derive(Debug, Clone)]

@@ -6,12 +6,11 @@ use super::attention::{Attention, AttentionPass, Sizes};
 use super::avg_pool::AvgPool;
 use super::batch_norm::{NormPass, Normalisation};
 use super::concat::{Join, Part};
-use super::conv::{ConvPass, Convolution};
+use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::{DropoutBackward, DropoutForward};
 use super::elementwise::{Copies, ReluBackward, ReluForward, SumOf};
 use super::embedding::{EmbeddingPass, TokenVectors};
 use super::gelu::{Gate, GeluBackward, GeluForward};
-use super::im2col::Geometry;
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
@@ -79,7 +78,7 @@ fn operation<T: Real>(
                 Pass::BackwardParameters => ConvPass::BackwardParameters,
                 _ => ConvPass::Forward,
             };
-            Box::new(Convolution::new(Geometry::new(layer, conv)?, conv.bias, samples, pass, workers))
+            Box::new(Convolution::new(Geometry::new(layer, conv)?, samples, pass, workers))
         }
         LayerKind::Linear(linear) => {
             let pass = match pass {

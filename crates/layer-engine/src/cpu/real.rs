@@ -1,6 +1,7 @@
 use num_traits::{Float, NumAssign};
 
 use super::functions::Functions;
+use super::tile::{self, Tile};
 use crate::Precision;
 
 mod sealed {
@@ -23,6 +24,11 @@ pub trait Real:
 
     /// The same number as a double.
     fn widen(self) -> f64;
+
+    /// The tiles that matrix products are made of on this processor, the best first.
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn tiles() -> Vec<Tile<Self>>;
 }
 
 impl Real for f32 {
@@ -35,6 +41,11 @@ impl Real for f32 {
     fn widen(self) -> f64 {
         f64::from(self)
     }
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn tiles() -> Vec<Tile<Self>> {
+        tile::single()
+    }
 }
 
 impl Real for f64 {
@@ -46,5 +57,10 @@ impl Real for f64 {
 
     fn widen(self) -> f64 {
         self
+    }
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn tiles() -> Vec<Tile<Self>> {
+        tile::double()
     }
 }
