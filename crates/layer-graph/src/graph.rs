@@ -204,7 +204,13 @@ impl LayerGraph {
     /// The layers that use a layer's parameters, itself first; none where it uses another one's.
     #[must_use]
     pub fn parameter_users(&self, id: LayerId) -> Vec<LayerId> {
-        self.layers().map(|(user, _)| user).filter(|&user| self.parameter_owner(user) == id).collect()
+        if self.owners.contains_key(&id) {
+            return Vec::new();
+        }
+        let others = self.owners.iter().filter(|&(_, &owner)| owner == id).map(|(&user, _)| user);
+        let mut users: Vec<LayerId> = others.chain([id]).collect();
+        users.sort_unstable();
+        users
     }
 
     /// Number of learned parameters that a layer brings with it: none where it uses another one's.

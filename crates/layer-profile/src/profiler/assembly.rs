@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
-use layer_graph::{Layer, LayerGraph, LayerId};
+use layer_graph::{LayerGraph, LayerId};
 
 use super::fill;
 use super::rig::{Launch, Phase, Rig};
