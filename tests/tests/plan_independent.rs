@@ -1,12 +1,15 @@
 //! What is learned does not depend on the plan: the loss after every iteration is the same on any number of ranks, by
 //! any plan, with and without background work.
 
-use deeppool::data::Dataset;
+use deeppool::data::{DataSource, Dataset};
 use deeppool::planning::Mode;
 use deeppool::program::{LowerOptions, Placement};
 use deeppool_tests::{Run, planned, scattered};
 use layer_engine::Sgd;
-use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_graph::{
+    BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    PositionEmbedding, Shape, zoo,
+};
 
 const ITERATIONS: usize = 200;
 const TOLERANCE: f64 = 1e-4;
@@ -127,4 +130,45 @@ fn batch_norm_by_shard_learns_too_but_differently() {
     let sharded = run.with(&planned(&network, 32, 4, Mode::DataParallel).unwrap()).unwrap();
     assert!(distance(&alone.losses, &sharded.losses) > TOLERANCE);
     assert!(sharded.epochs[1].test_accuracy > 0.85, "{}", sharded.epochs[1].test_accuracy);
+}
+
+/// A transformer of one block, with one matrix for the tokens at both ends.
+fn language_model() -> LayerGraph {
+    let mut net = LayerGraph::new("language", Shape::features(12)).unwrap();
+    let tokens = net.add("tokens", Embedding { vocabulary: 29, features: 16 }, [net.input()]).unwrap();
+    let start = net.add("positions", PositionEmbedding { positions: 12 }, [tokens]).unwrap();
+    let x = net.add("norm1", LayerNorm::default(), [start]).unwrap();
+    let x = net.add("qkv", Linear::new(48), [x]).unwrap();
+    let x = net.add("attention", MultiHeadAttention { heads: 4, causal: true }, [x]).unwrap();
+    let x = net.add("dropout", Dropout { probability: 0.1 }, [x]).unwrap();
+    let x = net.add("add", LayerKind::Add, [x, start]).unwrap();
+    let x = net.add("norm2", LayerNorm::default(), [x]).unwrap();
+    let x = net.add("fc", Linear::new(16), [x]).unwrap();
+    let x = net.add("gelu", LayerKind::GeluTanh, [x]).unwrap();
+    let x = net.add_tied("head", Linear::new(29).without_bias(), [x], tokens).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net
+}
+
+#[test]
+fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
+    let network = language_model();
+    let dataset = Dataset::open(&DataSource::Synthetic { seed: 0 }, &network).unwrap();
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(2.0) };
+    let lowering = LowerOptions { optimizer, ..LowerOptions::default() };
+    let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 4, lowering, background: None };
+    let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
+    let [first, last] = [alone.losses[0], alone.losses[alone.losses.len() - 1]];
+    assert!(last < 0.8 * first, "it learns: {first} to {last}");
+    for ranks in 2..=4 {
+        for (seed, overlap_all_reduce, bucket_bytes) in [(0, true, 1), (1, false, 25 << 20), (2, true, 2000)]
+        {
+            let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..run.lowering.clone() };
+            let placement = scattered(&network, ranks, seed).unwrap();
+            let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
+            let distance = distance(&alone.losses, &report.losses);
+            println!("{ranks} ranks, seed {seed}: {distance:.1e}");
+            assert!(distance <= TOLERANCE, "{ranks} ranks, seed {seed}: {distance:.1e}");
+        }
+    }
 }

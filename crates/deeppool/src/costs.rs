@@ -6,7 +6,7 @@ use burst_planner::{NodeOption, PlanProblem};
 use collectives::{LinkModel, Partition, Redistribution};
 use layer_engine::Pass;
 use layer_graph::{Layer, LayerGraph, LayerId};
-use layer_profile::ProfileTable;
+use layer_profile::{LayerTime, ProfileTable};
 
 use crate::Error;
 use crate::program::{CollectiveOp, ELEMENT_BYTES, LowerOptions, Op, needs_gradient};
@@ -36,7 +36,8 @@ impl<'a> Costs<'a> {
     ///
     /// Nodes are the layers but the input, in topological order. A layer on k GPUs takes as long as its largest shard,
     /// `ceil(batch / k)` samples: forward, backward and optimiser step. Its gradient all-reduce is charged by its share
-    /// of a full bucket ([`LowerOptions::bucket_bytes`]), since small gradients travel together.
+    /// of a full bucket ([`LowerOptions::bucket_bytes`]), since small gradients travel together; layers that use the same
+    /// parameters are charged an equal part of theirs each.
     /// An edge is charged one redistribution of the producer's activations forward and one of their gradients backward,
     /// with another figure for the case that both ends share no rank, as branches that run at once do with their fork and
     /// join.
@@ -61,14 +62,14 @@ impl<'a> Costs<'a> {
             counts.iter().map(|&count| Partition::even(batch, &(0..count).collect::<Vec<_>>())).collect();
         let partitions = partitions?;
         let mut problem = PlanProblem::new(gpus);
-        for (_, layer) in self.network.layers().skip(1) {
+        for (id, layer) in self.network.layers().skip(1) {
             let options: Result<Vec<NodeOption>, Error> =
-                counts.iter().map(|&count| self.option(layer, batch, count)).collect();
+                counts.iter().map(|&count| self.option(id, batch, count)).collect();
             problem.add_node(layer.name(), options?);
         }
         if !counts.contains(&1) {
             let layers = self.network.layers().skip(1);
-            let times = layers.map(|(_, layer)| Ok(self.option(layer, batch, 1)?.time_us));
+            let times = layers.map(|(id, _)| Ok(self.option(id, batch, 1)?.time_us));
             problem.single_gpu_us = Some(times.sum::<Result<f64, Error>>()?);
         }
         let beyond: Result<Vec<Partition>, _> = counts
@@ -103,23 +104,36 @@ impl<'a> Costs<'a> {
         from.iter().map(|from| to.iter().map(|to| self.transfer_us(producer, from, to)).collect()).collect()
     }
 
-    fn option(&self, layer: &Layer, batch: usize, count: usize) -> Result<NodeOption, Error> {
-        let time = self.profile.time(layer.name(), batch.div_ceil(count))?;
+    fn option(&self, layer: LayerId, batch: usize, count: usize) -> Result<NodeOption, Error> {
+        let time = self.layer_time(layer, batch.div_ceil(count))?;
         let all_reduce = self.gradient_all_reduce(layer, count);
         Ok(NodeOption::new(count, micros(time.total()))
             .with_all_reduce_us(micros(all_reduce))
             .with_backward_us(micros(time.backward)))
     }
 
-    /// A layer's share of the all-reduce of a full bucket, or of one of its own when it is larger.
-    fn gradient_all_reduce(&self, layer: &Layer, ranks: usize) -> Duration {
-        let bytes = layer.parameter_bytes();
+    /// The times of a layer. The optimiser's step over parameters that several layers use is their owner's alone.
+    ///
+    /// # Errors
+    /// When the profile has no such time.
+    pub(crate) fn layer_time(&self, layer: LayerId, samples: usize) -> Result<LayerTime, Error> {
+        let time = self.profile.time(self.network.layer(layer).name(), samples)?;
+        let updates = self.network.own_parameter_count(layer) > 0;
+        Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
+    }
+
+    /// A layer's share of the all-reduce of a full bucket, or of one of its own when it is larger. Layers that use the same
+    /// parameters share theirs.
+    fn gradient_all_reduce(&self, layer: LayerId, ranks: usize) -> Duration {
+        let users = self.network.parameter_users(self.network.parameter_owner(layer)).len();
+        let bytes = self.network.layer(layer).parameter_bytes();
         let bucket = LowerOptions::default().bucket_bytes;
-        if bytes >= bucket {
+        let whole = if bytes >= bucket {
             self.link.all_reduce(ranks, bytes)
         } else {
             self.link.all_reduce(ranks, bucket).mul_f64(bytes as f64 / bucket as f64)
-        }
+        };
+        whole.div_f64(users.max(1) as f64)
     }
 
     fn transfer_us(&self, producer: &Layer, from: &Partition, to: &Partition) -> Result<f64, Error> {
@@ -136,7 +150,7 @@ impl<'a> Costs<'a> {
     /// # Errors
     /// When the profile has no such time.
     pub fn compute(&self, op: &Op) -> Result<Duration, Error> {
-        let time = |layer: LayerId, samples| self.profile.time(self.network.layer(layer).name(), samples);
+        let time = |layer: LayerId, samples| self.layer_time(layer, samples);
         Ok(match op {
             Op::Forward { layer, pass: Pass::Forward | Pass::Infer, shard } => {
                 time(*layer, shard.samples)?.forward

@@ -76,7 +76,7 @@ fn nearest_mean_accuracy(dataset: &Dataset) -> f64 {
     let mut counts = vec![0f64; dataset.classes()];
     let train = dataset.train();
     for index in 0..train.len() {
-        let class = train.label(index) as usize;
+        let class = train.labels_of(index)[0] as usize;
         counts[class] += 1.0;
         sums[class].iter_mut().zip(train.features(index)).for_each(|(sum, &x)| *sum += f64::from(x));
     }
@@ -88,7 +88,8 @@ fn nearest_mean_accuracy(dataset: &Dataset) -> f64 {
     let nearest = |index: usize| {
         (0..dataset.classes()).min_by(|&a, &b| distance(index, a).total_cmp(&distance(index, b)))
     };
-    let right = (0..test.len()).filter(|&index| nearest(index) == Some(test.label(index) as usize)).count();
+    let right =
+        (0..test.len()).filter(|&index| nearest(index) == Some(test.labels_of(index)[0] as usize)).count();
     right as f64 / test.len() as f64
 }
 

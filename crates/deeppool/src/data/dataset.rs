@@ -40,7 +40,7 @@ impl Dataset {
                 let (origin, found) = (origin(), samples.sample_elements());
                 return Err(DataError::SampleSize { origin, found, expected, shape });
             }
-            check_labels(samples.labels(), classes, origin)?;
+            check_labels(samples.labels(), samples.label_count(), classes, origin)?;
         }
         Ok(Self { name, shape, classes, train, test })
     }
@@ -48,7 +48,8 @@ impl Dataset {
     /// Opens the data that a source names, to train a network with it.
     ///
     /// Synthetic data are made to fit the network: 2,048 samples, fewer (but 320) where they would take more than
-    /// 128 MiB.
+    /// 128 MiB. A network that reads tokens gets sequences in which each token says, but for one in four, which one comes
+    /// next; that one is its label.
     ///
     /// # Errors
     /// When a file is missing or not what it should be, or the data do not [fit](Self::fits) the network.
@@ -112,11 +113,12 @@ impl Dataset {
         synthetic::generate(shape, classes, samples, seed)
     }
 
-    /// Checks that a network can be trained on this data set: it takes samples of this shape, and every loss layer
-    /// tells this number of classes apart.
+    /// Checks that a network can be trained on this data set: it takes samples of this shape, every loss layer tells this
+    /// number of classes apart at as many positions as a sample has labels, and what an embedding reads are tokens.
     ///
     /// # Errors
-    /// [`DataError::InputShape`], [`DataError::Classes`] or [`DataError::NoLoss`].
+    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`], [`DataError::Token`] or
+    /// [`DataError::NoLoss`].
     pub fn fits(&self, network: &LayerGraph) -> Result<(), DataError> {
         fit::check(self, network)
     }
@@ -163,14 +165,18 @@ pub(super) fn elements(shape: &Shape) -> Option<usize> {
     product.filter(|&count| count > 0 && !shape.dims().is_empty())
 }
 
-/// Checks that every label is below the number of classes.
+/// Checks that every label is below the number of classes; samples have `label_count` labels each.
 pub(super) fn check_labels(
     labels: &[u32],
+    label_count: usize,
     classes: usize,
     origin: impl FnOnce() -> String,
 ) -> Result<(), DataError> {
     match labels.iter().position(|&label| label as usize >= classes) {
-        Some(index) => Err(DataError::Label { origin: origin(), index, label: labels[index], classes }),
+        Some(place) => {
+            let (index, label) = (place / label_count, labels[place]);
+            Err(DataError::Label { origin: origin(), index, label, classes })
+        }
         None => Ok(()),
     }
 }

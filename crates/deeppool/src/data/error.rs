@@ -147,8 +147,11 @@ pub enum DataError {
         /// Shape of the data set's samples.
         shape: Shape,
     },
-    /// The number of features is not the number of labels times the size of a sample.
-    #[error("{features} features are not {labels} samples of {sample_elements} features each")]
+    /// Features and labels are not those of the same number of whole samples.
+    #[error(
+        "{features} features and {labels} labels are not those of samples of {sample_elements} features and \
+         {label_count} labels each"
+    )]
     FeatureCount {
         /// Number of features.
         features: usize,
@@ -156,6 +159,8 @@ pub enum DataError {
         labels: usize,
         /// Features of one sample.
         sample_elements: usize,
+        /// Labels of one sample.
+        label_count: usize,
     },
     /// A data set of this size cannot be held in memory, or has no elements at all.
     #[error("{samples} samples of shape {shape} are empty or too large for the memory")]
@@ -192,6 +197,39 @@ pub enum DataError {
         layer: String,
         /// Number of class scores that the loss layer takes.
         expected: usize,
+    },
+    /// The network classifies another number of positions.
+    #[error(
+        "data set `{dataset}` has {found} labels a sample, but layer `{layer}` of network `{network}` takes {expected}"
+    )]
+    LabelCount {
+        /// The data set.
+        dataset: String,
+        /// Labels of its samples.
+        found: usize,
+        /// The network.
+        network: String,
+        /// The loss layer.
+        layer: String,
+        /// Labels that the loss layer takes.
+        expected: usize,
+    },
+    /// A feature is not the number of a token.
+    #[error(
+        "data set `{dataset}` has a feature {feature}, which is none of the {vocabulary} tokens of layer `{layer}` of \
+         network `{network}`"
+    )]
+    Token {
+        /// The data set.
+        dataset: String,
+        /// The feature.
+        feature: f32,
+        /// The network.
+        network: String,
+        /// The embedding.
+        layer: String,
+        /// Number of tokens.
+        vocabulary: usize,
     },
     /// The network has no loss, so it cannot be trained on labels.
     #[error(

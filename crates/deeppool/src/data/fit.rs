@@ -17,22 +17,64 @@ pub(super) fn check(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataE
     if losses(network).next().is_none() {
         return Err(no_loss(network));
     }
-    match losses(network).find(|&(_, classes)| classes != dataset.classes()) {
-        Some((layer, classes)) => Err(DataError::Classes {
+    let labels = dataset.train().label_count();
+    for (layer, classes) in losses(network) {
+        let (dataset_name, network, layer_name) =
+            (dataset.name().into(), network.name().into(), layer.name().into());
+        if classes != dataset.classes() {
+            return Err(DataError::Classes {
+                dataset: dataset_name,
+                found: dataset.classes(),
+                network,
+                layer: layer_name,
+                expected: classes,
+            });
+        }
+        if layer.label_count() != labels {
+            return Err(DataError::LabelCount {
+                dataset: dataset_name,
+                found: labels,
+                network,
+                layer: layer_name,
+                expected: layer.label_count(),
+            });
+        }
+    }
+    check_tokens(dataset, network)
+}
+
+/// Checks that every feature is a token where the network's input is what an embedding reads.
+fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError> {
+    let Some((layer, vocabulary)) = vocabulary(network) else { return Ok(()) };
+    let is_token = |feature: f32| feature.fract() == 0.0 && (0.0..vocabulary as f32).contains(&feature);
+    let parts = [dataset.train(), dataset.test()];
+    let all = parts.iter().flat_map(|part| (0..part.len()).flat_map(|index| part.features(index)));
+    match all.copied().find(|&feature| !is_token(feature)) {
+        Some(feature) => Err(DataError::Token {
             dataset: dataset.name().into(),
-            found: dataset.classes(),
+            feature,
             network: network.name().into(),
             layer: layer.name().into(),
-            expected: classes,
+            vocabulary,
         }),
         None => Ok(()),
     }
 }
 
+/// The smallest embedding that reads the network's input, with its number of tokens.
+pub(super) fn vocabulary(network: &LayerGraph) -> Option<(&Layer, usize)> {
+    let readers = network.consumers(network.input()).into_iter().map(|(reader, _)| network.layer(reader));
+    let embeddings = readers.filter_map(|layer| match layer.kind() {
+        LayerKind::Embedding(embedding) => Some((layer, embedding.vocabulary)),
+        _ => None,
+    });
+    embeddings.min_by_key(|&(_, vocabulary)| vocabulary)
+}
+
 /// The network's loss layers, each with the number of classes that it tells apart.
 pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, usize)> {
     network.layers().filter_map(|(_, layer)| match (layer.kind(), layer.input_shapes()) {
-        (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, scores.elements())),
+        (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, scores.innermost())),
         _ => None,
     })
 }

@@ -1,10 +1,11 @@
 use super::DataError;
 
-/// Labelled samples in memory, one after another.
+/// Labelled samples in memory, one after another. A sample has one label, or one at each position of a sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     sample_elements: usize,
     features: Vec<f32>,
+    label_count: usize,
     labels: Vec<u32>,
 }
 
@@ -14,17 +15,33 @@ impl Samples {
     /// # Errors
     /// [`DataError::FeatureCount`] when the number of features is not the number of labels times `sample_elements`.
     pub fn new(sample_elements: usize, features: Vec<f32>, labels: Vec<u32>) -> Result<Self, DataError> {
-        if labels.len().checked_mul(sample_elements) == Some(features.len()) {
-            Ok(Self { sample_elements, features, labels })
+        Self::of_sequences(sample_elements, features, 1, labels)
+    }
+
+    /// Samples with `label_count` labels each, at least one, lying one after another in `labels`.
+    ///
+    /// # Errors
+    /// [`DataError::FeatureCount`] when the features and the labels are not of the same number of samples, all whole.
+    pub fn of_sequences(
+        sample_elements: usize,
+        features: Vec<f32>,
+        label_count: usize,
+        labels: Vec<u32>,
+    ) -> Result<Self, DataError> {
+        let samples =
+            labels.len().checked_div(label_count).filter(|samples| samples * label_count == labels.len());
+        if samples.and_then(|samples| samples.checked_mul(sample_elements)) == Some(features.len()) {
+            Ok(Self { sample_elements, features, label_count, labels })
         } else {
-            Err(DataError::FeatureCount { features: features.len(), labels: labels.len(), sample_elements })
+            let (features, labels) = (features.len(), labels.len());
+            Err(DataError::FeatureCount { features, labels, sample_elements, label_count })
         }
     }
 
     /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.labels.len()
+        self.labels.len() / self.label_count
     }
 
     /// Whether there are no samples.
@@ -48,13 +65,19 @@ impl Samples {
         &self.features[index * self.sample_elements..][..self.sample_elements]
     }
 
-    /// The class of a sample.
+    /// Labels of one sample.
+    #[must_use]
+    pub fn label_count(&self) -> usize {
+        self.label_count
+    }
+
+    /// The class of a sample, or of each of its positions.
     ///
     /// # Panics
     /// When `index` is not below [`len`](Self::len), as indexing a slice does.
     #[must_use]
-    pub fn label(&self, index: usize) -> u32 {
-        self.labels[index]
+    pub fn labels_of(&self, index: usize) -> &[u32] {
+        &self.labels[index * self.label_count..][..self.label_count]
     }
 
     /// The classes of all samples, in order.

@@ -1,4 +1,4 @@
-//! Made-up data: a mean for each class, and noise around it.
+//! Made-up data: a mean for each class, and noise around it; or sequences of tokens.
 
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, Shape};
@@ -13,10 +13,47 @@ const LEAST_SAMPLES: usize = 320;
 
 pub(super) fn for_network(network: &LayerGraph, seed: u64) -> Result<Dataset, DataError> {
     let shape = network.layer(network.input()).output_shape().clone();
-    let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
     let sample_bytes = shape.elements().saturating_mul(size_of::<f32>()).max(1);
     let samples = (MOST_BYTES / sample_bytes).clamp(LEAST_SAMPLES, MOST_SAMPLES);
-    generate(shape, classes, samples, seed)
+    match fit::vocabulary(network) {
+        Some((_, vocabulary)) => sequences(shape, vocabulary, classes, loss.label_count(), samples, seed),
+        None => generate(shape, classes, samples, seed),
+    }
+}
+
+/// How often the next token is any token, instead of the one that the token before says.
+const SURPRISE: f64 = 0.25;
+
+/// Sequences of tokens, the labels of each being the tokens that come next (or those of its last positions, where it has
+/// fewer labels). Where there are fewer classes than tokens, a label is the token's remainder.
+fn sequences(
+    shape: Shape,
+    vocabulary: usize,
+    classes: usize,
+    label_count: usize,
+    samples: usize,
+    seed: u64,
+) -> Result<Dataset, DataError> {
+    let count = shape.elements();
+    let [mut train, mut test] = [(), ()].map(|()| (Vec::new(), Vec::new()));
+    for index in 0..samples {
+        let mut stream = RandomStream::new(seed, Purpose::Synthetic, 0, "tokens", index as u64);
+        let mut tokens = vec![stream.below(vocabulary)];
+        while tokens.len() <= count {
+            let surprise = stream.uniform() < SURPRISE;
+            // Any rule that a token decides will do; this one goes through much of the vocabulary.
+            let follower = tokens.last().map_or(0, |token| (token + vocabulary / 3 + 1) % vocabulary);
+            tokens.push(if surprise { stream.below(vocabulary) } else { follower });
+        }
+        let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
+        features.extend(tokens[..count].iter().map(|&token| token as f32));
+        let last = (count + 1).saturating_sub(label_count);
+        labels.extend(tokens[last..].iter().map(|token| (token % classes) as u32));
+    }
+    let train = Samples::of_sequences(count, train.0, label_count, train.1)?;
+    let test = Samples::of_sequences(count, test.0, label_count, test.1)?;
+    Dataset::new("synthetic", shape, classes, train, test)
 }
 
 pub(super) fn generate(

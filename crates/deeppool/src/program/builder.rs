@@ -39,16 +39,25 @@ pub(super) struct ProgramBuilder {
 impl ProgramBuilder {
     /// Programs without steps, but with the state that each rank holds: the parameters, velocities and statistics of
     /// its layers, in topological order. Every program for this network and placement begins with the same buffers.
-    pub(super) fn new(network: &LayerGraph, placement: &Placement, batch: usize) -> Self {
+    /// Parameters that several layers use are the buffer of the first of them, on the ranks of all.
+    pub(super) fn new(
+        network: &LayerGraph,
+        placement: &Placement,
+        parameter_ranks: &[Vec<usize>],
+        batch: usize,
+    ) -> Self {
         let ranks = (0..placement.world()).map(|rank| {
             let mut builder = RankBuilder::new(rank);
-            for (id, layer) in network.layers().filter(|(id, _)| placement.ranks(*id).contains(&rank)) {
-                if layer.parameter_count() > 0 {
-                    builder.operand(id, layer, Role::Parameters, 0);
+            for (id, layer) in network.layers() {
+                if parameter_ranks[id.index()].contains(&rank) {
+                    let parameters = builder.operand(id, layer, Role::Parameters, 0);
+                    for user in network.parameter_users(id) {
+                        builder.set_operand(user, Role::Parameters, parameters);
+                    }
                     let velocity = builder.buffer(layer.parameter_count(), Contents::Velocity(id));
                     builder.velocities.insert(id, velocity);
                 }
-                if !layer.statistics().is_empty() {
+                if placement.ranks(id).contains(&rank) && !layer.statistics().is_empty() {
                     builder.operand(id, layer, Role::Statistics, 0);
                 }
             }

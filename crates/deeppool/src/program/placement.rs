@@ -64,6 +64,22 @@ impl Placement {
         &self.ranks[layer.index()]
     }
 
+    /// The ranks that hold a layer's own parameters: its own, then those of the other layers that use them. None where it
+    /// has no parameters of its own.
+    #[must_use]
+    pub fn parameter_ranks(&self, network: &LayerGraph, layer: LayerId) -> Vec<usize> {
+        if network.own_parameter_count(layer) == 0 {
+            return Vec::new();
+        }
+        let mut ranks: Vec<usize> = Vec::new();
+        for user in network.parameter_users(layer) {
+            let more: Vec<usize> =
+                self.ranks(user).iter().copied().filter(|rank| !ranks.contains(rank)).collect();
+            ranks.extend(more);
+        }
+        ranks
+    }
+
     /// How a batch lies on a layer's ranks.
     pub(crate) fn partition(&self, layer: LayerId, batch: usize) -> Result<Partition, Error> {
         Ok(Partition::even(batch, self.ranks(layer))?)

@@ -20,12 +20,8 @@ impl BackgroundCosts {
         if batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        let times: Result<Vec<_>, _> = costs
-            .network()
-            .layers()
-            .skip(1)
-            .map(|(_, layer)| costs.profile().time(layer.name(), batch))
-            .collect();
+        let times: Result<Vec<_>, _> =
+            costs.network().layers().skip(1).map(|(id, _)| costs.layer_time(id, batch)).collect();
         let times = times?;
         let forward = times.iter().map(|time| time.forward);
         let backward = times.iter().rev().map(|time| time.backward);

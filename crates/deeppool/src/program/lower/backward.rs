@@ -46,7 +46,8 @@ impl Lowering<'_> {
                     }
                 }
             }
-            if layer.parameter_count() > 0 {
+            if self.network.own_parameter_count(id) > 0 {
+                self.share_gradient(id);
                 with_parameters.push(id);
                 self.add_gradient(&mut buckets, id, options);
             }
@@ -117,9 +118,34 @@ impl Lowering<'_> {
         Value { partition, buffers }
     }
 
+    /// The gradient of parameters that several layers use is the sum of theirs: on each rank of those that are on it. The
+    /// layer that they belong to is the first, so all others have theirs by now.
+    fn share_gradient(&mut self, id: LayerId) {
+        let users = self.network.parameter_users(id);
+        if users.len() < 2 {
+            return;
+        }
+        let (layer, role) = (self.network.layer(id), Role::ParameterGradient);
+        for &rank in &self.parameter_ranks[id.index()] {
+            let here = users.iter().filter(|user| self.partitions[user.index()].ranks().contains(&rank));
+            let program = self.program.rank(rank);
+            let terms: Vec<BufferId> =
+                here.map(|&user| program.operand(user, self.network.layer(user), role, 0)).collect();
+            let gradient = if let [gradient] = terms[..] {
+                gradient
+            } else {
+                let sum = program.buffer(layer.parameter_count(), Contents::Operand(id, role));
+                let label = format!("sum parameter gradients of {}", layer.name());
+                program.step(Op::AccumulateGradient, label, terms, vec![sum]);
+                sum
+            };
+            program.set_operand(id, role, gradient);
+        }
+    }
+
     /// Puts a layer's parameter gradient into the bucket of its ranks; a full bucket is reduced at once.
     fn add_gradient(&mut self, buckets: &mut Vec<Bucket>, id: LayerId, options: &LowerOptions) {
-        let ranks = self.partitions[id.index()].ranks().to_vec();
+        let ranks = self.parameter_ranks[id.index()].clone();
         let index = buckets.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
             buckets.push(Bucket::new(&ranks));
             buckets.len() - 1
@@ -136,7 +162,7 @@ impl Lowering<'_> {
         let norms = rule.clip_norm.map(|_| self.squared_norm(layers));
         for &id in layers {
             let layer = self.network.layer(id);
-            for &rank in self.partitions[id.index()].ranks() {
+            for &rank in &self.parameter_ranks[id.index()] {
                 let program = self.program.rank(rank);
                 let Some(velocity) = program.velocity(id) else { continue };
                 let mut reads = vec![program.operand(id, layer, Role::ParameterGradient, 0)];
@@ -151,7 +177,7 @@ impl Lowering<'_> {
     /// The squared norm of all gradients on every rank that has any: each layer counts on its first rank.
     fn squared_norm(&mut self, layers: &[LayerId]) -> HashMap<usize, BufferId> {
         let mut ranks: Vec<usize> =
-            layers.iter().flat_map(|id| self.partitions[id.index()].ranks()).copied().collect();
+            layers.iter().flat_map(|id| &self.parameter_ranks[id.index()]).copied().collect();
         ranks.sort_unstable();
         ranks.dedup();
         let mut bucket = Bucket::new(&ranks);
@@ -159,7 +185,7 @@ impl Lowering<'_> {
         bucket.elements = 1;
         let mut by_rank = HashMap::new();
         for (position, &rank) in ranks.iter().enumerate() {
-            let own = layers.iter().filter(|id| self.partitions[id.index()].ranks()[0] == rank);
+            let own = layers.iter().filter(|id| self.parameter_ranks[id.index()][0] == rank);
             let program = self.program.rank(rank);
             let gradients: Vec<BufferId> = own
                 .map(|&id| program.operand(id, self.network.layer(id), Role::ParameterGradient, 0))

@@ -90,6 +90,8 @@ struct Lowering<'a> {
     loss: LayerId,
     /// By layer.
     partitions: Vec<Partition>,
+    /// By layer: the ranks that hold its own parameters.
+    parameter_ranks: Vec<Vec<usize>>,
     /// By layer: its output, in its own partition first, then wherever consumers needed it.
     outputs: Vec<Vec<Value>>,
     /// By layer: the parts of its output's gradient that its consumers have computed.
@@ -113,6 +115,8 @@ impl<'a> Lowering<'a> {
                 }
             })
             .collect();
+        let parameter_ranks: Vec<Vec<usize>> =
+            network.layers().map(|(id, _)| placement.parameter_ranks(network, id)).collect();
         Ok(Self {
             network,
             batch,
@@ -120,7 +124,8 @@ impl<'a> Lowering<'a> {
             partitions: partitions?,
             outputs: vec![Vec::new(); network.len()],
             gradients: vec![Vec::new(); network.len()],
-            program: ProgramBuilder::new(network, placement, batch),
+            program: ProgramBuilder::new(network, placement, &parameter_ranks, batch),
+            parameter_ranks,
         })
     }
 
@@ -192,12 +197,13 @@ impl<'a> Lowering<'a> {
         self.program.all_reduce(bucket);
     }
 
+    /// Adds a buffer whose length does not depend on the number of samples.
     fn add_to_bucket(&mut self, bucket: &mut Bucket, id: LayerId, role: Role, label: String) {
-        let value = self.operand_value(id, role);
-        for (buffers, buffer) in bucket.buffers.iter_mut().zip(value.buffers) {
-            buffers.push(buffer);
+        let layer = self.network.layer(id);
+        for (buffers, &rank) in bucket.buffers.iter_mut().zip(&bucket.ranks) {
+            buffers.push(self.program.rank(rank).operand(id, layer, role, 0));
         }
-        bucket.elements += role.elements(self.network.layer(id), 0);
+        bucket.elements += role.elements(layer, 0);
         bucket.labels.push(label);
     }
 

@@ -1,0 +1,91 @@
+//! Parameters that two layers use are one buffer on every rank of either, with one gradient and one optimiser step.
+
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::program::{
+    CollectiveOp, Contents, LowerOptions, Op, Placement, Program, RankProgram, lower_evaluation,
+    lower_training,
+};
+use layer_engine::{Role, Sgd};
+use layer_graph::{Embedding, LayerGraph, LayerKind, Linear, Shape};
+use layer_profile::DeviceModel;
+
+const TOKENS: usize = 1000;
+const FEATURES: usize = 64;
+
+fn network() -> LayerGraph {
+    let mut net = LayerGraph::new("net", Shape::features(3)).unwrap();
+    let embedding = Embedding { vocabulary: TOKENS, features: FEATURES };
+    let tokens = net.add("tokens", embedding, [net.input()]).unwrap();
+    let x = net.add("fc", Linear::new(FEATURES), [tokens]).unwrap();
+    let x = net.add_tied("head", Linear::new(TOKENS).without_bias(), [x], tokens).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net
+}
+
+/// The tokens' layer on ranks 0 and 1, the head on 1 and 2.
+fn placement(network: &LayerGraph) -> Placement {
+    Placement::new(network, 4, vec![vec![0, 1], vec![3], vec![1, 2], vec![1]]).unwrap()
+}
+
+fn training(network: &LayerGraph) -> Program {
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
+    let options = LowerOptions { optimizer, ..LowerOptions::default() };
+    lower_training(network, &placement(network), 6, &options).unwrap()
+}
+
+fn count(program: &RankProgram, of: impl Fn(&Op) -> bool) -> usize {
+    program.steps.iter().filter(|step| of(&step.op)).count()
+}
+
+#[test]
+fn every_rank_of_either_layer_holds_them_once() {
+    let network = network();
+    let tokens = network.find("tokens").unwrap();
+    for program in [training(&network), lower_evaluation(&network, &placement(&network), 6).unwrap()] {
+        for (rank, held) in [(0, 1), (1, 1), (2, 1), (3, 0)] {
+            let buffers = &program.ranks[rank].buffers;
+            let of_tokens = buffers[..program.ranks[rank].state_buffers]
+                .iter()
+                .filter(|buffer| buffer.contents == Contents::Operand(tokens, Role::Parameters));
+            assert_eq!(of_tokens.count(), held, "rank {rank}");
+            let others = buffers.iter().filter(|buffer| {
+                matches!(buffer.contents, Contents::Operand(id, Role::Parameters) if network.parameter_owner(id) != id)
+            });
+            assert_eq!(others.count(), 0, "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn their_gradients_are_summed_on_each_rank_and_then_over_the_ranks_of_both() {
+    let network = network();
+    let tokens = network.find("tokens").unwrap();
+    let program = training(&network);
+    let shared =
+        program.collectives.iter().find(|collective| collective.label == "all-reduce tokens").unwrap();
+    assert_eq!(shared.ranks, [0, 1, 2]);
+    assert_eq!(shared.op, CollectiveOp::AllReduce { elements: TOKENS * FEATURES });
+    for (rank, sums) in [(0, 0), (1, 1), (2, 0), (3, 0)] {
+        let steps = &program.ranks[rank];
+        assert_eq!(count(steps, |op| *op == Op::AccumulateGradient), sums, "rank {rank}");
+        let updates = count(steps, |op| matches!(op, Op::OptimizerStep { layer, .. } if *layer == tokens));
+        assert_eq!(updates, usize::from(rank < 3), "rank {rank}");
+    }
+    let sum = program.ranks[1].steps.iter().find(|step| step.op == Op::AccumulateGradient).unwrap();
+    assert_eq!(sum.reads.len(), 2);
+}
+
+#[test]
+fn the_planner_charges_one_all_reduce_for_both() {
+    let network = network();
+    let link = LinkModel::dgx_a100();
+    let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(8, 4)).unwrap();
+    let problem = Costs::new(&network, &profile, &link).problem(8, 4, &[4]).unwrap();
+    let reduced: f64 = problem.nodes.iter().map(|node| node.options[0].all_reduce_us).sum();
+    // The bytes of all parameters, shared ones once, by the time of a full bucket.
+    let bucket = LowerOptions::default().bucket_bytes;
+    let share = network.parameter_count() as f64 * 4.0 / bucket as f64;
+    let expected = link.all_reduce(4, bucket).as_secs_f64() * 1e6 * share;
+    assert!((reduced / expected - 1.0).abs() < 0.01, "{reduced}, not {expected}");
+}
