@@ -156,10 +156,10 @@ fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
     let dataset = Dataset::open(&DataSource::Synthetic { seed: 0 }, &network).unwrap();
     let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(2.0) };
     let lowering = LowerOptions { optimizer, ..LowerOptions::default() };
-    let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 4, lowering, background: None };
+    let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 2, lowering, background: None };
     let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
     let [first, last] = [alone.losses[0], alone.losses[alone.losses.len() - 1]];
-    assert!(last < 0.8 * first, "it learns: {first} to {last}");
+    assert!(last < 0.9 * first, "it learns: {first} to {last}");
     for ranks in 2..=4 {
         for (seed, overlap_all_reduce, bucket_bytes) in [(0, true, 1), (1, false, 25 << 20), (2, true, 2000)]
         {
