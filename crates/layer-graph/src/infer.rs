@@ -155,7 +155,7 @@ fn concatenation(name: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
             let problem = format!("joins images of different sizes, {} and {input}", inputs[0]);
             return Err(shape_error(name, problem));
         }
-        channels += more;
+        channels = channels.saturating_add(more);
     }
     Ok(Shape::image(channels, height, width))
 }

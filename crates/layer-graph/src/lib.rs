@@ -6,6 +6,8 @@ mod infer;
 mod json;
 mod kind;
 mod layer;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 mod shape;
 pub mod zoo;
 

@@ -1,0 +1,148 @@
+//! The tensors of a file that do not depend on the samples: stored ones, and those that nodes make of them.
+//!
+//! Only dimensions matter for most of them, since parameters are initialised afresh. Values are kept of the short lists of
+//! integers that say how other tensors are shaped, and of single numbers.
+
+use std::collections::HashMap;
+
+use super::OnnxError;
+use super::dims::{permute, reshape, squeeze, unsqueeze};
+use super::node::{Node, shortest_decimal, size};
+use super::proto::{GraphProto, TensorProto, data_type};
+
+/// Longer lists of integers are data, not dimensions.
+const LONGEST_LIST: usize = 64;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Constant {
+    pub(super) dims: Vec<usize>,
+    /// The stored tensor that this one is, or is a rearrangement of.
+    pub(super) origin: String,
+    /// The values of a short list of integers.
+    pub(super) ints: Option<Vec<i64>>,
+    /// The value of a single number.
+    pub(super) number: Option<f64>,
+}
+
+impl Constant {
+    fn unknown(dims: Vec<usize>, origin: impl Into<String>) -> Self {
+        Self { dims, origin: origin.into(), ints: None, number: None }
+    }
+
+    fn read(name: &str, tensor: &TensorProto) -> Result<Self, OnnxError> {
+        let dims = dimensions(&tensor.dims).ok_or_else(|| {
+            OnnxError::not_onnx(format!("tensor `{name}` has dimensions {:?}", tensor.dims))
+        })?;
+        let count: usize = dims.iter().product();
+        let mut constant = Self::unknown(dims, name);
+        let raw = &tensor.raw_data;
+        match tensor.data_type {
+            data_type::INT64 if count <= LONGEST_LIST => {
+                let ints = tensor.int64_data.iter().copied().chain(words(raw).map(i64::from_le_bytes));
+                constant.ints = Some(ints.collect());
+            }
+            data_type::INT32 if count <= LONGEST_LIST => {
+                let ints = tensor.int32_data.iter().copied().chain(words(raw).map(i32::from_le_bytes));
+                constant.ints = Some(ints.map(i64::from).collect());
+            }
+            data_type::FLOAT if count == 1 => {
+                let mut numbers = tensor.float_data.iter().copied().chain(words(raw).map(f32::from_le_bytes));
+                constant.number = numbers.next().map(shortest_decimal);
+            }
+            _ => {}
+        }
+        // Values that are stored in another file, or are not all there, are not known.
+        constant.ints = constant.ints.filter(|values| values.len() == count);
+        Ok(constant)
+    }
+}
+
+/// Bytes in groups of one number each.
+fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
+    bytes.chunks_exact(N).filter_map(|word| word.try_into().ok())
+}
+
+/// Dimensions whose product is a sensible number of elements.
+fn dimensions(dims: &[i64]) -> Option<Vec<usize>> {
+    let dims = dims.iter().map(|&dim| size(dim)).collect::<Option<Vec<_>>>()?;
+    dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|_| dims)
+}
+
+/// All constants of a graph, by name.
+pub(super) fn constants(graph: &GraphProto) -> Result<HashMap<String, Constant>, OnnxError> {
+    let mut constants = HashMap::new();
+    for tensor in &graph.initializer {
+        constants.insert(tensor.name.clone(), Constant::read(&tensor.name, tensor)?);
+    }
+    for node in &graph.node {
+        let node = Node::new(node);
+        if node.inputs().all(|input| constants.contains_key(input)) {
+            if let Some(constant) = folded(node, &constants)? {
+                constants.insert(node.output()?.into(), constant);
+            }
+        }
+    }
+    Ok(constants)
+}
+
+/// What a node makes of constants; `None` where that is not known, or not a constant.
+fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Option<Constant>, OnnxError> {
+    let input = |position: usize| node.optional_input(position).and_then(|name| constants.get(name));
+    // The list of integers that newer operators take as an input, and older ones as an attribute.
+    let list = |position: usize, attribute: &str| {
+        input(position).map_or_else(|| node.ints(attribute), |constant| constant.ints.as_deref())
+    };
+    let operator = node.operator();
+    if operator == "Constant" {
+        return stored(node).map(Some);
+    }
+    let Some(first) = input(0) else { return Ok(None) };
+    let rearranged = |dims: Option<Vec<usize>>, how: Option<&[i64]>| {
+        let misfit =
+            || node.bad(format!("{:?} does not fit a constant of {:?}", how.unwrap_or_default(), first.dims));
+        dims.map(|dims| Constant { dims, ..first.clone() }).ok_or_else(misfit)
+    };
+    let unknown = || node.bad("its second input is not known");
+    match operator.as_str() {
+        "Identity" => Ok(first.clone()),
+        "ConstantOfShape" => {
+            let dims = first.ints.as_deref().and_then(dimensions);
+            let dims = dims.ok_or_else(|| node.bad("its shape is not a list of sizes"))?;
+            Ok(Constant::unknown(dims, node.output()?))
+        }
+        "Reshape" => {
+            let wanted = list(1, "shape").ok_or_else(unknown)?;
+            rearranged(reshape(wanted, &first.dims), Some(wanted))
+        }
+        "Unsqueeze" => {
+            let axes = list(1, "axes").ok_or_else(unknown)?;
+            rearranged(unsqueeze(axes, &first.dims), Some(axes))
+        }
+        "Squeeze" => rearranged(squeeze(list(1, "axes"), &first.dims), list(1, "axes")),
+        // Only matrices are stored transposed, and of those no values are known.
+        "Transpose" => {
+            let dims = permute(node.ints("perm"), &first.dims);
+            let constant = rearranged(dims, node.ints("perm"))?;
+            Ok(Constant::unknown(constant.dims, constant.origin))
+        }
+        _ => return Ok(None),
+    }
+    .map(Some)
+}
+
+/// The tensor in a `Constant` node.
+fn stored(node: Node<'_>) -> Result<Constant, OnnxError> {
+    let name = node.output()?;
+    let scalar = Constant::unknown(Vec::new(), name);
+    if let Some(tensor) = node.attribute("value").and_then(|attribute| attribute.t.as_ref()) {
+        Constant::read(name, tensor)
+    } else if let Some(ints) = node.ints("value_ints") {
+        Ok(Constant { dims: vec![ints.len()], ints: Some(ints.to_vec()), ..scalar })
+    } else if node.attribute("value_int").is_some() {
+        Ok(Constant { ints: Some(vec![node.int("value_int", 0)?]), ..scalar })
+    } else if let Some(number) = node.attribute("value_float").and_then(|attribute| attribute.f) {
+        Ok(Constant { number: Some(shortest_decimal(number)), ..scalar })
+    } else {
+        Err(node.unsupported("its value is neither a tensor nor an integer, integers or a number"))
+    }
+}

@@ -1,0 +1,59 @@
+//! What becomes of a tensor's dimensions when it is rearranged. `None` where the rearrangement does not fit the tensor.
+
+use super::node::{axis, size};
+
+/// The dimensions that ONNX's `Reshape` asks for: 0 keeps a dimension, one -1 is what remains.
+pub(super) fn reshape(wanted: &[i64], from: &[usize]) -> Option<Vec<usize>> {
+    let elements: usize = from.iter().product();
+    let mut open = None;
+    let mut dims = Vec::with_capacity(wanted.len());
+    for (i, &dim) in wanted.iter().enumerate() {
+        dims.push(match dim {
+            0 => *from.get(i)?,
+            -1 if open.is_none() => {
+                open = Some(i);
+                1
+            }
+            _ => size(dim)?,
+        });
+    }
+    let known = dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim))?;
+    if let Some(i) = open {
+        dims[i] = elements.checked_div(known)?;
+    }
+    (dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim))? == elements).then_some(dims)
+}
+
+/// Dimensions with ones put in, at these places of the result.
+pub(super) fn unsqueeze(axes: &[i64], dims: &[usize]) -> Option<Vec<usize>> {
+    let rank = dims.len() + axes.len();
+    let mut places = axes.iter().map(|&value| axis(value, rank)).collect::<Option<Vec<_>>>()?;
+    places.sort_unstable();
+    let mut result = dims.to_vec();
+    for (i, &place) in places.iter().enumerate() {
+        if i > 0 && places[i - 1] == place {
+            return None;
+        }
+        result.insert(place, 1);
+    }
+    Some(result)
+}
+
+/// Dimensions without the ones at these places, or without any ones.
+pub(super) fn squeeze(axes: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>> {
+    let Some(axes) = axes else { return Some(dims.iter().copied().filter(|&dim| dim != 1).collect()) };
+    let places = axes.iter().map(|&value| axis(value, dims.len())).collect::<Option<Vec<_>>>()?;
+    if places.iter().any(|&place| dims[place] != 1) {
+        return None;
+    }
+    Some((0..dims.len()).filter(|place| !places.contains(place)).map(|place| dims[place]).collect())
+}
+
+/// Dimensions in another order; without one, reversed.
+pub(super) fn permute(order: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>> {
+    let Some(order) = order else { return Some(dims.iter().rev().copied().collect()) };
+    let places = order.iter().map(|&place| axis(place, dims.len())).collect::<Option<Vec<_>>>()?;
+    let mut sorted = places.clone();
+    sorted.sort_unstable();
+    sorted.iter().copied().eq(0..dims.len()).then(|| places.iter().map(|&place| dims[place]).collect())
+}

@@ -1,0 +1,99 @@
+use std::path::PathBuf;
+
+use super::operators::SUPPORTED;
+use crate::{GraphError, Shape};
+
+/// Why an ONNX file cannot be read as a network.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OnnxError {
+    /// The file could not be read.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        problem: std::io::Error,
+    },
+    /// These bytes are not an ONNX model, or are not all of one.
+    #[error("not an ONNX model: {0}")]
+    NotOnnx(String),
+    /// The file uses operators of a version that differs too much from those that are known.
+    #[error(
+        "operator set {found} is too old: convert the model to at least {oldest} (`onnx.version_converter`)"
+    )]
+    OldOperators {
+        /// The version that the file asks for.
+        found: i64,
+        /// The oldest version that is read.
+        oldest: i64,
+    },
+    /// A network has to have one input and one output, with shapes that are fixed but for the batch.
+    #[error("{0}")]
+    Signature(String),
+    /// There is no layer for this operator.
+    #[error("operator `{operator}` (node `{node}`) is not supported; supported: {}", SUPPORTED.join(", "))]
+    UnsupportedOperator {
+        /// The operator, with its domain where it is not ONNX's own.
+        operator: String,
+        /// The node that uses it.
+        node: String,
+    },
+    /// The operator is known, but what this node does with it has no layer.
+    #[error("{operator} (node `{node}`) is not supported here: {problem}")]
+    UnsupportedUse {
+        /// The operator.
+        operator: String,
+        /// The node that uses it.
+        node: String,
+        /// What has no layer.
+        problem: String,
+    },
+    /// A node breaks the rules of its operator.
+    #[error("{operator} (node `{node}`): {problem}")]
+    BadNode {
+        /// The operator.
+        operator: String,
+        /// The node that uses it.
+        node: String,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// A node takes a value that no node before it makes.
+    #[error("node `{node}` takes `{value}`, which nothing before it makes")]
+    UndefinedValue {
+        /// The node.
+        node: String,
+        /// The value that does not exist.
+        value: String,
+    },
+    /// A layer does not fit its inputs.
+    #[error("{operator} (node `{node}`): {source}")]
+    Graph {
+        /// The operator.
+        operator: String,
+        /// The node that uses it.
+        node: String,
+        /// What does not fit.
+        source: GraphError,
+    },
+    /// The file says that a value has another shape than what follows from its node.
+    #[error(
+        "the file says that `{value}` is of shape {declared} without its batch, but it comes out as {inferred}"
+    )]
+    OtherShape {
+        /// The value.
+        value: String,
+        /// The shape in the file, `?` for what is left open.
+        declared: String,
+        /// The shape that was inferred.
+        inferred: Shape,
+    },
+}
+
+impl OnnxError {
+    /// A bad model without a node to blame.
+    pub(super) fn not_onnx(problem: impl Into<String>) -> Self {
+        Self::NotOnnx(problem.into())
+    }
+}

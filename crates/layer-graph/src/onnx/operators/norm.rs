@@ -1,0 +1,80 @@
+//! Normalisations.
+
+use crate::onnx::OnnxError;
+use crate::onnx::importer::Importer;
+use crate::onnx::node::{Node, axis, size};
+use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm};
+
+pub(super) fn batch<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input = importer.layer(node, node.input(0)?)?;
+    let shape = importer.shape(input).clone();
+    if !matches!(shape.dims(), [_] | [_, _, _]) {
+        return Err(
+            node.unsupported(format!("a sample of shape {shape}: only images and vectors have layers"))
+        );
+    }
+    if node.int("spatial", 1)? == 0 {
+        return Err(node.unsupported("statistics of each pixel (`spatial` 0)"));
+    }
+    let (channels, rank) = (shape.dims()[0], shape.dims().len() + 1);
+    check_parameters(importer, node, 1..5, channels)?;
+    let norm = BatchNorm {
+        epsilon: node.float("epsilon", 1e-5)?,
+        // ONNX's is the weight of the running statistics, ours that of the current batch.
+        momentum: 1.0 - node.float("momentum", 0.9)?,
+    };
+    let mut output = node.output()?;
+    for operator in ["Mul", "Add"] {
+        output = importer.absorb(output, operator, channels, 1, rank).unwrap_or(output);
+    }
+    let layer = importer.add_inner(node, norm, &[input])?;
+    importer.define(output, layer)
+}
+
+pub(super) fn layer<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input = importer.layer(node, node.input(0)?)?;
+    let shape = importer.shape(input);
+    let (rank, features) = (shape.dims().len() + 1, shape.innermost());
+    if axis(node.int("axis", -1)?, rank) != Some(rank - 1) {
+        return Err(node.unsupported("an axis that is not the last one"));
+    }
+    if node.optional_input(2).is_none() {
+        return Err(node.unsupported("a layer normalisation without a bias"));
+    }
+    check_parameters(importer, node, 1..3, features)?;
+    importer.add(node, LayerNorm { epsilon: node.float("epsilon", 1e-5)? }, &[input])
+}
+
+pub(super) fn local_response<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input: LayerId = importer.layer(node, node.input(0)?)?;
+    let neighbours = node.int("size", 0)?;
+    let Some(neighbours) = size(neighbours).filter(|size| *size > 0) else {
+        return Err(node.bad(format!("`size` is {neighbours}, not at least 1")));
+    };
+    if neighbours % 2 == 0 {
+        return Err(node.unsupported("an even number of neighbours"));
+    }
+    let norm = LocalResponseNorm {
+        size: neighbours,
+        alpha: node.float("alpha", 1e-4)?,
+        beta: node.float("beta", 0.75)?,
+        k: node.float("bias", 1.0)?,
+    };
+    importer.add(node, norm, &[input])
+}
+
+/// Makes sure that the inputs at these positions are constants of one number a channel.
+fn check_parameters<'a>(
+    importer: &Importer<'a>,
+    node: Node<'a>,
+    positions: std::ops::Range<usize>,
+    channels: usize,
+) -> Result<(), OnnxError> {
+    for position in positions {
+        let dims = &importer.parameter(node, position)?.dims;
+        if *dims != [channels] {
+            return Err(node.bad(format!("input {position} is of dimensions {dims:?}, not [{channels}]")));
+        }
+    }
+    Ok(())
+}

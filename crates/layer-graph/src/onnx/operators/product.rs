@@ -1,0 +1,54 @@
+//! Products with constant matrices: linear layers.
+
+use crate::Linear;
+use crate::onnx::OnnxError;
+use crate::onnx::importer::Importer;
+use crate::onnx::node::Node;
+
+pub(super) fn gemm<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let is_plain = node.int("transA", 0)? == 0;
+    // Other factors than 1 would only scale the parameters; `is` would not tell them from NaN.
+    let factors = [node.float("alpha", 1.0)?, node.float("beta", 1.0)?];
+    if !is_plain || factors.iter().any(|factor| (factor - 1.0).abs() > 0.0 || factor.is_nan()) {
+        return Err(node.unsupported("only A * B + C and A * transposed B + C have layers"));
+    }
+    let transposed = node.int("transB", 0)? != 0;
+    linear(importer, node, transposed, node.optional_input(2).is_some())
+}
+
+pub(super) fn matmul<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    linear(importer, node, false, false)
+}
+
+/// `transposed` says whether the weight is `out x in`, rather than `in x out`.
+fn linear<'a>(
+    importer: &mut Importer<'a>,
+    node: Node<'a>,
+    transposed: bool,
+    has_bias: bool,
+) -> Result<(), OnnxError> {
+    let input = importer.layer(node, node.input(0)?)?;
+    let weight = importer.parameter(node, 1)?;
+    let &[rows, columns] = weight.dims.as_slice() else {
+        return Err(node.unsupported(format!("a weight of dimensions {:?}, which is no matrix", weight.dims)));
+    };
+    let origin = weight.origin.clone();
+    let (features, out_features) = if transposed { (columns, rows) } else { (rows, columns) };
+    let shape = importer.shape(input);
+    if shape.innermost() != features {
+        return Err(node.bad(format!("its weight is for {features} features, but the sample is {shape}")));
+    }
+    let rank = shape.dims().len() + 1;
+    let mut output = node.output()?;
+    let mut bias = false;
+    if has_bias {
+        let dims = &importer.parameter(node, 2)?.dims;
+        if *dims != [out_features] && *dims != [1, out_features] {
+            return Err(node.unsupported(format!("a bias of dimensions {dims:?}, not [{out_features}]")));
+        }
+        bias = true;
+    } else if let Some(sum) = importer.absorb(output, "Add", out_features, rank - 1, rank) {
+        (output, bias) = (sum, true);
+    }
+    importer.add_weighted(node, Linear { out_features, bias }, input, &origin, output)
+}

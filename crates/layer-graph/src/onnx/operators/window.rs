@@ -1,0 +1,185 @@
+//! What a window slides over an image for: convolutions and pooling.
+
+use crate::onnx::OnnxError;
+use crate::onnx::importer::Importer;
+use crate::onnx::node::{Node, axis, size};
+use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pool2d};
+
+/// A window with what it needs of padding. Pairs are `[height, width]`.
+struct Window {
+    stride: [usize; 2],
+    /// Padding at the top and at the left.
+    before: [usize; 2],
+    /// Padding at the bottom and at the right: the least that the last window reaches into, and the most that adds no window.
+    after: [(usize, usize); 2],
+    /// Whether the number of windows was rounded up, and that made a difference.
+    rounded_up: bool,
+}
+
+impl Window {
+    fn new(node: Node<'_>, image: [usize; 2], kernel: [usize; 2]) -> Result<Self, OnnxError> {
+        if node.sizes("dilations")?.is_some_and(|dilations| dilations != [1, 1]) {
+            return Err(node.unsupported("dilations other than 1"));
+        }
+        let stride = node.sizes("strides")?.unwrap_or([1, 1]);
+        if kernel.contains(&0) || stride.contains(&0) {
+            return Err(node.bad("kernel and strides must be at least 1"));
+        }
+        let pads = node.sizes("pads")?.unwrap_or([0; 4]);
+        let padding = node.text("auto_pad", "NOTSET")?;
+        let ceil = node.int("ceil_mode", 0)? != 0;
+        let mut window = Self { stride, before: [0; 2], after: [(0, 0); 2], rounded_up: false };
+        for i in 0..2 {
+            let (size, kernel, stride) = (image[i], kernel[i], stride[i]);
+            let whole = (size.div_ceil(stride) - 1) * stride + kernel;
+            let same = whole.saturating_sub(size);
+            let (before, after) = match padding {
+                "NOTSET" => (pads[i], pads[i + 2]),
+                "VALID" => (0, 0),
+                "SAME_UPPER" => (same / 2, same - same / 2),
+                "SAME_LOWER" => (same - same / 2, same / 2),
+                other => return Err(node.bad(format!("`auto_pad` is `{other}`"))),
+            };
+            let Some(room) = (before + size + after).checked_sub(kernel) else {
+                return Err(
+                    node.bad(format!("a kernel of {kernel} does not fit into {before}+{size}+{after}"))
+                );
+            };
+            let mut steps = room / stride;
+            // A window that would begin in the padding after the image does not count.
+            if ceil && room % stride != 0 && (steps + 1) * stride < before + size {
+                steps += 1;
+                window.rounded_up = true;
+            }
+            let least = (steps * stride + kernel).saturating_sub(before + size);
+            window.before[i] = before;
+            window.after[i] = (least, (steps + 1) * stride + kernel - 1 - before - size);
+        }
+        Ok(window)
+    }
+
+    /// For each direction, how much padding there has to be after the image beyond that before it: `None` where there has to
+    /// be less.
+    fn excess(&self) -> [Option<usize>; 2] {
+        [0, 1].map(|i| {
+            let (least, most) = self.after[i];
+            (self.before[i] <= most).then(|| least.saturating_sub(self.before[i]))
+        })
+    }
+}
+
+pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, [channels, height, width]) = image(importer, node)?;
+    let weight = importer.parameter(node, 1)?;
+    let &[out_channels, group_channels, kernel_height, kernel_width] = weight.dims.as_slice() else {
+        let problem = format!("a weight of dimensions {:?}: only images have layers", weight.dims);
+        return Err(node.unsupported(problem));
+    };
+    let origin = weight.origin.clone();
+    let kernel = [kernel_height, kernel_width];
+    if node.sizes("kernel_shape")?.is_some_and(|shape| shape != kernel) {
+        return Err(node.bad(format!("`kernel_shape` is not the weight's {kernel_height}x{kernel_width}")));
+    }
+    let groups = node.int("group", 1)?;
+    let groups = size(groups).ok_or_else(|| node.bad(format!("`group` is {groups}")))?;
+    if group_channels.checked_mul(groups) != Some(channels) {
+        return Err(node.bad(format!(
+            "its weight is for {groups} groups of {group_channels} channels, but the image has {channels}"
+        )));
+    }
+    let window = Window::new(node, [height, width], kernel)?;
+    if window.excess() != [Some(0); 2] {
+        return Err(node.unsupported("more padding at one side than at the other"));
+    }
+    let output = node.output()?;
+    let (output, bias) = match node.optional_input(2) {
+        Some(_) if importer.parameter(node, 2)?.dims != [out_channels] => {
+            return Err(node.bad(format!("its bias is not of {out_channels} channels")));
+        }
+        Some(_) => (output, true),
+        None => match importer.absorb(output, "Add", out_channels, 1, 4) {
+            Some(sum) => (sum, true),
+            None => (output, false),
+        },
+    };
+    let convolution =
+        Conv2d { out_channels, kernel, stride: window.stride, padding: window.before, groups, bias };
+    importer.add_weighted(node, convolution, input, &origin, output)
+}
+
+pub(super) fn max_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, pool, _) = pool(importer, node)?;
+    importer.add(node, LayerKind::MaxPool2d(pool), &[input])
+}
+
+pub(super) fn average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, mut pool, rounded_up) = pool(importer, node)?;
+    let is_padded = pool.padding != [0, 0] || pool.extra_padding != [0, 0];
+    pool.count_padding = node.int("count_include_pad", 0)? != 0;
+    if pool.count_padding && rounded_up {
+        return Err(
+            node.unsupported("padding that counts, in windows of which some reach beyond it (`ceil_mode`)")
+        );
+    }
+    // Without any padding both mean the same.
+    pool.count_padding |= !is_padded;
+    importer.add(node, LayerKind::AvgPool2d(pool), &[input])
+}
+
+/// The input of a pooling, its window, and whether the number of windows was rounded up.
+fn pool<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
+    let (input, [_, height, width]) = image(importer, node)?;
+    let kernel = node.sizes("kernel_shape")?.ok_or_else(|| node.bad("`kernel_shape` is missing"))?;
+    let window = Window::new(node, [height, width], kernel)?;
+    let [Some(bottom), Some(right)] = window.excess() else {
+        return Err(node.unsupported("more padding before the image than after it"));
+    };
+    let pool = Pool2d {
+        kernel,
+        stride: window.stride,
+        padding: window.before,
+        extra_padding: [bottom, right],
+        count_padding: true,
+    };
+    Ok((input, pool, window.rounded_up))
+}
+
+pub(super) fn global_max_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, [_, height, width]) = image(importer, node)?;
+    let pool = Pool2d { kernel: [height, width], ..Pool2d::new(1, 1) };
+    importer.add(node, LayerKind::MaxPool2d(pool), &[input])
+}
+
+pub(super) fn global_average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, _) = image(importer, node)?;
+    importer.add(node, AdaptiveAvgPool2d { output: [1, 1] }, &[input])
+}
+
+/// A mean over height and width, which is another way to write a global average pooling.
+pub(super) fn mean<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, _) = image(importer, node)?;
+    let axes = match node.optional_input(1) {
+        None => node.ints("axes"),
+        Some(value) => importer.constant(value).and_then(|constant| constant.ints.as_deref()),
+    };
+    let mut axes: Vec<_> = axes.unwrap_or_default().iter().filter_map(|&value| axis(value, 4)).collect();
+    axes.sort_unstable();
+    if axes != [2, 3] {
+        return Err(node.unsupported("only a mean over the height and width of an image has a layer"));
+    }
+    let pool = AdaptiveAvgPool2d { output: [1, 1] };
+    if node.int("keepdims", 1)? != 0 {
+        return importer.add(node, pool, &[input]);
+    }
+    let pooled = importer.add_inner(node, pool, &[input])?;
+    importer.add(node, LayerKind::Flatten, &[pooled])
+}
+
+/// The layer that makes the first input, and its channels, height and width.
+fn image<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
+    let layer = importer.layer(node, node.input(0)?)?;
+    let shape = importer.shape(layer);
+    let other = || node.unsupported(format!("a sample of shape {shape}: only images have layers"));
+    let (channels, height, width) = shape.as_image().ok_or_else(other)?;
+    Ok((layer, [channels, height, width]))
+}
