@@ -30,6 +30,18 @@ pub enum Precision {
     Bf16,
 }
 
+impl Precision {
+    /// Its short name: `f32`, `f64`, `bf16`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
 /// One step of a layer's work. A training iteration runs a layer's [`forward`](Pass::forward) passes and later its
 /// [`backward`](Pass::backward) passes, in order.
 ///

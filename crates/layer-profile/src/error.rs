@@ -61,6 +61,43 @@ pub enum ProfileError {
         /// Its kind in the network.
         network: &'static str,
     },
+    /// A layer has the right name and kind, but other hyper-parameters or shapes.
+    #[error(
+        "the profile is of another `{model}`: its layer `{layer}` is {profile}, but in the network it is {network}; \
+         profile this network"
+    )]
+    OtherStructure {
+        /// The network.
+        model: String,
+        /// The layer.
+        layer: String,
+        /// What was profiled.
+        profile: String,
+        /// What it is in the network.
+        network: String,
+    },
+    /// The profile has a layer that the network has not.
+    #[error(
+        "the profile is of another `{model}`: it has a layer `{layer}`, which the network has not; profile this network"
+    )]
+    ExtraLayer {
+        /// The network.
+        model: String,
+        /// A layer of the profile.
+        layer: String,
+    },
+    /// The profile was measured by a version of this crate that measures otherwise.
+    #[error(
+        "the profile of `{model}` was measured by layer-profile {profiler}, whose times are not comparable with those of \
+         {}: profile the network again",
+        crate::Measurement::PROFILER
+    )]
+    OtherVersion {
+        /// The network.
+        model: String,
+        /// The version that measured.
+        profiler: String,
+    },
     /// No device model of this name is built in.
     #[error("unknown device `{name}`; known devices: {}", known.join(", "))]
     UnknownDevice {
@@ -109,6 +146,17 @@ pub enum ProfileError {
         /// The file.
         path: PathBuf,
         /// What went wrong with it.
+        problem: String,
+    },
+    /// An unfinished profile cannot go on.
+    #[cfg(feature = "measure")]
+    #[error(
+        "{}: the unfinished profile {problem}; finish it as it was begun, or delete it to begin again", path.display()
+    )]
+    Journal {
+        /// The file with the measurements that are finished.
+        path: PathBuf,
+        /// What is wrong with it.
         problem: String,
     },
     /// The engine failed while it was measured.

@@ -5,8 +5,11 @@ mod error;
 mod files;
 mod interpolate;
 mod json;
+mod measurement;
 #[cfg(feature = "measure")]
 mod profiler;
+mod rows;
+mod structure;
 mod table;
 mod time;
 
@@ -14,7 +17,8 @@ pub use device::{
     DataSheet, DeviceModel, FitReport, ModelAccuracy, NetworkErrors, Observations, Pass, SeenErrors,
 };
 pub use error::ProfileError;
+pub use measurement::Measurement;
 #[cfg(feature = "measure")]
-pub use profiler::Profiler;
+pub use profiler::{ProfileRun, Profiler};
 pub use table::ProfileTable;
-pub use time::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, Spread};
+pub use time::{BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, Origin, Spread};

@@ -4,7 +4,7 @@ use std::time::Duration;
 use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
-use crate::{LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError};
+use crate::{LayerProfile, LayerTime, Measurement, ModelAccuracy, NetworkTime, Origin, ProfileError};
 
 /// How long each layer of a network takes on one device, at several batch sizes.
 ///
@@ -15,7 +15,8 @@ pub struct ProfileTable {
     model: String,
     device: String,
     origin: Origin,
-    accuracy: Option<ModelAccuracy>,
+    pub(crate) accuracy: Option<ModelAccuracy>,
+    pub(crate) measurement: Option<Measurement>,
     layers: Vec<LayerProfile>,
     network: Vec<NetworkTime>,
     by_name: HashMap<String, usize>,
@@ -55,6 +56,7 @@ impl ProfileTable {
             device: device.into(),
             origin,
             accuracy: None,
+            measurement: None,
             layers,
             network,
             by_name,
@@ -97,6 +99,12 @@ impl ProfileTable {
         &self.layers
     }
 
+    /// The times of one layer; `None` when the table has no row for it.
+    #[must_use]
+    pub fn layer(&self, name: &str) -> Option<&LayerProfile> {
+        self.by_name.get(name).map(|&row| &self.layers[row])
+    }
+
     /// The times of the whole network by batch size, ascending; empty where nobody knows them. Those of a measured table
     /// were timed whole: they are not the sum of the layers'.
     #[must_use]
@@ -112,7 +120,7 @@ impl ProfileTable {
     /// outside the layer's batch sizes.
     pub fn time(&self, layer: &str, samples: usize) -> Result<LayerTime, ProfileError> {
         let missing = || ProfileError::MissingLayer { layer: layer.into(), model: self.model.clone() };
-        let row = self.by_name.get(layer).map(|&i| &self.layers[i]).ok_or_else(missing)?;
+        let row = self.layer(layer).ok_or_else(missing)?;
         let update = row.update.unwrap_or_default();
         if samples == 0 {
             return Ok(LayerTime { update, ..LayerTime::default() });
@@ -125,6 +133,16 @@ impl ProfileTable {
             backward: position.interpolate(&row.times, |row| row.backward),
             update,
         })
+    }
+
+    /// How long all layers take for this many samples, one after another as each was timed alone. What the
+    /// [whole network](Self::network_time) takes differs from it: caches are warmer or colder, launches overlap, and
+    /// gradients are summed where branches meet.
+    ///
+    /// # Errors
+    /// [`ProfileError::OutsideRange`] when the samples lie outside a layer's batch sizes.
+    pub fn sum_of_layers(&self, samples: usize) -> Result<LayerTime, ProfileError> {
+        self.layers.iter().map(|layer| self.time(&layer.name, samples)).sum()
     }
 
     /// How long the whole network takes on one device for this many samples.
@@ -147,18 +165,23 @@ impl ProfileTable {
         })
     }
 
-    /// This table, made sure to be of this network: its name, and a row of the right kind for each layer but the input.
+    /// This table, made sure to be of this network: its name, and a row of the right kind for each layer but the input. Where
+    /// the table recorded them, the hyper-parameters and shapes of each layer and the version of the profiler have to fit
+    /// too.
     ///
     /// The format requires update times of the whole network only. Where a layer with parameters of its own has no such time, it
     /// gets its share of the network's, by number of parameters.
     ///
     /// # Errors
-    /// [`ProfileError::OtherModel`], [`ProfileError::MissingLayer`] or [`ProfileError::OtherKind`] when it is of another
-    /// network; [`ProfileError::MissingUpdate`] when there is no update time to share either.
+    /// [`ProfileError::OtherModel`], [`ProfileError::MissingLayer`], [`ProfileError::OtherKind`],
+    /// [`ProfileError::OtherStructure`] or [`ProfileError::ExtraLayer`] when it is of another network;
+    /// [`ProfileError::OtherVersion`] when an incompatible version of this crate measured it;
+    /// [`ProfileError::MissingUpdate`] when there is no update time to share either.
     pub fn for_model(mut self, network: &LayerGraph) -> Result<Self, ProfileError> {
         if self.model != network.name() {
             return Err(ProfileError::OtherModel { profile: self.model, network: network.name().into() });
         }
+        self.check_version()?;
         let update = self.network.first().map(|row| row.time.update);
         let all_parameters = network.parameter_count() as f64;
         for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
@@ -182,6 +205,7 @@ impl ProfileTable {
                 row.update = Some(update.mul_f64(parameters as f64 / all_parameters));
             }
         }
+        self.check_structure(network)?;
         Ok(self)
     }
 }

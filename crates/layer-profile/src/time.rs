@@ -68,17 +68,40 @@ pub struct BatchTime {
     pub forward: Duration,
     /// The backward pass, likewise.
     pub backward: Duration,
-    /// How far the repeats spread: their median absolute deviations. Only measured tables have them.
-    pub spread: Option<Spread>,
+    /// How far the repeats spread. Only measured tables have it.
+    pub spread: Option<BatchSpread>,
 }
 
-/// Median absolute deviations of repeated measurements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far the repeats of one measurement spread around their median.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spread {
+    /// Their median absolute deviation.
+    pub deviation: Duration,
+    /// How many lay more than five deviations, and more than 1% of the median, from the median; `None` where that was not
+    /// recorded.
+    pub outliers: Option<usize>,
+    /// Whether the warm-up ended before its times were stable.
+    pub unsteady: bool,
+}
+
+/// The spreads of a layer's times at one batch size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchSpread {
     /// Of the forward pass.
-    pub forward: Duration,
+    pub forward: Spread,
     /// Of the backward pass.
-    pub backward: Duration,
+    pub backward: Spread,
+}
+
+/// The spreads of a whole network's times at one batch size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NetworkSpread {
+    /// Of the forward pass.
+    pub forward: Spread,
+    /// Of the backward pass.
+    pub backward: Spread,
+    /// Of the optimiser's step.
+    pub update: Spread,
 }
 
 /// The times of the whole network on one device at one batch size.
@@ -88,6 +111,8 @@ pub struct NetworkTime {
     pub batch: usize,
     /// All layers, in one run from end to end where it was measured.
     pub time: LayerTime,
+    /// How far the repeats spread. Only measured tables have it.
+    pub spread: Option<NetworkSpread>,
 }
 
 /// The times of one layer.
@@ -97,8 +122,13 @@ pub struct LayerProfile {
     pub name: String,
     /// Its kind, as in [`LayerKind::label`](layer_graph::LayerKind::label).
     pub kind: String,
+    /// Its kind with all hyper-parameters, and its shapes, as text: what the times are of. `None` where that was not
+    /// recorded.
+    pub structure: Option<String>,
     /// The optimiser's step; `None` for a layer without parameters.
     pub update: Option<Duration>,
+    /// How far the repeats of the optimiser's step spread. Only measured tables have it.
+    pub update_spread: Option<Spread>,
     /// The times by batch size, ascending.
     pub times: Vec<BatchTime>,
 }

@@ -38,10 +38,117 @@ const GOLDEN: &str = r#"{
   ]
 }"#;
 
+/// What the profiler writes.
+const MEASURED: &str = r#"{
+  "schema": "deeppool/profile/v1",
+  "model": "net",
+  "device": "box",
+  "origin": "measured",
+  "measurement": {
+    "profiler": "0.1.0",
+    "libraries": {
+      "layer-engine": "0.1.0"
+    },
+    "clock_mhz": 2300,
+    "precision": "f32",
+    "repeats": 10
+  },
+  "layers": [
+    {
+      "name": "relu",
+      "kind": "relu",
+      "structure": "relu, 4 -> 4",
+      "update_us": 3.5,
+      "update_mad_us": 0.25,
+      "update_outliers": 1,
+      "update_unsteady": true,
+      "times": [
+        {
+          "batch": 1,
+          "forward_us": 10.0,
+          "backward_us": 20.125,
+          "forward_mad_us": 0.5,
+          "backward_mad_us": 0.25,
+          "forward_outliers": 0,
+          "backward_outliers": 2,
+          "backward_unsteady": true
+        }
+      ]
+    }
+  ],
+  "network": [
+    {
+      "batch": 1,
+      "forward_us": 11.0,
+      "backward_us": 21.0,
+      "update_us": 3.0,
+      "forward_mad_us": 0.5,
+      "backward_mad_us": 0.25,
+      "update_mad_us": 0.125,
+      "forward_outliers": 0,
+      "backward_outliers": 1,
+      "update_outliers": 2,
+      "forward_unsteady": true,
+      "sum_of_layers": {
+        "forward_us": 10.0,
+        "backward_us": 20.125,
+        "update_us": 3.5
+      }
+    }
+  ]
+}"#;
+
 #[test]
 fn the_format_is_stable() {
-    let table = ProfileTable::from_json(GOLDEN).expect("valid");
-    assert_eq!(table.to_json(), GOLDEN);
+    for document in [GOLDEN, MEASURED] {
+        let table = ProfileTable::from_json(document).expect("valid");
+        assert_eq!(table.to_json(), document);
+    }
+}
+
+#[test]
+fn a_measurement_that_does_not_fit_together_is_refused_where_it_does_not() {
+    let cases = [
+        (r#""repeats": 10"#, r#""repeats": 10, "colour": 1"#, "at `measurement.colour`: unknown field"),
+        (r#""precision": "f32","#, "", "at `measurement`: missing field `precision`"),
+        (
+            r#""forward_us": 10.0,
+        "#,
+            r#""forward_us": 10.5,
+        "#,
+            "at `network[0].sum_of_layers.forward_us`: expected 10.5 us, the sum of the layers' times, found 10 us",
+        ),
+        (
+            r#""update_mad_us": 0.25,"#,
+            "",
+            "at `layers[0]`: expected `update_mad_us` beside `update_unsteady`",
+        ),
+        (r#""update_us": 3.5,"#, "", "at `layers[0]`: expected `update_us` beside `update_mad_us`"),
+        (
+            r#""forward_mad_us": 0.5,"#,
+            "",
+            "at `layers[0].times[0]`: expected `forward_mad_us` beside `forward_outliers`",
+        ),
+        (
+            r#""update_mad_us": 0.125,"#,
+            "",
+            "at `network[0]`: expected `update_mad_us` beside `update_outliers`",
+        ),
+        (
+            r#""update_mad_us": 0.125,
+      "forward_outliers": 0,
+      "backward_outliers": 1,
+      "update_outliers": 2,"#,
+            r#""forward_outliers": 0, "backward_outliers": 1,"#,
+            "at `network[0]`: expected all or none of `forward_mad_us`, `backward_mad_us` and `update_mad_us`",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let text = MEASURED.replacen(from, to, 1);
+        assert_ne!(text, MEASURED, "`{from}` is not in the document");
+        let message = ProfileTable::from_json(&text).expect_err(to).to_string();
+        assert!(message.contains(expected), "`{message}` does not contain `{expected}`");
+    }
 }
 
 #[test]

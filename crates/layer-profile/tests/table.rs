@@ -1,9 +1,12 @@
 //! The laws of the table: what it interpolates, what it refuses.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
-use layer_profile::{BatchTime, DeviceModel, LayerProfile, LayerTime, Origin, ProfileError, ProfileTable};
+use layer_profile::{
+    BatchTime, DeviceModel, LayerProfile, LayerTime, Measurement, Origin, ProfileError, ProfileTable,
+};
 use proptest::prelude::*;
 
 /// Rows of one layer: distinct batches in ascending order, each with a forward and a backward time in nanoseconds.
@@ -23,6 +26,8 @@ fn one_layer(rows: &[(usize, u64, u64)]) -> ProfileTable {
     let layer = LayerProfile {
         name: "a".into(),
         kind: "conv2d".into(),
+        structure: None,
+        update_spread: None,
         update: Some(Duration::from_micros(7)),
         times: times.collect(),
     };
@@ -139,6 +144,69 @@ fn a_profile_of_another_network_is_refused_by_name() {
         refusal(changed(|layers| layers[0].kind = "linear".into()), "digits-cnn"),
         "the profile's layer `conv1` is of kind `linear`, but in the network it is `conv2d`"
     );
+}
+
+/// Written by a version of this crate that recorded what it measured; `version` and the structure of `conv1` as given.
+fn recorded(version: &str, structure: &str) -> ProfileTable {
+    let table = changed(|layers| {
+        for layer in layers {
+            layer.structure = (layer.name == "conv1").then(|| structure.to_owned());
+        }
+    });
+    table.with_measurement(Measurement {
+        profiler: version.into(),
+        libraries: BTreeMap::new(),
+        clock_mhz: None,
+        precision: "f32".into(),
+        repeats: 10,
+    })
+}
+
+const CONV1: &str = "conv2d(bias=true, groups=1, kernel=[3,3], out_channels=16, padding=[1,1], stride=[1,1]), \
+                     1x8x8 -> 16x8x8";
+
+#[test]
+fn a_profile_of_another_structure_is_refused_by_layer() {
+    let this = Measurement::PROFILER;
+    assert!(recorded(this, CONV1).for_model(&digits()).is_ok());
+    let wider = CONV1.replace("16", "32");
+    let error = recorded(this, &wider).for_model(&digits()).expect_err("wider").to_string();
+    assert_eq!(
+        error,
+        format!(
+            "the profile is of another `digits-cnn`: its layer `conv1` is {wider}, but in the network it is {CONV1}; \
+             profile this network"
+        )
+    );
+    let extra = changed(|layers| {
+        let more = LayerProfile { name: "conv9".into(), structure: Some(CONV1.into()), ..layers[0].clone() };
+        layers.push(more);
+    });
+    let error = extra.for_model(&digits()).expect_err("a layer too many").to_string();
+    assert!(error.contains("it has a layer `conv9`, which the network has not"), "{error}");
+}
+
+#[test]
+fn a_profile_of_another_version_is_refused_by_number() {
+    let error = recorded("99.1.0", CONV1).for_model(&digits()).expect_err("another version").to_string();
+    assert_eq!(
+        error,
+        format!(
+            "the profile of `digits-cnn` was measured by layer-profile 99.1.0, whose times are not comparable with those \
+             of {}: profile the network again",
+            Measurement::PROFILER
+        )
+    );
+}
+
+#[test]
+fn the_sum_of_the_layers_is_their_sum() {
+    let table = modelled();
+    // The device model's whole is its sum.
+    assert_eq!(table.sum_of_layers(8).expect("rows"), table.network_time(8).expect("a row"));
+    let forward: Duration = table.layers().iter().map(|layer| layer.times[1].forward).sum();
+    assert_eq!(table.sum_of_layers(8).expect("rows").forward, forward);
+    assert!(matches!(table.sum_of_layers(9), Err(ProfileError::OutsideRange { .. })));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 mod costs;
 mod explanations;
+mod measured;
 mod models;
 mod output;
 mod plan;

@@ -4,17 +4,24 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use deeppool::files::check_folder;
 use layer_engine::CpuEngine;
-use layer_graph::zoo;
-use layer_profile::{DeviceModel, Profiler};
+use layer_graph::{LayerGraph, zoo};
+use layer_profile::{DeviceModel, ProfileRun, Profiler};
+use serde_json::{Value, json};
 
 use super::costs::at_least_one;
-use super::output::{table, time};
+use super::measured::print_measured;
+use super::output::{print_json, table, time};
 
 /// Measure, or model, how long the layers of a network take
+///
+/// A measurement can be stopped at any time: what is finished is kept in FILE.partial, and the same command goes on from
+/// there.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool profile --model digits-cnn --engine cpu --batches 1,2,4,8,16,32 -o profile.json
-  deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json")]
+  deeppool profile --model vgg16 --engine cpu --threads 4 --repeats 20 --batches 1,8 -o vgg16.json
+  deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
+  deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured profile")]
 pub(crate) struct Profile {
     /// A network of `deeppool models`
     #[arg(long)]
@@ -22,23 +29,29 @@ pub(crate) struct Profile {
     /// Measure on this machine, with this engine
     #[arg(long, value_enum, conflicts_with = "device")]
     engine: Option<EngineName>,
+    /// Threads that the engine works on [default: 1]
+    #[arg(long, value_parser = at_least_one, value_name = "COUNT", requires = "engine")]
+    threads: Option<usize>,
     /// Model with a built-in device model: a100, cpu-core
     #[arg(long)]
     device: Option<String>,
     /// Batch sizes
     #[arg(long, value_delimiter = ',', value_parser = at_least_one, default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
-    /// How often each layer is timed
-    #[arg(long, value_parser = at_least_one, default_value = "10")]
+    /// How often each time is measured, at least 10 times
+    #[arg(long, value_parser = at_least_ten, default_value = "10")]
     repeats: usize,
     /// Where the profile goes
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum EngineName {
-    /// One core of this machine
+    /// The processor of this machine
     Cpu,
 }
 
@@ -46,20 +59,45 @@ impl Profile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = zoo::model(&self.model)?;
         check_folder(&self.output)?;
-        let profile = match (self.engine, &self.device) {
-            (Some(EngineName::Cpu), _) => {
-                let engine = CpuEngine::<f32>::new();
-                let profiler = Profiler::new(&engine, "one core of this machine");
-                profiler
-                    .batches(self.batches.clone())
-                    .repeats(self.repeats)
-                    .progress(true)
-                    .profile(&network)?
-            }
-            (None, Some(device)) => DeviceModel::named(device)?.profile(&network, &self.batches)?,
+        match (self.engine, &self.device) {
+            (Some(engine), _) => self.measure(engine, &network),
+            (None, Some(device)) => self.model(device, &network),
             (None, None) => bail!("give --engine cpu to measure here, or --device NAME to model"),
+        }
+    }
+
+    fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
+        let run = match engine {
+            EngineName::Cpu => {
+                let engine = CpuEngine::<f32>::with_threads(self.threads.unwrap_or(1))?;
+                let profiler = Profiler::new(&engine).batches(self.batches.clone());
+                profiler.repeats(self.repeats).progress(true).profile_to(network, &self.output)?
+            }
         };
+        let ProfileRun { table, measured, resumed } = run;
+        if self.json {
+            let profile: Value = serde_json::from_str(&table.to_json())?;
+            print_json(&json!({
+                "output": self.output, "measured": measured, "resumed": resumed, "profile": profile,
+            }));
+            return Ok(());
+        }
+        print_measured(&table)?;
+        if resumed > 0 {
+            println!("\nmade {measured} measurements; {resumed} more are of an earlier run that was stopped");
+        }
+        println!("\nwrote {}", self.output.display());
+        Ok(())
+    }
+
+    fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {
+        let profile = DeviceModel::named(device)?.profile(network, &self.batches)?;
         profile.save(&self.output)?;
+        if self.json {
+            let document: Value = serde_json::from_str(&profile.to_json())?;
+            print_json(&json!({ "output": self.output, "profile": document }));
+            return Ok(());
+        }
         let mut shown = table(&["batch", "forward", "backward", "update", "iteration"]);
         for row in profile.network() {
             let all = row.time;
@@ -69,5 +107,14 @@ impl Profile {
         println!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
         println!("{shown}\n\nwrote {}", self.output.display());
         Ok(())
+    }
+}
+
+/// A number of repeats whose spread says something.
+fn at_least_ten(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count >= 10 => Ok(count),
+        Ok(_) => Err("expected at least 10: the spread of fewer repeats says nothing".into()),
+        Err(_) => Err("expected a whole number of at least 10".into()),
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use crate::table::check_batches;
-use crate::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable};
+use crate::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable, structure};
 use costs::Costs;
 use demand::Demand;
 use roofline::{CPU_CORE, Roofline};
@@ -175,8 +175,8 @@ impl DeviceModel {
     /// network has no layer but its input.
     pub fn profile(&self, network: &LayerGraph, batches: &[usize]) -> Result<ProfileTable, ProfileError> {
         check_batches(batches)?;
-        let working = || network.layers().map(|(_, layer)| layer).filter(|l| *l.kind() != LayerKind::Input);
-        let layers = working().map(|layer| {
+        let working = || network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let layers = working().map(|(id, layer)| {
             let times = batches.iter().map(|&batch| {
                 let LayerTime { forward, backward, .. } = self.layer_time(layer, batch);
                 BatchTime { batch, forward, backward, spread: None }
@@ -184,13 +184,16 @@ impl DeviceModel {
             LayerProfile {
                 name: layer.name().into(),
                 kind: layer.kind().label().into(),
+                structure: Some(structure::of(network, id)),
                 update: (layer.parameter_count() > 0).then(|| self.update_time(layer.parameter_bytes())),
+                update_spread: None,
                 times: times.collect(),
             }
         });
         let whole = batches.iter().map(|&batch| NetworkTime {
             batch,
-            time: working().map(|layer| self.layer_time(layer, batch)).sum(),
+            time: working().map(|(_, layer)| self.layer_time(layer, batch)).sum(),
+            spread: None,
         });
         let table = ProfileTable::new(
             network.name(),

@@ -1,26 +1,36 @@
 mod assembly;
+mod conditions;
 mod fill;
+mod journal;
+mod progress;
 mod rig;
+mod sampling;
+mod session;
 mod timing;
 
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use layer_engine::{Engine, EngineError, Precision};
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_engine::{Engine, Precision};
+use layer_graph::LayerGraph;
 
 use crate::table::check_batches;
-use crate::time::Spread;
-use crate::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable};
-use assembly::Assembly;
-use rig::{Phase, Rig};
-use timing::Timing;
+use crate::{Measurement, Origin, ProfileError, ProfileTable};
+use conditions::Conditions;
+use journal::Journal;
+use progress::Progress;
+use session::Session;
 
 /// Measures how long an engine takes for each layer of a network, and for the network as a whole.
 ///
-/// Every kernel runs until it is warm (two runs within 20% of each other, at most ten), then as often as there are
-/// repeats; the table holds the medians and, for layers, the median absolute deviations. A kernel that takes less than
-/// 20 us is launched several times a repeat, so that neither the clock nor the queue's end is what is measured.
+/// A time is the median of the repeats; the table also holds their median absolute deviation, how many of them were
+/// outliers (more than five deviations, and more than 1% of the median, from the median), and what ran where: the device,
+/// the versions, the clock, the repeats.
+///
+/// Before the repeats the work runs until it is warm: until the medians of two successive windows of three samples are
+/// within 5% of each other. After 24 samples or 10 seconds the warm-up gives up, and the time is marked as
+/// [unsteady](crate::Spread::unsteady). Work that takes less than 100 us is launched several times a sample, so that
+/// neither the clock nor the queue's end is what is measured. Samples are taken by [`Engine::time`], which a device may
+/// answer by its own clock.
 ///
 /// Layers are measured one at a time on made-up numbers, without the gradient of their inputs where these are the
 /// network's. The whole network is measured in runs of all forward passes, all backward passes (with the sums of
@@ -33,28 +43,38 @@ use timing::Timing;
 ///
 /// let network = layer_graph::zoo::model("digits-cnn")?;
 /// let engine = CpuEngine::<f32>::new();
-/// let table = Profiler::new(&engine, "one core").batches([1, 4]).repeats(3).profile(&network)?;
-/// println!("conv3, 2 samples: {:?}", table.time("conv3", 2)?.forward);
+/// let table = Profiler::new(&engine).batches([1, 4]).profile(&network)?;
+/// let (alone, whole) = (table.sum_of_layers(4)?, table.network_time(4)?);
+/// println!("{}: {:?} layer by layer, {:?} whole", table.device(), alone.total(), whole.total());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Profiler<'a, E> {
     engine: &'a E,
-    device: String,
     batches: Vec<usize>,
     repeats: usize,
     precision: Precision,
     progress: bool,
 }
 
+/// What [`Profiler::profile_to`] did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProfileRun {
+    /// The profile, as it is in the file.
+    pub table: ProfileTable,
+    /// How many measurements this run made: a layer at a batch size, or the whole network at a batch size.
+    pub measured: usize,
+    /// How many measurements an earlier run had made that did not come to its end.
+    pub resumed: usize,
+}
+
 impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
-    /// A profiler of what this engine runs on, under the name that the table is to give the device. It measures in single
-    /// precision, at batches of 1, 2, 4, 8, 16 and 32, with 10 repeats and no progress bar.
+    /// A profiler of what this engine runs on. It measures in single precision, at batches of 1, 2, 4, 8, 16 and 32, with
+    /// 10 repeats and no progress bar.
     #[must_use]
-    pub fn new(engine: &'a E, device: impl Into<String>) -> Self {
+    pub fn new(engine: &'a E) -> Self {
         Self {
             engine,
-            device: device.into(),
             batches: vec![1, 2, 4, 8, 16, 32],
             repeats: 10,
             precision: Precision::F32,
@@ -69,7 +89,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         self
     }
 
-    /// Sets how often a measurement is repeated, at least once.
+    /// Sets how often a measurement is repeated, at least once. Fewer than ten repeats say little about the spread: good for
+    /// a quick look, not for a profile that is kept.
     #[must_use]
     pub fn repeats(mut self, repeats: usize) -> Self {
         self.repeats = repeats.max(1);
@@ -97,96 +118,74 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     /// engine fails; [`ProfileError::Invalid`] when the network has no layer but its input.
     pub fn profile(&self, network: &LayerGraph) -> Result<ProfileTable, ProfileError> {
         check_batches(&self.batches)?;
-        let bar = self.progress_bar(network.len() * self.batches.len());
-        let mut layers = Vec::with_capacity(network.len() - 1);
-        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
-            bar.set_message(layer.name().to_owned());
-            layers.push(self.layer(network, id, &bar)?);
-        }
-        bar.set_message("the whole network");
-        let mut whole = Vec::with_capacity(self.batches.len());
-        for &batch in &self.batches {
-            let assembly = Assembly::new(self.engine, network, batch, self.precision);
-            let time = assembly.and_then(Assembly::network).and_then(|mut rig| self.network(&mut rig));
-            let subject = || format!("network `{}`", network.name());
-            whole.push(NetworkTime { batch, time: time.map_err(failure(subject, batch))? });
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        ProfileTable::new(network.name(), self.device.as_str(), Origin::Measured, layers, whole)
+        let (device, measurement) = self.describe();
+        Ok(self.run(network, device, measurement, None)?.table)
     }
 
-    fn layer(
+    /// Measures a network and [saves](ProfileTable::save) the profile.
+    ///
+    /// Every measurement goes into a journal beside the file ([`journal_path`](Self::journal_path)) as soon as it is
+    /// finished. When this run fails or is killed, the next one with the same file takes them over and measures what is
+    /// left. The journal is deleted when the profile is on disk. It outlives this process, not a crash of the system; two
+    /// runs must not write the same file at the same time.
+    ///
+    /// # Errors
+    /// Those of [`profile`](Self::profile); [`ProfileError::Journal`] when there is a journal that is damaged, or of another
+    /// network, device, version, precision, number of repeats or choice of batch sizes; [`ProfileError::File`] when a file
+    /// cannot be written.
+    pub fn profile_to(
         &self,
         network: &LayerGraph,
-        id: LayerId,
-        bar: &ProgressBar,
-    ) -> Result<LayerProfile, ProfileError> {
-        let layer = network.layer(id);
-        let mut times = Vec::with_capacity(self.batches.len());
-        let mut update = None;
-        for &batch in &self.batches {
-            let subject = || format!("layer `{}`", layer.name());
-            let mut measure = || {
-                let mut rig = Assembly::new(self.engine, network, batch, self.precision)?.layer(id)?;
-                let forward = self.phase(&mut rig, Phase::Forward)?;
-                let backward = self.phase(&mut rig, Phase::Backward)?;
-                // The update does not depend on the batch.
-                if update.is_none() && network.own_parameter_count(id) > 0 {
-                    update = Some(self.phase(&mut rig, Phase::Update)?.median);
-                }
-                Ok((forward, backward))
-            };
-            let (forward, backward) = measure().map_err(failure(subject, batch))?;
-            times.push(BatchTime {
-                batch,
-                forward: forward.median,
-                backward: backward.median,
-                spread: Some(Spread { forward: forward.deviation, backward: backward.deviation }),
-            });
-            bar.inc(1);
-        }
-        Ok(LayerProfile { name: layer.name().into(), kind: layer.kind().label().into(), update, times })
+        path: impl AsRef<Path>,
+    ) -> Result<ProfileRun, ProfileError> {
+        check_batches(&self.batches)?;
+        let (device, measurement) = self.describe();
+        let conditions = Conditions::new(network, &device, &measurement, &self.batches);
+        let mut journal = Journal::open(Self::journal_path(&path), &conditions)?;
+        let run = self.run(network, device, measurement, Some(&mut journal))?;
+        run.table.save(path)?;
+        journal.remove()?;
+        Ok(run)
     }
 
-    /// The times of one phase on its own, launched over and over.
-    fn phase(&self, rig: &mut Rig<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
-        if rig.is_idle(phase) {
-            return Ok(Timing::default());
-        }
-        let once = timing::warm_up(|| rig.time(phase, 1))?;
-        let launches = timing::launches(once);
-        let mut samples = Vec::with_capacity(self.repeats);
-        for _ in 0..self.repeats {
-            samples.push(rig.time(phase, launches)? / launches);
-        }
-        Ok(Timing::of(samples))
+    /// Where [`profile_to`](Self::profile_to) keeps what is finished: the file's name with `.partial` behind it.
+    #[must_use]
+    pub fn journal_path(profile: impl AsRef<Path>) -> PathBuf {
+        let mut path = profile.as_ref().as_os_str().to_owned();
+        path.push(".partial");
+        path.into()
     }
 
-    /// The times of the three phases, run one after another as in training.
-    fn network(&self, rig: &mut Rig<'_, E>) -> Result<LayerTime, EngineError> {
-        let mut run = || -> Result<[Duration; 3], EngineError> {
-            Ok([rig.time(Phase::Forward, 1)?, rig.time(Phase::Backward, 1)?, rig.time(Phase::Update, 1)?])
+    /// The device's name, and how measurements are made on it.
+    fn describe(&self) -> (String, Measurement) {
+        let device = self.engine.describe();
+        let measurement = Measurement {
+            profiler: Measurement::PROFILER.into(),
+            libraries: device.libraries,
+            clock_mhz: device.clock_mhz,
+            precision: self.precision.label().into(),
+            repeats: self.repeats,
         };
-        timing::warm_up(|| Ok(run()?.iter().sum()))?;
-        let runs = (0..self.repeats).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
-        let median = |phase: usize| Timing::of(runs.iter().map(|run| run[phase]).collect()).median;
-        Ok(LayerTime { forward: median(0), backward: median(1), update: median(2) })
+        (device.name, measurement)
     }
 
-    fn progress_bar(&self, steps: usize) -> ProgressBar {
-        if !self.progress {
-            return ProgressBar::hidden();
+    fn run(
+        &self,
+        network: &LayerGraph,
+        device: String,
+        measurement: Measurement,
+        journal: Option<&mut Journal>,
+    ) -> Result<ProfileRun, ProfileError> {
+        let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };
+        let resumed = journal.as_ref().map_or(0, |journal| journal.len());
+        if resumed > 0 {
+            progress.say(&format!("going on after {resumed} measurements of an earlier run"));
         }
-        // Draws on the standard error stream, and nothing at all where that is not a terminal.
-        let bar = ProgressBar::new(steps as u64);
-        match ProgressStyle::with_template("profiling {bar:30} {pos}/{len} {msg}") {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        }
+        let mut session = Session { profiler: self, network, journal, progress, measured: 0 };
+        let layers = session.layers()?;
+        let whole = session.whole()?;
+        session.progress.finish();
+        let table = ProfileTable::new(network.name(), device, Origin::Measured, layers, whole)?;
+        Ok(ProfileRun { table: table.with_measurement(measurement), measured: session.measured, resumed })
     }
-}
-
-fn failure(subject: impl Fn() -> String, batch: usize) -> impl Fn(EngineError) -> ProfileError {
-    move |source| ProfileError::Engine { subject: subject(), batch, source }
 }

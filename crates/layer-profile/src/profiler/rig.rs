@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use layer_engine::{Engine, EngineError, LaunchContext};
 
@@ -36,25 +36,30 @@ impl<E: Engine> Rig<'_, E> {
 
     /// How long this many rounds of a phase take, from an empty queue to an empty queue.
     pub(super) fn time(&mut self, phase: Phase, rounds: u32) -> Result<Duration, EngineError> {
-        self.engine.synchronize(&mut self.queue)?;
-        let start = Instant::now();
-        for _ in 0..rounds {
-            for launch in &mut self.phases[phase as usize] {
-                // Lifted out, because a kernel borrows some buffers to read and others to write.
-                let lift = |&buffer: &usize| std::mem::take(&mut self.buffers[buffer]);
-                let mut written: Vec<E::Buffer> = launch.writes.iter().map(lift).collect();
-                let reads: Vec<&E::Buffer> =
-                    launch.reads.iter().map(|&buffer| &self.buffers[buffer]).collect();
-                let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
-                let launched =
-                    self.engine.enqueue(&mut launch.kernel, &reads, &mut writes, &CONTEXT, &mut self.queue);
-                for (&place, buffer) in launch.writes.iter().zip(written) {
-                    self.buffers[place] = buffer;
-                }
-                launched?;
-            }
+        let Self { engine, queue, buffers, phases } = self;
+        let launches = &mut phases[phase as usize];
+        engine.time(rounds, queue, &mut |queue| {
+            launches.iter_mut().try_for_each(|launch| launch.enqueue(*engine, buffers, queue))
+        })
+    }
+}
+
+impl<K> Launch<K> {
+    fn enqueue<E: Engine<Kernel = K>>(
+        &mut self,
+        engine: &E,
+        buffers: &mut [E::Buffer],
+        queue: &mut E::Queue,
+    ) -> Result<(), EngineError> {
+        // Lifted out, because a kernel borrows some buffers to read and others to write.
+        let lift = |&buffer: &usize| std::mem::take(&mut buffers[buffer]);
+        let mut written: Vec<E::Buffer> = self.writes.iter().map(lift).collect();
+        let reads: Vec<&E::Buffer> = self.reads.iter().map(|&buffer| &buffers[buffer]).collect();
+        let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
+        let launched = engine.enqueue(&mut self.kernel, &reads, &mut writes, &CONTEXT, queue);
+        for (&place, buffer) in self.writes.iter().zip(written) {
+            buffers[place] = buffer;
         }
-        self.engine.synchronize(&mut self.queue)?;
-        Ok(start.elapsed())
+        launched
     }
 }

@@ -1,29 +1,40 @@
 use std::time::Duration;
 
-/// Runs before the warm-up gives up on two that agree.
-const LONGEST_WARM_UP: usize = 10;
-/// What a sample should last at least.
-const SHORTEST_SAMPLE: Duration = Duration::from_micros(20);
+use crate::Spread;
+
+/// How many deviations from the median make a sample an outlier.
+const OUTLIER_DEVIATIONS: u32 = 5;
+/// A sample within this part of the median is no outlier, however little the others spread: clocks tick.
+const OUTLIER_PART: u32 = 100;
 
 /// What repeated measurements say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timing {
     pub(super) median: Duration,
-    /// The median absolute deviation.
-    pub(super) deviation: Duration,
+    pub(super) spread: Spread,
 }
 
 impl Timing {
-    pub(super) fn of(samples: Vec<Duration>) -> Self {
-        let deviations = samples.clone();
-        let median = median(samples);
-        let deviation = self::median(deviations.into_iter().map(|sample| sample.abs_diff(median)).collect());
-        Self { median, deviation }
+    /// What takes no time because there is nothing to do.
+    pub(super) const IDLE: Self = Self {
+        median: Duration::ZERO,
+        spread: Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false },
+    };
+
+    /// The statistics of samples that were taken after a warm-up, which got steady or did not.
+    pub(super) fn of(samples: &[Duration], steady: bool) -> Self {
+        let median = median(samples.iter().copied());
+        let distances = || samples.iter().map(|sample| sample.abs_diff(median));
+        let deviation = self::median(distances());
+        let limit = (deviation * OUTLIER_DEVIATIONS).max(median / OUTLIER_PART);
+        let outliers = distances().filter(|&distance| distance > limit).count();
+        Self { median, spread: Spread { deviation, outliers: Some(outliers), unsteady: !steady } }
     }
 }
 
 /// The middle one, or the mean of the two in the middle; zero of none.
-fn median(mut samples: Vec<Duration>) -> Duration {
+pub(super) fn median(samples: impl Iterator<Item = Duration>) -> Duration {
+    let mut samples: Vec<Duration> = samples.collect();
     samples.sort_unstable();
     match samples.len() {
         0 => Duration::ZERO,
@@ -32,59 +43,56 @@ fn median(mut samples: Vec<Duration>) -> Duration {
     }
 }
 
-/// Runs at least twice, until two runs in a row are within 20% of each other. Returns the time of the last run.
-pub(super) fn warm_up<E>(mut run: impl FnMut() -> Result<Duration, E>) -> Result<Duration, E> {
-    let mut previous = run()?;
-    for _ in 1..LONGEST_WARM_UP {
-        let time = run()?;
-        if time.abs_diff(previous) * 5 <= time.max(previous) {
-            return Ok(time);
-        }
-        previous = time;
-    }
-    Ok(previous)
-}
-
-/// How many launches of something that takes this long make a sample.
-pub(super) fn launches(once: Duration) -> u32 {
-    let launches = SHORTEST_SAMPLE.as_nanos().div_ceil(once.as_nanos().max(1));
-    u32::try_from(launches).unwrap_or(u32::MAX).clamp(1, 1000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn micros(values: &[u64]) -> Vec<Duration> {
         values.iter().map(|&value| Duration::from_micros(value)).collect()
     }
 
     #[test]
-    fn the_median_and_its_deviation_ignore_an_outlier() {
-        let timing = Timing::of(micros(&[12, 10, 9000, 11, 13]));
-        assert_eq!(timing.median, Duration::from_micros(12));
-        assert_eq!(timing.deviation, Duration::from_micros(1));
-        assert_eq!(Timing::of(micros(&[1, 4, 2, 3])).median, Duration::from_nanos(2500));
+    fn the_median_and_its_deviation_ignore_an_outlier_that_is_counted() {
+        let Timing { median, spread } = Timing::of(&micros(&[12, 10, 9000, 11, 13]), true);
+        assert_eq!(median, Duration::from_micros(12));
+        assert_eq!(spread.deviation, Duration::from_micros(1));
+        assert_eq!((spread.outliers, spread.unsteady), (Some(1), false));
+        assert_eq!(Timing::of(&micros(&[1, 4, 2, 3]), false).median, Duration::from_nanos(2500));
     }
 
     #[test]
-    fn the_warm_up_ends_when_two_runs_agree() {
-        let run_all = |values: &[u64]| {
-            let mut rest = micros(values).into_iter();
-            let time = warm_up(|| rest.next().ok_or("ran out"));
-            (time, rest.len())
+    fn the_ticks_of_a_clock_are_no_outliers() {
+        assert_eq!(Timing::of(&micros(&[1000, 1000, 1000, 1000, 1009]), true).spread.outliers, Some(0));
+        assert_eq!(Timing::of(&micros(&[1000, 1000, 1000, 1000, 1011]), true).spread.outliers, Some(1));
+    }
+
+    /// A value with as many others below it as above it, or the mean of two neighbours of which that is true.
+    fn middle(values: &[u64]) -> u64 {
+        let rank = |value: u64, strict: bool| {
+            values.iter().filter(|&&other| other < value || !strict && other == value).count()
         };
-        assert_eq!(run_all(&[90, 50, 20, 18, 1]), (Ok(Duration::from_micros(18)), 1));
-        assert_eq!(run_all(&[0, 0]), (Ok(Duration::ZERO), 0));
-        assert_eq!(run_all(&[7]), (Err("ran out"), 0));
-        let restless: Vec<u64> = (0..20).map(|i| 1 + 9 * (i % 2)).collect();
-        assert_eq!(run_all(&restless), (Ok(Duration::from_micros(10)), 10));
+        let holds = |place: usize| {
+            let at = values.iter().find(|&&value| rank(value, true) <= place && place < rank(value, false));
+            *at.expect("some value has every rank")
+        };
+        u64::midpoint(holds((values.len() - 1) / 2), holds(values.len() / 2))
     }
 
-    #[test]
-    fn short_work_is_launched_until_it_fills_a_sample() {
-        assert_eq!(launches(Duration::from_micros(21)), 1);
-        assert_eq!(launches(Duration::from_micros(3)), 7);
-        assert_eq!(launches(Duration::ZERO), 1000);
+    proptest! {
+        #[test]
+        fn statistics_agree_with_counting(samples in prop::collection::vec(0..10_000_000u64, 1..40)) {
+            // Multiples of four nanoseconds, so that the halves of the median and of the distances are whole.
+            let nanos: Vec<u64> = samples.iter().map(|sample| sample * 4).collect();
+            let durations: Vec<Duration> = nanos.iter().copied().map(Duration::from_nanos).collect();
+            let timing = Timing::of(&durations, true);
+            let median = middle(&nanos);
+            let distances: Vec<u64> = nanos.iter().map(|&x| x.abs_diff(median)).collect();
+            let deviation = middle(&distances);
+            prop_assert_eq!(timing.median, Duration::from_nanos(median));
+            prop_assert_eq!(timing.spread.deviation, Duration::from_nanos(deviation));
+            let far = distances.iter().filter(|&&x| x > 5 * deviation && x > median / 100).count();
+            prop_assert_eq!(timing.spread.outliers, Some(far));
+        }
     }
 }

@@ -1,0 +1,125 @@
+//! Measured times with their spread, as tables.
+
+use std::time::Duration;
+
+use layer_profile::{Measurement, ProfileTable, Spread};
+
+use super::output::{table, time};
+
+/// Shows every time of a measured profile with its spread, and what the layers add up to beside the whole network.
+pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
+    println!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+    if let Some(measurement) = profile.measurement() {
+        println!("{}", conditions(measurement));
+    }
+    let mut marks = Marks::default();
+    println!("\nEach layer alone\n{}", layers(profile, &mut marks));
+    println!("\nThe whole network\n{}", whole(profile, &mut marks)?);
+    if marks.unsteady > 0 {
+        println!(
+            "\n* the warm-up ended before these {} of {} times were stable",
+            marks.unsteady, marks.times
+        );
+    }
+    Ok(())
+}
+
+fn conditions(measurement: &Measurement) -> String {
+    let Measurement { profiler, libraries, clock_mhz, precision, repeats } = measurement;
+    let mut parts = vec![format!("{precision}, medians of {repeats} ± their median absolute deviation")];
+    parts.extend(clock_mhz.map(|clock| format!("{clock} MHz")));
+    parts.extend(libraries.iter().map(|(library, version)| format!("{library} {version}")));
+    parts.push(format!("layer-profile {profiler}"));
+    parts.join("; ")
+}
+
+/// Counts the times that are shown, and those among them that were not stable.
+#[derive(Default)]
+struct Marks {
+    times: usize,
+    unsteady: usize,
+}
+
+impl Marks {
+    /// A median, its deviation and its outliers.
+    fn cells(&mut self, median: Duration, spread: Option<Spread>) -> [String; 3] {
+        let Some(Spread { deviation, outliers, unsteady }) = spread else {
+            return [time(median), String::new(), String::new()];
+        };
+        self.times += 1;
+        self.unsteady += usize::from(unsteady);
+        let mark = if unsteady { " *" } else { "" };
+        let outliers = outliers.map(|count| count.to_string()).unwrap_or_default();
+        let percent = 100.0 * deviation.as_secs_f64() / median.as_secs_f64().max(f64::MIN_POSITIVE);
+        [time(median), format!("± {percent:.1}%{mark}"), outliers]
+    }
+}
+
+fn layers(profile: &ProfileTable, marks: &mut Marks) -> comfy_table::Table {
+    let header = ["layer", "batch", "forward", "", "outliers", "backward", "", "outliers", "update", ""];
+    let mut shown = table(&header);
+    for layer in profile.layers() {
+        for (i, row) in layer.times.iter().enumerate() {
+            let name = if i == 0 { layer.name.clone() } else { String::new() };
+            let forward = marks.cells(row.forward, row.spread.map(|spread| spread.forward));
+            let backward = marks.cells(row.backward, row.spread.map(|spread| spread.backward));
+            // The update does not depend on the batch.
+            let update = match layer.update.filter(|_| i == 0) {
+                Some(update) => marks.cells(update, layer.update_spread),
+                None => Default::default(),
+            };
+            let times = forward.into_iter().chain(backward).chain(update.into_iter().take(2));
+            shown.add_row([name, row.batch.to_string()].into_iter().chain(times));
+        }
+    }
+    shown
+}
+
+fn whole(profile: &ProfileTable, marks: &mut Marks) -> anyhow::Result<comfy_table::Table> {
+    let header = [
+        "batch",
+        "forward",
+        "",
+        "backward",
+        "",
+        "update",
+        "",
+        "outliers",
+        "iteration",
+        "sum of layers",
+        "difference",
+    ];
+    let mut shown = table(&header);
+    for row in profile.network() {
+        let [forward, forward_mad, forward_outliers] =
+            marks.cells(row.time.forward, row.spread.map(|spread| spread.forward));
+        let [backward, backward_mad, backward_outliers] =
+            marks.cells(row.time.backward, row.spread.map(|spread| spread.backward));
+        let [update, update_mad, update_outliers] =
+            marks.cells(row.time.update, row.spread.map(|spread| spread.update));
+        let (whole, alone) = (row.time.total(), profile.sum_of_layers(row.batch)?.total());
+        shown.add_row([
+            row.batch.to_string(),
+            forward,
+            forward_mad,
+            backward,
+            backward_mad,
+            update,
+            update_mad,
+            [forward_outliers, backward_outliers, update_outliers].join(" "),
+            time(whole),
+            time(alone),
+            difference(alone, whole),
+        ]);
+    }
+    Ok(shown)
+}
+
+/// How much longer or shorter the first is than the second.
+fn difference(first: Duration, second: Duration) -> String {
+    if second.is_zero() {
+        return String::new();
+    }
+    let percent = 100.0 * (first.as_secs_f64() / second.as_secs_f64() - 1.0);
+    format!("{percent:+.1}%")
+}

@@ -1,0 +1,128 @@
+use std::collections::BTreeMap;
+
+use layer_graph::{LayerGraph, LayerKind};
+use serde::{Deserialize, Serialize};
+
+use crate::{LayerProfile, structure};
+
+const SCHEMA: &str = "deeppool/profile-journal/v1";
+
+/// All that has to be the same for a measurement to belong to a profile that was begun earlier. The first line of a
+/// journal.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Conditions {
+    schema: String,
+    model: String,
+    device: String,
+    profiler: String,
+    libraries: BTreeMap<String, String>,
+    precision: String,
+    repeats: usize,
+    batches: Vec<usize>,
+    layers: Vec<LayerConditions>,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayerConditions {
+    name: String,
+    structure: String,
+}
+
+impl Conditions {
+    pub(super) fn new(
+        network: &LayerGraph,
+        device: &str,
+        measurement: &crate::Measurement,
+        batches: &[usize],
+    ) -> Self {
+        let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let conditions = layers.map(|(id, layer)| LayerConditions {
+            name: layer.name().into(),
+            structure: structure::of(network, id),
+        });
+        Self {
+            schema: SCHEMA.into(),
+            model: network.name().into(),
+            device: device.into(),
+            profiler: measurement.profiler.clone(),
+            libraries: measurement.libraries.clone(),
+            precision: measurement.precision.clone(),
+            repeats: measurement.repeats,
+            batches: batches.into(),
+            layers: conditions.collect(),
+        }
+    }
+
+    /// Makes sure that what was begun under `theirs` may go on under these.
+    pub(super) fn check(&self, theirs: &Self) -> Result<(), String> {
+        let pairs = [
+            ("is in the format", &theirs.schema, &self.schema),
+            ("is of the network", &theirs.model, &self.model),
+            ("was begun on the device", &theirs.device, &self.device),
+            ("was begun by layer-profile", &theirs.profiler, &self.profiler),
+            ("was begun in the precision", &theirs.precision, &self.precision),
+        ];
+        for (what, theirs, ours) in pairs {
+            if theirs != ours {
+                return Err(format!("{what} `{theirs}`, not `{ours}`"));
+            }
+        }
+        let libraries = theirs.libraries.keys().chain(self.libraries.keys());
+        let version =
+            |of: &Self, library: &String| of.libraries.get(library).cloned().unwrap_or("none".into());
+        for library in libraries {
+            let (theirs, ours) = (version(theirs, library), version(self, library));
+            if theirs != ours {
+                return Err(format!("was begun with {library} `{theirs}`, not `{ours}`"));
+            }
+        }
+        if theirs.repeats != self.repeats {
+            return Err(format!("was begun with {} repeats, not {}", theirs.repeats, self.repeats));
+        }
+        if theirs.batches != self.batches {
+            return Err(format!("was begun for the batches {:?}, not {:?}", theirs.batches, self.batches));
+        }
+        self.check_layers(theirs)
+    }
+
+    fn check_layers(&self, theirs: &Self) -> Result<(), String> {
+        let model = &self.model;
+        for (theirs, ours) in theirs.layers.iter().zip(&self.layers) {
+            if theirs.name != ours.name {
+                return Err(format!(
+                    "is of another `{model}`: where it has a layer `{}`, the network has `{}`",
+                    theirs.name, ours.name
+                ));
+            }
+            if theirs.structure != ours.structure {
+                return Err(format!(
+                    "is of another `{model}`: its layer `{}` is {}, but in the network it is {}",
+                    theirs.name, theirs.structure, ours.structure
+                ));
+            }
+        }
+        let (theirs, ours) = (theirs.layers.len(), self.layers.len());
+        if theirs != ours {
+            return Err(format!(
+                "is of another `{model}`: it has {theirs} layers, but the network has {ours}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a row is of one of the layers.
+    pub(super) fn has_layer(&self, row: &LayerProfile) -> Result<(), String> {
+        let layer = self.layers.iter().find(|layer| layer.name == row.name);
+        match (layer, &row.structure) {
+            (Some(layer), Some(structure)) if layer.structure == *structure => Ok(()),
+            (Some(_), _) => Err(format!("layer `{}` has another structure than in the first line", row.name)),
+            (None, _) => Err(format!("there is no layer `{}` in the first line", row.name)),
+        }
+    }
+
+    pub(super) fn has_batch(&self, batch: usize) -> bool {
+        self.batches.contains(&batch)
+    }
+}

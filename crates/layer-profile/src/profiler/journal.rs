@@ -1,0 +1,131 @@
+//! What an unfinished profile keeps on disk: a line of JSON that says what is being measured, and a line for every
+//! measurement that is finished.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::conditions::Conditions;
+use crate::rows::{LayerDocument, NetworkDocument};
+use crate::{LayerProfile, NetworkTime, ProfileError};
+
+/// A line after the first.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// A layer at one batch size.
+    Layer(LayerDocument),
+    Network(NetworkDocument),
+}
+
+/// The finished measurements of a profile that may be killed at any time.
+///
+/// Each is appended by one write. A line that was not written to its end does not count; any other damage is an error.
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+    layers: HashMap<(String, usize), LayerProfile>,
+    network: HashMap<usize, NetworkTime>,
+}
+
+impl Journal {
+    /// Opens the journal that is there, or begins one.
+    pub(super) fn open(path: PathBuf, conditions: &Conditions) -> Result<Self, ProfileError> {
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        let file = options.open(&path).map_err(|error| failed(&path, &error))?;
+        let bytes = std::fs::read(&path).map_err(|error| failed(&path, &error))?;
+        let mut journal = Self { path, file, layers: HashMap::new(), network: HashMap::new() };
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        if whole < bytes.len() {
+            journal.file.set_len(whole as u64).map_err(|error| failed(&journal.path, &error))?;
+        }
+        let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
+        match lines.next() {
+            Some((_, first)) => {
+                let theirs: Conditions = serde_json::from_slice(first).map_err(|e| journal.damaged(0, &e))?;
+                conditions.check(&theirs).map_err(|problem| journal.refused(problem))?;
+            }
+            None => journal.append(conditions)?,
+        }
+        for (number, line) in lines {
+            let line: Line = serde_json::from_slice(line).map_err(|error| journal.damaged(number, &error))?;
+            journal.read(line, conditions).map_err(|problem| journal.damaged(number, &problem))?;
+        }
+        Ok(journal)
+    }
+
+    fn read(&mut self, line: Line, conditions: &Conditions) -> Result<(), String> {
+        let (subject, batch, former) = match line {
+            Line::Layer(document) => {
+                let row = document.into_row("layer").map_err(|error| error.to_string())?;
+                let [time] = row.times[..] else { return Err("expected one batch size".into()) };
+                conditions.has_layer(&row)?;
+                let subject = format!("layer `{}`", row.name);
+                let former = self.layers.insert((row.name.clone(), time.batch), row).is_some();
+                (subject, time.batch, former)
+            }
+            Line::Network(document) => {
+                let row = document.into_row("network").map_err(|error| error.to_string())?;
+                ("the network".to_owned(), row.batch, self.network.insert(row.batch, row).is_some())
+            }
+        };
+        if former {
+            return Err(format!("{subject} was measured at batch {batch} already"));
+        }
+        if !conditions.has_batch(batch) {
+            return Err(format!("{subject} was not to be measured at batch {batch}"));
+        }
+        Ok(())
+    }
+
+    /// How many measurements are finished.
+    pub(super) fn len(&self) -> usize {
+        self.layers.len() + self.network.len()
+    }
+
+    /// A layer's row of one batch size, if it is finished.
+    pub(super) fn layer(&self, name: &str, batch: usize) -> Option<&LayerProfile> {
+        // Looked up by an owned key: a pair of a borrowed name and a number is not a borrowed pair.
+        self.layers.get(&(name.to_owned(), batch))
+    }
+
+    pub(super) fn network(&self, batch: usize) -> Option<NetworkTime> {
+        self.network.get(&batch).copied()
+    }
+
+    /// Adds a layer's row of one batch size.
+    pub(super) fn add_layer(&mut self, row: &LayerProfile) -> Result<(), ProfileError> {
+        self.append(&Line::Layer(LayerDocument::new(row)))
+    }
+
+    pub(super) fn add_network(&mut self, row: &NetworkTime) -> Result<(), ProfileError> {
+        self.append(&Line::Network(NetworkDocument::new(row)))
+    }
+
+    fn append(&mut self, line: &impl Serialize) -> Result<(), ProfileError> {
+        let mut text = serde_json::to_vec(line).map_err(|error| self.refused(error.to_string()))?;
+        text.push(b'\n');
+        self.file.write_all(&text).map_err(|error| failed(&self.path, &error))
+    }
+
+    /// Deletes the journal, when the profile is on disk.
+    pub(super) fn remove(self) -> Result<(), ProfileError> {
+        std::fs::remove_file(&self.path).map_err(|error| failed(&self.path, &error))
+    }
+
+    fn refused(&self, problem: String) -> ProfileError {
+        ProfileError::Journal { path: self.path.clone(), problem }
+    }
+
+    fn damaged(&self, line: usize, problem: &impl ToString) -> ProfileError {
+        self.refused(format!("is damaged at line {}: {}", line + 1, problem.to_string()))
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> ProfileError {
+    ProfileError::File { path: path.into(), problem: error.to_string() }
+}

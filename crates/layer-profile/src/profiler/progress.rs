@@ -1,0 +1,66 @@
+use indicatif::{ProgressBar, ProgressStyle};
+use layer_graph::{Layer, LayerGraph};
+
+/// What a measurement costs beside the work itself, in the same unit: floating-point operations.
+const OVERHEAD: u64 = 50_000_000;
+/// Operations that a device does while it moves a byte.
+const OPERATIONS_A_BYTE: u64 = 20;
+
+/// A bar on the standard error stream, if that is a terminal, that moves with the work and not with the number of
+/// measurements: a batch of 32 takes longer than one of 1.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// No bar.
+    pub(super) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    pub(super) fn new(network: &LayerGraph, batches: &[usize]) -> Self {
+        let one_by_one = network.layers().flat_map(|(_, one)| batches.iter().map(|&batch| layer(one, batch)));
+        let whole = batches.iter().map(|&batch| self::network(network, batch));
+        let bar = ProgressBar::new(one_by_one.chain(whole).sum());
+        match ProgressStyle::with_template("profiling {bar:30} {percent}%, {eta} left, {msg}") {
+            Ok(style) => Self(bar.with_style(style)),
+            Err(_) => Self(bar),
+        }
+    }
+
+    /// Says what is being measured.
+    pub(super) fn at(&self, subject: &str, batch: usize) {
+        self.0.set_message(format!("{subject} at batch {batch}"));
+    }
+
+    pub(super) fn done(&self, work: u64) {
+        self.0.inc(work);
+    }
+
+    /// Work that was done before: it says nothing about the time that is left.
+    pub(super) fn skip(&self, work: u64) {
+        self.0.inc(work);
+        self.0.reset_eta();
+    }
+
+    /// A line above the bar.
+    pub(super) fn say(&self, line: &str) {
+        self.0.println(line);
+    }
+
+    pub(super) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// The work of measuring a layer.
+pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
+    let operations = layer.forward_flops() + layer.backward_flops();
+    let bytes = 2 * (layer.input_bytes() + layer.output_bytes());
+    OVERHEAD
+        + batch as u64 * (operations + bytes * OPERATIONS_A_BYTE)
+        + layer.parameter_bytes() * OPERATIONS_A_BYTE
+}
+
+/// The work of measuring a whole network.
+pub(super) fn network(network: &LayerGraph, batch: usize) -> u64 {
+    network.layers().map(|(_, one)| layer(one, batch)).sum()
+}

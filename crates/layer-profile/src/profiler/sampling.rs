@@ -1,0 +1,106 @@
+//! When a measurement is long enough, and when a device is warm.
+
+use std::time::Duration;
+
+use super::timing::median;
+
+/// What a sample should last at least, so that neither the clock nor the queue's end is what is measured.
+const SHORTEST_SAMPLE: Duration = Duration::from_micros(100);
+const MOST_ROUNDS: u32 = 1000;
+
+/// Samples of which a median is taken during the warm-up.
+const WINDOW: usize = 3;
+/// Medians of two windows in a row that differ by at most this part (1 in 20, 5%) are stable.
+const STABLE_PART: u32 = 20;
+/// Where the warm-up ends, stable or not; but never before there were two windows.
+const LONGEST_WARM_UP: Duration = Duration::from_secs(10);
+const MOST_SAMPLES: usize = 24;
+
+/// How many rounds of some work make a sample; `time` runs a number of rounds and says how long they took.
+pub(super) fn rounds<E>(mut time: impl FnMut(u32) -> Result<Duration, E>) -> Result<u32, E> {
+    // The first run is cold, which does not make it ten times as long as a sample unless the work itself is long.
+    if time(1)? >= SHORTEST_SAMPLE * 10 {
+        return Ok(1);
+    }
+    let mut rounds = 1;
+    loop {
+        let took = time(rounds)?;
+        if took >= SHORTEST_SAMPLE || rounds == MOST_ROUNDS {
+            return Ok(rounds);
+        }
+        // A quarter more than needed, so that the next try is the last one.
+        let wanted = SHORTEST_SAMPLE.as_nanos() * 5 / 4 * u128::from(rounds);
+        let next = wanted.div_ceil(took.as_nanos().max(1));
+        rounds = u32::try_from(next).unwrap_or(MOST_ROUNDS).clamp(rounds + 1, MOST_ROUNDS);
+    }
+}
+
+/// Takes samples until the medians of two successive windows agree, or there were too many. Returns whether they agreed.
+pub(super) fn warm_up<E>(mut sample: impl FnMut() -> Result<Duration, E>) -> Result<bool, E> {
+    let mut samples = Vec::with_capacity(MOST_SAMPLES);
+    let mut spent = Duration::ZERO;
+    loop {
+        let time = sample()?;
+        samples.push(time);
+        spent = spent.saturating_add(time);
+        let Some(start) = samples.len().checked_sub(2 * WINDOW) else { continue };
+        let (before, after) = samples[start..].split_at(WINDOW);
+        let (before, after) = (median(before.iter().copied()), median(after.iter().copied()));
+        if before.abs_diff(after) <= before.max(after) / STABLE_PART {
+            return Ok(true);
+        }
+        if samples.len() >= MOST_SAMPLES || spent >= LONGEST_WARM_UP {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Warms up on these samples, in microseconds; says whether they got stable and how many were left.
+    fn warm(values: &[u64]) -> (Result<bool, &'static str>, usize) {
+        let mut rest = values.iter().map(|&value| Duration::from_micros(value));
+        let steady = warm_up(|| rest.next().ok_or("ran out"));
+        (steady, rest.len())
+    }
+
+    #[test]
+    fn the_warm_up_ends_when_two_windows_agree() {
+        assert_eq!(warm(&[100, 500, 100, 100, 104, 900, 7]), (Ok(true), 1));
+        assert_eq!(warm(&[0; 7]), (Ok(true), 1));
+        // Agreement comes when the fast samples fill both windows' middles.
+        assert_eq!(warm(&[900, 700, 500, 100, 101, 100, 99, 100, 7]), (Ok(true), 1));
+        assert_eq!(warm(&[1, 2, 3, 4, 5]), (Err("ran out"), 0));
+    }
+
+    #[test]
+    fn the_warm_up_gives_up_on_what_never_gets_stable() {
+        let growing: Vec<u64> = (0..40).map(|i| 1 << (i / 2)).collect();
+        assert_eq!(warm(&growing), (Ok(false), 40 - MOST_SAMPLES));
+        let slow: Vec<u64> = (1..40).map(|i| i * 1_000_000).collect();
+        assert_eq!(warm(&slow), (Ok(false), 39 - 2 * WINDOW));
+    }
+
+    /// The rounds for work that takes this long, and all rounds that it took to find out.
+    fn rounds_of(once: Duration, cold: Duration) -> (u32, u32) {
+        let mut run = 0;
+        let rounds = rounds(|rounds| {
+            let first = run == 0;
+            run += rounds;
+            Ok::<_, ()>(once * rounds + if first { cold } else { Duration::ZERO })
+        });
+        (rounds.expect("never fails"), run)
+    }
+
+    #[test]
+    fn short_work_is_repeated_until_it_fills_a_sample() {
+        let micros = Duration::from_micros;
+        assert_eq!(rounds_of(micros(2000), micros(0)), (1, 1));
+        assert_eq!(rounds_of(micros(150), micros(0)), (1, 2));
+        assert_eq!(rounds_of(micros(3), micros(0)), (42, 44));
+        assert_eq!(rounds_of(micros(3), micros(500)), (42, 44), "a cold start is no long work");
+        assert_eq!(rounds_of(Duration::ZERO, micros(0)).0, 1000);
+    }
+}

@@ -1,0 +1,156 @@
+use std::time::Duration;
+
+use layer_engine::{Engine, EngineError};
+use layer_graph::{LayerGraph, LayerId, LayerKind};
+
+use super::assembly::Assembly;
+use super::journal::Journal;
+use super::progress::{self, Progress};
+use super::rig::{Phase, Rig};
+use super::timing::Timing;
+use super::{Profiler, sampling};
+use crate::{
+    BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, structure,
+};
+
+/// One run of a profiler over a network: takes what the journal has, measures the rest and adds it to the journal.
+pub(super) struct Session<'a, E> {
+    pub(super) profiler: &'a Profiler<'a, E>,
+    pub(super) network: &'a LayerGraph,
+    pub(super) journal: Option<&'a mut Journal>,
+    pub(super) progress: Progress,
+    /// Measurements that were made, not taken from the journal.
+    pub(super) measured: usize,
+}
+
+impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
+    /// Each layer on its own, at all batch sizes.
+    pub(super) fn layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
+        let network = self.network;
+        let mut layers = Vec::with_capacity(network.len() - 1);
+        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+            let mut rows: Option<LayerProfile> = None;
+            for &batch in &self.profiler.batches {
+                let work = progress::layer(layer, batch);
+                let finished = self.journal.as_ref().and_then(|journal| journal.layer(layer.name(), batch));
+                let row = if let Some(row) = finished {
+                    self.progress.skip(work);
+                    row.clone()
+                } else {
+                    self.progress.at(layer.name(), batch);
+                    // The update does not depend on the batch.
+                    let row = self.measure_layer(id, batch, rows.is_none());
+                    let row = row.map_err(failure(|| format!("layer `{}`", layer.name()), batch))?;
+                    if let Some(journal) = &mut self.journal {
+                        journal.add_layer(&row)?;
+                    }
+                    self.measured += 1;
+                    self.progress.done(work);
+                    row
+                };
+                match &mut rows {
+                    Some(rows) => rows.times.extend(row.times),
+                    None => rows = Some(row),
+                }
+            }
+            layers.extend(rows);
+        }
+        Ok(layers)
+    }
+
+    /// The network as a whole, at all batch sizes.
+    pub(super) fn whole(&mut self) -> Result<Vec<NetworkTime>, ProfileError> {
+        let mut rows = Vec::with_capacity(self.profiler.batches.len());
+        for &batch in &self.profiler.batches {
+            let work = progress::network(self.network, batch);
+            if let Some(row) = self.journal.as_ref().and_then(|journal| journal.network(batch)) {
+                self.progress.skip(work);
+                rows.push(row);
+                continue;
+            }
+            self.progress.at("the whole network", batch);
+            let subject = || format!("network `{}`", self.network.name());
+            let row = self.measure_network(batch).map_err(failure(subject, batch))?;
+            if let Some(journal) = &mut self.journal {
+                journal.add_network(&row)?;
+            }
+            self.measured += 1;
+            self.progress.done(work);
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn assembly(&self, batch: usize) -> Result<Assembly<'_, E>, EngineError> {
+        Assembly::new(self.profiler.engine, self.network, batch, self.profiler.precision)
+    }
+
+    fn measure_layer(
+        &self,
+        id: LayerId,
+        batch: usize,
+        with_update: bool,
+    ) -> Result<LayerProfile, EngineError> {
+        let layer = self.network.layer(id);
+        let mut rig = self.assembly(batch)?.layer(id)?;
+        let forward = self.phase(&mut rig, Phase::Forward)?;
+        let backward = self.phase(&mut rig, Phase::Backward)?;
+        let has_update = with_update && !rig.is_idle(Phase::Update);
+        let update = has_update.then(|| self.phase(&mut rig, Phase::Update)).transpose()?;
+        let spread = BatchSpread { forward: forward.spread, backward: backward.spread };
+        Ok(LayerProfile {
+            name: layer.name().into(),
+            kind: layer.kind().label().into(),
+            structure: Some(structure::of(self.network, id)),
+            update: update.map(|update| update.median),
+            update_spread: update.map(|update| update.spread),
+            times: vec![BatchTime {
+                batch,
+                forward: forward.median,
+                backward: backward.median,
+                spread: Some(spread),
+            }],
+        })
+    }
+
+    /// The times of one phase on its own, launched over and over.
+    fn phase(&self, rig: &mut Rig<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
+        if rig.is_idle(phase) {
+            return Ok(Timing::IDLE);
+        }
+        let rounds = sampling::rounds(|rounds| rig.time(phase, rounds))?;
+        let steady = sampling::warm_up(|| rig.time(phase, rounds))?;
+        let samples: Vec<Duration> = (0..self.profiler.repeats)
+            .map(|_| Ok(rig.time(phase, rounds)? / rounds))
+            .collect::<Result<_, EngineError>>()?;
+        Ok(Timing::of(&samples, steady))
+    }
+
+    /// The times of the three phases, run one after another as in training.
+    fn measure_network(&self, batch: usize) -> Result<NetworkTime, EngineError> {
+        let mut rig = self.assembly(batch)?.network()?;
+        let mut run = || -> Result<[Duration; 3], EngineError> {
+            Ok([rig.time(Phase::Forward, 1)?, rig.time(Phase::Backward, 1)?, rig.time(Phase::Update, 1)?])
+        };
+        let steady = sampling::warm_up(|| Ok(run()?.iter().sum()))?;
+        let runs = (0..self.profiler.repeats).map(|_| run()).collect::<Result<Vec<_>, EngineError>>()?;
+        let timing = |phase: Phase| {
+            let samples: Vec<Duration> = runs.iter().map(|run| run[phase as usize]).collect();
+            Timing::of(&samples, steady)
+        };
+        let [forward, backward, update] = [Phase::Forward, Phase::Backward, Phase::Update].map(timing);
+        Ok(NetworkTime {
+            batch,
+            time: LayerTime { forward: forward.median, backward: backward.median, update: update.median },
+            spread: Some(NetworkSpread {
+                forward: forward.spread,
+                backward: backward.spread,
+                update: update.spread,
+            }),
+        })
+    }
+}
+
+fn failure(subject: impl Fn() -> String, batch: usize) -> impl Fn(EngineError) -> ProfileError {
+    move |source| ProfileError::Engine { subject: subject(), batch, source }
+}

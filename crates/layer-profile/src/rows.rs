@@ -1,0 +1,279 @@
+//! Rows of times as JSON holds them, in profiles and in the profiler's journals. Times are microseconds.
+
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::table::invalid;
+use crate::{
+    BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, Spread,
+};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LayerDocument {
+    name: String,
+    kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    structure: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update_mad_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update_outliers: Option<usize>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    update_unsteady: bool,
+    times: Vec<BatchDocument>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchDocument {
+    batch: usize,
+    forward_us: Microseconds,
+    backward_us: Microseconds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forward_mad_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backward_mad_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forward_outliers: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backward_outliers: Option<usize>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    forward_unsteady: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    backward_unsteady: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkDocument {
+    batch: usize,
+    forward_us: Microseconds,
+    backward_us: Microseconds,
+    update_us: Microseconds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forward_mad_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backward_mad_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update_mad_us: Option<Microseconds>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forward_outliers: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    backward_outliers: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    update_outliers: Option<usize>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    forward_unsteady: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    backward_unsteady: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    update_unsteady: bool,
+    /// What the layers take when each runs alone, beside what the whole takes; follows from the other rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sum_of_layers: Option<SumDocument>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SumDocument {
+    #[serde(rename = "forward_us")]
+    forward: Microseconds,
+    #[serde(rename = "backward_us")]
+    backward: Microseconds,
+    #[serde(rename = "update_us")]
+    update: Microseconds,
+}
+
+/// A duration that a JSON document holds as a number of microseconds, to the nanosecond.
+#[derive(Clone, Copy)]
+struct Microseconds(Duration);
+
+impl Serialize for Microseconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0.as_nanos() as f64 / 1e3)
+    }
+}
+
+impl<'de> Deserialize<'de> for Microseconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        let duration = Duration::try_from_secs_f64(value / 1e6).map_err(|_| {
+            D::Error::custom(format!("expected a time in microseconds, not negative, found {value}"))
+        })?;
+        Ok(Self(duration))
+    }
+}
+
+/// The fields of a spread beside the time of its phase.
+type SpreadFields = (Option<Microseconds>, Option<usize>, bool);
+
+fn fields(spread: Option<Spread>) -> SpreadFields {
+    match spread {
+        Some(spread) => (Some(Microseconds(spread.deviation)), spread.outliers, spread.unsteady),
+        None => (None, None, false),
+    }
+}
+
+/// The spread that a phase's fields hold, if they are there.
+fn spread(path: &str, phase: &str, fields: SpreadFields) -> Result<Option<Spread>, ProfileError> {
+    let (deviation, outliers, unsteady) = fields;
+    match deviation {
+        Some(Microseconds(deviation)) => Ok(Some(Spread { deviation, outliers, unsteady })),
+        None if outliers.is_none() && !unsteady => Ok(None),
+        None => {
+            let found = if unsteady { "unsteady" } else { "outliers" };
+            Err(invalid(path, format!("expected `{phase}_mad_us` beside `{phase}_{found}`")))
+        }
+    }
+}
+
+impl BatchDocument {
+    fn new(row: &BatchTime) -> Self {
+        let (forward_mad_us, forward_outliers, forward_unsteady) = fields(row.spread.map(|all| all.forward));
+        let (backward_mad_us, backward_outliers, backward_unsteady) =
+            fields(row.spread.map(|all| all.backward));
+        Self {
+            batch: row.batch,
+            forward_us: Microseconds(row.forward),
+            backward_us: Microseconds(row.backward),
+            forward_mad_us,
+            backward_mad_us,
+            forward_outliers,
+            backward_outliers,
+            forward_unsteady,
+            backward_unsteady,
+        }
+    }
+
+    fn into_row(self, path: &str) -> Result<BatchTime, ProfileError> {
+        let forward = (self.forward_mad_us, self.forward_outliers, self.forward_unsteady);
+        let backward = (self.backward_mad_us, self.backward_outliers, self.backward_unsteady);
+        let spread = match (spread(path, "forward", forward)?, spread(path, "backward", backward)?) {
+            (None, None) => None,
+            (Some(forward), Some(backward)) => Some(BatchSpread { forward, backward }),
+            _ => {
+                return Err(invalid(path, "expected both or none of `forward_mad_us` and `backward_mad_us`"));
+            }
+        };
+        Ok(BatchTime { batch: self.batch, forward: self.forward_us.0, backward: self.backward_us.0, spread })
+    }
+}
+
+impl NetworkDocument {
+    pub(crate) fn new(row: &NetworkTime) -> Self {
+        let (forward_mad_us, forward_outliers, forward_unsteady) = fields(row.spread.map(|all| all.forward));
+        let (backward_mad_us, backward_outliers, backward_unsteady) =
+            fields(row.spread.map(|all| all.backward));
+        let (update_mad_us, update_outliers, update_unsteady) = fields(row.spread.map(|all| all.update));
+        Self {
+            batch: row.batch,
+            forward_us: Microseconds(row.time.forward),
+            backward_us: Microseconds(row.time.backward),
+            update_us: Microseconds(row.time.update),
+            forward_mad_us,
+            backward_mad_us,
+            update_mad_us,
+            forward_outliers,
+            backward_outliers,
+            update_outliers,
+            forward_unsteady,
+            backward_unsteady,
+            update_unsteady,
+            sum_of_layers: None,
+        }
+    }
+
+    pub(crate) fn into_row(self, path: &str) -> Result<NetworkTime, ProfileError> {
+        let forward = (self.forward_mad_us, self.forward_outliers, self.forward_unsteady);
+        let backward = (self.backward_mad_us, self.backward_outliers, self.backward_unsteady);
+        let update = (self.update_mad_us, self.update_outliers, self.update_unsteady);
+        let spreads = (
+            spread(path, "forward", forward)?,
+            spread(path, "backward", backward)?,
+            spread(path, "update", update)?,
+        );
+        let spread = match spreads {
+            (None, None, None) => None,
+            (Some(forward), Some(backward), Some(update)) => {
+                Some(NetworkSpread { forward, backward, update })
+            }
+            _ => {
+                let problem =
+                    "expected all or none of `forward_mad_us`, `backward_mad_us` and `update_mad_us`";
+                return Err(invalid(path, problem));
+            }
+        };
+        let time =
+            LayerTime { forward: self.forward_us.0, backward: self.backward_us.0, update: self.update_us.0 };
+        Ok(NetworkTime { batch: self.batch, time, spread })
+    }
+}
+
+impl SumDocument {
+    pub(crate) fn new(sum: LayerTime) -> Self {
+        Self {
+            forward: Microseconds(sum.forward),
+            backward: Microseconds(sum.backward),
+            update: Microseconds(sum.update),
+        }
+    }
+
+    /// Makes sure that these are the sums, to a millionth.
+    pub(crate) fn check(&self, path: &str, sum: LayerTime) -> Result<(), ProfileError> {
+        let pairs = [
+            ("forward_us", self.forward.0, sum.forward),
+            ("backward_us", self.backward.0, sum.backward),
+            ("update_us", self.update.0, sum.update),
+        ];
+        for (field, found, expected) in pairs {
+            if found.abs_diff(expected) > expected / 1_000_000 {
+                let problem = format!(
+                    "expected {} us, the sum of the layers' times, found {} us",
+                    expected.as_nanos() as f64 / 1e3,
+                    found.as_nanos() as f64 / 1e3
+                );
+                return Err(invalid(format!("{path}.{field}"), problem));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LayerDocument {
+    pub(crate) fn new(row: &LayerProfile) -> Self {
+        let (update_mad_us, update_outliers, update_unsteady) = fields(row.update_spread);
+        Self {
+            name: row.name.clone(),
+            kind: row.kind.clone(),
+            structure: row.structure.clone(),
+            update_us: row.update.map(Microseconds),
+            update_mad_us,
+            update_outliers,
+            update_unsteady,
+            times: row.times.iter().map(BatchDocument::new).collect(),
+        }
+    }
+
+    pub(crate) fn into_row(self, path: &str) -> Result<LayerProfile, ProfileError> {
+        let update = (self.update_mad_us, self.update_outliers, self.update_unsteady);
+        let update_spread = spread(path, "update", update)?;
+        if self.update_us.is_none() && update_spread.is_some() {
+            return Err(invalid(path, "expected `update_us` beside `update_mad_us`"));
+        }
+        let rows = self.times.into_iter().enumerate();
+        let times = rows.map(|(i, row)| row.into_row(&format!("{path}.times[{i}]")));
+        Ok(LayerProfile {
+            name: self.name,
+            kind: self.kind,
+            structure: self.structure,
+            update: self.update_us.map(|update| update.0),
+            update_spread,
+            times: times.collect::<Result<_, _>>()?,
+        })
+    }
+}

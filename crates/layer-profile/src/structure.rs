@@ -1,0 +1,79 @@
+use std::collections::BTreeMap;
+
+use layer_graph::{LayerGraph, LayerId, LayerKind};
+use serde_json::Value;
+
+use crate::{ProfileError, ProfileTable};
+
+/// What a layer's times depend on, as text: its kind with the hyper-parameters, and its shapes. Two layers with the same text
+/// are the same work.
+pub(crate) fn of(network: &LayerGraph, id: LayerId) -> String {
+    let layer = network.layer(id);
+    let inputs: Vec<String> = layer.input_shapes().iter().map(ToString::to_string).collect();
+    let owner = network.parameter_owner(id);
+    let tied =
+        if owner == id { String::new() } else { format!(", parameters of {}", network.layer(owner).name()) };
+    format!("{}, {} -> {}{tied}", kind(layer.kind()), inputs.join(" + "), layer.output_shape())
+}
+
+/// A kind as the JSON format has it, without the quotes: `dropout(probability=0.5)`.
+fn kind(kind: &LayerKind) -> String {
+    let Ok(Value::Object(variant)) = serde_json::to_value(kind) else { return kind.label().into() };
+    let fields = variant.values().filter_map(Value::as_object).flatten();
+    // By name, because the order in a JSON object depends on how its library was built.
+    let fields: BTreeMap<&String, &Value> = fields.collect();
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{}({})", kind.label(), fields.join(", "))
+}
+
+impl ProfileTable {
+    /// Makes sure that each layer is what was profiled, as far as the table says what that was.
+    pub(crate) fn check_structure(&self, network: &LayerGraph) -> Result<(), ProfileError> {
+        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+            let Some(profiled) = self.layer(layer.name()).and_then(|row| row.structure.as_ref()) else {
+                continue;
+            };
+            let structure = of(network, id);
+            if *profiled != structure {
+                return Err(ProfileError::OtherStructure {
+                    model: network.name().into(),
+                    layer: layer.name().into(),
+                    profile: profiled.clone(),
+                    network: structure,
+                });
+            }
+        }
+        // Tables that do not know what was profiled may hold more than is needed.
+        let recorded = self.layers().iter().filter(|row| row.structure.is_some());
+        match recorded.map(|row| &row.name).find(|&name| network.find(name).is_none()) {
+            Some(extra) => {
+                Err(ProfileError::ExtraLayer { model: network.name().into(), layer: extra.clone() })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use layer_graph::zoo;
+
+    #[test]
+    fn a_layer_is_described_by_all_that_its_times_depend_on() {
+        let network = zoo::model("digits-cnn").expect("in the zoo");
+        let describe = |name| super::of(&network, network.find(name).expect("a layer"));
+        assert_eq!(
+            describe("conv2_3x3"),
+            "conv2d(bias=true, groups=1, kernel=[3,3], out_channels=24, padding=[1,1], stride=[1,1]), \
+             16x8x8 -> 24x8x8"
+        );
+        assert_eq!(describe("gelu1"), "gelu_tanh, 16x8x8 -> 16x8x8");
+        assert_eq!(describe("concat"), "concat, 24x8x8 + 8x8x8 -> 32x8x8");
+        assert_eq!(describe("dropout"), "dropout(probability=0.2), 64 -> 64");
+
+        let network = zoo::model("gpt2").expect("in the zoo");
+        let head =
+            network.layers().find(|(id, _)| network.parameter_owner(*id) != *id).expect("a tied layer").0;
+        assert!(super::of(&network, head).ends_with(", parameters of tokens"));
+    }
+}
