@@ -116,6 +116,19 @@ fn a_modelled_profile_is_the_models_times() {
 }
 
 #[test]
+fn parameters_that_two_layers_use_are_updated_once() {
+    let (device, network) = (device("a100"), network("gpt2"));
+    let table = device.profile(&network, &[1]).unwrap();
+    let [tokens, head] = ["tokens", "head"].map(|name| network.layer(network.find(name).unwrap()));
+    assert_eq!(table.time("tokens", 1).unwrap(), device.layer_time(tokens, 1));
+    let expected = LayerTime { update: Duration::ZERO, ..device.layer_time(head, 1) };
+    assert_eq!(table.time("head", 1).unwrap(), expected);
+    let layers: LayerTime = table.layers().iter().map(|row| table.time(&row.name, 1).unwrap()).sum();
+    assert_eq!(table.network_time(1).unwrap(), layers);
+    assert_eq!(table.clone().for_model(&network).unwrap(), table);
+}
+
+#[test]
 fn bad_questions_are_answered_with_what_is_known() {
     let error = DeviceModel::named("abacus").expect_err("unknown").to_string();
     assert_eq!(error, "unknown device `abacus`; known devices: a100, h100, h200, v100, cpu-core");

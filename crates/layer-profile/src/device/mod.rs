@@ -13,7 +13,7 @@ mod term;
 
 use std::time::Duration;
 
-use layer_graph::{Layer, LayerGraph, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 use crate::table::check_batches;
 use crate::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable, structure};
@@ -168,7 +168,8 @@ impl DeviceModel {
     }
 
     /// The times of all layers of a network at these batch sizes, ascending. The network's own times are the layers'
-    /// sums, since one device runs them one after another.
+    /// sums, since one device runs them one after another. Parameters that several layers use are updated once, by the one
+    /// that they belong to.
     ///
     /// # Errors
     /// [`ProfileError::Batches`] when the batch sizes are none, zero or not ascending; [`ProfileError::Invalid`] when the
@@ -176,6 +177,9 @@ impl DeviceModel {
     pub fn profile(&self, network: &LayerGraph, batches: &[usize]) -> Result<ProfileTable, ProfileError> {
         check_batches(batches)?;
         let working = || network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
+        let update = |id: LayerId, layer: &Layer| {
+            (network.own_parameter_count(id) > 0).then(|| self.update_time(layer.parameter_bytes()))
+        };
         let layers = working().map(|(id, layer)| {
             let times = batches.iter().map(|&batch| {
                 let LayerTime { forward, backward, .. } = self.layer_time(layer, batch);
@@ -185,14 +189,19 @@ impl DeviceModel {
                 name: layer.name().into(),
                 kind: layer.kind().label().into(),
                 structure: Some(structure::of(network, id)),
-                update: (layer.parameter_count() > 0).then(|| self.update_time(layer.parameter_bytes())),
+                update: update(id, layer),
                 update_spread: None,
                 times: times.collect(),
             }
         });
         let whole = batches.iter().map(|&batch| NetworkTime {
             batch,
-            time: working().map(|(_, layer)| self.layer_time(layer, batch)).sum(),
+            time: working()
+                .map(|(id, layer)| LayerTime {
+                    update: update(id, layer).unwrap_or_default(),
+                    ..self.layer_time(layer, batch)
+                })
+                .sum(),
             spread: None,
         });
         let table = ProfileTable::new(
