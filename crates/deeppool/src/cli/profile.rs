@@ -30,7 +30,7 @@ pub(crate) struct Profile {
     #[arg(long, value_enum, conflicts_with = "device")]
     engine: Option<EngineName>,
     /// Threads that the engine works on [default: 1]
-    #[arg(long, value_parser = at_least_one, value_name = "COUNT", requires = "engine")]
+    #[arg(long, value_parser = at_least_one, value_name = "COUNT", conflicts_with = "device")]
     threads: Option<usize>,
     /// Model with a built-in device model: a100, cpu-core
     #[arg(long)]

@@ -1,0 +1,120 @@
+//! `deeppool profile --engine cpu`: what it prints and writes, and what happens when it is killed.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn command(folder: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
+    command.current_dir(folder).args(arguments.split_whitespace());
+    command
+}
+
+fn deeppool(folder: &Path, arguments: &str) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+/// Standard output of a call that has to succeed and be quiet on the error stream, which is no terminal.
+fn succeed(folder: &Path, arguments: &str) -> String {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(folder: &Path, arguments: &str, expected: &str) {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
+    assert!(errors.contains(expected), "{arguments}: {errors}");
+}
+
+#[test]
+fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let shown =
+        succeed(path, "profile --model digits-cnn --engine cpu --threads 2 --batches 1,8 -o profile.json");
+    for part in [
+        "digits-cnn on ",
+        "2 threads, measured",
+        "medians of 10 ±",
+        "layer-profile 0.",
+        "Each layer alone",
+        "conv2_3x3",
+        "outliers",
+        "The whole network",
+        "sum of layers",
+        "wrote profile.json",
+    ] {
+        assert!(shown.contains(part), "`{part}` is not in\n{shown}");
+    }
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 1, "the journal is left behind");
+
+    let plan = succeed(path, "plan --model digits-cnn --profile profile.json --gpus 4 --batch 8");
+    assert!(plan.contains("measured") && plan.contains("2 threads"), "{plan}");
+}
+
+#[test]
+fn too_little_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let profile = "profile --model digits-cnn -o profile.json";
+    let cases = [
+        (format!("{profile} --engine cpu --repeats 9"), "at least 10"),
+        (format!("{profile} --engine cpu --repeats many"), "at least 10"),
+        (format!("{profile} --engine cpu --threads 0"), "at least 1"),
+        (format!("{profile} --device a100 --threads 2"), "cannot be used with"),
+        (format!("{profile} --engine cpu --batches 4,2"), "ascending"),
+    ];
+    for (arguments, expected) in cases {
+        refused(folder.path(), &arguments, expected);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_profile_that_is_killed_goes_on_where_it_stopped() {
+    const PROFILE: &str =
+        "profile --model digits-cnn --engine cpu --repeats 60 --batches 1,2,16 -o profile.json";
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let journal = path.join("profile.json.partial");
+    let lines = || std::fs::read_to_string(&journal).map_or(0, |text| text.matches('\n').count());
+
+    let mut child = command(path, PROFILE).stdout(Stdio::null()).spawn().unwrap();
+    let patience = Instant::now();
+    while lines() < 8 {
+        assert!(child.try_wait().unwrap().is_none() && patience.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!path.join("profile.json").exists(), "killed too late to show anything");
+    let finished = lines() - 1;
+    let killed = std::fs::read_to_string(&journal).unwrap();
+
+    refused(path, &PROFILE.replace("60", "61"), "was begun with 60 repeats, not 61");
+    refused(path, &PROFILE.replace("1,2,16", "1,2"), "was begun for the batches [1, 2, 16], not [1, 2]");
+    refused(path, &PROFILE.replace("cpu", "cpu --threads 2"), "was begun on the device");
+    refused(path, &PROFILE.replace("digits-cnn", "vgg11"), "is of the network `digits-cnn`, not `vgg11`");
+
+    let report: Value = serde_json::from_str(&succeed(path, &format!("{PROFILE} --json"))).unwrap();
+    let layers = report["profile"]["layers"].as_array().unwrap();
+    assert_eq!(report["resumed"], finished);
+    assert_eq!(report["measured"], (layers.len() + 1) * 3 - finished);
+    assert!(!journal.exists());
+    let saved: Value = serde_json::from_slice(&std::fs::read(path.join("profile.json")).unwrap()).unwrap();
+    assert_eq!(saved, report["profile"]);
+    // What the killed run had finished is in the profile, to the digit.
+    let whole_lines = killed.rfind('\n').unwrap();
+    for line in killed[..whole_lines].lines().skip(1) {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let row = &row["layer"];
+        let layer = layers.iter().find(|layer| layer["name"] == row["name"]).unwrap();
+        assert!(layer["times"].as_array().unwrap().contains(&row["times"][0]), "{row}");
+    }
+}
