@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use deeppool::files::write_atomically;
-use layer_profile::Origin;
+use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
 use crate::job::BACKGROUND_BATCH;
@@ -21,6 +21,8 @@ pub(crate) struct Report {
     simulated: bool,
     pub(crate) device: String,
     origin: Origin,
+    /// How far the layer times are from measured ones.
+    accuracy: ModelAccuracy,
     pub(crate) link: String,
     pub(crate) gpus: usize,
     pub(crate) amplification_limit: f64,
@@ -57,6 +59,7 @@ impl Report {
             simulated: true,
             device: testbed.device.name().into(),
             origin: Origin::Modelled,
+            accuracy: testbed.device.accuracy().clone(),
             link: testbed.link.name().into(),
             gpus: testbed.gpus,
             amplification_limit: limit,

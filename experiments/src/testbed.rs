@@ -30,10 +30,11 @@ impl Testbed {
     pub(crate) fn origin(&self) -> String {
         let beyond = if self.gpus > DGX_GPUS { " (as if a DGX A100, which has 8, had so many)" } else { "" };
         format!(
-            "simulated on {} GPUs{beyond}: layer times of device model {} (modelled), \
+            "simulated on {} GPUs{beyond}: layer times of device model {} (modelled, {}), \
              link model {} ({:.0} GB/s a direction and GPU)",
             self.gpus,
             self.device.name(),
+            self.device.accuracy(),
             self.link.name(),
             self.link.bandwidth_bytes_per_s() / 1e9,
         )

@@ -408,3 +408,51 @@ fn all_models_are_listed() {
         assert!(said.contains(model), "{said}");
     }
 }
+
+#[test]
+fn a_modelled_plan_says_how_far_its_model_is_off_and_keeps_saying_so() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let size = "--model vgg11 --gpus 4 --batch 16";
+    let said = succeed(path, &format!("plan {size} --device a100 -o plan.json"));
+    assert!(said.contains("a100, modelled") && said.contains("whole networks within 7%"), "{said}");
+    let said = succeed(path, "simulate --model vgg11 --plan plan.json --iterations 2");
+    assert!(said.contains("whole networks within 7%"), "{said}");
+    let simulated = json(path, &format!("simulate {size} --device h200 --json"));
+    assert_eq!(simulated["accuracy"]["basis"], "scaled from a100 by data sheets");
+    assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-a100");
+    let said = succeed(path, &format!("plan {size} --device h200"));
+    assert!(said.contains("not checked against measurements"), "{said}");
+}
+
+#[test]
+fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let measure = "profile --model digits-cnn --engine cpu --batches 1,4,16 -o measured.json";
+    succeed(path, measure);
+    refused(path, "fit --profile measured.json --name cpu-core -o here.json", "`cpu-core` is built in");
+    refused(path, "fit --profile measured.json --data-sheet b200 -o here.json", "known devices: a100");
+    let said = succeed(path, "fit --profile measured.json --name here -o here.json");
+    assert!(said.contains("here: fitted to times measured on") && said.contains("digits-cnn"), "{said}");
+    let fitted = json(path, "fit --profile measured.json --name here -o here.json --json");
+    has_fields(&fitted["accuracy"]["seen"], &["layers_median", "networks_worst", "held_out_worst"]);
+    assert_eq!(fitted["fitted"][0]["network"].as_array().unwrap().len(), 3);
+
+    let planned =
+        json(path, "plan --model digits-cnn --device here.json --gpus 2 --batch 16 -o plan.json --json");
+    assert_eq!(
+        (&planned["profile"]["device"], &planned["profile"]["origin"]),
+        (&"here".into(), &"modelled".into())
+    );
+    assert_eq!(planned["profile"]["accuracy"], fitted["accuracy"]);
+    succeed(path, "simulate --model digits-cnn --plan plan.json --device here.json --iterations 2");
+    refused(path, "simulate --model digits-cnn --plan plan.json --iterations 2", "--device");
+
+    succeed(path, "profile --model digits-cnn --device here.json --batches 1,4 -o modelled.json");
+    refused(
+        path,
+        "fit --profile modelled.json --name more -o more.json",
+        "fit a device model to measured times",
+    );
+}

@@ -9,11 +9,11 @@ use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::planning::{Mode, PlanFile, PlanRequest, ProfileOrigin};
 use layer_graph::LayerGraph;
-use layer_profile::{DeviceModel, Origin, ProfileTable};
+use layer_profile::{DataSheet, DeviceModel, Origin, ProfileTable};
 
 #[derive(Args)]
 pub(crate) struct CostArgs {
-    /// A built-in device model: a100, cpu-core
+    /// A built-in device model: a100, h100, h200, v100, cpu-core; or the FILE.json of one (see `deeppool fit`)
     #[arg(long, conflicts_with = "profile")]
     pub(crate) device: Option<String>,
     /// A file of layer times (see `deeppool profile`), instead of a device model
@@ -46,19 +46,28 @@ impl CostArgs {
             table.for_model(network).with_context(|| path.display().to_string())?
         } else {
             let device = match (&self.device, from_plan, default_device) {
-                (Some(device), _, _)
-                | (None, Some(ProfileOrigin { device, origin: Origin::Modelled }), _) => device,
-                (None, Some(ProfileOrigin { device, origin }), _) => bail!(
+                (Some(device), _, _) => device,
+                (None, Some(ProfileOrigin { device, origin: Origin::Modelled, .. }), _) => {
+                    if !DeviceModel::names().contains(&device.as_str()) {
+                        bail!(
+                            "the plan was made with the device model `{device}`, which is not built in: \
+                             give its file with --device FILE.json"
+                        );
+                    }
+                    device
+                }
+                (None, Some(ProfileOrigin { device, origin, .. }), _) => bail!(
                     "the plan was made from a profile ({device}, {origin}): give it again with --profile FILE"
                 ),
                 (None, None, Some(device)) => device,
                 (None, None, None) => bail!("give --device NAME or --profile FILE"),
             };
-            DeviceModel::named(device)?.profile(network, &shard_sizes(batch, gpus))?
+            device_model(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.and_then(|plan| plan.link.as_ref())) {
             (Some(link), _) | (None, Some(link)) => LinkModel::named(link)?,
-            (None, None) if profile.device() == "a100" => LinkModel::dgx_a100(),
+            // The GPUs of data sheets.
+            (None, None) if DataSheet::named(profile.device()).is_ok() => LinkModel::dgx_a100(),
             (None, None) => LinkModel::shared_memory(),
         };
         Ok(CostTables { profile, link })
@@ -72,7 +81,8 @@ impl CostArgs {
         foreground: &ProfileTable,
     ) -> anyhow::Result<ProfileTable> {
         if foreground.origin() == Origin::Modelled && self.profile.is_none() {
-            return Ok(DeviceModel::named(foreground.device())?.profile(network, &[job.batch])?);
+            let device = self.device.as_deref().unwrap_or(foreground.device());
+            return Ok(device_model(device)?.profile(network, &[job.batch])?);
         }
         if job.model != foreground.model() {
             bail!(
@@ -83,6 +93,13 @@ impl CostArgs {
         }
         Ok(foreground.clone())
     }
+}
+
+/// A device model by the name of a built-in one, or by its file.
+pub(crate) fn device_model(device: &str) -> anyhow::Result<DeviceModel> {
+    let is_file = std::path::Path::new(device).extension().is_some_and(|extension| extension == "json");
+    let model = if is_file { DeviceModel::load(device)? } else { DeviceModel::named(device)? };
+    Ok(model)
 }
 
 #[derive(Args)]

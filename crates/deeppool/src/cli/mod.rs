@@ -1,5 +1,6 @@
 mod costs;
 mod explanations;
+mod fit;
 mod measured;
 mod models;
 mod output;
@@ -25,6 +26,7 @@ struct Cli {
 enum Command {
     Models(models::Models),
     Profile(profile::Profile),
+    Fit(fit::Fit),
     Plan(plan::Plan),
     Simulate(simulate::Simulate),
     Train(train::Train),
@@ -50,6 +52,7 @@ pub(crate) fn run() -> ExitCode {
     let result = match cli.command {
         Command::Models(command) => command.run(),
         Command::Profile(command) => command.run(),
+        Command::Fit(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Train(command) => command.run(),

@@ -237,6 +237,9 @@ pub(crate) fn print_plan(plan: &PlanFile) {
     println!("plan of {model}{batch}, {} GPUs", plan.gpus);
     if let (Some(profile), Some(link)) = (&plan.profile, &plan.link) {
         println!("layer times: {}, {}; links: {link}, modelled", profile.device, profile.origin);
+        if let Some(accuracy) = &profile.accuracy {
+            println!("model of {}: {accuracy}", profile.device);
+        }
     }
     let limit = match (plan.amplification_limit, plan.mode.as_deref()) {
         (Some(limit), _) if plan.limit_rule.is_some() => format!(" (limit {limit} for each layer)"),

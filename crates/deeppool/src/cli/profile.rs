@@ -5,10 +5,10 @@ use clap::{Args, ValueEnum};
 use deeppool::files::check_folder;
 use layer_engine::CpuEngine;
 use layer_graph::{LayerGraph, zoo};
-use layer_profile::{DeviceModel, ProfileRun, Profiler};
+use layer_profile::{ProfileRun, Profiler};
 use serde_json::{Value, json};
 
-use super::costs::at_least_one;
+use super::costs::{at_least_one, device_model};
 use super::measured::print_measured;
 use super::output::{print_json, table, time};
 
@@ -32,7 +32,7 @@ pub(crate) struct Profile {
     /// Threads that the engine works on [default: 1]
     #[arg(long, value_parser = at_least_one, value_name = "COUNT", conflicts_with = "device")]
     threads: Option<usize>,
-    /// Model with a built-in device model: a100, cpu-core
+    /// Model with a built-in device model: a100, h100, h200, v100, cpu-core; or the FILE.json of one (see `deeppool fit`)
     #[arg(long)]
     device: Option<String>,
     /// Batch sizes
@@ -91,7 +91,7 @@ impl Profile {
     }
 
     fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {
-        let profile = DeviceModel::named(device)?.profile(network, &self.batches)?;
+        let profile = device_model(device)?.profile(network, &self.batches)?;
         profile.save(&self.output)?;
         if self.json {
             let document: Value = serde_json::from_str(&profile.to_json())?;
@@ -105,6 +105,9 @@ impl Profile {
             shown.add_row(std::iter::once(row.batch.to_string()).chain(times));
         }
         println!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+        if let Some(accuracy) = profile.accuracy() {
+            println!("{accuracy}");
+        }
         println!("{shown}\n\nwrote {}", self.output.display());
         Ok(())
     }

@@ -105,7 +105,8 @@ impl Simulate {
             print_json(&json!({
                 "schema": "deeppool/report/v1", "experiment": "simulate", "simulated": true,
                 "model": self.model, "gpus": plan.gpus, "batch": plan.batch, "mode": plan.mode,
-                "device": profile.device(), "origin": profile.origin(), "link": plan.link,
+                "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
+                "link": plan.link,
                 "iteration_us": result.iteration.as_secs_f64() * 1e6,
                 "planned_iteration_us": plan.iteration_us,
                 "amplification": plan.amplification,

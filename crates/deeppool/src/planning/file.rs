@@ -2,7 +2,7 @@ use std::path::Path;
 
 use burst_planner::{Explanation, Frontier, Plan, PlanProblem};
 use layer_graph::LayerGraph;
-use layer_profile::Origin;
+use layer_profile::{ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -70,13 +70,16 @@ pub struct PlanFile {
 }
 
 /// Where layer times are from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileOrigin {
     /// The device.
     pub device: String,
     /// Measured, modelled or imported.
     pub origin: Origin,
+    /// How far modelled times are from measured ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<ModelAccuracy>,
 }
 
 /// Where a layer runs.
@@ -155,7 +158,11 @@ impl PlanFile {
             super::Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
             super::Mode::DataParallel => None,
         };
-        self.profile = Some(ProfileOrigin { device: profile.device().into(), origin: profile.origin() });
+        self.profile = Some(ProfileOrigin {
+            device: profile.device().into(),
+            origin: profile.origin(),
+            accuracy: profile.accuracy().cloned(),
+        });
         self.link = Some(costs.link().name().into());
         self
     }

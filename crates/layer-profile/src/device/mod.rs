@@ -108,9 +108,7 @@ impl DeviceModel {
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         match name {
             "a100" => Self::from_json(A100),
-            "h100" => Self::scaled_from_a100(name, &DataSheet::H100),
-            "h200" => Self::scaled_from_a100(name, &DataSheet::H200),
-            "v100" => Self::scaled_from_a100(name, &DataSheet::V100),
+            "h100" | "h200" | "v100" => Self::scaled_from_a100(name, &DataSheet::named(name)?),
             "cpu-core" => Ok(Self {
                 name: name.into(),
                 formula: Formula::Roofline(&CPU_CORE),

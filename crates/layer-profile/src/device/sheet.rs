@@ -1,4 +1,5 @@
 use super::term::Unit;
+use crate::ProfileError;
 
 /// What a GPU's data sheet says.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,6 +26,23 @@ impl DataSheet {
     /// only, so that single precision does not use them.
     pub const V100: Self =
         Self { peak_flops_per_s: 15.7e12, bandwidth_bytes_per_s: 0.9e12, multiprocessors: 80 };
+
+    /// The data sheet of a GPU: `a100`, `h100`, `h200` or `v100`.
+    ///
+    /// # Errors
+    /// [`ProfileError::UnknownDevice`], which lists the names that exist.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        match name {
+            "a100" => Ok(Self::A100),
+            "h100" => Ok(Self::H100),
+            "h200" => Ok(Self::H200),
+            "v100" => Ok(Self::V100),
+            _ => Err(ProfileError::UnknownDevice {
+                name: name.into(),
+                known: vec!["a100", "h100", "h200", "v100"],
+            }),
+        }
+    }
 
     /// Time of one unit of work at the peak, in microseconds.
     pub(super) fn unit_us(&self, unit: Unit) -> f64 {

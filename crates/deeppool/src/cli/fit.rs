@@ -1,0 +1,101 @@
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use deeppool::files::check_folder;
+use layer_graph::zoo;
+use layer_profile::{DataSheet, DeviceModel, FitReport, NetworkErrors, Observations, ProfileTable};
+use serde_json::{Value, json};
+
+use super::output::{print_json, table};
+
+/// Make a device model from measured layer times, and say how far it is off
+#[derive(Args)]
+#[command(after_help = "Examples:
+  deeppool fit --profile resnet-18.json --profile vgg11.json --name my-cpu -o my-cpu.json
+  deeppool plan --model resnet-50 --device my-cpu.json --gpus 4 --batch 32")]
+pub(crate) struct Fit {
+    /// A file of measured layer times (see `deeppool profile`); several of the same device make a better model
+    #[arg(long = "profile", value_name = "FILE", required = true)]
+    profiles: Vec<PathBuf>,
+    /// The model's name [default: the profiles' device]
+    #[arg(long)]
+    name: Option<String>,
+    /// A GPU whose data sheet bounds what is possible: a100, h100, h200, v100
+    #[arg(long, value_name = "GPU")]
+    data_sheet: Option<String>,
+    /// Where the model goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Fit {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        check_folder(&self.output)?;
+        let sheet = self.data_sheet.as_deref().map(DataSheet::named).transpose()?;
+        let (device, observations) = self.observations()?;
+        let name = self.name.as_deref().unwrap_or(&device);
+        if DeviceModel::names().contains(&name) {
+            bail!("`{name}` is built in: give the model another name with --name NAME");
+        }
+        let (model, report) = DeviceModel::fit(name, sheet.as_ref(), &observations)?;
+        model.save(&self.output)?;
+        if self.json {
+            print_json(&json!({
+                "schema": "deeppool/report/v1", "experiment": "fit", "device": name,
+                "accuracy": model.accuracy(),
+                "fitted": errors_json(&report.fitted), "held_out": errors_json(&report.held_out),
+            }));
+        } else {
+            println!("{name}: {}\n\n{}", model.accuracy(), shown(&report));
+            println!("\nwrote {}", self.output.display());
+        }
+        Ok(())
+    }
+
+    /// What was measured, and on what.
+    fn observations(&self) -> anyhow::Result<(String, Observations)> {
+        let tables: Vec<_> = self.profiles.iter().map(ProfileTable::load).collect::<Result<_, _>>()?;
+        // clap has made sure of one.
+        let device = tables.first().map_or_else(String::new, |table| table.device().to_owned());
+        let mut observations = Observations::new(format!("times measured on {device}"));
+        for (table, path) in tables.iter().zip(&self.profiles) {
+            if table.device() != device {
+                let other = table.device();
+                bail!(
+                    "{}: the profile is of `{other}`, others are of `{device}`: fit one device",
+                    path.display()
+                );
+            }
+            let in_file = || path.display().to_string();
+            let network = zoo::model(table.model()).with_context(in_file)?;
+            observations.add_table(&network, table).with_context(in_file)?;
+        }
+        Ok((device, observations))
+    }
+}
+
+fn shown(report: &FitReport) -> comfy_table::Table {
+    let percent = |error: f64| format!("{:.1}%", 100.0 * error);
+    let mut shown =
+        table(&["network", "layers, median", "whole, worst", "left out: layers, median", "whole, worst"]);
+    for (fitted, held_out) in report.fitted.iter().zip(&report.held_out) {
+        let errors = [fitted.median(), fitted.worst(), held_out.median(), held_out.worst()].map(percent);
+        shown.add_row(std::iter::once(fitted.network.clone()).chain(errors));
+    }
+    shown
+}
+
+fn errors_json(networks: &[NetworkErrors]) -> Value {
+    let network = |errors: &NetworkErrors| {
+        let whole = errors.whole.iter().map(|(batch, error)| json!({"batch": batch, "error": error}));
+        json!({
+            "model": errors.network, "layers_median": errors.median(), "network_worst": errors.worst(),
+            "network": whole.collect::<Vec<_>>(),
+        })
+    };
+    networks.iter().map(network).collect()
+}
