@@ -84,7 +84,7 @@ impl Profile {
         }
         print_measured(&table)?;
         if resumed > 0 {
-            println!("\nmade {measured} measurements; {resumed} more are of an earlier run that was stopped");
+            println!("\nmeasurements: {measured} made now, {resumed} by an earlier run that was stopped");
         }
         println!("\nwrote {}", self.output.display());
         Ok(())

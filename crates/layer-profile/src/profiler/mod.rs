@@ -179,7 +179,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };
         let resumed = journal.as_ref().map_or(0, |journal| journal.len());
         if resumed > 0 {
-            progress.say(&format!("going on after {resumed} measurements of an earlier run"));
+            progress.say(&format!("taken over from an earlier run: {resumed} measurements"));
         }
         let mut session = Session { profiler: self, network, journal, progress, measured: 0 };
         let layers = session.layers()?;
