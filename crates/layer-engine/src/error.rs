@@ -64,4 +64,20 @@ pub enum EngineError {
         /// The operating system's reason.
         problem: String,
     },
+    /// A device is not there, or cannot be used.
+    #[error("{device} cannot be used: {problem}")]
+    Device {
+        /// The device.
+        device: String,
+        /// Why.
+        problem: String,
+    },
+    /// The library that an engine works with failed.
+    #[error("{engine}: {problem}")]
+    Library {
+        /// The engine.
+        engine: &'static str,
+        /// What the library said.
+        problem: String,
+    },
 }

@@ -8,6 +8,8 @@ mod init;
 mod kernel;
 pub mod random;
 mod signature;
+#[cfg(feature = "torch")]
+mod torch;
 
 pub use cpu::{CpuEngine, CpuKernel, Real};
 pub use description::DeviceDescription;
@@ -16,3 +18,5 @@ pub use error::EngineError;
 pub use init::{initial_parameters, initial_statistics};
 pub use kernel::{KernelSpec, LaunchContext, Pass, Precision, Sgd, Shard};
 pub use signature::{Role, Signature};
+#[cfg(feature = "torch")]
+pub use torch::{TorchBuffer, TorchDevice, TorchEngine, TorchKernel, TorchQueue};

@@ -19,7 +19,7 @@ mod max_pool;
 mod operation;
 mod optimizer;
 mod prepare;
-mod processor;
+pub(crate) mod processor;
 mod real;
 mod rearrange;
 mod sequence;

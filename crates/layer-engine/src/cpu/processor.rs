@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::DeviceDescription;
 
 /// The processor's name and clock from Linux's table of processors; elsewhere the architecture alone.
-pub(super) fn describe(threads: usize) -> DeviceDescription {
+pub(crate) fn describe(threads: usize) -> DeviceDescription {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |wanted: &str| {
         let mut fields = table.lines().filter_map(|line| line.split_once(':'));

@@ -1,0 +1,126 @@
+//! The CPU engine beside libtorch, both on two threads: a training step of every layer shape of VGG-16 and Inception-V3 at
+//! batch 8, forward and backward, and the whole iteration of VGG-16. After criterion's own report come the ratios of the
+//! medians.
+#![allow(missing_docs, reason = "criterion's macros make public functions")]
+
+mod contest;
+
+use std::time::{Duration, Instant};
+
+use contest::Work;
+use criterion::{Criterion, criterion_group, criterion_main};
+use layer_engine::{CpuEngine, Engine, EngineError, TorchEngine};
+use layer_graph::{Layer, LayerKind, Shape, zoo};
+
+const BATCH: usize = 8;
+const THREADS: usize = 2;
+
+/// The layers of a model, each shape once.
+fn shapes(model: &str) -> Vec<(String, Layer)> {
+    let graph = zoo::model(model).expect("a model of the zoo");
+    let mut seen: Vec<(LayerKind, Vec<Shape>)> = Vec::new();
+    let mut layers = Vec::new();
+    for (_, layer) in graph.layers().skip(1) {
+        let key = (layer.kind().clone(), layer.input_shapes().to_vec());
+        if !seen.contains(&key) {
+            seen.push(key);
+            layers.push((format!("{model}/{}", layer.name()), layer.clone()));
+        }
+    }
+    layers
+}
+
+/// The median time of a run, as criterion samples it. A filter that leaves the benchmark out leaves no time.
+fn measure<E: Engine<Scalar = f32>>(
+    criterion: &mut Criterion,
+    name: &str,
+    work: Result<Work<'_, E>, EngineError>,
+) -> Option<Duration> {
+    let mut work = work.expect("an engine that has all kernels of the zoo");
+    let mut samples = Vec::new();
+    criterion.bench_function(name, |bencher| {
+        bencher.iter_custom(|runs| {
+            let start = Instant::now();
+            for _ in 0..runs {
+                work.run().expect("a layer that runs");
+            }
+            let took = start.elapsed();
+            samples.push(took.div_f64(runs as f64));
+            took
+        });
+    });
+    samples.sort_unstable();
+    samples.get(samples.len() / 2).copied()
+}
+
+struct Ratio {
+    name: String,
+    kind: &'static str,
+    ours: Duration,
+    theirs: Duration,
+}
+
+impl Ratio {
+    fn value(&self) -> f64 {
+        self.ours.as_secs_f64() / self.theirs.as_secs_f64()
+    }
+}
+
+fn geometric_mean<'r>(ratios: impl Iterator<Item = &'r Ratio> + Clone) -> f64 {
+    let count = ratios.clone().count();
+    (ratios.map(|ratio| ratio.value().ln()).sum::<f64>() / count as f64).exp()
+}
+
+fn engines(criterion: &mut Criterion) {
+    let cpu = CpuEngine::<f32>::with_threads(THREADS).expect("threads");
+    let torch = TorchEngine::<f32>::with_threads(THREADS).expect("threads");
+    let mut ratios = Vec::new();
+    for (name, layer) in ["vgg16", "inception-v3"].into_iter().flat_map(shapes) {
+        let kind = layer.kind().label();
+        let ours = measure(criterion, &format!("{name} {kind}, CpuEngine"), Work::layer(&cpu, &layer, BATCH));
+        let theirs =
+            measure(criterion, &format!("{name} {kind}, libtorch"), Work::layer(&torch, &layer, BATCH));
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+            ratios.push(Ratio { name, kind, ours, theirs });
+        }
+    }
+    ratios.sort_by(|a, b| a.value().total_cmp(&b.value()));
+    println!("\nforward and backward at batch {BATCH}, CpuEngine / libtorch, {THREADS} threads each:");
+    for ratio in &ratios {
+        let Ratio { name, kind, ours, theirs } = ratio;
+        println!("{:6.2}  {name} ({kind}): {ours:.1?} / {theirs:.1?}", ratio.value());
+    }
+    let mut kinds: Vec<&str> = ratios.iter().map(|ratio| ratio.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for kind in kinds {
+        let of_kind = ratios.iter().filter(|ratio| ratio.kind == kind);
+        println!(
+            "{:6.2}  geometric mean of {kind} ({} shapes)",
+            geometric_mean(of_kind.clone()),
+            of_kind.count()
+        );
+    }
+    if let Some(worst) = ratios.last() {
+        println!("{:6.2}  geometric mean of all {} shapes", geometric_mean(ratios.iter()), ratios.len());
+        println!("{:6.2}  worst: {}", worst.value(), worst.name);
+    }
+    let graph = zoo::model("vgg16").expect("a model of the zoo");
+    let ours = measure(criterion, "vgg16 iteration, CpuEngine", Work::iteration(&cpu, &graph, BATCH));
+    let theirs = measure(criterion, "vgg16 iteration, libtorch", Work::iteration(&torch, &graph, BATCH));
+    if let (Some(ours), Some(theirs)) = (ours, theirs) {
+        let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
+        println!("{ratio:6.2}  whole iteration of vgg16: {ours:.1?} / {theirs:.1?}");
+    }
+    println!("on {}", cpu.describe().name);
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1));
+    targets = engines
+}
+criterion_main!(benches);

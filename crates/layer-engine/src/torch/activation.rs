@@ -1,0 +1,63 @@
+use tch::Tensor;
+
+use super::launch::{Operands, Operation};
+use crate::{EngineError, Role};
+
+/// A function of the input, element by element or over its innermost dimension.
+pub(super) fn forward(
+    operands: Operands,
+    function: impl Fn(&Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
+) -> Operation {
+    Box::new(move |launch| {
+        let output = function(&operands.input(launch)?)?;
+        operands.put(launch, Role::Output, &output)
+    })
+}
+
+/// The derivative, from the output gradient and the input.
+pub(super) fn backward_of_input(
+    operands: Operands,
+    derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
+) -> Operation {
+    Box::new(move |launch| {
+        let gradient = derivative(&operands.output_gradient(launch)?, &operands.input(launch)?)?;
+        operands.put(launch, Role::InputGradient(0), &gradient)
+    })
+}
+
+/// The derivative, from the output gradient and the output.
+pub(super) fn backward_of_output(
+    operands: Operands,
+    derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
+) -> Operation {
+    Box::new(move |launch| {
+        let gradient = derivative(&operands.output_gradient(launch)?, &operands.output(launch)?)?;
+        operands.put(launch, Role::InputGradient(0), &gradient)
+    })
+}
+
+/// The sum of all operands that are read, in their order.
+pub(super) fn sum() -> Operation {
+    Box::new(|launch| {
+        let mut terms = launch.reads.iter().map(|buffer| buffer.flat());
+        let Some(first) = terms.next().transpose()? else { return Ok(()) };
+        let Some(second) = terms.next().transpose()? else { return put_all(launch.writes, &first) };
+        let mut sum = first.f_add(&second)?;
+        for term in terms {
+            sum = sum.f_add_(&term?)?;
+        }
+        launch.writes.iter_mut().try_for_each(|target| target.put(&sum))
+    })
+}
+
+/// Copies the one operand that is read to each that is written.
+pub(super) fn copies() -> Operation {
+    Box::new(|launch| {
+        let source = launch.reads.first().map(|buffer| buffer.flat()).transpose()?;
+        source.map_or(Ok(()), |source| put_all(launch.writes, &source))
+    })
+}
+
+fn put_all(targets: &mut [&mut super::TorchBuffer], source: &Tensor) -> Result<(), EngineError> {
+    targets.iter_mut().try_for_each(|target| target.put(&source.f_alias_copy()?))
+}

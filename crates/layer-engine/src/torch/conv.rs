@@ -1,0 +1,77 @@
+use layer_graph::Conv2d;
+use tch::Tensor;
+
+use super::ffi::{Walk, convolution_backward};
+use super::launch::{Launch, Operands, Operation};
+use super::library_error;
+use super::prepare::Numbers;
+use crate::{EngineError, Role};
+
+/// A convolution with its operands.
+pub(super) struct Convolution {
+    pub(super) operands: Operands,
+    pub(super) walk: Walk,
+    /// The dimensions of the weight.
+    pub(super) weight: Vec<i64>,
+    pub(super) numbers: Numbers,
+}
+
+impl Convolution {
+    pub(super) fn walk(conv: &Conv2d) -> Walk {
+        let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
+        Walk { stride: pair(conv.stride), padding: pair(conv.padding), groups: conv.groups as i64 }
+    }
+
+    pub(super) fn forward(self) -> Operation {
+        Box::new(move |launch| {
+            let parameters = self.operands.parameters(launch)?;
+            let Walk { stride, padding, groups } = self.walk;
+            let (weight, bias) = (self.numbers.narrow(&parameters[0])?, parameters.get(1));
+            // In 16 bits the bias is added afterwards, in single precision.
+            let fused = bias.filter(|_| !self.numbers.converts());
+            let input = self.numbers.narrow(&self.operands.input(launch)?)?;
+            let output =
+                input.f_convolution(&weight, fused, stride, padding, [1, 1], false, [0, 0], groups)?;
+            let mut output = self.numbers.widen(&output)?;
+            if let (Some(bias), None) = (bias, fused) {
+                output = output.f_add_(&bias.f_view([-1, 1, 1])?)?;
+            }
+            self.operands.put(launch, Role::Output, &output)
+        })
+    }
+
+    pub(super) fn backward(self) -> Operation {
+        Box::new(move |launch| self.gradients(launch))
+    }
+
+    fn gradients(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+        let missing = || library_error("a gradient of a convolution did not come out");
+        let wants_input = self.operands.writes(Role::InputGradient(0));
+        let output_gradient = self.operands.output_gradient(launch)?;
+        let input = self.numbers.narrow(&self.operands.input(launch)?)?;
+        let weight = if wants_input {
+            let mut parameters = self.operands.parameters(launch)?;
+            self.numbers.narrow(&parameters.swap_remove(0))?
+        } else {
+            // Of a weight whose values nobody asks for, the dimensions matter.
+            Tensor::f_zeros([1], (input.kind(), input.device()))?.f_expand(&self.weight[..], false)?
+        };
+        let has_bias = self.operands.parameter_count() > 1;
+        let wanted = [wants_input, true, has_bias && !self.numbers.converts()];
+        let narrow = self.numbers.narrow(&output_gradient)?;
+        let [input, weight, bias] = convolution_backward(&narrow, &input, &weight, self.walk, wanted)?;
+        let mut gradients = vec![self.numbers.widen(&weight.ok_or_else(missing)?)?];
+        if has_bias {
+            gradients.push(match bias {
+                Some(bias) => bias,
+                None => output_gradient.f_sum_dim_intlist([0i64, 2, 3].as_slice(), false, None)?,
+            });
+        }
+        self.operands.put_parameter_gradients(launch, &gradients)?;
+        if wants_input {
+            let gradient = self.numbers.widen(&input.ok_or_else(missing)?)?;
+            self.operands.put(launch, Role::InputGradient(0), &gradient)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+use tch::{Kind, Tensor};
+
+use super::ffi::copy_from_host;
+use super::launch::{Operands, Operation};
+use super::library_error;
+use super::prepare::Numbers;
+use crate::random::{Purpose, RandomStream};
+use crate::{EngineError, Role, Shard};
+
+/// Draws the factors of a layer's elements.
+pub(super) struct Mask {
+    /// The layer's name: part of the key of its randomness.
+    pub(super) layer: String,
+    pub(super) probability: f64,
+    pub(super) shard: Shard,
+    /// Elements of a sample.
+    pub(super) elements: usize,
+}
+
+impl Mask {
+    fn draw(&self, seed: u64, iteration: u64, numbers: Numbers) -> Result<Tensor, EngineError> {
+        let mut factors = Vec::with_capacity(self.shard.samples * self.elements);
+        let scale = 1.0 / (1.0 - self.probability);
+        for sample in 0..self.shard.samples {
+            let global = (self.shard.first + sample) as u64;
+            let mut stream = RandomStream::new(seed, Purpose::Dropout, iteration, &self.layer, global);
+            let factor = |_| if stream.uniform() < self.probability { 0.0 } else { scale };
+            factors.extend((0..self.elements).map(factor));
+        }
+        let mask = Tensor::f_zeros([factors.len() as i64], (numbers.kind, numbers.device))?;
+        copy_from_host(&factors, Kind::Double, &mask)?;
+        Ok(mask)
+    }
+}
+
+/// Multiplies each element by its factor. The factors of an iteration are drawn when it is first launched, so that they are
+/// there when a graph captures a later launch.
+pub(super) fn forward(operands: Operands, mask: Mask, numbers: Numbers) -> Operation {
+    let mut drawn: Option<((u64, u64), Tensor)> = None;
+    Box::new(move |launch| {
+        let key = (launch.context.seed, launch.context.iteration);
+        if drawn.as_ref().is_none_or(|(known, _)| *known != key) {
+            drawn = Some((key, mask.draw(key.0, key.1, numbers)?));
+        }
+        let (_, factors) = drawn.as_ref().ok_or_else(|| library_error("a dropout lost its mask"))?;
+        let output = operands.source(launch, Role::Input(0))?.flat()?.f_mul(factors)?;
+        operands.put(launch, Role::Output, &output)?;
+        operands.save(launch, vec![factors.shallow_clone()])
+    })
+}
+
+pub(super) fn backward(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let [factors] = operands.saved(launch)?;
+        let gradient = operands.source(launch, Role::OutputGradient)?.flat()?.f_mul(factors)?;
+        operands.put(launch, Role::InputGradient(0), &gradient)
+    })
+}

@@ -1,0 +1,387 @@
+//! The C++ half, behind functions that are safe to call.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use tch::{Device, Kind, Tensor};
+
+use super::library_error;
+use crate::{EngineError, Real};
+
+/// libtorch's tensor, which only ever stands behind a pointer.
+#[repr(C)]
+pub(super) struct CTensor {
+    _opaque: [u8; 0],
+}
+
+/// A message of the C++ half, or null.
+type Message = *mut c_char;
+
+unsafe extern "C" {
+    fn layer_engine_free(message: Message);
+    fn layer_engine_convolution_backward(
+        output_gradient: *const CTensor,
+        input: *const CTensor,
+        weight: *const CTensor,
+        stride: *const i64,
+        padding: *const i64,
+        groups: i64,
+        wanted: *const bool,
+        results: *mut *mut CTensor,
+    ) -> Message;
+    fn layer_engine_layer_norm_backward(
+        output_gradient: *const CTensor,
+        input: *const CTensor,
+        mean: *const CTensor,
+        inverse_deviation: *const CTensor,
+        weight: *const CTensor,
+        bias: *const CTensor,
+        wanted: *const bool,
+        results: *mut *mut CTensor,
+    ) -> Message;
+    fn layer_engine_batch_norm_backward(
+        output_gradient: *const CTensor,
+        input: *const CTensor,
+        mean: *const CTensor,
+        inverse_deviation: *const CTensor,
+        results: *mut *mut CTensor,
+    ) -> Message;
+    fn layer_engine_attention(
+        sequence: *const CTensor,
+        heads: i64,
+        causal: bool,
+        differentiable: bool,
+        leaf: *mut *mut CTensor,
+        result: *mut *mut CTensor,
+    ) -> Message;
+    fn layer_engine_gradient(
+        result: *const CTensor,
+        leaf: *const CTensor,
+        output_gradient: *const CTensor,
+        gradient: *mut *mut CTensor,
+    ) -> Message;
+    fn layer_engine_cuda_open(devices: *mut c_int) -> Message;
+    fn layer_engine_cuda_describe(
+        device: c_int,
+        name: *mut c_char,
+        clock_khz: *mut c_int,
+        versions: *mut i64,
+    ) -> Message;
+    fn layer_engine_stream_new(device: c_int, priority: c_int, stream: *mut i64) -> Message;
+    fn layer_engine_stream_enter(
+        device: c_int,
+        stream: i64,
+        previous_device: *mut c_int,
+        previous_stream: *mut i64,
+    ) -> Message;
+    fn layer_engine_stream_leave(device: c_int, previous_device: c_int, previous_stream: i64) -> Message;
+    fn layer_engine_stream_synchronize(device: c_int, stream: i64) -> Message;
+    fn layer_engine_device_synchronize(device: c_int) -> Message;
+    fn layer_engine_graph_begin(graph: *mut *mut c_void) -> Message;
+    fn layer_engine_graph_end(graph: *mut c_void) -> Message;
+    fn layer_engine_graph_free(graph: *mut c_void);
+    fn layer_engine_graph_time(
+        graph: *mut c_void,
+        device: c_int,
+        stream: i64,
+        rounds: u32,
+        milliseconds: *mut f64,
+    ) -> Message;
+}
+
+/// What a function of the C++ half said.
+fn check(message: Message) -> Result<(), EngineError> {
+    if message.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a message that is not null is a C string, and the caller's until it is freed.
+    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+    // SAFETY: it came from the C++ half, and nothing refers to it any more.
+    unsafe { layer_engine_free(message) };
+    Err(library_error(&text))
+}
+
+fn pointer(tensor: &Tensor) -> *const CTensor {
+    tensor.as_ptr().cast()
+}
+
+/// A tensor that the C++ half gave away.
+fn taken(tensor: *mut CTensor) -> Option<Tensor> {
+    // SAFETY: the C++ half made it with `new` for us alone, as `tch` makes its own.
+    (!tensor.is_null()).then(|| unsafe { Tensor::from_ptr(tensor.cast()) })
+}
+
+fn required(tensor: *mut CTensor) -> Result<Tensor, EngineError> {
+    taken(tensor).ok_or_else(|| library_error("it gave no tensor"))
+}
+
+/// The gradients of a layer's input, weight and bias, as far as they were wanted.
+pub(super) type Gradients = [Option<Tensor>; 3];
+
+fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradients, EngineError> {
+    let mut results = [std::ptr::null_mut(); 3];
+    check(call(results.as_mut_ptr()))?;
+    Ok(results.map(taken))
+}
+
+/// How a convolution walks over its image.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Walk {
+    pub(super) stride: [i64; 2],
+    pub(super) padding: [i64; 2],
+    pub(super) groups: i64,
+}
+
+pub(super) fn convolution_backward(
+    output_gradient: &Tensor,
+    input: &Tensor,
+    weight: &Tensor,
+    walk: Walk,
+    wanted: [bool; 3],
+) -> Result<Gradients, EngineError> {
+    let tensors = [output_gradient, input, weight].map(pointer);
+    // SAFETY: the tensors live through the call, and the arrays have the lengths that it reads and writes: 2, 2, 3, 3.
+    gradients(|results| unsafe {
+        layer_engine_convolution_backward(
+            tensors[0],
+            tensors[1],
+            tensors[2],
+            walk.stride.as_ptr(),
+            walk.padding.as_ptr(),
+            walk.groups,
+            wanted.as_ptr(),
+            results,
+        )
+    })
+}
+
+/// `[mean, inverse deviation]` are those of each vector, and `[weight, bias]` the layer's parameters.
+pub(super) fn layer_norm_backward(
+    output_gradient: &Tensor,
+    input: &Tensor,
+    [mean, inverse_deviation]: [&Tensor; 2],
+    [weight, bias]: [&Tensor; 2],
+    wanted: [bool; 3],
+) -> Result<Gradients, EngineError> {
+    let tensors = [output_gradient, input, mean, inverse_deviation, weight, bias].map(pointer);
+    // SAFETY: the tensors live through the call, and both arrays have three elements.
+    gradients(|results| unsafe {
+        layer_engine_layer_norm_backward(
+            tensors[0],
+            tensors[1],
+            tensors[2],
+            tensors[3],
+            tensors[4],
+            tensors[5],
+            wanted.as_ptr(),
+            results,
+        )
+    })
+}
+
+/// Gradients of weight and bias alone, from the statistics that normalised.
+pub(super) fn batch_norm_backward(
+    output_gradient: &Tensor,
+    input: &Tensor,
+    [mean, inverse_deviation]: [&Tensor; 2],
+) -> Result<Gradients, EngineError> {
+    let tensors = [output_gradient, input, mean, inverse_deviation].map(pointer);
+    // SAFETY: the tensors live through the call, and there is room for three results.
+    gradients(|results| unsafe {
+        layer_engine_batch_norm_backward(tensors[0], tensors[1], tensors[2], tensors[3], results)
+    })
+}
+
+/// Attention over `samples x positions x 3 features`. Gives the tensor that [`gradient`] is taken with respect to, if it
+/// is to be `differentiable`, and the result.
+pub(super) fn attention(
+    sequence: &Tensor,
+    heads: i64,
+    causal: bool,
+    differentiable: bool,
+) -> Result<[Tensor; 2], EngineError> {
+    let (mut leaf, mut result) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the sequence lives through the call, which writes to the two places.
+    check(unsafe {
+        layer_engine_attention(
+            pointer(sequence),
+            heads,
+            causal,
+            differentiable,
+            &raw mut leaf,
+            &raw mut result,
+        )
+    })?;
+    Ok([required(leaf)?, required(result)?])
+}
+
+/// The gradient of a recorded result with respect to its leaf, from that of the result.
+pub(super) fn gradient(
+    result: &Tensor,
+    leaf: &Tensor,
+    output_gradient: &Tensor,
+) -> Result<Tensor, EngineError> {
+    let mut gradient = std::ptr::null_mut();
+    // SAFETY: the tensors live through the call, which writes to the one place.
+    check(unsafe {
+        layer_engine_gradient(pointer(result), pointer(leaf), pointer(output_gradient), &raw mut gradient)
+    })?;
+    required(gradient)
+}
+
+/// Copies numbers of the host to the start of a tensor of one dimension, which has room for them. The host's are free to
+/// go when this returns.
+pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -> Result<(), EngineError> {
+    let length = host.len() as i64;
+    // SAFETY: the tensor has the host's length and kind, and is gone before this function returns.
+    let source = unsafe { Tensor::f_from_blob(host.as_ptr().cast(), &[length], &[1], kind, Device::Cpu) }?;
+    target.f_narrow(0, 0, length)?.f_copy_(&source)?;
+    Ok(())
+}
+
+/// Copies the start of a tensor of one dimension, when the work before it in the current stream is done.
+pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind) -> Result<(), EngineError> {
+    let length = host.len() as i64;
+    // SAFETY: the tensor has the host's length and kind, nothing else refers to the host's numbers meanwhile, and it is
+    // gone before this function returns. A copy to pageable memory has ended when it returns.
+    let mut target =
+        unsafe { Tensor::f_from_blob(host.as_mut_ptr().cast(), &[length], &[1], kind, Device::Cpu) }?;
+    target.f_copy_(&source.f_narrow(0, 0, length)?)?;
+    Ok(())
+}
+
+/// Opens libtorch's CUDA half and counts the devices.
+pub(super) fn cuda_devices() -> Result<usize, EngineError> {
+    let mut devices = 0;
+    // SAFETY: the call writes to the one place.
+    check(unsafe { layer_engine_cuda_open(&raw mut devices) })?;
+    Ok(usize::try_from(devices).unwrap_or(0))
+}
+
+/// What CUDA says of a device.
+#[derive(Debug)]
+pub(super) struct CudaDescription {
+    pub(super) name: String,
+    pub(super) clock_khz: Option<u32>,
+    /// Versions of cuDNN, of CUDA and of the driver's CUDA, each as one number.
+    pub(super) versions: [Option<u32>; 3],
+}
+
+pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, EngineError> {
+    let mut name = [0u8; 256];
+    let mut clock_khz = 0;
+    let mut versions = [0i64; 3];
+    // SAFETY: the call writes at most 255 bytes of a name, which leaves its zero at the end, one number, and three.
+    check(unsafe {
+        layer_engine_cuda_describe(
+            device,
+            name.as_mut_ptr().cast(),
+            &raw mut clock_khz,
+            versions.as_mut_ptr(),
+        )
+    })?;
+    let name = CStr::from_bytes_until_nul(&name).map(|name| name.to_string_lossy().into_owned());
+    let known = |value: i64| u32::try_from(value).ok().filter(|&value| value > 0);
+    Ok(CudaDescription {
+        name: name.unwrap_or_default(),
+        clock_khz: known(clock_khz.into()),
+        versions: versions.map(known),
+    })
+}
+
+/// A stream of a CUDA device. libtorch owns it, and lends each of its pool to many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stream {
+    device: c_int,
+    id: i64,
+}
+
+impl Stream {
+    pub(super) fn new(device: c_int, priority: c_int) -> Result<Self, EngineError> {
+        let mut id = 0;
+        // SAFETY: the call writes to the one place.
+        check(unsafe { layer_engine_stream_new(device, priority, &raw mut id) })?;
+        Ok(Self { device, id })
+    }
+
+    /// Makes it the stream that this thread's work goes to, until the guard is dropped.
+    pub(super) fn enter(self) -> Result<StreamGuard, EngineError> {
+        let (mut previous_device, mut previous_stream) = (0, 0);
+        // SAFETY: the call writes to the two places.
+        check(unsafe {
+            layer_engine_stream_enter(
+                self.device,
+                self.id,
+                &raw mut previous_device,
+                &raw mut previous_stream,
+            )
+        })?;
+        Ok(StreamGuard { device: self.device, previous_device, previous_stream })
+    }
+
+    pub(super) fn synchronize(self) -> Result<(), EngineError> {
+        // SAFETY: the stream is the device's.
+        check(unsafe { layer_engine_stream_synchronize(self.device, self.id) })
+    }
+}
+
+/// Gives a thread its former stream back.
+#[derive(Debug)]
+pub(super) struct StreamGuard {
+    device: c_int,
+    previous_device: c_int,
+    previous_stream: i64,
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        // SAFETY: both are what they were before.
+        let left =
+            unsafe { layer_engine_stream_leave(self.device, self.previous_device, self.previous_stream) };
+        // It was current before, so it can be again; there is nobody to tell.
+        let _ = check(left);
+    }
+}
+
+/// Waits for all work on a CUDA device.
+pub(super) fn device_synchronize(device: c_int) -> Result<(), EngineError> {
+    // SAFETY: it takes any device's index.
+    check(unsafe { layer_engine_device_synchronize(device) })
+}
+
+/// Work of a stream, captured to be replayed.
+#[derive(Debug)]
+pub(super) struct Graph(*mut c_void);
+
+impl Graph {
+    /// Begins to capture the current stream, which must not be the default one. Nothing runs until [`end`](Self::end).
+    pub(super) fn begin() -> Result<Self, EngineError> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the call writes to the one place.
+        check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
+        Ok(Self(graph))
+    }
+
+    /// Ends the capture.
+    pub(super) fn end(&mut self) -> Result<(), EngineError> {
+        // SAFETY: the graph lives.
+        check(unsafe { layer_engine_graph_end(self.0) })
+    }
+
+    /// Milliseconds of the device's clock that this many replays take.
+    pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, EngineError> {
+        let mut milliseconds = 0.0;
+        // SAFETY: the graph lives, and the call writes to the one place.
+        check(unsafe {
+            layer_engine_graph_time(self.0, stream.device, stream.id, rounds, &raw mut milliseconds)
+        })?;
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: it came from `layer_engine_graph_begin`, and is freed once.
+        unsafe { layer_engine_graph_free(self.0) };
+    }
+}

@@ -1,0 +1,60 @@
+use super::buffer::TorchBuffer;
+use super::launch::{Launch, Operation};
+use crate::{EngineError, LaunchContext};
+
+/// A prepared kernel of a [`TorchEngine`](crate::TorchEngine).
+pub struct TorchKernel {
+    name: String,
+    reads: Vec<usize>,
+    writes: Vec<usize>,
+    operation: Operation,
+}
+
+impl TorchKernel {
+    /// A kernel whose operands have these lengths.
+    pub(super) fn new(name: String, reads: Vec<usize>, writes: Vec<usize>, operation: Operation) -> Self {
+        Self { name, reads, writes, operation }
+    }
+
+    pub(super) fn launch(
+        &mut self,
+        reads: &[&TorchBuffer],
+        writes: &mut [&mut TorchBuffer],
+        context: &LaunchContext,
+    ) -> Result<(), EngineError> {
+        self.check("reads", &self.reads, reads.iter().map(|buffer| buffer.len()))?;
+        self.check("writes", &self.writes, writes.iter().map(|buffer| buffer.len()))?;
+        tch::no_grad(|| (self.operation)(&mut Launch { reads, writes, context }))
+    }
+
+    fn check(
+        &self,
+        side: &str,
+        expected: &[usize],
+        got: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(), EngineError> {
+        let mismatch = |operand: String, expected, got| EngineError::Operand {
+            kernel: self.name.clone(),
+            operand,
+            expected,
+            got,
+        };
+        if got.len() != expected.len() {
+            return Err(mismatch(side.into(), expected.len(), got.len()));
+        }
+        match expected.iter().zip(got).enumerate().find(|(_, (expected, got))| *expected != got) {
+            Some((index, (&expected, got))) => Err(mismatch(format!("{side}[{index}]"), expected, got)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for TorchKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TorchKernel")
+            .field("name", &self.name)
+            .field("reads", &self.reads)
+            .field("writes", &self.writes)
+            .finish_non_exhaustive()
+    }
+}

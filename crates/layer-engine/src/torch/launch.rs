@@ -1,0 +1,173 @@
+use layer_graph::Layer;
+use tch::Tensor;
+
+use super::buffer::{Memory, TorchBuffer};
+use super::library_error;
+use super::moments::Moments;
+use crate::{EngineError, LaunchContext, Role, Shard, Signature};
+
+/// What a kernel does when it is launched.
+pub(super) type Operation = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), EngineError> + Send>;
+
+/// The operands of one launch. Their number and lengths have been checked.
+pub(super) struct Launch<'a, 'b> {
+    pub(super) reads: &'a [&'a TorchBuffer],
+    pub(super) writes: &'a mut [&'b mut TorchBuffer],
+    pub(super) context: &'a LaunchContext,
+}
+
+/// Where a layer's operands lie, and in which shapes libtorch is to see them.
+#[derive(Debug, Clone)]
+pub(super) struct Operands {
+    pub(super) signature: Signature,
+    /// The dimensions of each input, the samples' first.
+    pub(super) inputs: Vec<Vec<i64>>,
+    /// The dimensions of the output, the samples' first.
+    pub(super) output: Vec<i64>,
+    /// The dimensions of each parameter.
+    parameters: Vec<Vec<i64>>,
+}
+
+impl Operands {
+    pub(super) fn new(layer: &Layer, signature: Signature, shard: Shard) -> Self {
+        let batch = |dims: &[usize]| std::iter::once(shard.samples as i64).chain(sizes(dims)).collect();
+        Self {
+            signature,
+            inputs: layer.input_shapes().iter().map(|shape| batch(shape.dims())).collect(),
+            output: batch(layer.output_shape().dims()),
+            parameters: layer.parameters().iter().map(|parameter| sizes(&parameter.dims).collect()).collect(),
+        }
+    }
+
+    /// The buffer that plays a role and is read.
+    pub(super) fn source<'a>(
+        &self,
+        launch: &Launch<'a, '_>,
+        role: Role,
+    ) -> Result<&'a TorchBuffer, EngineError> {
+        let index = self.signature.reads.iter().position(|&read| read == role);
+        index.and_then(|index| launch.reads.get(index).copied()).ok_or_else(|| absent(role))
+    }
+
+    /// The buffer that plays a role and is written.
+    pub(super) fn target<'l>(
+        &self,
+        launch: &'l mut Launch<'_, '_>,
+        role: Role,
+    ) -> Result<&'l mut TorchBuffer, EngineError> {
+        let index = self.signature.writes.iter().position(|&written| written == role);
+        let buffer = index.and_then(|index| launch.writes.get_mut(index));
+        buffer.map(|buffer| &mut **buffer).ok_or_else(|| absent(role))
+    }
+
+    pub(super) fn input(&self, launch: &Launch<'_, '_>) -> Result<Tensor, EngineError> {
+        Ok(self.source(launch, Role::Input(0))?.flat()?.f_view(&self.inputs[0][..])?)
+    }
+
+    pub(super) fn output(&self, launch: &Launch<'_, '_>) -> Result<Tensor, EngineError> {
+        Ok(self.source(launch, Role::Output)?.flat()?.f_view(&self.output[..])?)
+    }
+
+    pub(super) fn output_gradient(&self, launch: &Launch<'_, '_>) -> Result<Tensor, EngineError> {
+        Ok(self.source(launch, Role::OutputGradient)?.flat()?.f_view(&self.output[..])?)
+    }
+
+    /// The parameters, each a view of its part of the flat buffer.
+    pub(super) fn parameters(&self, launch: &Launch<'_, '_>) -> Result<Vec<Tensor>, EngineError> {
+        self.cut(&self.source(launch, Role::Parameters)?.flat()?)
+    }
+
+    /// What the forward pass saved.
+    pub(super) fn saved<'a, const N: usize>(
+        &self,
+        launch: &Launch<'a, '_>,
+    ) -> Result<&'a [Tensor; N], EngineError> {
+        let unsaved = || library_error("the backward pass was launched before its forward pass");
+        match self.source(launch, Role::Saved)?.memory() {
+            Memory::Saved(tensors) => tensors.as_slice().try_into().map_err(|_| unsaved()),
+            _ => Err(unsaved()),
+        }
+    }
+
+    pub(super) fn put(
+        &self,
+        launch: &mut Launch<'_, '_>,
+        role: Role,
+        result: &Tensor,
+    ) -> Result<(), EngineError> {
+        self.target(launch, role)?.put(result)
+    }
+
+    pub(super) fn put_moments(
+        &self,
+        launch: &mut Launch<'_, '_>,
+        role: Role,
+        moments: Moments,
+    ) -> Result<(), EngineError> {
+        self.target(launch, role)?.put_moments(moments);
+        Ok(())
+    }
+
+    /// Keeps tensors for the backward pass, where there is going to be one.
+    pub(super) fn save(&self, launch: &mut Launch<'_, '_>, tensors: Vec<Tensor>) -> Result<(), EngineError> {
+        if self.signature.writes.contains(&Role::Saved) {
+            self.target(launch, Role::Saved)?.save(tensors);
+        }
+        Ok(())
+    }
+
+    /// Writes the gradients of the parameters, in their order.
+    pub(super) fn put_parameter_gradients(
+        &self,
+        launch: &mut Launch<'_, '_>,
+        gradients: &[Tensor],
+    ) -> Result<(), EngineError> {
+        let target = self.target(launch, Role::ParameterGradient)?;
+        if let [only] = gradients {
+            return target.put(only);
+        }
+        for (part, gradient) in self.cut(&target.flat()?)?.iter_mut().zip(gradients) {
+            part.f_copy_(gradient)?;
+        }
+        Ok(())
+    }
+
+    /// The parts of the parameters' gradient, to be written in place.
+    pub(super) fn parameter_gradients(
+        &self,
+        launch: &mut Launch<'_, '_>,
+    ) -> Result<Vec<Tensor>, EngineError> {
+        let flat = self.target(launch, Role::ParameterGradient)?.flat()?;
+        self.cut(&flat)
+    }
+
+    fn cut(&self, flat: &Tensor) -> Result<Vec<Tensor>, EngineError> {
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(self.parameters.len());
+        for dims in &self.parameters {
+            let length = dims.iter().product();
+            parts.push(flat.f_narrow(0, start, length)?.f_view(&dims[..])?);
+            start += length;
+        }
+        Ok(parts)
+    }
+
+    /// Number of the layer's parameters.
+    pub(super) fn parameter_count(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// Whether the pass writes this role.
+    pub(super) fn writes(&self, role: Role) -> bool {
+        self.signature.writes.contains(&role)
+    }
+}
+
+/// Dimensions as libtorch counts them.
+pub(super) fn sizes(dims: &[usize]) -> impl Iterator<Item = i64> {
+    dims.iter().map(|&dim| dim as i64)
+}
+
+fn absent(role: Role) -> EngineError {
+    library_error(&format!("the pass has no operand {role:?}"))
+}

@@ -1,0 +1,52 @@
+use layer_graph::LayerNorm;
+use tch::Tensor;
+
+use super::ffi::layer_norm_backward;
+use super::launch::{Operands, Operation};
+use super::library_error;
+use super::prepare::Numbers;
+use crate::{EngineError, Role};
+
+pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Operation {
+    let epsilon = norm.epsilon;
+    Box::new(move |launch| {
+        let parameters = operands.parameters(launch)?;
+        let (weight, bias) = (parameters.first(), parameters.get(1));
+        let (output, mean, inverse) =
+            operands.input(launch)?.f_native_layer_norm([features], weight, bias, epsilon)?;
+        operands.put(launch, Role::Output, &output)?;
+        operands.save(launch, vec![mean, inverse])
+    })
+}
+
+pub(super) fn backward(
+    operands: Operands,
+    features: i64,
+    numbers: Numbers,
+) -> Result<Operation, EngineError> {
+    let wants_input = operands.writes(Role::InputGradient(0));
+    // The parameters' gradients do not depend on the parameters, which are no operands then.
+    let stand_in = Tensor::f_ones([features], (numbers.kind, numbers.device))?;
+    Ok(Box::new(move |launch| {
+        let missing = || library_error("a gradient of a layer normalisation did not come out");
+        let [mean, inverse] = operands.saved(launch)?;
+        let parameters = if wants_input {
+            operands.parameters(launch)?
+        } else {
+            vec![stand_in.shallow_clone(), stand_in.shallow_clone()]
+        };
+        let [input, weight, bias] = layer_norm_backward(
+            &operands.output_gradient(launch)?,
+            &operands.input(launch)?,
+            [mean, inverse],
+            [&parameters[0], &parameters[1]],
+            [wants_input, true, true],
+        )?;
+        let gradients = [weight.ok_or_else(missing)?, bias.ok_or_else(missing)?];
+        operands.put_parameter_gradients(launch, &gradients)?;
+        if wants_input {
+            operands.put(launch, Role::InputGradient(0), &input.ok_or_else(missing)?)?;
+        }
+        Ok(())
+    }))
+}

@@ -1,0 +1,64 @@
+use tch::Tensor;
+
+use super::launch::{Operands, Operation};
+use super::prepare::Numbers;
+use crate::{EngineError, Role};
+
+/// `x` as rows of features: positions are samples like any other.
+fn rows(tensor: &Tensor) -> Result<Tensor, EngineError> {
+    let features = tensor.size().last().copied().unwrap_or(1);
+    Ok(tensor.f_reshape([-1, features])?)
+}
+
+pub(super) fn forward(operands: Operands, numbers: Numbers) -> Operation {
+    Box::new(move |launch| {
+        let parameters = operands.parameters(launch)?;
+        let input = numbers.narrow(&rows(&operands.input(launch)?)?)?;
+        let weight = numbers.narrow(&parameters[0])?.f_tr()?;
+        let bias = parameters.get(1);
+        if numbers.converts() {
+            let mut output = numbers.widen(&input.f_mm(&weight)?)?;
+            if let Some(bias) = bias {
+                output = output.f_add_(bias)?;
+            }
+            return operands.put(launch, Role::Output, &output);
+        }
+        // In place, since libtorch can.
+        let output = rows(&operands.target(launch, Role::Output)?.flat()?.f_view(&operands.output[..])?)?;
+        let _ = match bias {
+            Some(bias) => bias.f_addmm_out(&output, &input, &weight)?,
+            None => input.f_mm_out(&output, &weight)?,
+        };
+        Ok(())
+    })
+}
+
+pub(super) fn backward(operands: Operands, numbers: Numbers) -> Operation {
+    Box::new(move |launch| {
+        let output_gradient = rows(&operands.output_gradient(launch)?)?;
+        let narrow = numbers.narrow(&output_gradient)?;
+        let input = numbers.narrow(&rows(&operands.input(launch)?)?)?;
+        let mut gradients = operands.parameter_gradients(launch)?;
+        product(&narrow.f_tr()?, &input, &mut gradients[0], numbers)?;
+        if let Some(bias) = gradients.get_mut(1) {
+            bias.f_copy_(&output_gradient.f_sum_dim_intlist([0i64].as_slice(), false, None)?)?;
+        }
+        if operands.writes(Role::InputGradient(0)) {
+            let weight = numbers.narrow(&operands.parameters(launch)?[0])?;
+            let flat = operands.target(launch, Role::InputGradient(0))?.flat()?;
+            let mut target = flat.f_view(input.size().as_slice())?;
+            product(&narrow, &weight, &mut target, numbers)?;
+        }
+        Ok(())
+    })
+}
+
+/// Overwrites `target` with a product.
+fn product(left: &Tensor, right: &Tensor, target: &mut Tensor, numbers: Numbers) -> Result<(), EngineError> {
+    if numbers.converts() {
+        target.f_copy_(&left.f_mm(right)?)?;
+    } else {
+        let _ = left.f_mm_out(target, right)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The engine of libtorch, on the CPU and on NVIDIA GPUs.
+#![allow(
+    clippy::cast_possible_wrap,
+    reason = "libtorch counts in signed integers; sizes stay far below 2^63"
+)]
+
+mod activation;
+mod attention;
+mod batch_norm;
+mod buffer;
+mod conv;
+mod dropout;
+mod engine;
+mod ffi;
+mod kernel;
+mod launch;
+mod layer_norm;
+mod linear;
+mod loss;
+mod moments;
+mod optimizer;
+mod pool;
+mod prepare;
+mod queue;
+mod rearrange;
+mod response_norm;
+mod sequence;
+
+pub use buffer::TorchBuffer;
+pub use engine::{TorchDevice, TorchEngine};
+pub use kernel::TorchKernel;
+pub use queue::TorchQueue;
+
+use crate::EngineError;
+
+/// The engine's name in errors.
+const NAME: &str = "the libtorch engine";
+
+impl From<tch::TchError> for EngineError {
+    fn from(error: tch::TchError) -> Self {
+        library_error(&error.to_string())
+    }
+}
+
+/// What libtorch says went wrong: its first line, since a trace of its calls follows.
+fn library_error(problem: &str) -> EngineError {
+    let problem = problem.trim().strip_prefix("Internal torch error: ").unwrap_or(problem.trim());
+    let problem = problem.lines().next().unwrap_or_default().into();
+    EngineError::Library { engine: NAME, problem }
+}

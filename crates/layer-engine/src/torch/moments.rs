@@ -1,0 +1,37 @@
+use tch::{Kind, Tensor};
+
+use crate::EngineError;
+
+/// Sums of a batch normalisation over the samples of a shard, as libtorch's kernels give and take them.
+#[derive(Debug)]
+pub(super) enum Moments {
+    /// For each channel the mean and `1 / sqrt(variance + epsilon)`.
+    Forward { mean: Tensor, inverse_deviation: Tensor, epsilon: f64, count: f64 },
+    /// For each channel the sums of the output gradient `g`, of `g * (x - mean)`, and of `g * normalised x`.
+    Backward { gradient: Tensor, centred: Tensor, normalised: Tensor, count: f64 },
+}
+
+impl Moments {
+    /// First sums, second sums, count: see [`Role`](crate::Role).
+    pub(super) fn flatten(&self) -> Result<Tensor, EngineError> {
+        let (kind, count, sums) = match self {
+            Self::Forward { mean, inverse_deviation, epsilon, count } => {
+                let double = |tensor: &Tensor| tensor.f_to_kind(Kind::Double);
+                let (mean, inverse) = (double(mean)?, double(inverse_deviation)?);
+                let variance = inverse.f_pow_tensor_scalar(-2)?.f_sub_scalar(*epsilon)?;
+                let squares = variance.f_add(&mean.f_square()?)?;
+                (
+                    inverse_deviation.kind(),
+                    *count,
+                    [mean.f_mul_scalar(*count)?, squares.f_mul_scalar(*count)?],
+                )
+            }
+            Self::Backward { gradient, normalised, count, .. } => {
+                (gradient.kind(), *count, [gradient.shallow_clone(), normalised.shallow_clone()])
+            }
+        };
+        let [first, second] = sums;
+        let count = Tensor::f_full([1], count, (first.kind(), first.device()))?;
+        Ok(Tensor::f_cat(&[first, second, count], 0)?.f_to_kind(kind)?)
+    }
+}

@@ -1,0 +1,42 @@
+use tch::{Kind, Tensor};
+
+use super::launch::Operation;
+use super::library_error;
+use crate::Sgd;
+
+/// The sum of the squares of all elements, in double precision.
+pub(super) fn squared_norm(kind: Kind) -> Operation {
+    Box::new(move |launch| {
+        let mut total: Option<Tensor> = None;
+        for buffer in launch.reads.iter().filter(|buffer| !buffer.is_empty()) {
+            let squared = buffer.flat()?.f_norm_scalaropt_dtype(2.0, Kind::Double)?.f_square()?;
+            total = Some(total.map_or_else(|| Ok(squared.shallow_clone()), |sum| sum.f_add(&squared))?);
+        }
+        let [target] = launch.writes else { return Err(library_error("a norm has one result")) };
+        if let Some(total) = total {
+            return target.put(&total.f_to_kind(kind)?.f_view([1])?);
+        }
+        let _ = target.flat()?.f_zero_()?;
+        Ok(())
+    })
+}
+
+/// A step of stochastic gradient descent, in place.
+pub(super) fn step(rule: Sgd) -> Operation {
+    Box::new(move |launch| {
+        let unfit = || library_error("a step has a gradient, parameters and their velocity");
+        let [parameters, velocity] = launch.writes else { return Err(unfit()) };
+        let (mut parameters, mut velocity) = (parameters.flat()?, velocity.flat()?);
+        let mut gradient = launch.reads.first().ok_or_else(unfit)?.flat()?;
+        if let (Some(clip), Some(squared)) = (rule.clip_norm, launch.reads.get(1)) {
+            let scale = squared.flat()?.f_sqrt()?.f_reciprocal()?.f_mul_scalar(clip)?.f_clamp_max(1.0)?;
+            gradient = gradient.f_mul(&scale)?;
+        }
+        let _ = velocity.f_mul_scalar_(rule.momentum)?.f_add_(&gradient)?;
+        if rule.weight_decay != 0.0 {
+            let _ = velocity.f_add_(&parameters.f_mul_scalar(rule.weight_decay)?)?;
+        }
+        let _ = parameters.f_sub_(&velocity.f_mul_scalar(launch.context.learning_rate)?)?;
+        Ok(())
+    })
+}

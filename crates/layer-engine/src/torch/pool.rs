@@ -1,0 +1,156 @@
+use layer_graph::Pool2d;
+use tch::Tensor;
+
+use super::launch::{Operands, Operation};
+use super::prepare::Numbers;
+use crate::{EngineError, Role};
+
+/// Windows that walk over an image.
+pub(super) struct Windows {
+    operands: Operands,
+    kernel: [i64; 2],
+    stride: [i64; 2],
+    padding: [i64; 2],
+    /// Padding at the bottom and at the right beyond that at each side, which libtorch does not know.
+    extra: [i64; 2],
+    count_padding: bool,
+    numbers: Numbers,
+}
+
+impl Windows {
+    pub(super) fn new(operands: Operands, pool: &Pool2d, numbers: Numbers) -> Self {
+        let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
+        Self {
+            operands,
+            kernel: pair(pool.kernel),
+            stride: pair(pool.stride),
+            padding: pair(pool.padding),
+            extra: pair(pool.extra_padding),
+            count_padding: pool.count_padding,
+            numbers,
+        }
+    }
+
+    /// The image with its extra padding.
+    fn extended(&self, image: Tensor, value: f64) -> Result<Tensor, EngineError> {
+        if self.extra == [0, 0] {
+            return Ok(image);
+        }
+        Ok(image.f_pad([0, self.extra[1], 0, self.extra[0]], "constant", value)?)
+    }
+
+    /// The dimensions of the images with their extra padding.
+    fn extended_dims(&self) -> Vec<i64> {
+        let mut dims = self.operands.inputs[0].clone();
+        dims.iter_mut().skip(2).zip(self.extra).for_each(|(size, extra)| *size += extra);
+        dims
+    }
+
+    /// The part of an extended image's gradient that belongs to the image.
+    fn cropped(&self, gradient: Tensor) -> Result<Tensor, EngineError> {
+        if self.extra == [0, 0] {
+            return Ok(gradient);
+        }
+        let dims = &self.operands.inputs[0];
+        Ok(gradient.f_narrow(2, 0, dims[2])?.f_narrow(3, 0, dims[3])?)
+    }
+
+    pub(super) fn max(self) -> Operation {
+        Box::new(move |launch| {
+            let image = self.extended(self.operands.input(launch)?, f64::NEG_INFINITY)?;
+            let (output, places) =
+                image.f_max_pool2d_with_indices(self.kernel, self.stride, self.padding, [1, 1], false)?;
+            self.operands.put(launch, Role::Output, &output)?;
+            self.operands.save(launch, vec![places])
+        })
+    }
+
+    pub(super) fn max_backward(self) -> Result<Operation, EngineError> {
+        // Of the image, only the dimensions matter.
+        let image = self.blank()?;
+        Ok(Box::new(move |launch| {
+            let [places] = self.operands.saved(launch)?;
+            let gradient = image.f_max_pool2d_with_indices_backward(
+                &self.operands.output_gradient(launch)?,
+                self.kernel,
+                self.stride,
+                self.padding,
+                [1, 1],
+                false,
+                places,
+            )?;
+            self.operands.put(launch, Role::InputGradient(0), &self.cropped(gradient)?)
+        }))
+    }
+
+    fn blank(&self) -> Result<Tensor, EngineError> {
+        Ok(Tensor::f_empty(self.extended_dims(), (self.numbers.kind, self.numbers.device))?)
+    }
+
+    /// For windows whose extra padding does not count: for each, all elements over those that count.
+    fn correction(&self) -> Result<Option<Tensor>, EngineError> {
+        if self.count_padding || self.extra == [0, 0] {
+            return Ok(None);
+        }
+        let dims = &self.operands.inputs[0];
+        let ones = Tensor::f_ones([1, 1, dims[2], dims[3]], (self.numbers.kind, self.numbers.device))?;
+        Ok(Some(self.means(&self.extended(ones, 0.0)?)?.f_reciprocal()?))
+    }
+
+    /// Whether libtorch itself counts padding.
+    fn counts(&self) -> bool {
+        self.count_padding || self.extra != [0, 0]
+    }
+
+    fn means(&self, image: &Tensor) -> Result<Tensor, EngineError> {
+        Ok(image.f_avg_pool2d(self.kernel, self.stride, self.padding, false, self.counts(), None)?)
+    }
+
+    pub(super) fn mean(self) -> Result<Operation, EngineError> {
+        let correction = self.correction()?;
+        Ok(Box::new(move |launch| {
+            let mut output = self.means(&self.extended(self.operands.input(launch)?, 0.0)?)?;
+            if let Some(correction) = &correction {
+                output = output.f_mul_(correction)?;
+            }
+            self.operands.put(launch, Role::Output, &output)
+        }))
+    }
+
+    pub(super) fn mean_backward(self) -> Result<Operation, EngineError> {
+        let (image, correction) = (self.blank()?, self.correction()?);
+        Ok(Box::new(move |launch| {
+            let mut output_gradient = self.operands.output_gradient(launch)?;
+            if let Some(correction) = &correction {
+                output_gradient = output_gradient.f_mul(correction)?;
+            }
+            let gradient = image.f_avg_pool2d_backward(
+                &output_gradient,
+                self.kernel,
+                self.stride,
+                self.padding,
+                false,
+                self.counts(),
+                None,
+            )?;
+            self.operands.put(launch, Role::InputGradient(0), &self.cropped(gradient)?)
+        }))
+    }
+}
+
+/// The means of windows that cut the image evenly.
+pub(super) fn adaptive(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let output = operands.input(launch)?.f_internal_adaptive_avg_pool2d(&operands.output[2..])?;
+        operands.put(launch, Role::Output, &output)
+    })
+}
+
+pub(super) fn adaptive_backward(operands: Operands, numbers: Numbers) -> Result<Operation, EngineError> {
+    // Of the image, only the dimensions matter.
+    let image = Tensor::f_empty(&operands.inputs[0][..], (numbers.kind, numbers.device))?;
+    Ok(Box::new(move |launch| {
+        let gradient = image.f_internal_adaptive_avg_pool2d_backward(&operands.output_gradient(launch)?)?;
+        operands.put(launch, Role::InputGradient(0), &gradient)
+    }))
+}

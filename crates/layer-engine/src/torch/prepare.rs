@@ -1,0 +1,193 @@
+//! From the description of a kernel to the operation that does it.
+
+use layer_graph::{Layer, LayerKind};
+use tch::{Device, Kind, Tensor};
+
+use super::NAME;
+use super::activation::{backward_of_input, backward_of_output, copies, forward, sum};
+use super::batch_norm::Normalisation;
+use super::conv::Convolution;
+use super::dropout::Mask;
+use super::kernel::TorchKernel;
+use super::launch::{Operands, Operation, sizes};
+use super::loss::{CrossEntropy, Indices};
+use super::pool::Windows;
+use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
+use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
+
+/// The numbers that a kernel works with, and where.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    /// Of the buffers.
+    pub(super) kind: Kind,
+    /// Of the factors of products.
+    pub(super) compute: Kind,
+    pub(super) device: Device,
+}
+
+impl Numbers {
+    /// Whether products are taken of other numbers than the buffers hold.
+    pub(super) fn converts(self) -> bool {
+        self.kind != self.compute
+    }
+
+    /// A tensor as a factor.
+    pub(super) fn narrow(self, tensor: &Tensor) -> Result<Tensor, EngineError> {
+        Ok(tensor.f_to_kind(self.compute)?)
+    }
+
+    /// A product as the buffers hold it.
+    pub(super) fn widen(self, tensor: &Tensor) -> Result<Tensor, EngineError> {
+        Ok(tensor.f_to_kind(self.kind)?)
+    }
+}
+
+/// The kernel of this description.
+pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, EngineError> {
+    match spec {
+        KernelSpec::Layer { layer, pass, shard } => {
+            let unsupported = || EngineError::Unsupported {
+                engine: NAME,
+                layer: layer.name().into(),
+                kind: layer.kind().label(),
+                pass: *pass,
+            };
+            let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
+            let lengths =
+                |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
+            let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
+            let operands = Operands::new(layer, signature, *shard);
+            let updates = matches!((layer.kind(), pass), (LayerKind::BatchNorm(_), Pass::Forward));
+            let operation = if shard.samples == 0 && !updates {
+                nothing(operands)
+            } else {
+                operation(layer, *pass, *shard, operands, numbers)?.ok_or_else(unsupported)?
+            };
+            Ok(TorchKernel::new(format!("{} {pass:?}", layer.name()), reads, writes, operation))
+        }
+        &KernelSpec::Sum { terms, elements } => {
+            if terms == 0 {
+                let (kernel, operand) = ("Sum".into(), "reads".into());
+                return Err(EngineError::Operand { kernel, operand, expected: 1, got: 0 });
+            }
+            Ok(TorchKernel::new("Sum".into(), vec![elements; terms], vec![elements], sum()))
+        }
+        KernelSpec::SquaredNorm { elements } => {
+            let operation = optimizer::squared_norm(numbers.kind);
+            Ok(TorchKernel::new("SquaredNorm".into(), elements.clone(), vec![1], operation))
+        }
+        &KernelSpec::Sgd { elements, rule } => {
+            let reads = std::iter::once(elements).chain(rule.clip_norm.map(|_| 1)).collect();
+            Ok(TorchKernel::new("Sgd".into(), reads, vec![elements; 2], optimizer::step(rule)))
+        }
+    }
+}
+
+/// What a pass over no samples writes: zeros. Running statistics stay as they are.
+fn nothing(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        for (role, target) in operands.signature.writes.iter().zip(launch.writes.iter_mut()) {
+            if *role != Role::Statistics && !target.is_empty() {
+                let _ = target.flat()?.f_zero_()?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What a layer's pass does; `None` where there is no such pass.
+fn operation(
+    layer: &Layer,
+    pass: Pass,
+    shard: Shard,
+    operands: Operands,
+    numbers: Numbers,
+) -> Result<Option<Operation>, EngineError> {
+    let backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
+    let features = layer.output_shape().innermost() as i64;
+    let indices = |limit, refusal| {
+        let refusal = (!numbers.device.is_cuda()).then_some(refusal);
+        Indices { layer: layer.name().into(), limit, refusal }
+    };
+    Ok(Some(match layer.kind() {
+        LayerKind::Conv2d(conv) => {
+            let weight = layer.parameters().first().map(|weight| sizes(&weight.dims).collect());
+            let Some(weight) = weight else { return Ok(None) };
+            let convolution = Convolution { operands, walk: Convolution::walk(conv), weight, numbers };
+            if backward { convolution.backward() } else { convolution.forward() }
+        }
+        LayerKind::Linear(_) if backward => linear::backward(operands, numbers),
+        LayerKind::Linear(_) => linear::forward(operands, numbers),
+        LayerKind::BatchNorm(rule) => {
+            return Ok(Normalisation::new(operands, rule, numbers)?.operation(pass));
+        }
+        LayerKind::LayerNorm(_) if backward => layer_norm::backward(operands, features, numbers)?,
+        LayerKind::LayerNorm(norm) => layer_norm::forward(operands, norm, features),
+        LayerKind::LocalResponseNorm(norm) if backward => response_norm::backward(operands, norm.clone()),
+        LayerKind::LocalResponseNorm(norm) => response_norm::forward(operands, norm.clone()),
+        LayerKind::Relu if backward => backward_of_output(operands, |dy, y| y.f_threshold_backward(dy, 0.0)),
+        LayerKind::Relu => forward(operands, Tensor::f_relu),
+        LayerKind::GeluTanh | LayerKind::Gelu => {
+            let approximate = if matches!(layer.kind(), LayerKind::Gelu) { "none" } else { "tanh" };
+            if backward {
+                backward_of_input(operands, |dy, x| x.f_gelu_backward(dy, approximate))
+            } else {
+                forward(operands, |x| x.f_gelu(approximate))
+            }
+        }
+        LayerKind::Softmax if backward => {
+            let kind = numbers.kind;
+            backward_of_output(operands, move |dy, y| {
+                Tensor::f_internal_softmax_backward_data(dy, y, -1, kind)
+            })
+        }
+        LayerKind::Softmax => forward(operands, |x| x.f_softmax(-1, None)),
+        LayerKind::Embedding(embedding) => {
+            let refusal = |layer, token, vocabulary| EngineError::Token { layer, token, vocabulary };
+            let tokens = indices(embedding.vocabulary, refusal);
+            if backward {
+                sequence::embedding_backward(operands, tokens)
+            } else {
+                sequence::embedding(operands, tokens)
+            }
+        }
+        LayerKind::PositionEmbedding(_) if backward => sequence::positions_backward(operands),
+        LayerKind::PositionEmbedding(_) => sequence::positions(operands),
+        LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
+        LayerKind::ClassToken => sequence::class_token(operands, numbers),
+        LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, numbers),
+        LayerKind::MultiHeadAttention(attention) => attention::forward(operands, attention, numbers),
+        LayerKind::MaxPool2d(pool) => {
+            let windows = Windows::new(operands, pool, numbers);
+            if backward { windows.max_backward()? } else { windows.max() }
+        }
+        LayerKind::AvgPool2d(pool) => {
+            let windows = Windows::new(operands, pool, numbers);
+            if backward { windows.mean_backward()? } else { windows.mean()? }
+        }
+        LayerKind::AdaptiveAvgPool2d(_) if backward => pool::adaptive_backward(operands, numbers)?,
+        LayerKind::AdaptiveAvgPool2d(_) => pool::adaptive(operands),
+        LayerKind::Flatten | LayerKind::Reshape(_) => copies(),
+        LayerKind::Permute(permute) => rearrange::permute(operands, &permute.order, backward),
+        LayerKind::Select(select) => rearrange::select(operands, select.index, numbers, backward),
+        LayerKind::Concat if backward => rearrange::part(operands),
+        LayerKind::Concat => rearrange::join(operands),
+        LayerKind::Add if backward => copies(),
+        LayerKind::Add => sum(),
+        LayerKind::Dropout(_) if backward => dropout::backward(operands),
+        LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
+        LayerKind::Dropout(rule) => {
+            let elements = layer.output_shape().elements();
+            let mask = Mask { layer: layer.name().into(), probability: rule.probability, shard, elements };
+            dropout::forward(operands, mask, numbers)
+        }
+        LayerKind::SoftmaxCrossEntropy => {
+            let refusal = |layer, label, classes| EngineError::Label { layer, label, classes };
+            let labels =
+                indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), refusal);
+            let loss = CrossEntropy { operands, labels, samples: shard.samples as i64 };
+            if backward { loss.backward() } else { loss.forward() }
+        }
+        _ => return Ok(None),
+    }))
+}

@@ -1,0 +1,23 @@
+use super::ffi::{Stream, StreamGuard};
+use crate::EngineError;
+
+/// A queue of a [`TorchEngine`](crate::TorchEngine): a CUDA stream; on the CPU, where work runs at once, nothing.
+#[derive(Debug)]
+pub struct TorchQueue {
+    stream: Option<Stream>,
+}
+
+impl TorchQueue {
+    pub(super) fn new(stream: Option<Stream>) -> Self {
+        Self { stream }
+    }
+
+    pub(super) fn stream(&self) -> Option<Stream> {
+        self.stream
+    }
+
+    /// Sends this thread's work to the queue until the guard is dropped.
+    pub(super) fn enter(&self) -> Result<Option<StreamGuard>, EngineError> {
+        self.stream.map(Stream::enter).transpose()
+    }
+}

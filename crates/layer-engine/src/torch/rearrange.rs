@@ -1,0 +1,66 @@
+use tch::Tensor;
+
+use super::launch::{Operands, Operation};
+use super::prepare::Numbers;
+use crate::{EngineError, Role};
+
+/// Joins images along their channels.
+pub(super) fn join(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let inputs =
+            operands.inputs.iter().enumerate().map(|(slot, dims)| {
+                Ok(operands.source(launch, Role::Input(slot))?.flat()?.f_view(&dims[..])?)
+            });
+        let inputs = inputs.collect::<Result<Vec<Tensor>, EngineError>>()?;
+        let output = Tensor::f_cat(&inputs, 1)?;
+        operands.put(launch, Role::Output, &output)
+    })
+}
+
+/// Takes joined images apart.
+pub(super) fn part(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let joined = operands.output_gradient(launch)?;
+        let mut start = 0;
+        for slot in 0..operands.inputs.len() {
+            let channels = operands.inputs[slot][1];
+            let part = joined.f_narrow(1, start, channels)?.f_alias_copy()?;
+            operands.put(launch, Role::InputGradient(slot), &part)?;
+            start += channels;
+        }
+        Ok(())
+    })
+}
+
+/// The dimensions of a sample in another order.
+pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Operation {
+    let forward_order: Vec<i64> = std::iter::once(0).chain(order.iter().map(|&dim| dim as i64 + 1)).collect();
+    Box::new(move |launch| {
+        if backward {
+            let mut inverse = vec![0; forward_order.len()];
+            for (place, &dim) in forward_order.iter().enumerate() {
+                inverse[dim as usize] = place as i64;
+            }
+            let gradient = operands.output_gradient(launch)?.f_permute(inverse)?.f_alias_copy()?;
+            operands.put(launch, Role::InputGradient(0), &gradient)
+        } else {
+            let output = operands.input(launch)?.f_permute(forward_order.as_slice())?.f_alias_copy()?;
+            operands.put(launch, Role::Output, &output)
+        }
+    })
+}
+
+/// One position along the outermost dimension.
+pub(super) fn select(operands: Operands, index: usize, numbers: Numbers, backward: bool) -> Operation {
+    let index = index as i64;
+    Box::new(move |launch| {
+        if backward {
+            let gradient = Tensor::f_zeros(&operands.inputs[0][..], (numbers.kind, numbers.device))?;
+            gradient.f_select(1, index)?.f_copy_(&operands.output_gradient(launch)?)?;
+            operands.put(launch, Role::InputGradient(0), &gradient)
+        } else {
+            let output = operands.input(launch)?.f_select(1, index)?.f_alias_copy()?;
+            operands.put(launch, Role::Output, &output)
+        }
+    })
+}

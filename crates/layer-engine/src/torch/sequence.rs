@@ -1,0 +1,82 @@
+use tch::Tensor;
+
+use super::launch::{Launch, Operands, Operation};
+use super::loss::Indices;
+use super::prepare::Numbers;
+use crate::{EngineError, Role};
+
+/// The vector of each token.
+pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
+    Box::new(move |launch| {
+        let (tokens, _) = tokens.of(&operands.input(launch)?)?;
+        let output = Tensor::f_embedding(&operands.parameters(launch)?[0], &tokens, -1, false, false)?;
+        operands.put(launch, Role::Output, &output)
+    })
+}
+
+/// The sums of the output gradients of each token's places. A token itself has no gradient.
+pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operation {
+    Box::new(move |launch| {
+        let (numbers, _) = tokens.of(&operands.input(launch)?)?;
+        let output_gradient = operands.output_gradient(launch)?;
+        let gradient =
+            Tensor::f_embedding_dense_backward(&output_gradient, &numbers, tokens.limit(), -1, false)?;
+        operands.put_parameter_gradients(launch, &[gradient])?;
+        if operands.writes(Role::InputGradient(0)) {
+            let _ = operands.target(launch, Role::InputGradient(0))?.flat()?.f_zero_()?;
+        }
+        Ok(())
+    })
+}
+
+/// Adds the vector of its position to each element of a sequence.
+pub(super) fn positions(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let input = operands.input(launch)?;
+        let vectors = operands.parameters(launch)?[0].f_narrow(0, 0, operands.inputs[0][1])?;
+        operands.put(launch, Role::Output, &input.f_add(&vectors)?)
+    })
+}
+
+/// Positions beyond the sequence get no gradient.
+pub(super) fn positions_backward(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let output_gradient = operands.output_gradient(launch)?;
+        let gradient = &mut operands.parameter_gradients(launch)?[0];
+        let length = operands.inputs[0][1];
+        let sums = output_gradient.f_sum_dim_intlist([0i64].as_slice(), false, None)?;
+        gradient.f_narrow(0, 0, length)?.f_copy_(&sums)?;
+        let _ = gradient.f_narrow(0, length, gradient.size()[0] - length)?.f_zero_()?;
+        put_input_gradient(&operands, launch, &output_gradient)
+    })
+}
+
+/// Puts a learned vector in front of a sequence.
+pub(super) fn class_token(operands: Operands, numbers: Numbers) -> Operation {
+    Box::new(move |launch| {
+        let output = Tensor::f_empty(&operands.output[..], (numbers.kind, numbers.device))?;
+        output.f_select(1, 0)?.f_copy_(&operands.parameters(launch)?[0])?;
+        output.f_narrow(1, 1, operands.inputs[0][1])?.f_copy_(&operands.input(launch)?)?;
+        operands.put(launch, Role::Output, &output)
+    })
+}
+
+pub(super) fn class_token_backward(operands: Operands) -> Operation {
+    Box::new(move |launch| {
+        let output_gradient = operands.output_gradient(launch)?;
+        let token = output_gradient.f_select(1, 0)?.f_sum_dim_intlist([0i64].as_slice(), false, None)?;
+        operands.put_parameter_gradients(launch, &[token])?;
+        put_input_gradient(&operands, launch, &output_gradient.f_narrow(1, 1, operands.inputs[0][1])?)
+    })
+}
+
+fn put_input_gradient(
+    operands: &Operands,
+    launch: &mut Launch<'_, '_>,
+    gradient: &Tensor,
+) -> Result<(), EngineError> {
+    if operands.writes(Role::InputGradient(0)) {
+        operands.put(launch, Role::InputGradient(0), &gradient.f_alias_copy()?)?;
+    }
+    Ok(())
+}

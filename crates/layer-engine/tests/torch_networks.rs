@@ -1,0 +1,82 @@
+//! Whole networks: the single-precision gradients of both engines beside the CPU engine's in double precision.
+#![cfg(feature = "torch")]
+
+mod any_engine;
+
+use any_engine::network::gradients;
+use layer_engine::{CpuEngine, Precision, TorchDevice, TorchEngine};
+use layer_graph::{LayerGraph, zoo};
+
+/// Positions of GPT-2's sequences here: all of its layers, and a hundredth of their work.
+const SHORT_CONTEXT: usize = 32;
+
+fn model(name: &str) -> LayerGraph {
+    let model = zoo::model(name).unwrap();
+    if name != "gpt2" {
+        return model;
+    }
+    let mut document: serde_json::Value = serde_json::from_str(&model.to_json()).unwrap();
+    document["input"] = serde_json::json!([SHORT_CONTEXT]);
+    LayerGraph::from_json(&document.to_string()).unwrap()
+}
+
+/// The squared norm of the differences of two networks' gradients.
+fn squared_distance(got: &[(String, Vec<f64>)], expected: &[(String, Vec<f64>)]) -> f64 {
+    let layers = got.iter().zip(expected);
+    let pairs = layers.flat_map(|((_, got), (_, expected))| got.iter().zip(expected));
+    pairs.map(|(got, expected)| (got - expected).powi(2)).sum()
+}
+
+/// How far the single-precision gradients of both engines are from the double-precision ones, relative to their norm.
+fn distances(graph: &LayerGraph, made_from: u64) -> [f64; 2] {
+    let cpu = CpuEngine::<f64>::with_threads(2).unwrap();
+    let exact = gradients(&cpu, Precision::F64, graph, made_from);
+    let norm: f64 = exact.iter().flat_map(|(_, layer)| layer).map(|value| value * value).sum();
+    let cpu = CpuEngine::<f32>::with_threads(2).unwrap();
+    let ours = squared_distance(&gradients(&cpu, Precision::F32, graph, made_from), &exact);
+    let torch = TorchEngine::<f32>::new(TorchDevice::Cpu).unwrap();
+    let theirs = squared_distance(&gradients(&torch, Precision::F32, graph, made_from), &exact);
+    [ours, theirs].map(|squared| (squared / norm).sqrt())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// By norm, the CPU engine's gradients are at most twice as far from the double-precision ones as libtorch's.
+///
+/// Where rounding takes a value over the kink of a rectifier, now in one engine and now in the other, a gradient changes by a
+/// thousand times as much as rounding changes it otherwise. So where one input does not show it, the medians of three have
+/// to, or of five.
+fn check(name: &str) {
+    let graph = model(name);
+    let [mut ours, mut theirs] = [vec![], vec![]];
+    for made_from in 1..=5 {
+        let [our, their] = distances(&graph, made_from);
+        println!("{name}, input {made_from}: the CPU engine is {our:.1e} off, libtorch {their:.1e}");
+        assert!(their < 2e-2, "{name}: libtorch's gradients are {their:.1e} off: they mean something else");
+        ours.push(our);
+        theirs.push(their);
+        if made_from % 2 == 1 && median(ours.clone()) <= 2.0 * median(theirs.clone()) {
+            return;
+        }
+    }
+    panic!("{name}: the CPU engine's gradients are {ours:?} off, libtorch's {theirs:?}");
+}
+
+#[test]
+fn gradients_of_small_networks_are_as_exact_as_libtorchs() {
+    for name in ["digits-cnn", "resnet-18"] {
+        check(name);
+    }
+}
+
+/// Every model of the zoo. It takes minutes, and 6 GB of memory.
+#[test]
+#[ignore = "takes minutes: run with --include-ignored"]
+fn gradients_of_the_zoo_are_as_exact_as_libtorchs() {
+    for name in zoo::names() {
+        check(name);
+    }
+}
