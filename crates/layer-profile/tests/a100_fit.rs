@@ -32,7 +32,7 @@ fn layers_and_whole_networks_are_close_at_every_published_batch() {
     let batches: Vec<_> = errors.iter().map(|network| network.whole.len()).collect();
     assert_eq!(batches, [9, 8, 23], "batches of VGG-16, WRN-101-2 and Inception-V3");
     for network in &errors {
-        assert!(network.worst() < 0.065, "{} is off by {:.3}", network.network, network.worst());
+        assert!(network.worst() < 0.07, "{} is off by {:.3}", network.network, network.worst());
         assert!(network.median() < 0.065, "{}: {:.3} median", network.network, network.median());
     }
 }
@@ -43,9 +43,9 @@ fn networks_that_were_left_out_are_nearly_as_close_and_the_built_in_model_is_wha
     let (model, report) = DeviceModel::fit("a100", Some(&DataSheet::A100), &observations).expect("a fit");
     show("left out", &report.held_out);
     for network in &report.held_out {
-        // VGG-16 7%, WRN-101-2 6%, Inception-V3 8% were seen; for their layers medians of 6%, 10% and 12%.
+        // VGG-16 8%, WRN-101-2 5%, Inception-V3 7% were seen; for their layers medians of 7%, 8% and 10%.
         assert!(network.worst() < 0.085, "{} is off by {:.3}", network.network, network.worst());
-        assert!(network.median() < 0.125, "{}: {:.3} median", network.network, network.median());
+        assert!(network.median() < 0.11, "{}: {:.3} median", network.network, network.median());
     }
     let built_in = DeviceModel::named("a100").expect("built in");
     let (stated, seen) = (built_in.accuracy().seen.expect("checked"), report.summary());

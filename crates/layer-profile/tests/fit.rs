@@ -62,6 +62,32 @@ fn another_formula_is_approximated_and_one_network_is_validated_by_shapes() {
 }
 
 #[test]
+fn a_kind_that_costs_far_more_than_elsewhere_is_found_out() {
+    // What an activation costs where exponentials are computed one by one.
+    let (digits, core) = (network("digits-cnn"), DeviceModel::named("cpu-core").expect("built in"));
+    let mut observations = Observations::new("made-up times");
+    for batch in [1, 4, 16, 64] {
+        for (_, layer) in digits.layers().skip(1) {
+            let factor = if layer.kind().label().starts_with("gelu") { 100 } else { 1 };
+            let (time, launch) = (core.layer_time(layer, batch), Duration::from_micros(2));
+            for (pass, time) in [(Pass::Forward, time.forward), (Pass::Backward, time.backward)] {
+                observations.add(
+                    "digits-cnn",
+                    layer.name(),
+                    batch,
+                    &[(layer, pass)],
+                    factor * time.saturating_sub(launch) + launch,
+                );
+            }
+        }
+    }
+    let (_, report) = DeviceModel::fit("core", None, &observations).expect("a fit");
+    let gelu: Vec<_> = report.fitted[0].rows.iter().filter(|row| row.0.starts_with("gelu")).collect();
+    assert!(gelu.len() == 20 && gelu.iter().all(|row| row.2.abs() < 0.3), "{gelu:?}");
+    assert!(report.fitted[0].worst() < 0.1, "{:?}", report.fitted[0].whole);
+}
+
+#[test]
 fn nothing_is_faster_than_the_data_sheet() {
     // Two-hundredths of what the arithmetic takes at the peak.
     let (network, sheet) = (network("vgg11"), DataSheet::A100);

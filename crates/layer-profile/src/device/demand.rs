@@ -94,11 +94,16 @@ impl Demand {
             kind => {
                 self.add(Term::Launch, 1.0);
                 let parameters = megabytes(layer.parameter_bytes());
-                let normalises = matches!(
-                    kind,
-                    LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_)
-                );
-                let term = if normalises { Term::Normalisation(pass) } else { Term::Stream(pass) };
+                let term = match kind {
+                    LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_) => {
+                        Term::Normalisation(pass)
+                    }
+                    LayerKind::Gelu
+                    | LayerKind::GeluTanh
+                    | LayerKind::Softmax
+                    | LayerKind::SoftmaxCrossEntropy => Term::Function(pass),
+                    _ => Term::Stream(pass),
+                };
                 self.add(term, streamed(kind, pass, input, output, parameters));
             }
         }

@@ -34,11 +34,15 @@ impl FitReport {
     }
 }
 
-/// How strongly a cost is held to the textbook's, against all rows of a network together: enough for what was not observed,
-/// and next to nothing for what was.
-const RIDGE: f64 = 6e-4;
+/// How strongly a cost is held to the textbook's at the peaks of a data sheet, against all rows of a network together: enough
+/// for what was not observed, and next to nothing for what was.
+const PULL_TO_SHEET: f64 = 4e-3;
+/// The same at fitted peaks, which are less certain.
+const PULL_TO_FITTED: f64 = 6e-4;
 /// Rounds of reweighting; the costs settle within ten.
 const ROUNDS: usize = 12;
+/// Ratios below this count as this: a logarithm of nothing is no help.
+const SMALLEST: f64 = 1e-3;
 /// Relative errors below this are as good as none.
 const INDIFFERENT: f64 = 0.03;
 /// Parts that the shapes of a single network are cut into for cross-validation.
@@ -49,7 +53,7 @@ impl DeviceModel {
     ///
     /// The costs minimise the sum of the errors' absolute logarithms (by least squares that are reweighted 12 times), none
     /// of them negative, where each network counts the same, each of its batch sizes the same, and within them each row by
-    /// the square root of its time. A weak pull to the textbook's costs decides about what was not observed. They are the
+    /// the square root of its time. A weak pull to the textbook's costs, by the squares of logarithms, decides about what was not observed. They are the
     /// costs at the peaks of the data sheet where there is one; otherwise the peaks are fitted first, four numbers alone.
     /// The same observations give the same model.
     ///
@@ -111,15 +115,17 @@ fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec
 fn fit_costs(sheet: Option<&DataSheet>, rows: &[&Observation]) -> Costs {
     let terms = Term::all();
     let columns: HashMap<Term, usize> = terms.iter().copied().zip(0..).collect();
-    // Nothing is faster than a data sheet's peak; fitted peaks bound nothing.
-    let (prices, floor): (Vec<f64>, Vec<f64>) = match sheet {
-        Some(sheet) => {
-            let floor = terms.iter().map(|term| term.least() / term.textbook().1);
-            (terms.iter().map(|term| term.list_price_us(sheet)).collect(), floor.collect())
-        }
-        None => (fitted_prices(&terms, rows), vec![0.0; terms.len()]),
+    // Nothing is faster than a data sheet's peak. Fitted peaks bound nothing, and are no more certain for one term than for
+    // another.
+    let each = |value: &dyn Fn(Term) -> f64| terms.iter().map(|&term| value(term)).collect::<Vec<_>>();
+    let (prices, floor, pull) = match sheet {
+        Some(sheet) => (
+            each(&|term| term.list_price_us(sheet)),
+            each(&|term| term.least() / term.textbook().1),
+            each(&|term| PULL_TO_SHEET * term.certainty()),
+        ),
+        None => (fitted_prices(&terms, rows), each(&|_| 0.0), each(&|_| PULL_TO_FITTED)),
     };
-    let pull: Vec<f64> = terms.iter().map(|term| RIDGE * term.certainty()).collect();
     let problem = Problem::new(rows, |term| Some((*columns.get(&term)?, 1.0)));
     let costs = problem.solve(&prices, &floor, &pull);
     let by_term = |term: Term| Ok::<_, std::convert::Infallible>(costs[columns[&term]]);
@@ -134,11 +140,15 @@ fn fitted_prices(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
         let (unit, multiple) = term.textbook();
         Some((column(unit)?, multiple))
     });
-    // From an A100 that is slowed down to the device's size, which keeps the four numbers comparable.
-    let start = Unit::ALL.map(|unit| DataSheet::A100.unit_us(unit));
-    let slower = median(problem.rows.iter().map(|row| 1.0 / row.ratio(&start).max(1e-9)));
-    let start = start.map(|price| price * slower);
-    let fitted = problem.solve(&start, &[0.0; 4], &[RIDGE; 4]);
+    // The price of each unit if the rows that ask for it, at the median, asked for nothing else.
+    let alone = |at: usize| {
+        let amounts = problem.rows.iter().flat_map(|row| &row.amounts).filter(|amount| amount.0 == at);
+        let shares: Vec<f64> =
+            amounts.map(|amount| 1.0 / amount.1).filter(|price| price.is_finite()).collect();
+        median(shares.into_iter())
+    };
+    let start: Vec<f64> = (0..Unit::ALL.len()).map(alone).collect();
+    let fitted = problem.solve(&start, &[0.0; 4], &[1e-3 * PULL_TO_FITTED; 4]);
     // A price that the observations do not show at all must not vanish.
     let price = |unit: Unit| column(unit).map_or(0.0, |at| fitted[at].max(start[at] * 1e-2));
     terms.iter().map(|term| term.textbook().1 * price(term.textbook().0)).collect()
@@ -196,7 +206,10 @@ impl Problem {
         let mut weights: Vec<f64> = self.rows.iter().map(|row| row.weight).collect();
         for _ in 0..ROUNDS {
             let mut matrix = vec![0.0; n * n];
-            let mut linear = pull.to_vec();
+            // Towards 1 by the square of the logarithm, for all that a term may cost a hundred times the textbook's price.
+            let pull: Vec<f64> =
+                pull.iter().zip(&multiples).map(|(pull, &z)| pull * logarithmic(z)).collect();
+            let mut linear = pull.clone();
             (0..n).for_each(|i| matrix[i * n + i] = pull[i]);
             for (row, weight) in self.rows.iter().zip(&weights) {
                 for &(i, amount) in &row.amounts {
@@ -218,9 +231,13 @@ impl Problem {
 
 /// The factor by which the weight of a squared relative error makes it the logarithm's absolute value.
 fn reweighted(ratio: f64) -> f64 {
-    let (log, relative) = (ratio.max(1e-9).ln().abs(), (ratio - 1.0).abs());
-    let curvature = if relative > 1e-6 { log / relative } else { 1.0 };
-    curvature * curvature / log.max(INDIFFERENT)
+    logarithmic(ratio) / ratio.max(SMALLEST).ln().abs().max(INDIFFERENT)
+}
+
+/// The factor by which the weight of a squared relative error makes it the logarithm's square.
+fn logarithmic(ratio: f64) -> f64 {
+    let relative = ratio - 1.0;
+    if relative.abs() < 1e-6 { 1.0 } else { (ratio.max(SMALLEST).ln() / relative).powi(2) }
 }
 
 fn importance(row: &Observation) -> f64 {

@@ -2,9 +2,9 @@
 /// row after row in `matrix`.
 ///
 /// Coordinate descent from `start`: each element in turn becomes the best for the others as they are, until a sweep
-/// changes nothing to speak of (or 20,000 sweeps). O(n^2) a sweep for n elements.
+/// changes nothing to speak of (or 5,000 sweeps). O(n^2) a sweep for n elements.
 pub(super) fn minimise(matrix: &[f64], linear: &[f64], floor: &[f64], start: &[f64]) -> Vec<f64> {
-    const SWEEPS: usize = 20_000;
+    const SWEEPS: usize = 5_000;
     const CHANGE: f64 = 1e-9;
     let n = linear.len();
     let mut x = start.to_vec();

@@ -7,6 +7,8 @@ pub(super) enum Term {
     Launch,
     /// Megabytes that kernels move which touch each element in passing: element-wise layers and copies.
     Stream(Pass),
+    /// Megabytes that layers move which take an exponential or the like of each element.
+    Function(Pass),
     /// Megabytes that normalisations move.
     Normalisation(Pass),
     /// Megabytes of parameters that the optimiser steps over.
@@ -103,6 +105,7 @@ impl Term {
     pub(super) fn all() -> Vec<Self> {
         let mut terms = vec![Self::Launch, Self::Update];
         terms.extend(Pass::ALL.map(Self::Stream));
+        terms.extend(Pass::ALL.map(Self::Function));
         terms.extend(Pass::ALL.map(Self::Normalisation));
         for product in Product::ALL {
             for pass in Pass::ALL {
@@ -121,6 +124,7 @@ impl Term {
         match self {
             Self::Launch => "launch_us".into(),
             Self::Stream(pass) => format!("stream_{}_us_per_mb", pass.label()),
+            Self::Function(pass) => format!("function_{}_us_per_mb", pass.label()),
             Self::Normalisation(pass) => format!("normalisation_{}_us_per_mb", pass.label()),
             Self::Update => "update_us_per_mb".into(),
             Self::Product(product, pass, part) => {
@@ -148,7 +152,7 @@ impl Term {
     pub(super) fn textbook(self) -> (Unit, f64) {
         match self {
             Self::Launch => (Unit::Kernel, 1.0),
-            Self::Stream(_) | Self::Normalisation(_) => (Unit::Megabyte, 1.0),
+            Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => (Unit::Megabyte, 1.0),
             // Stochastic gradient descent with momentum reads gradient, parameter and velocity and writes the last two.
             Self::Update => (Unit::Megabyte, 5.0),
             Self::Product(_, pass, part) => {
@@ -176,7 +180,7 @@ impl Term {
     /// must not take over what belongs to the products beside which it was measured.
     pub(super) fn certainty(self) -> f64 {
         match self {
-            Self::Stream(_) | Self::Normalisation(_) => 100.0,
+            Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => 100.0,
             _ => 1.0,
         }
     }
