@@ -1,4 +1,5 @@
-//! The engine of the CPU: kernels in Rust, convolutions on tiles of its own and other products on the `gemm` crate.
+//! The engine of the CPU: kernels in Rust, convolutions and linear layers on vector kernels of its own, attention on the
+//! matrix product of the `gemm` crate.
 
 mod attention;
 mod avg_pool;
@@ -23,9 +24,9 @@ pub(crate) mod processor;
 mod real;
 mod rearrange;
 mod sequence;
+mod simd;
 mod softmax;
 mod sums;
-mod tile;
 mod workers;
 
 use std::marker::PhantomData;
@@ -45,9 +46,10 @@ const NAME: &str = "the CPU engine";
 /// the length that the kernel's operand asks for.
 ///
 /// Results do not depend on the number of threads, to the last bit: work is spread over samples, channels and tiles, and
-/// sums over samples are cut by the number of samples alone. Processors with fused multiply-add round convolutions alike;
-/// others round them differently. On a single thread a kernel allocates nothing when it is launched, except that the
-/// products of linear layers and attention pack their operands into memory that the `gemm` crate takes and gives back.
+/// sums over samples are cut by the number of samples alone. Products are computed with the widest vectors that the
+/// processor has (AVX-512, AVX2 or what the compiler makes of plain loops); processors with fused multiply-add round them
+/// alike, others differently. On a single thread a kernel allocates nothing when it is launched, except that attention's
+/// products pack their operands into memory that the `gemm` crate takes and gives back.
 ///
 /// A clone shares the threads of the original; so do the kernels.
 #[derive(Debug, Clone)]
@@ -85,7 +87,10 @@ impl<T: Real> Engine for CpuEngine<T> {
     type Kernel = CpuKernel<T>;
 
     fn describe(&self) -> DeviceDescription {
-        processor::describe(self.workers.threads())
+        let mut description = processor::describe(self.workers.threads());
+        let instructions = T::kernels()[0].name().to_owned();
+        description.libraries.insert("vector instructions".to_owned(), instructions);
+        description
     }
 
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError> {

@@ -1,7 +1,7 @@
 use num_traits::{Float, NumAssign};
 
 use super::functions::Functions;
-use super::tile::{self, Tile};
+use super::simd::{Kernels, tables};
 use crate::Precision;
 
 mod sealed {
@@ -25,10 +25,10 @@ pub trait Real:
     /// The same number as a double.
     fn widen(self) -> f64;
 
-    /// The tiles that matrix products are made of on this processor, the best first.
+    /// The inner loops of products in each instruction set that this processor has, the best first.
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn tiles() -> Vec<Tile<Self>>;
+    fn kernels() -> Vec<&'static Kernels<Self>>;
 }
 
 impl Real for f32 {
@@ -43,8 +43,8 @@ impl Real for f32 {
     }
 
     #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn tiles() -> Vec<Tile<Self>> {
-        tile::single()
+    fn kernels() -> Vec<&'static Kernels<Self>> {
+        tables().into_iter().map(|(single, _)| single).collect()
     }
 }
 
@@ -60,7 +60,7 @@ impl Real for f64 {
     }
 
     #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn tiles() -> Vec<Tile<Self>> {
-        tile::double()
+    fn kernels() -> Vec<&'static Kernels<Self>> {
+        tables().into_iter().map(|(_, double)| double).collect()
     }
 }

@@ -1,7 +1,8 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gemm::Parallelism;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 
 use crate::EngineError;
@@ -42,6 +43,29 @@ impl Workers {
         match &self.0 {
             Some(pool) => pool.install(|| body(Parallelism::Rayon(pool.current_num_threads()))),
             None => body(Parallelism::None),
+        }
+    }
+
+    /// Calls `body` with the number of every task and the slot of the thread that does it. There may be more slots than
+    /// threads, and must be one.
+    pub(super) fn share<S: Send>(&self, tasks: usize, slots: &mut [S], body: impl Fn(usize, &mut S) + Sync) {
+        match (&self.0, slots) {
+            (_, []) => debug_assert_eq!(tasks, 0, "a thread needs a slot"),
+            (Some(pool), slots) if tasks > 1 && slots.len() > 1 => {
+                let next = AtomicUsize::new(0);
+                pool.install(|| {
+                    slots.par_iter_mut().with_max_len(1).for_each(|slot| {
+                        loop {
+                            let task = next.fetch_add(1, Ordering::Relaxed);
+                            if task >= tasks {
+                                break;
+                            }
+                            body(task, slot);
+                        }
+                    });
+                });
+            }
+            (_, [slot, ..]) => (0..tasks).for_each(|task| body(task, slot)),
         }
     }
 

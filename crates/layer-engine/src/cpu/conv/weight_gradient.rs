@@ -1,246 +1,222 @@
+//! The gradient of the weights: for each sample a product of the gradient of the output with what the windows see.
+#![allow(unsafe_code)]
+
 use std::ops::Range;
 
-use super::columns::{Strided, copy_run};
-use super::geometry::Windows;
-use super::weights::{blocks, largest_block};
-use crate::cpu::Real;
-use crate::cpu::tile::{Start, Target, Tile};
-use crate::cpu::workers::Workers;
+use super::super::Real;
+use super::super::simd::{Kernels, Left, Place, Right, Shared, Start, Terms};
+use super::super::workers::Workers;
+use super::band::Bands;
+use super::blocks::Blocks;
+use super::stencil::Stencil;
 
-/// Windows that are summed over between two meetings of the threads, at least.
-const FEWEST_WINDOWS: usize = 2048;
+/// Windows that are worked on at a time: their part of a panel of the output's gradient stays in the first-level cache.
+const WINDOWS: usize = 192;
 
-/// Channels whose elements are put next to each other at a time: a cache line of single precision.
-const CHANNELS: usize = 16;
+/// Pieces into which the samples are cut, at most. Their sums are rounded apart and added in order, so the cut must not
+/// depend on the number of threads.
+const PIECES: usize = 8;
 
-/// The gradient of a group's weights: the gradient of the output times what each window sees, summed over all windows of all
-/// samples.
-///
-/// The summed dimension is that of the windows, so both factors are turned to have it outermost: the output gradient in
-/// left panels, the image with its channels innermost, where what a window sees is a few runs of memory. The threads
-/// share the columns of the result, each of which is summed in the order of samples and windows.
+/// Elements of the sums of all pieces together, unless a single piece has more: adding them up should cost little.
+const SUMS: usize = 1 << 19;
+
+/// Sums over samples and windows, as a matrix with a row for each channel and tap and a column for each filter: transposed,
+/// so that the output's gradient is packed once for all taps and the image is read as it lies.
 #[derive(Debug)]
 pub(super) struct WeightGradient<T: 'static> {
-    tile: Tile<T>,
-    windows: Windows,
-    out_channels: usize,
-    /// Vectors of columns in a right panel.
-    vectors: usize,
-    /// Samples between two meetings.
-    group: usize,
-    /// Output gradients: for each panel of channels, for each sample's each window.
-    left: Vec<T>,
-    /// Images, channels innermost, with their padding.
-    turned: Vec<T>,
-    /// The result: for each panel of columns, for each output channel.
+    kernels: &'static Kernels<T>,
+    stencil: Stencil,
+    groups: usize,
+    channels: usize,
+    filters: usize,
+    samples: usize,
+    bands: Bands,
+    offsets: Vec<usize>,
+    blocks: Blocks,
+    pieces: usize,
     sums: Vec<T>,
     slots: Vec<Slot<T>>,
 }
 
-/// The workspace of one thread.
+/// The workspace of a thread.
 #[derive(Debug)]
 struct Slot<T> {
-    right: Vec<T>,
-    runs: Vec<Run>,
-}
-
-/// Elements of a panel's columns that lie next to each other in an image.
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    column: usize,
-    length: usize,
-    source: usize,
+    band: Vec<T>,
+    /// The output's gradient, in panels.
+    packed: Vec<T>,
 }
 
 impl<T: Real> WeightGradient<T> {
     pub(super) fn new(
-        tile: Tile<T>,
-        windows: Windows,
-        out_channels: usize,
-        samples: usize,
-        threads: usize,
-    ) -> Self {
-        let count = windows.count();
-        let group = FEWEST_WINDOWS.div_ceil(count).clamp(1, samples.max(1));
-        let all_vectors = windows.patch().div_ceil(tile.lanes());
-        // As many panels as threads, where the columns are few.
-        let vectors = all_vectors.div_ceil(threads).clamp(1, tile.vectors());
-        let panels = all_vectors.div_ceil(vectors);
-        let slots = threads.min(panels);
-        let rows = out_channels.next_multiple_of(tile.rows());
-        let width = vectors * tile.lanes();
-        let depth = largest_block(group * count);
-        let slot =
-            || Slot { right: vec![T::zero(); depth * width + CHANNELS], runs: Vec::with_capacity(width) };
-        Self {
-            tile,
-            windows,
-            out_channels,
-            vectors,
-            group,
-            left: vec![T::zero(); rows * group * count],
-            turned: vec![T::zero(); group * windows.padded_elements()],
-            sums: vec![T::zero(); panels * rows * width],
-            slots: (0..slots).map(|_| slot()).collect(),
-        }
-    }
-
-    /// `gradient = sum over samples and windows of output gradient * column`.
-    pub(super) fn run(
-        &mut self,
-        images: Strided<&[T]>,
-        output_gradients: Strided<&[T]>,
-        gradient: &mut [T],
+        kernels: &'static Kernels<T>,
+        stencil: Stencil,
+        [groups, channels, filters]: [usize; 3],
         samples: usize,
         workers: &Workers,
-    ) {
-        self.sums.fill(T::zero());
-        for first in (0..samples).step_by(self.group) {
-            let count = self.group.min(samples - first);
-            let images = Strided { data: part_of(images, first), ..images };
-            let gradients = Strided { data: part_of(output_gradients, first), ..output_gradients };
-            self.turn_images(images, count, workers);
-            self.pack_gradients(gradients, count, workers);
-            self.add_products(count, workers);
+    ) -> Self {
+        let blocks = Blocks::new(stencil.grid, WINDOWS);
+        let bands = Bands::new(stencil.clone(), blocks.rows());
+        let offsets = bands.offsets(channels);
+        let elements = groups * filters * offsets.len();
+        let pieces = (SUMS / elements.max(1)).clamp(1, PIECES).min(samples);
+        let width: usize = kernels.widths(filters).map(|width| width.next_multiple_of(kernels.lanes())).sum();
+        let slot = || Slot {
+            band: vec![T::zero(); bands.elements(channels)],
+            packed: vec![T::zero(); width * blocks.rows() * stencil.grid[1]],
+        };
+        let slots = (0..workers.threads()).map(|_| slot()).collect();
+        let sums = vec![T::zero(); elements * pieces];
+        Self {
+            kernels,
+            stencil,
+            groups,
+            channels,
+            filters,
+            samples,
+            bands,
+            offsets,
+            blocks,
+            pieces,
+            sums,
+            slots,
         }
-        self.write(gradient, workers);
     }
 
-    /// Puts the channels of each pixel next to each other.
-    fn turn_images(&mut self, images: Strided<&[T]>, samples: usize, workers: &Workers) {
-        let windows = self.windows;
-        let [height, width] = windows.seen();
-        let (rows, columns) = (windows.inside(0), windows.inside(1));
-        let (channels, plane) = (windows.channels, windows.height * windows.width);
-        let turned = &mut self.turned[..samples * height * width * channels];
-        workers.chunks(turned, width * channels, |index, row| {
-            let (sample, y) = (index / height, index % height);
-            row.fill(T::zero());
-            if !rows.contains(&y) {
-                return;
-            }
-            let image = &images.data[sample * images.stride + (y - rows.start) * windows.width..];
-            let row = &mut row[columns.start * channels..columns.end * channels];
-            for first in (0..channels).step_by(CHANNELS) {
-                let present = CHANNELS.min(channels - first);
-                let mut lines: [&[T]; CHANNELS] = [&[]; CHANNELS];
-                for (channel, line) in lines.iter_mut().enumerate().take(present) {
-                    *line = &image[(first + channel) * plane..][..columns.len()];
-                }
-                if present == CHANNELS {
-                    for (x, pixel) in row.chunks_exact_mut(channels).enumerate() {
-                        let pixel = &mut pixel[first..first + CHANNELS];
-                        pixel.iter_mut().zip(&lines).for_each(|(to, line)| *to = line[x]);
-                    }
-                } else {
-                    for (x, pixel) in row.chunks_exact_mut(channels).enumerate() {
-                        let pixel = &mut pixel[first..];
-                        pixel.iter_mut().zip(&lines[..present]).for_each(|(to, line)| *to = line[x]);
-                    }
-                }
-            }
-        });
+    /// Overwrites the gradient of the weights.
+    pub(super) fn run(&mut self, input: &[T], output_gradient: &[T], gradient: &mut [T], workers: &Workers) {
+        if self.samples == 0 {
+            gradient.fill(T::zero());
+            return;
+        }
+        let mut slots = std::mem::take(&mut self.slots);
+        let mut sums = std::mem::take(&mut self.sums);
+        self.multiply(input, output_gradient, &Shared::new(&mut sums), workers, &mut slots);
+        self.collect(&mut sums, gradient, workers);
+        self.slots = slots;
+        self.sums = sums;
     }
 
-    /// Packs output gradients into left panels. What fills the last panel up stays zero.
-    fn pack_gradients(&mut self, gradients: Strided<&[T]>, samples: usize, workers: &Workers) {
-        let (height, count) = (self.tile.rows(), self.windows.count());
-        let depth = self.group * count;
-        let out_channels = self.out_channels;
-        workers.chunks(&mut self.left, height * depth, |panel, left| {
-            let first = panel * height;
-            let present = height.min(out_channels - first);
-            for (sample, left) in left.chunks_exact_mut(height * count).take(samples).enumerate() {
-                let channels =
-                    &gradients.data[sample * gradients.stride + first * count..][..present * count];
-                for (window, left) in left.chunks_exact_mut(height).enumerate() {
-                    let values = channels[window..].iter().step_by(count);
-                    left.iter_mut().zip(values).for_each(|(to, &from)| *to = from);
+    /// The sums of each piece.
+    fn multiply(
+        &self,
+        input: &[T],
+        output_gradient: &[T],
+        sums: &Shared<'_, T>,
+        workers: &Workers,
+        slots: &mut [Slot<T>],
+    ) {
+        // Parts of the rows, where there are fewer pieces than the threads can share well.
+        let whole = self.pieces * self.groups;
+        let tiles = self.offsets.len().div_ceil(self.kernels.rows());
+        let parts = if workers.threads() == 1 { 1 } else { workers.threads().div_ceil(whole).min(tiles) };
+        workers.share(whole * parts, slots, |task, slot| {
+            let (sum, part) = (task / parts, task % parts);
+            let tiles = part * tiles / parts..(part + 1) * tiles / parts;
+            let height = self.kernels.rows();
+            let rows = tiles.start * height..(tiles.end * height).min(self.offsets.len());
+            let (piece, group) = (sum / self.groups, sum % self.groups);
+            let samples = piece * self.samples / self.pieces..(piece + 1) * self.samples / self.pieces;
+            let first = sum * self.filters * self.offsets.len();
+            for (index, sample) in samples.enumerate() {
+                for block in 0..self.blocks.count() {
+                    let start = if index == 0 && block == 0 { Start::Zero } else { Start::Target };
+                    let plane = sample * self.groups + group;
+                    self.block(
+                        input,
+                        output_gradient,
+                        (sums, first),
+                        [plane, block],
+                        rows.clone(),
+                        start,
+                        slot,
+                    );
                 }
             }
         });
     }
 
-    fn add_products(&mut self, samples: usize, workers: &Workers) {
-        let (tile, windows) = (self.tile, self.windows);
-        let width = self.vectors * tile.lanes();
-        let rows = self.out_channels.next_multiple_of(tile.rows());
-        let depth = self.group * windows.count();
-        let panel = rows * width;
-        let share = (self.sums.len() / panel).div_ceil(self.slots.len().max(1));
-        let (left, turned) = (&self.left, &self.turned);
-        workers.chunk_pairs((&mut self.sums, share * panel), (&mut self.slots, 1), |index, sums, slot| {
-            let Slot { right, runs } = &mut slot[0];
-            for block in blocks(samples * windows.count()) {
-                for (i, sums) in sums.chunks_exact_mut(panel).enumerate() {
-                    let first = (index * share + i) * width;
-                    find_runs(&windows, first..(first + width).min(windows.patch()), runs);
-                    pack_columns(&windows, turned, &block, runs, width, right);
-                    for (row, sums) in sums.chunks_exact_mut(tile.rows() * width).enumerate() {
-                        let start = (row * depth + block.start) * tile.rows();
-                        let left = &left[start..start + block.len() * tile.rows()];
-                        let target = Target { data: sums, stride: width, rows: tile.rows(), columns: width };
-                        tile.multiply(block.len(), left, right, Start::Target, target);
-                    }
-                }
+    /// Adds one block of windows of a group of a sample to some rows of the sums that begin at `first`.
+    #[allow(clippy::too_many_arguments)]
+    fn block(
+        &self,
+        input: &[T],
+        output_gradient: &[T],
+        (sums, first): (&Shared<'_, T>, usize),
+        [plane, block]: [usize; 2],
+        rows: Range<usize>,
+        start: Start<'_, T>,
+        slot: &mut Slot<T>,
+    ) {
+        let Slot { band, packed } = slot;
+        let Stencil { grid, source, taps, .. } = &self.stencil;
+        let lines = self.blocks.get(block);
+        let windows = lines.len() * grid[1];
+
+        let area = grid[0] * grid[1];
+        let gradient = &output_gradient[plane * self.filters * area + lines.start * grid[1]..];
+        let (mut filter, mut before) = (0, 0);
+        for filters in self.kernels.widths(self.filters) {
+            let width = filters.next_multiple_of(self.kernels.lanes());
+            let panel = &mut packed[before * windows..(before + width) * windows];
+            self.kernels.transpose((&gradient[filter * area..], area), (panel, width), [filters, windows]);
+            filter += filters;
+            before += width;
+        }
+
+        // Only the channels that these rows need.
+        let channels = rows.start / taps.len()..rows.end.div_ceil(taps.len());
+        let size = source[0] * source[1];
+        let image = &input[(plane * self.channels + channels.start) * size..][..channels.len() * size];
+        let band = self.bands.get(image, &lines, band);
+        let skipped = self.offsets[channels.start * taps.len()];
+        let terms =
+            Terms { runs: lines.len(), jump: self.bands.down(), length: grid[1], step: self.bands.right() };
+
+        let (mut filter, mut before) = (0, 0);
+        for filters in self.kernels.widths(self.filters) {
+            let width = filters.next_multiple_of(self.kernels.lanes());
+            let right =
+                Right { source: &packed[before * windows..(before + width) * windows], stride: width };
+            for row in rows.clone().step_by(self.kernels.rows()) {
+                let offsets = &self.offsets[row..(row + self.kernels.rows()).min(rows.end)];
+                let left = Left::Rows { source: band, first: offsets, skipped, terms };
+                let place = Place {
+                    target: sums,
+                    first: first + row * self.filters + filter,
+                    stride: self.filters,
+                    rows: offsets.len(),
+                    columns: filters,
+                };
+                // SAFETY: no other task has these rows of this piece's sums.
+                unsafe { self.kernels.product(left, right, place, start) };
+            }
+            filter += filters;
+            before += width;
+        }
+    }
+
+    /// Adds up the pieces, in their order, and transposes the sums.
+    fn collect(&self, sums: &mut [T], gradient: &mut [T], workers: &Workers) {
+        let (total, others) = sums.split_at_mut(sums.len() / self.pieces);
+        let others = &*others;
+        let length = total.len();
+        let grain = super::super::elementwise::GRAIN;
+        workers.chunks(total, grain, |index, total| {
+            for other in others.chunks_exact(length) {
+                total.iter_mut().zip(&other[index * grain..]).for_each(|(sum, &term)| *sum += term);
             }
         });
-    }
-
-    /// Brings the result from panels, channels innermost, into the order of the weights.
-    fn write(&self, gradient: &mut [T], workers: &Workers) {
-        let Windows { channels, .. } = self.windows;
-        let (patch, taps) = (self.windows.patch(), self.windows.taps());
-        let width = self.vectors * self.tile.lanes();
-        let panel = self.out_channels.next_multiple_of(self.tile.rows()) * width;
-        workers.chunks(gradient, patch, |row, gradient| {
-            for tap in 0..taps {
-                for channel in 0..channels {
-                    let column = tap * channels + channel;
-                    let place = column / width * panel + row * width + column % width;
-                    gradient[channel * taps + tap] = self.sums[place];
-                }
-            }
-        });
-    }
-}
-
-fn part_of<T>(all: Strided<&[T]>, first: usize) -> &[T] {
-    &all.data[first * all.stride..]
-}
-
-/// The runs of these columns in what the first window sees.
-fn find_runs(windows: &Windows, columns: Range<usize>, runs: &mut Vec<Run>) {
-    runs.clear();
-    let length = windows.kernel[1] * windows.channels;
-    let row = windows.seen()[1] * windows.channels;
-    let mut at = columns.start;
-    while at < columns.end {
-        let (y, within) = (at / length, at % length);
-        let here = (length - within).min(columns.end - at);
-        runs.push(Run { column: at - columns.start, length: here, source: y * row + within });
-        at += here;
-    }
-}
-
-/// Writes what the runs see in each window of a block.
-fn pack_columns<T: Real>(
-    windows: &Windows,
-    turned: &[T],
-    block: &Range<usize>,
-    runs: &[Run],
-    width: usize,
-    right: &mut [T],
-) {
-    let [_, seen_width] = windows.seen();
-    let image = windows.padded_elements();
-    let row = seen_width * windows.channels;
-    for (k, index) in block.clone().enumerate() {
-        let (sample, window) = (index / windows.count(), index % windows.count());
-        let (y, x) = (window / windows.out_width, window % windows.out_width);
-        let place = sample * image + y * windows.stride[0] * row + x * windows.stride[1] * windows.channels;
-        for run in runs {
-            copy_run(&turned[place + run.source..], &mut right[k * width + run.column..], run.length);
+        let (total, rows) = (&*total, self.offsets.len());
+        // So many filters at a time that each thread gets some.
+        let filters = self.kernels.lanes() * 2;
+        let pieces = self.filters.div_ceil(filters);
+        let group = self.filters * rows;
+        for (group, gradient) in total.chunks_exact(group).zip(gradient.chunks_exact_mut(group)) {
+            debug_assert!(pieces > 0);
+            workers.chunks(gradient, filters * rows, |index, gradient| {
+                let size = [rows, gradient.len() / rows];
+                self.kernels.transpose((&group[index * filters..], self.filters), (gradient, rows), size);
+            });
         }
     }
 }

@@ -1,102 +1,89 @@
 use std::ops::Range;
 
-use crate::cpu::Real;
-use crate::cpu::tile::Tile;
-use crate::cpu::workers::Workers;
+use super::super::Real;
+use super::super::simd::Kernels;
+use super::super::workers::Workers;
 
-/// Terms of a sum that are multiplied at a time, at most: a left panel of that depth stays in the first-level cache.
-const MOST_DEPTH: usize = 320;
-
-/// The parts of `0..depth` that are worked on one after another, of nearly the same size.
-pub(super) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = depth.div_ceil(MOST_DEPTH).max(1);
-    let size = depth.div_ceil(count).max(1);
-    (0..depth).step_by(size).map(move |first| first..(first + size).min(depth))
-}
-
-/// Terms of the largest block of any depth up to this one.
-pub(super) fn largest_block(depth: usize) -> usize {
-    depth.min(MOST_DEPTH)
-}
-
-/// How a matrix lies in a slice: element `(row, k)` at `row * row_stride` beyond the place of `k`.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Layout {
-    /// The weights as they are: a row for each output channel.
-    Rows { depth: usize },
-    /// A row for each input channel, the kernel turned by half a circle: convolving the gradient of the output with it gives
-    /// that of the input, if the stride is one. `taps` are the kernel's positions.
-    Turned { channels: usize, taps: usize },
-    /// A row for each element of a column.
-    Transposed { patch: usize },
-}
-
-impl Layout {
-    fn row_stride(self) -> usize {
-        match self {
-            Self::Rows { depth } => depth,
-            Self::Turned { taps, .. } => taps,
-            Self::Transposed { .. } => 1,
-        }
-    }
-
-    fn place(self, k: usize) -> usize {
-        match self {
-            Self::Rows { .. } => k,
-            Self::Turned { channels, taps } => k / taps * channels * taps + taps - 1 - k % taps,
-            Self::Transposed { patch } => k * patch,
-        }
-    }
-}
-
-/// The left factor of a product, in panels: for each block of the depth, for each panel of rows.
+/// The weights as the left factor of a product: for each tile of rows, term by term.
 #[derive(Debug)]
-pub(super) struct PackedWeights<T: 'static> {
-    tile: Tile<T>,
+pub(super) struct Weights<T> {
+    order: Order,
+    /// Places in the kernel of the taps that take part, and elements of a kernel.
+    taps: Vec<usize>,
+    kernel: usize,
+    /// Channels of a group that are rows, and that are summed over.
     rows: usize,
-    depth: usize,
-    data: Vec<T>,
+    channels: usize,
+    /// Rows of a tile.
+    height: usize,
+    packed: Vec<T>,
 }
 
-impl<T: Real> PackedWeights<T> {
-    /// Room for a factor of `rows x depth`.
-    pub(super) fn new(tile: Tile<T>, rows: usize, depth: usize) -> Self {
-        Self { tile, rows, depth, data: vec![T::zero(); rows.next_multiple_of(tile.rows()) * depth] }
+/// Which of the two channels of a weight comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The rows' channel: the forward pass.
+    RowsFirst,
+    /// The channel that is summed over: the gradient of the input.
+    RowsSecond,
+}
+
+impl<T: Real> Weights<T> {
+    /// `rows` and `channels` are of a group; `kernel` is a kernel's number of elements.
+    pub(super) fn new(
+        kernels: &Kernels<T>,
+        order: Order,
+        taps: Vec<usize>,
+        kernel: usize,
+        [groups, rows, channels]: [usize; 3],
+    ) -> Self {
+        let height = kernels.rows();
+        let elements = groups * rows.div_ceil(height) * height * channels * taps.len();
+        Self { order, taps, kernel, rows, channels, height, packed: vec![T::zero(); elements] }
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.rows
+    /// Elements of a tile's rows.
+    fn tile_elements(&self) -> usize {
+        self.channels * self.taps.len() * self.height
     }
 
-    pub(super) fn depth(&self) -> usize {
-        self.depth
+    pub(super) fn pack(&mut self, kernels: &Kernels<T>, weights: &[T], workers: &Workers) {
+        let mut packed = std::mem::take(&mut self.packed);
+        let tiles = self.rows.div_ceil(self.height);
+        workers.chunks(&mut packed, self.tile_elements(), |index, packed| {
+            let group = self.rows * self.channels * self.kernel;
+            let weights = &weights[index / tiles * group..][..group];
+            let first = index % tiles * self.height;
+            self.pack_tile(kernels, weights, first..(first + self.height).min(self.rows), packed);
+        });
+        self.packed = packed;
     }
 
-    /// The panels of a block, each with the first of its rows.
-    pub(super) fn panels(&self, block: &Range<usize>) -> impl Iterator<Item = (usize, &[T])> {
-        let height = self.tile.rows();
-        let rows = self.rows.next_multiple_of(height);
-        let block = &self.data[rows * block.start..rows * block.end];
-        let panel = block.len() / (rows / height).max(1);
-        block.chunks_exact(panel.max(1)).enumerate().map(move |(i, panel)| (i * height, panel))
-    }
-
-    /// Packs weights. The rows that fill the last panel up are zeros.
-    pub(super) fn pack(&mut self, weights: &[T], layout: Layout, workers: &Workers) {
-        let height = self.tile.rows();
-        let padded = self.rows.next_multiple_of(height);
-        let stride = layout.row_stride();
-        for block in blocks(self.depth) {
-            let target = &mut self.data[padded * block.start..padded * block.end];
-            workers.chunks(target, height * block.len(), |panel, target| {
-                let first = panel * height;
-                let present = height.min(self.rows - first);
-                for (k, target) in block.clone().zip(target.chunks_exact_mut(height)) {
-                    let place = layout.place(k) + first * stride;
-                    let source = weights[place..].iter().step_by(stride);
-                    target.iter_mut().zip(source).take(present).for_each(|(to, &from)| *to = from);
+    /// Packs some rows of a group's weights.
+    fn pack_tile(&self, kernels: &Kernels<T>, weights: &[T], rows: Range<usize>, packed: &mut [T]) {
+        let terms = self.channels * self.kernel;
+        match self.order {
+            Order::RowsFirst => {
+                let weights = &weights[rows.start * terms..];
+                kernels.transpose((weights, terms), (packed, self.height), [rows.len(), terms]);
+            }
+            Order::RowsSecond => {
+                let stride = self.rows * self.kernel;
+                let channels = weights[rows.start * self.kernel..].chunks(stride);
+                for (channel, packed) in channels.zip(packed.chunks_exact_mut(self.taps.len() * self.height))
+                {
+                    for (&tap, packed) in self.taps.iter().zip(packed.chunks_exact_mut(self.height)) {
+                        let row = channel[tap..].iter().step_by(self.kernel);
+                        packed[..rows.len()].iter_mut().zip(row).for_each(|(to, &from)| *to = from);
+                    }
                 }
-            });
+            }
         }
+    }
+
+    /// The terms of this range of a tile of a group.
+    pub(super) fn tile(&self, group: usize, tile: usize, terms: &Range<usize>) -> &[T] {
+        let first = (group * self.rows.div_ceil(self.height) + tile) * self.tile_elements();
+        &self.packed[first + terms.start * self.height..first + terms.end * self.height]
     }
 }

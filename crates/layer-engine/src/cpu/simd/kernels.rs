@@ -1,0 +1,237 @@
+//! The kernels of one instruction set and scalar, behind checks of every bound.
+#![allow(unsafe_code)]
+
+use super::super::Real;
+use super::pack::Segment;
+use super::shared::Shared;
+use super::tile::{MOST_ROWS, Start, Terms, Tile};
+
+/// The inner loops, compiled for one instruction set.
+///
+/// A table is only to be had from [`tables`](super::tables), which asks the processor first.
+#[derive(Debug)]
+pub(in super::super) struct Kernels<T> {
+    pub(super) name: &'static str,
+    /// Rows of the largest tile.
+    pub(super) rows: usize,
+    /// Elements of a vector.
+    pub(super) lanes: usize,
+    pub(super) product: unsafe fn(&Tile<'_, T>),
+    #[allow(clippy::type_complexity, reason = "named by what it compiles")]
+    pub(super) gather: unsafe fn(Strided<*const T>, &[usize], &[Segment], Strided<*mut T>),
+    pub(super) transpose: unsafe fn(Strided<*const T>, Strided<*mut T>, [usize; 2]),
+}
+
+/// Elements, and the distance between neighbours or rows.
+pub(super) type Strided<P> = (P, usize);
+
+/// Vectors in a row of the largest tile.
+const VECTORS: usize = 3;
+
+/// The left factor of a tile: its elements of a term, one for each row.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum Left<'a, T> {
+    /// The elements of a term next to each other, as many as the largest tile has rows, and term after term.
+    Packed(&'a [T]),
+    /// Each row on its own.
+    Rows {
+        source: &'a [T],
+        /// Where the first term of each row lies: so many elements behind `skipped`.
+        first: &'a [usize],
+        skipped: usize,
+        /// How the others follow.
+        terms: Terms,
+    },
+}
+
+/// The right factor of a tile: a row for each term.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Right<'a, T> {
+    pub(in super::super) source: &'a [T],
+    /// From one row to the next.
+    pub(in super::super) stride: usize,
+}
+
+/// Where a tile's sums go.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Place<'a, 'b, T> {
+    pub(in super::super) target: &'a Shared<'b, T>,
+    /// The tile's first element.
+    pub(in super::super) first: usize,
+    /// From one row to the next.
+    pub(in super::super) stride: usize,
+    pub(in super::super) rows: usize,
+    pub(in super::super) columns: usize,
+}
+
+impl<T: Real> Kernels<T> {
+    /// The instruction set.
+    pub(in super::super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Rows of the largest tile, and the number of a term's elements in a packed left factor.
+    pub(in super::super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a vector. A tile whose columns are a multiple of it is fastest.
+    pub(in super::super) fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// The widths of the tiles that cover this many columns: as few as can be, and of nearly equal size.
+    pub(in super::super) fn widths(&self, columns: usize) -> impl Iterator<Item = usize> + use<T> {
+        let (vectors, lanes) = (columns.div_ceil(self.lanes), self.lanes);
+        let tiles = vectors.div_ceil(VECTORS);
+        (0..tiles).map(move |tile| {
+            let [start, end] = [tile, tile + 1].map(|tile| (tile * vectors / tiles * lanes).min(columns));
+            end - start
+        })
+    }
+
+    /// `place = start + left * right`.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the elements of `place` meanwhile.
+    ///
+    /// # Panics
+    /// When something does not fit: a bug of the caller, never of its input.
+    pub(in super::super) unsafe fn product(
+        &self,
+        left: Left<'_, T>,
+        right: Right<'_, T>,
+        place: Place<'_, '_, T>,
+        start: Start<'_, T>,
+    ) {
+        let Place { target, first, stride, rows, columns } = place;
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        assert!(
+            rows <= self.rows && columns <= VECTORS * self.lanes,
+            "a tile is not larger than the largest"
+        );
+        assert!(first + (rows - 1) * stride + columns <= target.len(), "a tile lies within its target");
+        if let Start::Rows(values) = start {
+            assert!(values.len() >= rows, "a row's start is there");
+        }
+        let (left, first_of_rows, terms) = match left {
+            Left::Packed(source) => (source, None, Terms::in_a_row(source.len() / self.rows, self.rows)),
+            Left::Rows { source, first, skipped, terms } => {
+                assert!(first.len() >= rows, "all rows of a left factor are there");
+                let [smallest, largest] =
+                    first[..rows].iter().fold([usize::MAX, 0], |[smallest, largest], &first| {
+                        [smallest.min(first), largest.max(first)]
+                    });
+                assert!(skipped <= smallest, "a left factor begins in its source");
+                let last = largest - skipped + terms.last();
+                assert!(terms.count() == 0 || last < source.len(), "a left factor lies within its source");
+                (source, Some((first, skipped)), terms)
+            }
+        };
+        let depth = terms.count();
+        assert!(
+            depth == 0 || (depth - 1) * right.stride + columns <= right.source.len(),
+            "a right factor is there"
+        );
+        let mut pointers = [left.as_ptr(); MOST_ROWS];
+        for (row, pointer) in pointers.iter_mut().enumerate() {
+            // Rows behind the tile's repeat its last one.
+            let first = first_of_rows.map_or(row, |(first, skipped)| first[row.min(rows - 1)] - skipped);
+            *pointer = left.as_ptr().wrapping_add(first);
+        }
+        let tile = Tile {
+            left: pointers,
+            terms,
+            packed: first_of_rows.is_none(),
+            right: right.source.as_ptr(),
+            right_stride: right.stride,
+            target: target.pointer().wrapping_add(first),
+            target_stride: stride,
+            rows,
+            columns,
+            start,
+        };
+        // SAFETY: the processor has the instruction set, since `tables` gives no other table. The assertions
+        // above keep all elements within their slices, and the caller has those of the target to himself.
+        unsafe { (self.product)(&tile) }
+    }
+
+    /// Writes the rows of a panel, `width` apart: row `k` is what the segments see at `offsets[k]`, the elements of a
+    /// segment `step` apart.
+    ///
+    /// # Panics
+    /// When something does not fit: a bug of the caller.
+    pub(in super::super) fn gather(
+        &self,
+        (source, step): (&[T], usize),
+        offsets: &[usize],
+        segments: &[Segment],
+        (panel, width): (&mut [T], usize),
+    ) {
+        let Some(&offset) = offsets.iter().max() else { return };
+        for segment in segments {
+            let last = segment.length.saturating_sub(1) * step;
+            assert!(offset + segment.from + last < source.len(), "a segment lies within its source");
+            assert!(segment.to + segment.length <= width, "a segment lies within its row");
+        }
+        assert!(offsets.len() * width <= panel.len(), "all rows lie within the panel");
+        // SAFETY: as in `product`; the panel is borrowed mutably.
+        unsafe { (self.gather)((source.as_ptr(), step), offsets, segments, (panel.as_mut_ptr(), width)) };
+    }
+
+    /// `to[column * to_stride + row] = from[row * from_stride + column]`.
+    ///
+    /// # Panics
+    /// When something does not fit: a bug of the caller.
+    pub(in super::super) fn transpose(
+        &self,
+        (from, from_stride): (&[T], usize),
+        (to, to_stride): (&mut [T], usize),
+        [rows, columns]: [usize; 2],
+    ) {
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        assert!((rows - 1) * from_stride + columns <= from.len(), "all rows are there");
+        assert!((columns - 1) * to_stride + rows <= to.len(), "all columns fit");
+        // SAFETY: as in `gather`.
+        unsafe {
+            (self.transpose)((from.as_ptr(), from_stride), (to.as_mut_ptr(), to_stride), [rows, columns]);
+        }
+    }
+}
+
+/// Defines a table: its name, scalar and vector, the instruction set's name, the rows of a tile, and what to compile for.
+macro_rules! kernels {
+    ($table:ident, $scalar:ty, $vector:ty, $name:literal, $rows:literal $(, $features:literal)?) => {
+        pub(in super::super) static $table: $crate::cpu::simd::Kernels<$scalar> = {
+            use $crate::cpu::simd::pack::{self, Segment};
+            use $crate::cpu::simd::tile::{self, Tile};
+            $(#[target_feature(enable = $features)])?
+            unsafe fn product(tile: &Tile<'_, $scalar>) {
+                // SAFETY: the caller's promises, the instruction set among them. So below.
+                unsafe { tile::product::<$vector, $rows>(tile) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn gather(
+                source: (*const $scalar, usize),
+                offsets: &[usize],
+                segments: &[Segment],
+                panel: (*mut $scalar, usize),
+            ) {
+                // SAFETY: see above.
+                unsafe { pack::gather::<$vector>(source, offsets, segments, panel) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn transpose(from: (*const $scalar, usize), to: (*mut $scalar, usize), size: [usize; 2]) {
+                // SAFETY: see above.
+                unsafe { pack::transpose::<$vector>(from, to, size) }
+            }
+            let lanes = <$vector as Vector>::LANES;
+            $crate::cpu::simd::Kernels { name: $name, rows: $rows, lanes, product, gather, transpose }
+        };
+    };
+}
+pub(super) use kernels;

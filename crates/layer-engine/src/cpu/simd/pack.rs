@@ -1,0 +1,90 @@
+//! Gathering what a product reads into the order in which it reads it.
+#![allow(unsafe_code)]
+
+use super::vector::Vector;
+
+/// A run of neighbouring windows within a row of a panel.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Segment {
+    /// The first window's place in the source.
+    pub(in super::super) from: usize,
+    /// The first window's lane in the panel.
+    pub(in super::super) to: usize,
+    pub(in super::super) length: usize,
+}
+
+/// Writes the rows of a panel, `width` elements apart: row `k` is what the segments see at `offsets[k]`, their elements
+/// `step` apart.
+///
+/// # Safety
+/// The processor has the vector's instruction set. All elements of the source and of the panel are there, and nobody else
+/// has the panel.
+#[inline(always)]
+pub(super) unsafe fn gather<V: Vector>(
+    (source, step): (*const V::Scalar, usize),
+    offsets: &[usize],
+    segments: &[Segment],
+    (panel, width): (*mut V::Scalar, usize),
+) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let mut row = panel;
+        for &offset in offsets {
+            let source = source.add(offset);
+            for segment in segments {
+                let (from, to) = (source.add(segment.from), row.add(segment.to));
+                if step == 1 {
+                    copy::<V>(from, to, segment.length);
+                } else {
+                    for index in 0..segment.length {
+                        *to.add(index) = *from.add(index * step);
+                    }
+                }
+            }
+            row = row.wrapping_add(width);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn copy<V: Vector>(from: *const V::Scalar, to: *mut V::Scalar, length: usize) {
+    // SAFETY: the caller promises `length` elements at both.
+    unsafe {
+        let mut index = 0;
+        while index + V::LANES <= length {
+            V::load(from.add(index)).store(to.add(index));
+            index += V::LANES;
+        }
+        if index < length {
+            V::load_part(from.add(index), length - index).store_part(to.add(index), length - index);
+        }
+    }
+}
+
+/// `to[column * to_stride + row] = from[row * from_stride + column]`.
+///
+/// # Safety
+/// As for [`gather`].
+#[inline(always)]
+pub(super) unsafe fn transpose<V: Vector>(
+    (from, from_stride): (*const V::Scalar, usize),
+    (to, to_stride): (*mut V::Scalar, usize),
+    [rows, columns]: [usize; 2],
+) {
+    let [whole_rows, whole_columns] = [rows, columns].map(|count| count / V::LANES * V::LANES);
+    // SAFETY: the caller's promises: all these rows and columns are there.
+    unsafe {
+        for row in (0..whole_rows).step_by(V::LANES) {
+            for column in (0..whole_columns).step_by(V::LANES) {
+                let (from, to) = (from.add(row * from_stride + column), to.add(column * to_stride + row));
+                V::transpose(from, from_stride, to, to_stride);
+            }
+        }
+        for row in 0..rows {
+            let first = if row < whole_rows { whole_columns } else { 0 };
+            for column in first..columns {
+                *to.add(column * to_stride + row) = *from.add(row * from_stride + column);
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The inner loops of all products: a tile of the result stays in registers while the terms are walked along.
+#![allow(unsafe_code)]
+
+use super::vector::Vector;
+
+/// No kernel has tiles of more rows.
+pub(super) const MOST_ROWS: usize = 8;
+
+/// A tile of a product: `rows x columns` sums.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile<'a, T> {
+    /// The first term's factor of each row. Rows behind `rows` have one that may be read as well.
+    pub(super) left: [*const T; MOST_ROWS],
+    /// Where a row's factors of the other terms are.
+    pub(super) terms: Terms,
+    /// Whether the factors of all rows lie next to each other.
+    pub(super) packed: bool,
+    /// The other factor: rows of `columns` elements, `right_stride` apart, one for each term.
+    pub(super) right: *const T,
+    pub(super) right_stride: usize,
+    /// The sums: `rows` rows of `columns` elements, `target_stride` apart.
+    pub(super) target: *mut T,
+    pub(super) target_stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) start: Start<'a, T>,
+}
+
+/// The places of a row's factors, from that of the first term: `runs` runs, `jump` elements apart, of `length` terms each,
+/// `step` elements apart.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Terms {
+    pub(in super::super) runs: usize,
+    pub(in super::super) jump: usize,
+    pub(in super::super) length: usize,
+    pub(in super::super) step: usize,
+}
+
+impl Terms {
+    /// A single run.
+    pub(in super::super) fn in_a_row(length: usize, step: usize) -> Self {
+        Self { runs: 1, jump: 0, length, step }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.runs * self.length
+    }
+
+    /// The place of the last term.
+    pub(super) fn last(&self) -> usize {
+        self.runs.saturating_sub(1) * self.jump + self.length.saturating_sub(1) * self.step
+    }
+}
+
+/// What a tile's sums are added to.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum Start<'a, T> {
+    /// Nothing: what the target holds is overwritten.
+    Zero,
+    /// What the target holds.
+    Target,
+    /// An element for each row.
+    Rows(&'a [T]),
+}
+
+/// Computes a tile of at most `ROWS` rows and three vectors of columns.
+///
+/// # Safety
+/// The processor has the vector's instruction set. All elements of the factors and of the target are there, and nobody
+/// else has the target.
+#[inline(always)]
+pub(super) unsafe fn product<V: Vector, const ROWS: usize>(tile: &Tile<'_, V::Scalar>) {
+    let vectors = tile.columns.div_ceil(V::LANES);
+    let part = tile.columns % V::LANES != 0;
+    // SAFETY: the caller's promises.
+    unsafe {
+        match (vectors, part) {
+            (1, false) => compute::<V, ROWS, 1, false>(tile),
+            (1, true) => compute::<V, ROWS, 1, true>(tile),
+            (2, false) => compute::<V, ROWS, 2, false>(tile),
+            (2, true) => compute::<V, ROWS, 2, true>(tile),
+            (_, false) => compute::<V, ROWS, 3, false>(tile),
+            (_, true) => compute::<V, ROWS, 3, true>(tile),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn compute<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
+    tile: &Tile<'_, V::Scalar>,
+) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let sums = if tile.packed {
+            packed_sums::<V, ROWS, VECTORS, PART>(tile)
+        } else {
+            sums::<V, ROWS, VECTORS, PART>(tile)
+        };
+        write::<V, ROWS, VECTORS, PART>(tile, sums);
+    }
+}
+
+/// A row of `columns` elements, in as many vectors.
+#[inline(always)]
+unsafe fn load<V: Vector, const VECTORS: usize, const PART: bool>(
+    from: *const V::Scalar,
+    columns: usize,
+) -> [V; VECTORS] {
+    // SAFETY: the caller promises `columns` elements, of which the last vector may have a part.
+    unsafe {
+        let mut vectors = [V::splat(V::Scalar::default()); VECTORS];
+        for (index, vector) in vectors.iter_mut().enumerate() {
+            let from = from.add(index * V::LANES);
+            *vector = if PART && index + 1 == VECTORS {
+                V::load_part(from, columns - index * V::LANES)
+            } else {
+                V::load(from)
+            };
+        }
+        vectors
+    }
+}
+
+#[inline(always)]
+unsafe fn packed_sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
+    tile: &Tile<'_, V::Scalar>,
+) -> [[V; VECTORS]; ROWS] {
+    // SAFETY: the caller promises that all elements are there.
+    unsafe {
+        let mut sums = [[V::splat(V::Scalar::default()); VECTORS]; ROWS];
+        let (mut left, mut right) = (tile.left[0], tile.right);
+        for _ in 0..tile.terms.length {
+            let vectors = load::<V, VECTORS, PART>(right, tile.columns);
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let factor = V::splat(*left.add(row));
+                for (sum, vector) in sums.iter_mut().zip(vectors) {
+                    *sum = factor.multiply_add(vector, *sum);
+                }
+            }
+            left = left.wrapping_add(ROWS);
+            right = right.wrapping_add(tile.right_stride);
+        }
+        sums
+    }
+}
+
+#[inline(always)]
+unsafe fn sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
+    tile: &Tile<'_, V::Scalar>,
+) -> [[V; VECTORS]; ROWS] {
+    // SAFETY: the caller promises that all elements are there.
+    unsafe {
+        let mut sums = [[V::splat(V::Scalar::default()); VECTORS]; ROWS];
+        let mut right = tile.right;
+        for run in 0..tile.terms.runs {
+            let mut place = run * tile.terms.jump;
+            for _ in 0..tile.terms.length {
+                let vectors = load::<V, VECTORS, PART>(right, tile.columns);
+                for (sums, left) in sums.iter_mut().zip(tile.left) {
+                    let factor = V::splat(*left.add(place));
+                    for (sum, vector) in sums.iter_mut().zip(vectors) {
+                        *sum = factor.multiply_add(vector, *sum);
+                    }
+                }
+                place += tile.terms.step;
+                right = right.wrapping_add(tile.right_stride);
+            }
+        }
+        sums
+    }
+}
+
+#[inline(always)]
+unsafe fn write<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
+    tile: &Tile<'_, V::Scalar>,
+    sums: [[V; VECTORS]; ROWS],
+) {
+    // SAFETY: the caller promises that the target's elements are there and his own.
+    unsafe {
+        for (row, sums) in sums.into_iter().enumerate() {
+            if row >= tile.rows {
+                break;
+            }
+            let target = tile.target.add(row * tile.target_stride);
+            let start = match tile.start {
+                Start::Zero => [V::splat(V::Scalar::default()); VECTORS],
+                Start::Target => load::<V, VECTORS, PART>(target, tile.columns),
+                Start::Rows(values) => [V::splat(*values.get_unchecked(row)); VECTORS],
+            };
+            for (index, (sum, start)) in sums.into_iter().zip(start).enumerate() {
+                let target = target.add(index * V::LANES);
+                let sum = start.add(sum);
+                if PART && index + 1 == VECTORS {
+                    sum.store_part(target, tile.columns - index * V::LANES);
+                } else {
+                    sum.store(target);
+                }
+            }
+        }
+    }
+}
