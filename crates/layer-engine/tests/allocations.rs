@@ -1,5 +1,5 @@
 //! Launching a kernel on one thread allocates nothing. (Products of matrices pack their operands into memory that the
-//! `gemm` crate takes for itself, so linear and attention layers are not among these.)
+//! `gemm` crate takes for itself, so attention is not among these.)
 #![allow(unsafe_code, reason = "a global allocator")]
 
 mod single_layer;
@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Sgd, Shard, Signature};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, LocalResponseNorm, Permute, Pool2d,
+    BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear, LocalResponseNorm, Permute, Pool2d,
     PositionEmbedding, Select, Shape,
 };
 use single_layer::{CONTEXT, SingleLayer, layer};
@@ -43,9 +43,10 @@ fn layers() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let response = LocalResponseNorm { size: 3, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 20] = [
+    let cases: [(LayerKind, Vec<Shape>); 21] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(5, 3).stride(2).into(), vec![image()]),
+        (Linear::new(7).into(), vec![sequence()]),
         (Conv2d::new(6, 1).groups(3).into(), vec![image()]),
         (LayerKind::Relu, vec![image()]),
         (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),

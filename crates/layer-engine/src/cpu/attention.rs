@@ -1,7 +1,5 @@
 use std::ops::Range;
 
-use gemm::Parallelism;
-
 use super::Real;
 use super::gemm::{Matrix, MatrixMut, Update, multiply};
 use super::operation::{Operands, Operation};
@@ -106,7 +104,7 @@ impl<'a, T: Real> Head<'a, T> {
         let scores = &mut weights[..queries.len() * keys];
         let target = MatrixMut::new(&mut *scores, queries.len(), keys);
         let (left, right) = (self.rows(0, queries.clone()), self.rows(1, 0..keys).transposed());
-        multiply(target, Update::Overwrite, left, right, Parallelism::None);
+        multiply(target, Update::Overwrite, left, right);
         scores
     }
 
@@ -123,7 +121,7 @@ impl<'a, T: Real> Head<'a, T> {
             let target = &mut slot.result[queries.start * width..queries.end * width];
             let target = MatrixMut::new(target, queries.len(), width);
             let weights = Matrix::new(weights, queries.len(), keys);
-            multiply(target, Update::Overwrite, weights, self.rows(2, 0..keys), Parallelism::None);
+            multiply(target, Update::Overwrite, weights, self.rows(2, 0..keys));
         }
     }
 
@@ -140,13 +138,7 @@ impl<'a, T: Real> Head<'a, T> {
             let weights = self.scores(&queries, weights);
             let slopes = &mut weight_gradients[..count * keys];
             let target = MatrixMut::new(&mut *slopes, count, keys);
-            multiply(
-                target,
-                Update::Overwrite,
-                gradient,
-                self.rows(2, 0..keys).transposed(),
-                Parallelism::None,
-            );
+            multiply(target, Update::Overwrite, gradient, self.rows(2, 0..keys).transposed());
             let rows = weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys));
             for (query, (weights, slopes)) in queries.clone().zip(rows) {
                 let seen = self.sizes.keys_of_query(query);
@@ -166,7 +158,7 @@ impl<'a, T: Real> Head<'a, T> {
             let mut add = |part: usize, start: usize, rows: usize, left, right| {
                 let target = &mut result[start * 3 * width + part * width..];
                 let target = MatrixMut::with_stride(target, rows, width, 3 * width);
-                multiply(target, Update::Accumulate, left, right, Parallelism::None);
+                multiply(target, Update::Accumulate, left, right);
             };
             add(0, queries.start, count, slopes, self.rows(1, 0..keys));
             add(1, 0, keys, slopes.transposed(), self.rows(0, queries.clone()));

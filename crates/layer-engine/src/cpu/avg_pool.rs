@@ -4,6 +4,7 @@ use layer_graph::{Layer, Pool2d};
 
 use super::Real;
 use super::operation::{Operands, Operation};
+use super::sums::sum;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
@@ -80,10 +81,22 @@ impl AvgPool {
         (super::elementwise::GRAIN / self.image_elements()).max(1)
     }
 
+    /// The weight of the only window, where it is the whole image.
+    fn whole(&self) -> Option<f64> {
+        let ([row], [column]) = (&self.rows[..], &self.columns[..]) else { return None };
+        let whole = [row.inside.len(), column.inside.len()] == self.image;
+        whole.then_some(row.weight * column.weight)
+    }
+
     fn forward<T: Real>(&self, input: &[T], output: &mut [T]) {
         let (image, windows, grain) = (self.image_elements(), self.window_count(), self.grain());
         self.workers.chunks(output, grain * windows, |index, output| {
             let images = input[index * grain * image..].chunks_exact(image);
+            if let Some(weight) = self.whole() {
+                let means = images.map(|image| T::narrow(sum(image, T::widen) * weight));
+                output.iter_mut().zip(means).for_each(|(to, mean)| *to = mean);
+                return;
+            }
             for (image, output) in images.zip(output.chunks_exact_mut(windows)) {
                 for (row, means) in self.rows.iter().zip(output.chunks_exact_mut(self.columns.len())) {
                     means.fill(T::zero());

@@ -2,6 +2,7 @@ use layer_graph::{BatchNorm, Layer};
 
 use super::Real;
 use super::operation::{Operands, Operation};
+use super::sums::{sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
@@ -76,11 +77,8 @@ impl Normalisation {
     fn forward_moments<T: Real>(&mut self, input: &[T], moments: &mut [T]) {
         let mut pairs = std::mem::take(&mut self.pairs);
         self.workers.chunks(&mut pairs, 1, |channel, pair| {
-            pair[0] = self.runs(input, channel).fold([0.0; 2], |sums, run| {
-                run.iter().fold(sums, |[sum, squares], value| {
-                    let value = value.widen();
-                    [sum + value, squares + value * value]
-                })
+            pair[0] = self.runs(input, channel).fold([0.0; 2], |[total, squares], run| {
+                [total + sum(run, T::widen), squares + sum(run, |value| value.widen() * value.widen())]
             });
         });
         self.pairs = pairs;
@@ -149,13 +147,11 @@ impl Normalisation {
         self.workers.chunks(&mut pairs, 1, |channel, pair| {
             let [mean, inverse_deviation] = self.saved(saved, channel);
             let runs = self.runs(input, channel).zip(self.runs(output_gradient, channel));
-            let [sum, centred] = runs.fold([0.0; 2], |sums, (inputs, gradients)| {
-                inputs.iter().zip(gradients).fold(sums, |[sum, centred], (x, gradient)| {
-                    let gradient = gradient.widen();
-                    [sum + gradient, centred + gradient * (x.widen() - mean)]
-                })
+            let [total, centred] = runs.fold([0.0; 2], |[total, centred], (inputs, gradients)| {
+                let products = sum_of_pairs(inputs, gradients, |x, dy| dy.widen() * (x.widen() - mean));
+                [total + sum(gradients, T::widen), centred + products]
             });
-            pair[0] = [sum, centred * inverse_deviation];
+            pair[0] = [total, centred * inverse_deviation];
         });
         self.pairs = pairs;
         self.write_moments(moments);

@@ -1,5 +1,6 @@
 use super::Real;
 use super::operation::{Operands, Operation};
+use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
 /// Joins the samples of several inputs: channels are a sample's outermost dimension, so each input's part of a sample
@@ -8,6 +9,7 @@ use crate::{EngineError, LaunchContext};
 pub(super) struct Join {
     /// Elements of a sample of each input.
     pub(super) parts: Vec<usize>,
+    pub(super) workers: Workers,
 }
 
 impl<T: Real> Operation<T> for Join {
@@ -15,13 +17,13 @@ impl<T: Real> Operation<T> for Join {
         let Operands { reads, writes, .. } = operands;
         let [output] = writes else { return Ok(()) };
         let whole: usize = self.parts.iter().sum();
-        let mut start = 0;
-        for (&part, input) in self.parts.iter().zip(reads) {
-            for (sample, from) in output.chunks_exact_mut(whole).zip(input.chunks_exact(part)) {
-                sample[start..start + part].copy_from_slice(from);
+        self.workers.chunks(output, whole, |index, sample| {
+            let mut start = 0;
+            for (&part, input) in self.parts.iter().zip(reads) {
+                sample[start..start + part].copy_from_slice(&input[index * part..(index + 1) * part]);
+                start += part;
             }
-            start += part;
-        }
+        });
         Ok(())
     }
 }
@@ -31,6 +33,7 @@ impl<T: Real> Operation<T> for Join {
 pub(super) struct Part {
     /// Elements of a sample of each output.
     pub(super) parts: Vec<usize>,
+    pub(super) workers: Workers,
 }
 
 impl<T: Real> Operation<T> for Part {
@@ -40,9 +43,10 @@ impl<T: Real> Operation<T> for Part {
         let whole: usize = self.parts.iter().sum();
         let mut start = 0;
         for (&part, output) in self.parts.iter().zip(writes) {
-            for (sample, to) in joined.chunks_exact(whole).zip(output.chunks_exact_mut(part)) {
+            self.workers.chunks(output, part, |index, to| {
+                let sample = &joined[index * whole..(index + 1) * whole];
                 to.copy_from_slice(&sample[start..start + part]);
-            }
+            });
             start += part;
         }
         Ok(())

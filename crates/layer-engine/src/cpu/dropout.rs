@@ -1,4 +1,5 @@
 use super::Real;
+use super::elementwise::GRAIN;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::random::{Purpose, RandomStream};
@@ -37,14 +38,18 @@ impl<T: Real> Operation<T> for DropoutForward {
 
 /// The gradient, scaled as the element was.
 #[derive(Debug)]
-pub(super) struct DropoutBackward;
+pub(super) struct DropoutBackward(pub(super) Workers);
 
 impl<T: Real> Operation<T> for DropoutBackward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([saved, output_gradient], [input_gradient]) = operands.exactly()?;
-        for (dx, (&factor, &dy)) in input_gradient.iter_mut().zip(saved.iter().zip(output_gradient)) {
-            *dx = dy * factor;
-        }
+        self.0.chunks(input_gradient, GRAIN, |index, input_gradient| {
+            let start = index * GRAIN;
+            let sources = saved[start..].iter().zip(&output_gradient[start..]);
+            for (dx, (&factor, &dy)) in input_gradient.iter_mut().zip(sources) {
+                *dx = dy * factor;
+            }
+        });
         Ok(())
     }
 }

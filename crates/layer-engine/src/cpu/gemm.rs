@@ -86,8 +86,6 @@ pub(super) enum Update {
 
 /// `target = left * right`, or `target += left * right`.
 ///
-/// Every element is summed in the same order whatever the parallelism.
-///
 /// # Panics
 /// When the shapes do not fit each other or their slices: a bug of the calling kernel, never of its input.
 #[allow(clippy::cast_possible_wrap, reason = "strides that fit their slices fit into `isize`")]
@@ -96,7 +94,6 @@ pub(super) fn multiply<T: Real>(
     mode: Update,
     left: Matrix<'_, T>,
     right: Matrix<'_, T>,
-    parallelism: Parallelism,
 ) {
     let MatrixMut { data, rows: m, columns: n, row_stride } = target;
     let k = left.columns;
@@ -128,7 +125,7 @@ pub(super) fn multiply<T: Real>(
             false,
             false,
             false,
-            parallelism,
+            Parallelism::None,
         );
     }
 }

@@ -1,6 +1,6 @@
 use super::Real;
-use super::gemm::{Matrix, MatrixMut, Update, multiply};
 use super::operation::{Operands, Operation};
+use super::product::{LeftStrides, Product, RightOrder};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
@@ -14,35 +14,54 @@ pub(super) enum LinearPass {
 
 /// A linear layer: products over the whole shard.
 #[derive(Debug)]
-pub(super) struct LinearLayer {
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-    pub(super) samples: usize,
-    pub(super) pass: LinearPass,
-    pub(super) workers: Workers,
+pub(super) struct LinearLayer<T: 'static> {
+    inputs: usize,
+    outputs: usize,
+    pass: LinearPass,
+    workers: Workers,
+    /// To the output, or from the output's gradient to the input's.
+    activations: Product<T>,
+    weights: Product<T>,
 }
 
-impl LinearLayer {
-    fn forward<T: Real>(&self, input: &[T], parameters: &[T], output: &mut [T]) {
+impl<T: Real> LinearLayer<T> {
+    /// A layer of `[inputs, outputs]` features for this many samples.
+    pub(super) fn new(
+        [inputs, outputs]: [usize; 2],
+        samples: usize,
+        pass: LinearPass,
+        workers: &Workers,
+    ) -> Self {
+        let product = |sizes, order| Product::new(T::kernels()[0], sizes, order, workers);
+        let none = || product([0; 3], RightOrder::Straight);
+        let activations = match pass {
+            LinearPass::Forward => product([samples, outputs, inputs], RightOrder::Turned),
+            LinearPass::Backward => product([samples, inputs, outputs], RightOrder::Straight),
+            LinearPass::BackwardParameters => none(),
+        };
+        let weights = match pass {
+            LinearPass::Forward => none(),
+            _ => product([outputs, inputs, samples], RightOrder::Straight),
+        };
+        Self { inputs, outputs, pass, workers: workers.clone(), activations, weights }
+    }
+
+    fn forward(&mut self, input: &[T], parameters: &[T], output: &mut [T]) {
         let (weight, bias) = parameters.split_at(self.outputs * self.inputs);
-        let mode = if bias.is_empty() { Update::Overwrite } else { Update::Accumulate };
         if !bias.is_empty() {
             output.chunks_exact_mut(self.outputs).for_each(|row| row.copy_from_slice(bias));
         }
-        let input = Matrix::new(input, self.samples, self.inputs);
-        let weight = Matrix::new(weight, self.outputs, self.inputs).transposed();
-        let output = MatrixMut::new(output, self.samples, self.outputs);
-        self.workers.install(|parallelism| multiply(output, mode, input, weight, parallelism));
+        let strides = LeftStrides { row: self.inputs, term: 1 };
+        self.activations.run((input, strides), weight, output, !bias.is_empty(), &self.workers);
     }
 
-    fn input_gradient<T: Real>(&self, parameters: &[T], output_gradient: &[T], input_gradient: &mut [T]) {
-        let weight = Matrix::new(&parameters[..self.outputs * self.inputs], self.outputs, self.inputs);
-        let output = Matrix::new(output_gradient, self.samples, self.outputs);
-        let target = MatrixMut::new(input_gradient, self.samples, self.inputs);
-        self.workers.install(|parallelism| multiply(target, Update::Overwrite, output, weight, parallelism));
+    fn input_gradient(&mut self, parameters: &[T], output_gradient: &[T], input_gradient: &mut [T]) {
+        let weight = &parameters[..self.outputs * self.inputs];
+        let strides = LeftStrides { row: self.outputs, term: 1 };
+        self.activations.run((output_gradient, strides), weight, input_gradient, false, &self.workers);
     }
 
-    fn parameter_gradient<T: Real>(&self, input: &[T], output_gradient: &[T], gradient: &mut [T]) {
+    fn parameter_gradient(&mut self, input: &[T], output_gradient: &[T], gradient: &mut [T]) {
         let (weight, bias) = gradient.split_at_mut(self.outputs * self.inputs);
         bias.fill(T::zero());
         if !bias.is_empty() {
@@ -50,14 +69,12 @@ impl LinearLayer {
                 bias.iter_mut().zip(row).for_each(|(sum, &gradient)| *sum += gradient);
             }
         }
-        let input = Matrix::new(input, self.samples, self.inputs);
-        let output = Matrix::new(output_gradient, self.samples, self.outputs).transposed();
-        let target = MatrixMut::new(weight, self.outputs, self.inputs);
-        self.workers.install(|parallelism| multiply(target, Update::Overwrite, output, input, parallelism));
+        let strides = LeftStrides { row: 1, term: self.outputs };
+        self.weights.run((output_gradient, strides), input, weight, false, &self.workers);
     }
 }
 
-impl<T: Real> Operation<T> for LinearLayer {
+impl<T: Real> Operation<T> for LinearLayer<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             LinearPass::Forward => {

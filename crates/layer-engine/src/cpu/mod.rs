@@ -21,6 +21,7 @@ mod operation;
 mod optimizer;
 mod prepare;
 pub(crate) mod processor;
+mod product;
 mod real;
 mod rearrange;
 mod sequence;

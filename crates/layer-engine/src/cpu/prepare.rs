@@ -90,7 +90,7 @@ fn operation<T: Real>(
             let (inputs, outputs) = (input.innermost(), linear.out_features);
             // Each position of a sequence is multiplied like a sample.
             let samples = samples * input.elements() / inputs;
-            Box::new(LinearLayer { inputs, outputs, samples, pass, workers: workers_of() })
+            Box::new(LinearLayer::new([inputs, outputs], samples, pass, workers))
         }
         LayerKind::BatchNorm(rule) => {
             let pass = match pass {
@@ -120,11 +120,11 @@ fn operation<T: Real>(
         LayerKind::AvgPool2d(pool) => Box::new(AvgPool::fixed(layer, pool, backward, workers)?),
         LayerKind::AdaptiveAvgPool2d(_) => Box::new(AvgPool::adaptive(layer, backward, workers)?),
         LayerKind::Flatten | LayerKind::Reshape(_) => Box::new(Copies(workers_of())),
-        LayerKind::Concat if backward => Box::new(Part { parts: parts() }),
-        LayerKind::Concat => Box::new(Join { parts: parts() }),
+        LayerKind::Concat if backward => Box::new(Part { parts: parts(), workers: workers_of() }),
+        LayerKind::Concat => Box::new(Join { parts: parts(), workers: workers_of() }),
         LayerKind::Add if backward => Box::new(Copies(workers_of())),
         LayerKind::Add => Box::new(SumOf(workers_of())),
-        LayerKind::Dropout(_) if backward => Box::new(DropoutBackward),
+        LayerKind::Dropout(_) if backward => Box::new(DropoutBackward(workers_of())),
         LayerKind::Dropout(_) if pass == Pass::Infer => Box::new(Copies(workers_of())),
         LayerKind::Dropout(dropout) => Box::new(DropoutForward {
             layer: layer.name().into(),

@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gemm::Parallelism;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 
@@ -36,14 +35,6 @@ impl Workers {
 
     pub(super) fn threads(&self) -> usize {
         self.0.as_ref().map_or(1, |pool| pool.current_num_threads())
-    }
-
-    /// Runs `body`, which may hand the parallelism on to a matrix product.
-    pub(super) fn install(&self, body: impl FnOnce(Parallelism) + Send) {
-        match &self.0 {
-            Some(pool) => pool.install(|| body(Parallelism::Rayon(pool.current_num_threads()))),
-            None => body(Parallelism::None),
-        }
     }
 
     /// Calls `body` with the number of every task and the slot of the thread that does it. There may be more slots than

@@ -13,6 +13,7 @@ mod weights;
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::simd::{Kernels, Shared};
+use super::sums::sum;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 use correlation::{Correlation, Slot};
@@ -90,7 +91,7 @@ impl<T: Real> Convolution<T> {
         let filters = bias.len();
         self.workers.chunks(bias, 1, |filter, bias| {
             let channels = output_gradient.chunks_exact(windows).skip(filter).step_by(filters);
-            bias[0] = channels.map(sum).fold(T::zero(), |total, sum| total + sum);
+            bias[0] = T::narrow(channels.map(|channel| sum(channel, T::widen)).sum());
         });
     }
 }
@@ -117,16 +118,4 @@ impl<T: Real> Operation<T> for Convolution<T> {
         }
         Ok(())
     }
-}
-
-/// The sum of a channel, in several parts, so that additions do not wait for each other.
-fn sum<T: Real>(channel: &[T]) -> T {
-    const PARTS: usize = 32;
-    let mut parts = [T::zero(); PARTS];
-    let whole = channel.chunks_exact(PARTS);
-    let rest = whole.remainder().iter().fold(T::zero(), |sum, &value| sum + value);
-    for values in whole {
-        parts.iter_mut().zip(values).for_each(|(sum, &value)| *sum += value);
-    }
-    parts.into_iter().fold(rest, |sum, part| sum + part)
 }

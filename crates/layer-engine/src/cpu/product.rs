@@ -1,0 +1,200 @@
+//! Products of two matrices, where the right factor has a row or a column for each term.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use super::Real;
+use super::simd::{Kernels, Left, Place, Right, Segment, Shared, Start, Terms};
+use super::workers::Workers;
+
+/// Terms that are summed before the sums go to memory.
+const DEPTH: usize = 512;
+
+/// The same where few rows share a part of the right factor: it is then read once, as so many streams of memory.
+const SHALLOW: usize = 16;
+
+/// Tiles of rows below which the right factor is not packed: too few share the work.
+const FEW_TILES: usize = 2;
+
+/// Elements of the part of the right factor that is worked on at a time: a quarter of a megabyte of single precision.
+const PART: usize = 1 << 16;
+
+/// Fewest and most columns of such a part.
+const COLUMNS: [usize; 2] = [96, 1024];
+
+/// How the right factor lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RightOrder {
+    /// A row for each term: `depth x columns`.
+    Straight,
+    /// A row for each column: `columns x depth`.
+    Turned,
+}
+
+/// How the left factor lies in memory: the element of row `i` and term `k` at `i * row + k * term`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeftStrides {
+    pub(super) row: usize,
+    pub(super) term: usize,
+}
+
+/// A product of matrices of these sizes, with its workspace.
+#[derive(Debug)]
+pub(super) struct Product<T: 'static> {
+    kernels: &'static Kernels<T>,
+    rows: usize,
+    columns: usize,
+    depth: usize,
+    order: RightOrder,
+    /// Terms and columns of a part of the right factor.
+    part_depth: usize,
+    part_columns: usize,
+    slots: Vec<Slot<T>>,
+}
+
+/// The workspace of a thread.
+#[derive(Debug)]
+struct Slot<T> {
+    packed: Vec<T>,
+    /// Where the rows of a tile of the left factor, or of the right factor's part, begin.
+    places: Vec<usize>,
+}
+
+impl<T: Real> Product<T> {
+    pub(super) fn new(
+        kernels: &'static Kernels<T>,
+        [rows, columns, depth]: [usize; 3],
+        order: RightOrder,
+        workers: &Workers,
+    ) -> Self {
+        let streamed = order == RightOrder::Straight && rows.div_ceil(kernels.rows()) <= FEW_TILES;
+        let most = if streamed { SHALLOW } else { DEPTH };
+        let part_depth = depth.div_ceil(depth.div_ceil(most).max(1));
+        let part_columns = (PART / part_depth.max(1)).clamp(COLUMNS[0], COLUMNS[1]);
+        // Whole vectors: only the last part may end within one.
+        let part_columns = part_columns / kernels.lanes() * kernels.lanes();
+        let packed = if streamed { 0 } else { part_depth * part_columns };
+        let slot = || Slot {
+            packed: vec![T::zero(); packed],
+            places: Vec::with_capacity(part_depth.max(kernels.rows())),
+        };
+        let slots = (0..workers.threads()).map(|_| slot()).collect();
+        Self { kernels, rows, columns, depth, order, part_depth, part_columns, slots }
+    }
+
+    /// `target = left * right`, or with `add` `target += left * right`.
+    pub(super) fn run(
+        &mut self,
+        (left, strides): (&[T], LeftStrides),
+        right: &[T],
+        target: &mut [T],
+        add: bool,
+        workers: &Workers,
+    ) {
+        if self.depth == 0 {
+            if !add {
+                target.fill(T::zero());
+            }
+            return;
+        }
+        let mut slots = std::mem::take(&mut self.slots);
+        let target = Shared::new(target);
+        let tiles = self.rows.div_ceil(self.kernels.rows());
+        let parts = self.columns.div_ceil(self.part_columns);
+        // Cuts of the rows, where there are fewer parts than the threads can share well.
+        let cuts = if workers.threads() == 1 { 1 } else { (4 * workers.threads()).div_ceil(parts.max(1)) };
+        let cuts = cuts.min(tiles);
+        workers.share(parts * cuts, &mut slots, |task, slot| {
+            let (part, cut) = (task / cuts, task % cuts);
+            let (vectors, lanes) = (self.columns.div_ceil(self.kernels.lanes()), self.kernels.lanes());
+            let [first, last] =
+                [part, part + 1].map(|part| (part * vectors / parts * lanes).min(self.columns));
+            let columns = first..last;
+            let height = self.kernels.rows();
+            let rows = cut * tiles / cuts * height..((cut + 1) * tiles / cuts * height).min(self.rows);
+            let mut terms = 0..0;
+            while terms.end < self.depth {
+                terms = terms.end..(terms.end + self.part_depth).min(self.depth);
+                let start = if add || terms.start > 0 { Start::Target } else { Start::Zero };
+                self.part((left, strides), right, &target, [&rows, &columns, &terms], start, slot);
+            }
+        });
+        self.slots = slots;
+    }
+
+    /// One part of the right factor, for some rows.
+    fn part(
+        &self,
+        (left, strides): (&[T], LeftStrides),
+        right: &[T],
+        target: &Shared<'_, T>,
+        [rows, columns, terms]: [&Range<usize>; 3],
+        start: Start<'_, T>,
+        Slot { packed, places }: &mut Slot<T>,
+    ) {
+        let packs = !packed.is_empty();
+        if packs {
+            self.pack(right, columns, terms, packed, places);
+        }
+        for row in rows.clone().step_by(self.kernels.rows()) {
+            let count = self.kernels.rows().min(rows.end - row);
+            places.clear();
+            places.extend((row..row + count).map(|row| row * strides.row + terms.start * strides.term));
+            let run = Terms::in_a_row(terms.len(), strides.term);
+            let left = Left::Rows { source: left, first: places, skipped: 0, terms: run };
+            for (first, width, panel) in self.panels(columns, terms.len()) {
+                let right = if packs {
+                    Right { source: &packed[panel..], stride: width.next_multiple_of(self.kernels.lanes()) }
+                } else {
+                    Right { source: &right[terms.start * self.columns + first..], stride: self.columns }
+                };
+                let first = row * self.columns + first;
+                let place = Place { target, first, stride: self.columns, rows: count, columns: width };
+                // SAFETY: no other task has these rows of these columns.
+                unsafe { self.kernels.product(left, right, place, start) };
+            }
+        }
+    }
+
+    /// The panels of some columns: the first column, the number of columns, and the place in the packed part.
+    fn panels(
+        &self,
+        columns: &Range<usize>,
+        depth: usize,
+    ) -> impl Iterator<Item = (usize, usize, usize)> + use<T> {
+        let (mut first, mut place, lanes) = (columns.start, 0, self.kernels.lanes());
+        self.kernels.widths(columns.len()).map(move |width| {
+            let panel = (first, width, place);
+            first += width;
+            place += depth * width.next_multiple_of(lanes);
+            panel
+        })
+    }
+
+    /// Packs a part of the right factor into panels.
+    fn pack(
+        &self,
+        right: &[T],
+        columns: &Range<usize>,
+        terms: &Range<usize>,
+        packed: &mut [T],
+        places: &mut Vec<usize>,
+    ) {
+        places.clear();
+        places.extend(terms.clone().map(|term| term * self.columns));
+        for (first, width, panel) in self.panels(columns, terms.len()) {
+            let stride = width.next_multiple_of(self.kernels.lanes());
+            let panel = (&mut packed[panel..], stride);
+            match self.order {
+                RightOrder::Straight => {
+                    let segment = Segment { from: first, to: 0, length: width };
+                    self.kernels.gather((right, 1), places, &[segment], panel);
+                }
+                RightOrder::Turned => {
+                    let right = &right[first * self.depth + terms.start..];
+                    self.kernels.transpose((right, self.depth), panel, [width, terms.len()]);
+                }
+            }
+        }
+    }
+}
