@@ -3,6 +3,7 @@ mod explanations;
 mod fit;
 mod measured;
 mod models;
+mod network;
 mod output;
 mod plan;
 mod profile;

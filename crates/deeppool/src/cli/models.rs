@@ -1,12 +1,17 @@
+use std::path::PathBuf;
+
 use clap::Args;
-use layer_graph::zoo;
+use layer_graph::{onnx, zoo};
 use serde_json::json;
 
 use super::output::{print_json, table};
 
-/// List the built-in networks
+/// List the built-in networks, or those of ONNX files
 #[derive(Args)]
 pub(crate) struct Models {
+    /// ONNX files, instead of the built-in networks
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    onnx: Vec<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -16,8 +21,13 @@ impl Models {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let mut rows = Vec::new();
         let mut shown = table(&["model", "layers", "parameters", "GFLOP forward", "activations"]);
-        for name in zoo::names() {
-            let network = zoo::model(name)?;
+        let networks = if self.onnx.is_empty() {
+            zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
+        } else {
+            self.onnx.iter().map(|path| Ok(onnx::import(path)?.graph)).collect::<anyhow::Result<Vec<_>>>()?
+        };
+        for network in networks {
+            let name = network.name();
             let input = network.layer(network.input()).output_shape();
             shown.add_row([
                 name.to_owned(),

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
 use deeppool::planning::{GpuCounts, Mode, PlanFile, PlanRequest, data_parallel_by};
-use layer_graph::zoo;
 
 use super::costs::{CostArgs, ModeArgs, TimeModelName, at_least_one};
 use super::explanations::print_explanations;
+use super::network::NetworkArgs;
 use super::output::{micros, parse_micros, table};
 
 /// Find out how many GPUs each layer should run on
@@ -17,6 +17,7 @@ use super::output::{micros, parse_micros, table};
 #[command(after_help = "Examples:
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --amplification 1.5
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --pareto
+  deeppool plan --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32 -o plan.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
@@ -25,9 +26,8 @@ use super::output::{micros, parse_micros, table};
   deeppool plan --problem problem.json --amplification 2.0 --json
   generate-problem | deeppool plan --problem - --json")]
 pub(crate) struct Plan {
-    /// A network of `deeppool models`
-    #[arg(long, required_unless_present = "problem")]
-    model: Option<String>,
+    #[command(flatten)]
+    network: NetworkArgs,
     #[command(flatten)]
     costs: CostArgs,
     /// How many GPUs there are
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "COUNTS", default_value_t)]
     gpu_counts: GpuCounts,
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "device", "profile", "link", "gpus", "batch", "gpu_counts"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts"])]
     problem: Option<PathBuf>,
     /// Also find all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
@@ -167,10 +167,9 @@ impl Plan {
     }
 
     fn plan_model(&self) -> anyhow::Result<(PlanProblem, Found, PlanFile)> {
-        // clap has made sure of the three.
-        let (model, gpus, batch) =
-            (self.model.as_deref().unwrap_or_default(), self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
-        let network = zoo::model(model)?;
+        // clap has made sure of both.
+        let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
+        let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let problem = PlanRequest::new(&costs, batch, gpus, self.mode())

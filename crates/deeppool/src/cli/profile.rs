@@ -4,12 +4,13 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use deeppool::files::check_folder;
 use layer_engine::CpuEngine;
-use layer_graph::{LayerGraph, zoo};
+use layer_graph::LayerGraph;
 use layer_profile::{ProfileRun, Profiler};
 use serde_json::{Value, json};
 
 use super::costs::{at_least_one, device_model};
 use super::measured::print_measured;
+use super::network::NetworkArgs;
 use super::output::{print_json, table, time};
 
 /// Measure, or model, how long the layers of a network take
@@ -21,11 +22,11 @@ use super::output::{print_json, table, time};
   deeppool profile --model digits-cnn --engine cpu --batches 1,2,4,8,16,32 -o profile.json
   deeppool profile --model vgg16 --engine cpu --threads 4 --repeats 20 --batches 1,8 -o vgg16.json
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
+  deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured profile")]
 pub(crate) struct Profile {
-    /// A network of `deeppool models`
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// Measure on this machine, with this engine
     #[arg(long, value_enum, conflicts_with = "device")]
     engine: Option<EngineName>,
@@ -57,7 +58,7 @@ enum EngineName {
 
 impl Profile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let network = zoo::model(&self.model)?;
+        let network = self.network.load()?;
         check_folder(&self.output)?;
         match (self.engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),

@@ -10,6 +10,7 @@ use layer_graph::zoo;
 use serde_json::json;
 
 use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
+use super::network::NetworkArgs;
 use super::output::{micros, print_json, rate, save_json, time};
 
 /// Run a plan in virtual time
@@ -17,11 +18,11 @@ use super::output::{micros, print_json, rate, save_json, time};
 #[command(after_help = "Examples:
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8
   deeppool simulate --model vgg16 --plan plan.json --trace timeline.json
+  deeppool simulate --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --mode dp --no-overlap --json")]
 pub(crate) struct Simulate {
-    /// A network of `deeppool models`
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    network: NetworkArgs,
     #[command(flatten)]
     costs: CostArgs,
     /// A plan that `deeppool plan -o` wrote, instead of a new one
@@ -57,7 +58,7 @@ impl Simulate {
         if let Some(trace) = &self.trace {
             check_folder(trace)?;
         }
-        let network = zoo::model(&self.model)?;
+        let network = self.network.load()?;
         let file = self.plan.as_deref().map(PlanFile::load).transpose()?;
         let (gpus, batch) = size(self.gpus, self.batch, file.as_ref())?;
         let tables = self.costs.load(&network, batch, gpus, file.as_ref(), None)?;
@@ -104,7 +105,7 @@ impl Simulate {
         if self.json {
             print_json(&json!({
                 "schema": "deeppool/report/v1", "experiment": "simulate", "simulated": true,
-                "model": self.model, "gpus": plan.gpus, "batch": plan.batch, "mode": plan.mode,
+                "model": profile.model(), "gpus": plan.gpus, "batch": plan.batch, "mode": plan.mode,
                 "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
                 "link": plan.link,
                 "iteration_us": result.iteration.as_secs_f64() * 1e6,

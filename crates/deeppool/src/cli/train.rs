@@ -17,6 +17,7 @@ use layer_graph::{LayerGraph, zoo};
 use serde_json::{Value, json};
 
 use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
+use super::network::NetworkArgs;
 use super::output::{micros, print_json, rate, time};
 
 /// Train a network on this machine: ranks are threads
@@ -27,9 +28,8 @@ use super::output::{micros, print_json, rate, time};
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Train {
-    /// A network of `deeppool models`
-    #[arg(long)]
-    model: String,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// The training data: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
@@ -96,7 +96,7 @@ struct Predictions {
 
 impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let network = zoo::model(&self.model)?;
+        let network = self.network.load()?;
         let file = self.plan.as_deref().map(PlanFile::load).transpose()?;
         let (ranks, batch) = size(self.ranks, self.batch, file.as_ref())?;
         if ranks > batch {
@@ -218,7 +218,7 @@ impl Train {
         let times = &report.iteration_times;
         Ok(json!({
             "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
-            "model": self.model, "data": config.dataset.name(), "ranks": config.placement.world(),
+            "model": config.network.name(), "data": config.dataset.name(), "ranks": config.placement.world(),
             "batch": config.batch, "seed": self.seed, "first_iteration": report.first_iteration,
             "losses": report.losses, "epochs": epochs,
             "foreground_samples_per_s": report.foreground_samples_per_s,

@@ -15,6 +15,14 @@ pub enum OnnxError {
         /// What the system says.
         problem: std::io::Error,
     },
+    /// What is in the file cannot be read.
+    #[error("{}: {source}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Box<OnnxError>,
+    },
     /// These bytes are not an ONNX model, or are not all of one.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),

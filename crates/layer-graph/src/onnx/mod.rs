@@ -60,12 +60,13 @@ pub struct Imported {
 /// The whole file is read into memory. Weights stored in other files are not read.
 ///
 /// # Errors
-/// [`OnnxError::File`] when it cannot be read, otherwise as [`from_bytes`].
+/// [`OnnxError::File`] when it cannot be read, [`OnnxError::InFile`] around what [`from_bytes`] says of its contents.
 pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     decode(&name, Bytes::from(bytes))
+        .map_err(|source| OnnxError::InFile { path: path.into(), source: Box::new(source) })
 }
 
 /// Reads the contents of an ONNX file as a network of this name.
