@@ -124,7 +124,7 @@ pub enum ProfileError {
     #[error("a device model needs measured times to be fitted to: add a profile")]
     NoObservations,
     /// A profile that is to be fitted to was made by a model.
-    #[error("the profile of `{model}` is modelled: fit a device model to measured times")]
+    #[error("the profile of `{model}` is modelled, at least in part: fit a device model to measured times")]
     NotMeasured {
         /// The network that the profile is of.
         model: String,
@@ -140,6 +140,14 @@ pub enum ProfileError {
     /// Batch sizes to profile at that are none, zero, or not in ascending order.
     #[error("batches to profile must be at least one, positive and ascending, not {0:?}")]
     Batches(Vec<usize>),
+    /// A published profile breaks its format's rules, or is of another network.
+    #[error("line {line}: {problem}")]
+    Published {
+        /// The line in the file, from 1.
+        line: usize,
+        /// What was found and what was expected.
+        problem: String,
+    },
     /// A file could not be read or written.
     #[error("{}: {problem}", path.display())]
     File {

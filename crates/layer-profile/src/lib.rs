@@ -8,6 +8,7 @@ mod json;
 mod measurement;
 #[cfg(feature = "measure")]
 mod profiler;
+mod published;
 mod rows;
 mod structure;
 mod table;
@@ -20,5 +21,6 @@ pub use error::ProfileError;
 pub use measurement::Measurement;
 #[cfg(feature = "measure")]
 pub use profiler::{ProfileRun, Profiler};
+pub use published::{ImportedProfile, PublishedProfile};
 pub use table::ProfileTable;
 pub use time::{BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, Origin, Spread};

@@ -87,7 +87,8 @@ impl ProfileTable {
         self.origin
     }
 
-    /// How far the model that made the table is from measurements; `None` for a table that was measured or imported.
+    /// How far the model that made the table, or what an imported file lacks of it, is from measurements; `None` for a table
+    /// without modelled times.
     #[must_use]
     pub fn accuracy(&self) -> Option<&ModelAccuracy> {
         self.accuracy.as_ref()

@@ -1,6 +1,7 @@
 mod costs;
 mod explanations;
 mod fit;
+mod import_profile;
 mod measured;
 mod models;
 mod network;
@@ -28,6 +29,7 @@ enum Command {
     Models(models::Models),
     Profile(profile::Profile),
     Fit(fit::Fit),
+    ImportProfile(import_profile::ImportProfile),
     Plan(plan::Plan),
     Simulate(simulate::Simulate),
     Train(train::Train),
@@ -54,6 +56,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Models(command) => command.run(),
         Command::Profile(command) => command.run(),
         Command::Fit(command) => command.run(),
+        Command::ImportProfile(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Train(command) => command.run(),

@@ -16,12 +16,12 @@ pub enum OnnxError {
         problem: std::io::Error,
     },
     /// What is in the file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {problem}", path.display())]
     InFile {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: Box<OnnxError>,
+        problem: Box<OnnxError>,
     },
     /// These bytes are not an ONNX model, or are not all of one.
     #[error("not an ONNX model: {0}")]
@@ -76,14 +76,14 @@ pub enum OnnxError {
         value: String,
     },
     /// A layer does not fit its inputs.
-    #[error("{operator} (node `{node}`): {source}")]
+    #[error("{operator} (node `{node}`): {misfit}")]
     Graph {
         /// The operator.
         operator: String,
         /// The node that uses it.
         node: String,
         /// What does not fit.
-        source: GraphError,
+        misfit: GraphError,
     },
     /// The file says that a value has another shape than what follows from its node.
     #[error(

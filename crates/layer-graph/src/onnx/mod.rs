@@ -66,7 +66,7 @@ pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
     let bytes = std::fs::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     decode(&name, Bytes::from(bytes))
-        .map_err(|source| OnnxError::InFile { path: path.into(), source: Box::new(source) })
+        .map_err(|problem| OnnxError::InFile { path: path.into(), problem: Box::new(problem) })
 }
 
 /// Reads the contents of an ONNX file as a network of this name.

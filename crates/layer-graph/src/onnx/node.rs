@@ -116,8 +116,8 @@ impl<'a> Node<'a> {
     }
 
     /// The error that a layer does not fit its inputs.
-    pub(super) fn misfit(self, source: GraphError) -> OnnxError {
-        OnnxError::Graph { operator: self.operator(), node: self.name().into(), source }
+    pub(super) fn misfit(self, misfit: GraphError) -> OnnxError {
+        OnnxError::Graph { operator: self.operator(), node: self.name().into(), misfit }
     }
 }
 

@@ -54,9 +54,9 @@ impl Observations {
     ///
     /// # Errors
     /// As [`ProfileTable::for_model`], when the table is of another network; [`ProfileError::NotMeasured`] when its times are
-    /// a model's.
+    /// a model's, or some of them are.
     pub fn add_table(&mut self, network: &LayerGraph, table: &ProfileTable) -> Result<(), ProfileError> {
-        if table.origin() == Origin::Modelled {
+        if table.origin() == Origin::Modelled || table.accuracy().is_some() {
             return Err(ProfileError::NotMeasured { model: table.model().into() });
         }
         let table = table.clone().for_model(network)?;

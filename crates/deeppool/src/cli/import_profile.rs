@@ -1,0 +1,84 @@
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use deeppool::files::check_folder;
+use layer_profile::PublishedProfile;
+use serde_json::{Value, json};
+
+use super::costs::device_model;
+use super::network::NetworkArgs;
+use super::output::{print_json, table, time};
+
+/// Make a profile from layer times in the format of the original DeepPool
+///
+/// Rows and layers are matched by position; the first row that differs from the network is named.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  deeppool import-profile --model vgg16 --from A100_vgg.prof --device a100 -o vgg16-a100.json
+  deeppool plan --model vgg16 --profile vgg16-a100.json --gpus 8 --batch 32")]
+pub(crate) struct ImportProfile {
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// The file to read
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// The device that the times are of: its model says what the file does not, and shares what it has of several layers together
+    #[arg(long)]
+    device: String,
+    /// Where the profile goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl ImportProfile {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let network = self.network.load()?;
+        let model = device_model(&self.device)?;
+        check_folder(&self.output)?;
+        let published = PublishedProfile::load(&self.from)?;
+        let imported =
+            published.for_network(&network, &model).with_context(|| self.from.display().to_string())?;
+        imported.table.save(&self.output)?;
+        if self.json {
+            let profile: Value = serde_json::from_str(&imported.table.to_json())?;
+            print_json(&json!({
+                "output": self.output, "modelled": imported.modelled,
+                "modelled_backward": imported.modelled_backward, "modelled_share": imported.modelled_share,
+                "profile": profile,
+            }));
+            return Ok(());
+        }
+        let mut shown = table(&["batch", "forward", "backward", "update", "iteration"]);
+        for row in imported.table.network() {
+            let times = [row.time.forward, row.time.backward, row.time.update, row.time.total()].map(time);
+            shown.add_row(std::iter::once(row.batch.to_string()).chain(times));
+        }
+        println!("{} on {}, imported from {}", network.name(), self.device, self.from.display());
+        println!("{shown}\n\nsums of the layers' times; not in the file, and modelled:");
+        println!("  update: the optimiser's step of all layers");
+        if let Some(layers) = listed(&imported.modelled) {
+            println!("  forward and backward of {layers}");
+        }
+        if let Some(layers) = listed(&imported.modelled_backward) {
+            println!("  backward of {layers}");
+        }
+        println!("  in all at most {:.1}% of forward and backward", 100.0 * imported.modelled_share);
+        println!("model of {}: {}", model.name(), model.accuracy());
+        println!("\nwrote {}", self.output.display());
+        Ok(())
+    }
+}
+
+/// A few names, or how many there are.
+fn listed(layers: &[String]) -> Option<String> {
+    const FEW: usize = 8;
+    match layers.len() {
+        0 => None,
+        1..=FEW => Some(layers.join(", ")),
+        count => Some(format!("{count} layers, {} to {}", layers[0], layers[count - 1])),
+    }
+}

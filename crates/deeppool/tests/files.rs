@@ -1,0 +1,127 @@
+//! The `deeppool` command on files that other programs wrote: networks from ONNX, and the original's layer times.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Made with the Python package `onnx`: a convolution of four channels over 1x8x8 with its ReLU, global pooling, a linear layer
+/// to ten classes, softmax. The batch is left open.
+const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
+
+/// The same network's layer times at two batch sizes.
+const TIMES: &str = r#"
+conv2d{"in_channels":1,"kernel_size":3,"out_channels":4,"padding":1,"stride":1}[32][1,8,8]   0.080   80   1
+ReLU2d{"inplace":true,"kernel_size":1,"padding":0,"stride":1}[32][4,8,8]                     0.200   40   160
+adAvgPool2d{"output_height":1,"output_width":1}[32][4,8,8]                                   0.060   20   40
+flatten{"kernel_size":1}[32][4,1,1]                                                          0.010   5    5
+linear{"bias":true,"in_features":4,"out_features":10}[32]4                                   0.013   13   0
+SUM(avg)  0.363
+conv2d{"in_channels":1,"kernel_size":3,"out_channels":4,"padding":1,"stride":1}[8][1,8,8]    0.040   40   1
+ReLU2d{"inplace":true,"kernel_size":1,"padding":0,"stride":1}[8][4,8,8]                      0.100   20   80
+adAvgPool2d{"output_height":1,"output_width":1}[8][4,8,8]                                    0.030   10   20
+flatten{"kernel_size":1}[8][4,1,1]                                                           0.010   5    5
+linear{"bias":true,"in_features":4,"out_features":10}[8]4                                    0.010   10   0
+SUM(avg)  0.190
+"#;
+
+/// A folder with both files.
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    std::fs::copy(NETWORK, folder.path().join("small.onnx")).unwrap();
+    std::fs::write(folder.path().join("small.prof"), TIMES).unwrap();
+    folder
+}
+
+fn deeppool(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
+    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &str) -> String {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(folder: &Path, arguments: &str) -> Value {
+    serde_json::from_str(&succeed(folder, arguments)).unwrap()
+}
+
+/// One line on stderr with this in it, and exit code 2.
+fn refused(folder: &Path, arguments: &str, expected: &str) {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
+    assert_eq!(errors.matches(expected).count(), 1, "{arguments}: {errors}");
+    assert!(output.stdout.is_empty(), "{arguments}");
+}
+
+#[test]
+fn a_network_from_onnx_is_shown_planned_simulated_and_trained() {
+    let folder = folder();
+    let folder = folder.path();
+    let models = json(folder, "models --onnx small.onnx --json");
+    let [model] = models["models"].as_array().unwrap().as_slice() else { panic!("one model") };
+    assert_eq!((model["name"].as_str(), model["layers"].as_u64()), (Some("small"), Some(6)));
+    assert_eq!(model["parameters"], 4 * 9 + 4 + 40 + 10);
+
+    let plan =
+        json(folder, "plan --onnx small.onnx --device cpu-core --gpus 4 --batch 32 -o plan.json --json");
+    assert_eq!(plan["model"], "small");
+    let names: Vec<_> =
+        plan["layers"].as_array().unwrap().iter().map(|layer| layer["name"].clone()).collect();
+    assert_eq!(names, ["conv", "relu", "pool", "flatten", "fc", "loss"]);
+    let simulated = json(folder, "simulate --onnx small.onnx --plan plan.json --json");
+    assert_eq!((simulated["model"].as_str(), simulated["gpus"].as_u64()), (Some("small"), Some(4)));
+
+    succeed(folder, "profile --onnx small.onnx --device a100 --batches 1,8,32 -o profile.json");
+    succeed(folder, "plan --onnx small.onnx --profile profile.json --gpus 4 --batch 32");
+    let trained =
+        json(folder, "train --onnx small.onnx --data digits --ranks 2 --batch 32 --epochs 1 --json");
+    assert_eq!(trained["model"], "small");
+}
+
+#[test]
+fn bad_networks_are_refused_in_one_line() {
+    let folder = folder();
+    let folder = folder.path();
+    let plan = "--device cpu-core --gpus 4 --batch 32";
+    refused(folder, &format!("plan {plan}"), "give --model NAME or --onnx FILE");
+    refused(folder, &format!("plan --model vgg16 --onnx small.onnx {plan}"), "cannot be used with");
+    refused(folder, &format!("plan --onnx none.onnx {plan}"), "none.onnx: ");
+    refused(folder, &format!("simulate --onnx small.prof {plan}"), "small.prof: not an ONNX model");
+    refused(folder, "plan --onnx small.onnx --problem problem.json", "cannot be used with");
+    refused(folder, "models --onnx small.prof", "not an ONNX model");
+    let bytes = std::fs::read(folder.join("small.onnx")).unwrap();
+    let place = bytes.windows(4).position(|word| word == b"Relu").unwrap();
+    std::fs::write(folder.join("elu.onnx"), [&bytes[..place], b"Celu", &bytes[place + 4..]].concat())
+        .unwrap();
+    refused(folder, "models --onnx elu.onnx", "operator `Celu` (node `relu`) is not supported");
+}
+
+#[test]
+fn layer_times_of_the_original_become_a_profile() {
+    let folder = folder();
+    let folder = folder.path();
+    let import = "import-profile --onnx small.onnx --from small.prof --device a100 -o profile.json";
+    let shown = succeed(folder, import);
+    for expected in ["forward and backward of loss", "backward of fc", "wrote profile.json"] {
+        assert!(shown.contains(expected), "{shown}");
+    }
+    let imported = json(folder, &format!("{import} --json"));
+    assert_eq!(imported["modelled"].as_array().unwrap().len(), 1);
+    assert_eq!(imported["profile"]["origin"], "imported");
+    let plan = succeed(folder, "plan --onnx small.onnx --profile profile.json --gpus 4 --batch 32");
+    assert!(plan.contains("a100, imported") && plan.contains("not in the published file"), "{plan}");
+
+    let other = "import-profile --model vgg16 --from small.prof --device a100 -o other.json";
+    refused(folder, other, "small.prof: line 8: expected a row for layer `conv1_1` of `vgg16`");
+    refused(folder, &import.replace("small.prof", "none.prof"), "none.prof: ");
+    refused(folder, &import.replace("a100", "b200"), "known devices");
+    refused(folder, &import.replace("profile.json", "no/such.json"), "does not exist");
+    assert!(!folder.join("other.json").exists());
+}

@@ -1,0 +1,120 @@
+//! The text format.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::ProfileError;
+
+/// One line of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Row {
+    /// The line's number, from 1.
+    pub(super) line: usize,
+    /// Kind, parameters, batch and shape, as they stand there.
+    pub(super) text: String,
+    pub(super) kind: String,
+    pub(super) parameters: Map<String, Value>,
+    pub(super) batch: usize,
+    /// The shape of an input sample.
+    pub(super) input: Vec<usize>,
+    pub(super) forward: Duration,
+    pub(super) backward: Duration,
+}
+
+impl Row {
+    /// One or two sizes, `[height, width]`.
+    pub(super) fn pair(&self, name: &str) -> Option<[usize; 2]> {
+        match self.parameters.get(name)? {
+            Value::Array(pair) => {
+                let [height, width] = pair.as_slice() else { return None };
+                Some([size(height)?, size(width)?])
+            }
+            one => size(one).map(|size| [size; 2]),
+        }
+    }
+
+    pub(super) fn size(&self, name: &str) -> Option<usize> {
+        size(self.parameters.get(name)?)
+    }
+
+    pub(super) fn error(&self, problem: impl Into<String>) -> ProfileError {
+        ProfileError::Published { line: self.line, problem: problem.into() }
+    }
+}
+
+fn size(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|size| usize::try_from(size).ok())
+}
+
+/// The rows of each batch size, ascending.
+pub(super) fn parse(text: &str) -> Result<Vec<Vec<Row>>, ProfileError> {
+    let mut blocks: Vec<Vec<Row>> = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let error = |problem: String| ProfileError::Published { line: i + 1, problem };
+        let mut columns = line.split_whitespace();
+        let Some(key) = columns.next() else { continue };
+        let is_note = key.starts_with('#') || key.starts_with("SUM") || key.starts_with("sum");
+        if is_note && !key.contains('{') {
+            continue;
+        }
+        let columns: Vec<&str> = columns.collect();
+        let row = row(i + 1, key, &columns).map_err(error)?;
+        match blocks.last_mut() {
+            Some(block) if block[0].batch == row.batch => block.push(row),
+            _ => {
+                if let Some(earlier) =
+                    blocks.iter().map(|block| &block[0]).find(|row_| row_.batch == row.batch)
+                {
+                    let problem =
+                        format!("batch {} is there twice, first from line {} on", row.batch, earlier.line);
+                    return Err(error(problem));
+                }
+                blocks.push(vec![row]);
+            }
+        }
+    }
+    if blocks.is_empty() {
+        return Err(ProfileError::Published { line: 1, problem: "there are no rows".into() });
+    }
+    blocks.sort_by_key(|block| block[0].batch);
+    Ok(blocks)
+}
+
+fn row(line: usize, key: &str, columns: &[&str]) -> Result<Row, String> {
+    let expected = || {
+        format!(
+            "expected a layer such as `linear{{\"in_features\":8,\"out_features\":4}}[32]8`, found `{key}`"
+        )
+    };
+    let (kind, rest) = key.split_at(key.find('{').ok_or_else(expected)?);
+    let mut json = serde_json::Deserializer::from_str(rest).into_iter::<Map<String, Value>>();
+    let parameters = json.next().and_then(Result::ok).ok_or_else(expected)?;
+    let rest = rest.get(json.byte_offset()..).and_then(|rest| rest.strip_prefix('[')).ok_or_else(expected)?;
+    let (batch, input) = rest.split_once(']').ok_or_else(expected)?;
+    let batch = batch.parse().ok().filter(|&batch| batch > 0).ok_or_else(expected)?;
+    let input = input.strip_prefix('[').and_then(|input| input.strip_suffix(']')).unwrap_or(input);
+    let input = input.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
+    let &[_all_ms, forward_us, backward_us] = columns else {
+        return Err(format!(
+            "expected three times (all in ms, forward and backward in us), found {}; files of percentiles do not tell \
+             forward from backward and cannot be imported",
+            columns.len()
+        ));
+    };
+    Ok(Row {
+        line,
+        text: key.into(),
+        kind: kind.into(),
+        parameters,
+        batch,
+        input,
+        forward: microseconds(forward_us)?,
+        backward: microseconds(backward_us)?,
+    })
+}
+
+fn microseconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse::<f64>().ok().and_then(|us| Duration::try_from_secs_f64(us / 1e6).ok());
+    time.ok_or_else(|| format!("expected a time in microseconds, found `{text}`"))
+}
