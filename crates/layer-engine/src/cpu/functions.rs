@@ -1,5 +1,6 @@
 //! Elementary functions of the scalars. Those of `f32` have no branches and call nothing, so that the compiler can use
-//! vector instructions for a loop of them; those of `f64` are the libraries'.
+//! vector instructions for a loop of them (which is why they are inlined: kernels are instantiated in other crates); those
+//! of `f64` are the libraries'.
 
 /// What a [`Real`](super::Real) needs beside arithmetic.
 pub trait Functions {
@@ -11,6 +12,7 @@ pub trait Functions {
 }
 
 impl Functions for f32 {
+    #[inline]
     fn exponential(self) -> Self {
         /// Above this the power of two would need the exponent of infinity, below the other a subnormal number.
         const HIGHEST: f32 = 88.376;
@@ -28,10 +30,11 @@ impl Functions for f32 {
         let r = x - n * LN_2[0] - n * LN_2[1];
         let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
         let value = (polynomial(&POLYNOMIAL, r) * r * r + r + 1.0) * power;
-        let value = if self > HIGHEST { f32::INFINITY } else { value };
-        if self < LOWEST { 0.0 } else { value }
+        let value = select(self > HIGHEST, f32::INFINITY, value);
+        select(self < LOWEST, 0.0, value)
     }
 
+    #[inline]
     fn error_function(self) -> Self {
         // By polynomials of Juffa's `erff`: near zero in `x^2`, farther out the exponent of the complement.
         const NEAR: [f32; 6] =
@@ -51,11 +54,20 @@ impl Functions for f32 {
         let near = polynomial(&NEAR, self * self) * self + self;
         let exponent = polynomial(&FAR, distance) * distance - distance;
         let far = (1.0 - exponent.exponential()).copysign(self);
-        if distance > BORDER { far } else { near }
+        select(distance > BORDER, far, near)
     }
 }
 
+/// One of two numbers. Where there is an `if`, the compiler moves the work for each number into its branch, and then cannot
+/// use vector instructions.
+#[inline]
+fn select(condition: bool, yes: f32, no: f32) -> f32 {
+    let mask = u32::from(condition).wrapping_neg();
+    f32::from_bits((yes.to_bits() & mask) | (no.to_bits() & !mask))
+}
+
 /// A polynomial from its coefficients, the highest power's first.
+#[inline]
 fn polynomial(coefficients: &[f32], x: f32) -> f32 {
     coefficients.iter().fold(0.0, |sum, &coefficient| sum * x + coefficient)
 }

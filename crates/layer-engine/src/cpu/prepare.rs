@@ -10,7 +10,7 @@ use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::{DropoutBackward, DropoutForward};
 use super::elementwise::{Copies, ReluBackward, ReluForward, SumOf};
 use super::embedding::{EmbeddingPass, TokenVectors};
-use super::gelu::{Gate, GeluBackward, GeluForward};
+use super::gelu::{GeluBackward, GeluForward, Normal, Tanh};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
@@ -105,10 +105,10 @@ fn operation<T: Real>(
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
-        LayerKind::GeluTanh if backward => Box::new(GeluBackward(Gate::Tanh, workers_of())),
-        LayerKind::GeluTanh => Box::new(GeluForward(Gate::Tanh, workers_of())),
-        LayerKind::Gelu if backward => Box::new(GeluBackward(Gate::Exact, workers_of())),
-        LayerKind::Gelu => Box::new(GeluForward(Gate::Exact, workers_of())),
+        LayerKind::GeluTanh if backward => Box::new(GeluBackward(Tanh, workers_of())),
+        LayerKind::GeluTanh => Box::new(GeluForward(Tanh, workers_of())),
+        LayerKind::Gelu if backward => Box::new(GeluBackward(Normal, workers_of())),
+        LayerKind::Gelu => Box::new(GeluForward(Normal, workers_of())),
         LayerKind::MaxPool2d(pool) => {
             let pass = match pass {
                 Pass::Backward => MaxPoolPass::Backward,

@@ -34,10 +34,12 @@ pub trait Real:
 impl Real for f32 {
     const PRECISION: Precision = Precision::F32;
 
+    #[inline]
     fn narrow(value: f64) -> Self {
         value as Self
     }
 
+    #[inline]
     fn widen(self) -> f64 {
         f64::from(self)
     }
@@ -51,10 +53,12 @@ impl Real for f32 {
 impl Real for f64 {
     const PRECISION: Precision = Precision::F64;
 
+    #[inline]
     fn narrow(value: f64) -> Self {
         value
     }
 
+    #[inline]
     fn widen(self) -> f64 {
         self
     }
