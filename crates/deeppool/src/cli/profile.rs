@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use deeppool::files::check_folder;
-use layer_engine::CpuEngine;
+use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
 use layer_profile::{ProfileRun, Profiler};
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use super::output::{print_json, table, time};
 #[command(after_help = "Examples:
   deeppool profile --model digits-cnn --engine cpu --batches 1,2,4,8,16,32 -o profile.json
   deeppool profile --model vgg16 --engine cpu --threads 4 --repeats 20 --batches 1,8 -o vgg16.json
+  deeppool profile --model vgg16 --engine torch --cuda 0 --batches 1,8,32 -o vgg16-gpu.json
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured profile")]
@@ -30,9 +31,12 @@ pub(crate) struct Profile {
     /// Measure on this machine, with this engine
     #[arg(long, value_enum, conflicts_with = "device")]
     engine: Option<EngineName>,
-    /// Threads that the engine works on [default: 1]
+    /// Threads of the processor that the engine works on [default: 1]
     #[arg(long, value_parser = at_least_one, value_name = "COUNT", conflicts_with = "device")]
     threads: Option<usize>,
+    /// The NVIDIA GPU that the engine torch works on, by its index; without it, that is the processor
+    #[arg(long, value_name = "INDEX", conflicts_with_all = ["device", "threads"])]
+    cuda: Option<usize>,
     /// Model with a built-in device model: a100, h100, h200, v100, cpu-core; or the FILE.json of one (see `deeppool fit`)
     #[arg(long)]
     device: Option<String>,
@@ -54,6 +58,8 @@ pub(crate) struct Profile {
 enum EngineName {
     /// The processor of this machine
     Cpu,
+    /// libtorch, on the processor or a GPU of this machine, where the feature torch is built in
+    Torch,
 }
 
 impl Profile {
@@ -63,19 +69,20 @@ impl Profile {
         match (self.engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),
             (None, Some(device)) => self.model(device, &network),
-            (None, None) => bail!("give --engine cpu to measure here, or --device NAME to model"),
+            (None, None) => {
+                bail!("give --engine cpu or --engine torch to measure here, or --device NAME to model")
+            }
         }
     }
 
     fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
-        let run = match engine {
-            EngineName::Cpu => {
-                let engine = CpuEngine::<f32>::with_threads(self.threads.unwrap_or(1))?;
-                let profiler = Profiler::new(&engine).batches(self.batches.clone());
-                profiler.repeats(self.repeats).progress(true).profile_to(network, &self.output)?
-            }
+        let threads = self.threads.unwrap_or(1);
+        let run = match (engine, self.cuda) {
+            (EngineName::Cpu, None) => self.measure_on(&CpuEngine::<f32>::with_threads(threads)?, network),
+            (EngineName::Cpu, Some(_)) => bail!("--cuda needs --engine torch"),
+            (EngineName::Torch, cuda) => self.measure_with_torch(cuda, threads, network),
         };
-        let ProfileRun { table, measured, resumed } = run;
+        let ProfileRun { table, measured, resumed } = run?;
         if self.json {
             let profile: Value = serde_json::from_str(&table.to_json())?;
             print_json(&json!({
@@ -89,6 +96,39 @@ impl Profile {
         }
         println!("\nwrote {}", self.output.display());
         Ok(())
+    }
+
+    fn measure_on<E: Engine<Scalar = f32>>(
+        &self,
+        engine: &E,
+        network: &LayerGraph,
+    ) -> anyhow::Result<ProfileRun> {
+        let profiler = Profiler::new(engine).batches(self.batches.clone());
+        Ok(profiler.repeats(self.repeats).progress(true).profile_to(network, &self.output)?)
+    }
+
+    #[cfg(feature = "torch")]
+    fn measure_with_torch(
+        &self,
+        cuda: Option<usize>,
+        threads: usize,
+        network: &LayerGraph,
+    ) -> anyhow::Result<ProfileRun> {
+        use layer_engine::{TorchDevice, TorchEngine};
+        let engine = match cuda {
+            Some(index) => TorchEngine::<f32>::new(TorchDevice::Cuda(index))?,
+            None => TorchEngine::<f32>::with_threads(threads)?,
+        };
+        self.measure_on(&engine, network)
+    }
+
+    #[cfg(not(feature = "torch"))]
+    #[allow(clippy::unused_self, reason = "with the feature it has work to do")]
+    fn measure_with_torch(&self, _: Option<usize>, _: usize, _: &LayerGraph) -> anyhow::Result<ProfileRun> {
+        bail!(
+            "this deeppool was built without libtorch: run `scripts/libtorch.sh`, export what it prints, and build \
+             with `--features torch`"
+        )
     }
 
     fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {

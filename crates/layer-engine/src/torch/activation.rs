@@ -1,7 +1,8 @@
 use tch::Tensor;
 
+use super::Failure;
 use super::launch::{Operands, Operation};
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// A function of the input, element by element or over its innermost dimension.
 pub(super) fn forward(
@@ -58,6 +59,6 @@ pub(super) fn copies() -> Operation {
     })
 }
 
-fn put_all(targets: &mut [&mut super::TorchBuffer], source: &Tensor) -> Result<(), EngineError> {
+fn put_all(targets: &mut [&mut super::TorchBuffer], source: &Tensor) -> Result<(), Failure> {
     targets.iter_mut().try_for_each(|target| target.put(&source.f_alias_copy()?))
 }

@@ -1,13 +1,14 @@
 use layer_graph::BatchNorm;
 use tch::{Kind, Tensor};
 
+use super::Failure;
 use super::buffer::Memory;
 use super::ffi::batch_norm_backward;
 use super::launch::{Launch, Operands, Operation};
 use super::library_error;
 use super::moments::Moments;
 use super::prepare::Numbers;
-use crate::{EngineError, Pass, Role};
+use crate::{Pass, Role};
 
 /// Batch normalisation in passes, between which its moments may be reduced over ranks. As long as they are not, they stay as
 /// libtorch's kernels give them.
@@ -26,7 +27,7 @@ pub(super) struct Normalisation {
 type Statistics = [Tensor; 2];
 
 impl Normalisation {
-    pub(super) fn new(operands: Operands, rule: &BatchNorm, numbers: Numbers) -> Result<Self, EngineError> {
+    pub(super) fn new(operands: Operands, rule: &BatchNorm, numbers: Numbers) -> Result<Self, Failure> {
         let dims = &operands.inputs[0];
         let (channels, count) = (dims[1], dims[0] * dims[2..].iter().product::<i64>());
         let count_tensor = Tensor::f_full([1], count, (Kind::Int, numbers.device))?;
@@ -48,7 +49,7 @@ impl Normalisation {
         self.numbers.device.is_cuda()
     }
 
-    fn forward_moments(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+    fn forward_moments(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
         let input = self.operands.input(launch)?;
         let epsilon = self.rule.epsilon;
         let (mean, inverse_deviation) = if self.on_gpu() {
@@ -63,7 +64,7 @@ impl Normalisation {
         self.operands.put_moments(launch, Role::Moments, moments)
     }
 
-    fn forward(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+    fn forward(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
         let statistics = match self.operands.source(launch, Role::Moments)?.memory() {
             Memory::Moments(Moments::Forward { mean, inverse_deviation, .. }) => {
                 let statistics = [mean.shallow_clone(), inverse_deviation.shallow_clone()];
@@ -85,7 +86,7 @@ impl Normalisation {
         input: &Tensor,
         parameters: &[Tensor],
         [mean, inverse]: &Statistics,
-    ) -> Result<Tensor, EngineError> {
+    ) -> Result<Tensor, Failure> {
         let (weight, bias) = (parameters.first(), parameters.get(1));
         let epsilon = self.rule.epsilon;
         if self.on_gpu() {
@@ -97,7 +98,7 @@ impl Normalisation {
         Ok(output)
     }
 
-    fn variance(&self, inverse_deviation: &Tensor) -> Result<Tensor, EngineError> {
+    fn variance(&self, inverse_deviation: &Tensor) -> Result<Tensor, Failure> {
         Ok(inverse_deviation.f_pow_tensor_scalar(-2)?.f_sub_scalar(self.rule.epsilon)?.f_clamp_min(0.0)?)
     }
 
@@ -108,7 +109,7 @@ impl Normalisation {
         launch: &mut Launch<'_, '_>,
         [mean, inverse]: &Statistics,
         count: Option<&Tensor>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), Failure> {
         let flat = self.operands.target(launch, Role::Statistics)?.flat()?;
         let mut running_mean = flat.f_narrow(0, 0, self.channels)?;
         let mut running_variance = flat.f_narrow(0, self.channels, self.channels)?;
@@ -136,7 +137,7 @@ impl Normalisation {
     }
 
     /// Statistics from flat moments, which ranks may have added up; and the running ones with them.
-    fn reduced_statistics(&self, launch: &mut Launch<'_, '_>) -> Result<Statistics, EngineError> {
+    fn reduced_statistics(&self, launch: &mut Launch<'_, '_>) -> Result<Statistics, Failure> {
         let flat = self.operands.source(launch, Role::Moments)?.flat()?.f_to_kind(Kind::Double)?;
         let count = flat.f_narrow(0, 2 * self.channels, 1)?;
         let sums = flat.f_narrow(0, 0, 2 * self.channels)?.f_div(&count.f_clamp_min(1.0)?)?;
@@ -151,7 +152,7 @@ impl Normalisation {
         Ok(statistics)
     }
 
-    fn infer(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+    fn infer(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
         let flat = self.operands.source(launch, Role::Statistics)?.flat()?;
         let parameters = self.operands.parameters(launch)?;
         let (output, _, _) = self.operands.input(launch)?.f_native_batch_norm(
@@ -166,7 +167,7 @@ impl Normalisation {
         self.operands.put(launch, Role::Output, &output)
     }
 
-    fn backward_moments(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+    fn backward_moments(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
         let missing = || library_error("a gradient of a batch normalisation did not come out");
         let [mean, inverse] = self.operands.saved(launch)?;
         let input = self.operands.input(launch)?;
@@ -194,7 +195,7 @@ impl Normalisation {
         self.operands.put_moments(launch, Role::GradientMoments, moments)
     }
 
-    fn backward(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+    fn backward(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
         let [mean, inverse] = self.operands.saved(launch)?;
         let moments = self.operands.source(launch, Role::GradientMoments)?;
         let (gradient, centred, count) =

@@ -1,8 +1,9 @@
 use tch::{Device, Kind, Tensor};
 
+use super::Failure;
 use super::moments::Moments;
 use super::{ffi, library_error};
-use crate::{EngineError, Real};
+use crate::Real;
 
 /// Memory of a [`TorchEngine`](crate::TorchEngine).
 ///
@@ -31,7 +32,7 @@ impl Default for TorchBuffer {
 }
 
 impl TorchBuffer {
-    pub(super) fn zeros(elements: usize, kind: Kind, device: Device) -> Result<Self, EngineError> {
+    pub(super) fn zeros(elements: usize, kind: Kind, device: Device) -> Result<Self, Failure> {
         let flat = Tensor::f_zeros([elements as i64], (kind, device))?;
         Ok(Self { elements, memory: Memory::Flat(Some(flat)) })
     }
@@ -53,7 +54,7 @@ impl TorchBuffer {
     }
 
     /// All elements, in one dimension.
-    pub(super) fn flat(&self) -> Result<Tensor, EngineError> {
+    pub(super) fn flat(&self) -> Result<Tensor, Failure> {
         match &self.memory {
             Memory::Flat(Some(flat)) => Ok(flat.shallow_clone()),
             Memory::Flat(None) => Err(library_error("a buffer without memory was read")),
@@ -65,7 +66,7 @@ impl TorchBuffer {
     }
 
     /// Puts a result of the buffer's length in the place of what was there.
-    pub(super) fn put(&mut self, result: &Tensor) -> Result<(), EngineError> {
+    pub(super) fn put(&mut self, result: &Tensor) -> Result<(), Failure> {
         // Contiguous as it mostly is, this makes no copy.
         let flat = result.f_contiguous()?.f_view([-1])?;
         if flat.numel() != self.elements {
@@ -84,12 +85,7 @@ impl TorchBuffer {
         self.memory = Memory::Saved(tensors);
     }
 
-    pub(super) fn upload<T: Real>(
-        &mut self,
-        host: &[T],
-        kind: Kind,
-        device: Device,
-    ) -> Result<(), EngineError> {
+    pub(super) fn upload<T: Real>(&mut self, host: &[T], kind: Kind, device: Device) -> Result<(), Failure> {
         if !matches!(self.memory, Memory::Flat(Some(_))) {
             self.memory = Self::zeros(self.elements, kind, device)?.memory;
         }

@@ -1,11 +1,12 @@
 use layer_graph::Conv2d;
 use tch::Tensor;
 
+use super::Failure;
 use super::ffi::{Walk, convolution_backward};
 use super::launch::{Launch, Operands, Operation};
 use super::library_error;
 use super::prepare::Numbers;
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// A convolution with its operands.
 pub(super) struct Convolution {
@@ -44,7 +45,7 @@ impl Convolution {
         Box::new(move |launch| self.gradients(launch))
     }
 
-    fn gradients(&self, launch: &mut Launch<'_, '_>) -> Result<(), EngineError> {
+    fn gradients(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
         let missing = || library_error("a gradient of a convolution did not come out");
         let wants_input = self.operands.writes(Role::InputGradient(0));
         let output_gradient = self.operands.output_gradient(launch)?;

@@ -1,11 +1,12 @@
 use tch::{Kind, Tensor};
 
+use super::Failure;
 use super::ffi::copy_from_host;
 use super::launch::{Operands, Operation};
 use super::library_error;
 use super::prepare::Numbers;
 use crate::random::{Purpose, RandomStream};
-use crate::{EngineError, Role, Shard};
+use crate::{Role, Shard};
 
 /// Draws the factors of a layer's elements.
 pub(super) struct Mask {
@@ -18,7 +19,7 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    fn draw(&self, seed: u64, iteration: u64, numbers: Numbers) -> Result<Tensor, EngineError> {
+    fn draw(&self, seed: u64, iteration: u64, numbers: Numbers) -> Result<Tensor, Failure> {
         let mut factors = Vec::with_capacity(self.shard.samples * self.elements);
         let scale = 1.0 / (1.0 - self.probability);
         for sample in 0..self.shard.samples {

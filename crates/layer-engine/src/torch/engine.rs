@@ -9,7 +9,7 @@ use super::buffer::TorchBuffer;
 use super::ffi::{self, Graph, Stream};
 use super::kernel::TorchKernel;
 use super::queue::TorchQueue;
-use super::{NAME, prepare};
+use super::{Failure, NAME, prepare};
 use crate::cpu::processor;
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real};
 
@@ -54,7 +54,7 @@ impl<T: Real> TorchEngine<T> {
     pub fn new(device: TorchDevice) -> Result<Self, EngineError> {
         if let TorchDevice::Cuda(index) = device {
             let unusable = |problem| EngineError::Device { device: format!("CUDA device {index}"), problem };
-            let devices = ffi::cuda_devices().map_err(|error| match error {
+            let devices = ffi::cuda_devices().map_err(|Failure(error)| match error {
                 EngineError::Library { problem, .. } => unusable(format!(
                     "{problem}; `scripts/libtorch.sh --cuda` fetches what libtorch needs on a GPU"
                 )),
@@ -87,8 +87,8 @@ impl<T: Real> TorchEngine<T> {
     /// # Errors
     /// When the device refuses it.
     pub fn queue_with_priority(&self, priority: i8) -> Result<TorchQueue, EngineError> {
-        let stream = self.cuda_index().map(|index| Stream::new(index, priority.into())).transpose()?;
-        Ok(TorchQueue::new(stream))
+        let stream = self.cuda_index().map(|index| Stream::new(index, priority.into())).transpose();
+        outward(stream.map(TorchQueue::new))
     }
 
     fn cuda_index(&self) -> Option<c_int> {
@@ -134,13 +134,13 @@ impl<T: Real> Engine for TorchEngine<T> {
 
     fn allocate(&self, elements: usize) -> Result<TorchBuffer, EngineError> {
         let Some(index) = self.cuda_index() else {
-            return TorchBuffer::zeros(elements, Self::kind(), self.place());
+            return outward(TorchBuffer::zeros(elements, Self::kind(), self.place()));
         };
         // The memory may have been another buffer's that a queue still works on, and a queue is not to begin before it
         // is zero.
-        ffi::device_synchronize(index)?;
-        let buffer = TorchBuffer::zeros(elements, Self::kind(), self.place())?;
-        ffi::device_synchronize(index)?;
+        outward(ffi::device_synchronize(index))?;
+        let buffer = outward(TorchBuffer::zeros(elements, Self::kind(), self.place()))?;
+        outward(ffi::device_synchronize(index))?;
         Ok(buffer)
     }
 
@@ -155,8 +155,8 @@ impl<T: Real> Engine for TorchEngine<T> {
         queue: &mut TorchQueue,
     ) -> Result<(), EngineError> {
         check_length("upload", host.len(), buffer)?;
-        let _entered = queue.enter()?;
-        buffer.upload(host, Self::kind(), self.place())
+        let _entered = outward(queue.enter())?;
+        outward(buffer.upload(host, Self::kind(), self.place()))
     }
 
     fn download(
@@ -169,8 +169,8 @@ impl<T: Real> Engine for TorchEngine<T> {
         if host.is_empty() {
             return Ok(());
         }
-        let _entered = queue.enter()?;
-        ffi::copy_to_host(&buffer.flat()?, host, Self::kind())
+        let _entered = outward(queue.enter())?;
+        outward(buffer.flat().and_then(|flat| ffi::copy_to_host(&flat, host, Self::kind())))
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<TorchKernel, EngineError> {
@@ -180,7 +180,7 @@ impl<T: Real> Engine for TorchEngine<T> {
             _ => return Err(EngineError::Precision { engine: NAME, precision }),
         };
         let numbers = prepare::Numbers { kind: Self::kind(), compute, device: self.place() };
-        prepare::kernel(spec, numbers)
+        outward(prepare::kernel(spec, numbers))
     }
 
     fn enqueue(
@@ -197,12 +197,12 @@ impl<T: Real> Engine for TorchEngine<T> {
                 tch::set_num_threads(threads as i32);
             }
         }
-        let _entered = queue.enter()?;
-        kernel.launch(reads, writes, context)
+        let _entered = outward(queue.enter())?;
+        outward(kernel.launch(reads, writes, context))
     }
 
     fn synchronize(&self, queue: &mut TorchQueue) -> Result<(), EngineError> {
-        queue.stream().map_or(Ok(()), Stream::synchronize)
+        queue.stream().map_or(Ok(()), |stream| outward(stream.synchronize()))
     }
 
     /// On a GPU: runs `body` once as it comes, so that libraries are loaded and chosen; then captures it into a graph, and
@@ -223,16 +223,22 @@ impl<T: Real> Engine for TorchEngine<T> {
         };
         body(queue)?;
         self.synchronize(queue)?;
-        let _entered = stream.enter()?;
-        let mut graph = Graph::begin()?;
+        let _entered = outward(stream.enter())?;
+        let mut graph = outward(Graph::begin())?;
         let captured = body(queue);
-        graph.end()?;
+        let ended = outward(graph.end());
         captured?;
+        ended?;
         // The first launch of a graph also sends it to the device.
-        graph.time(stream, 1)?;
-        let milliseconds = graph.time(stream, rounds)?;
+        outward(graph.time(stream, 1))?;
+        let milliseconds = outward(graph.time(stream, rounds))?;
         Ok(Duration::from_secs_f64(milliseconds / 1e3))
     }
+}
+
+/// What a caller sees of a failure.
+fn outward<R>(result: Result<R, Failure>) -> Result<R, EngineError> {
+    result.map_err(|Failure(error)| error)
 }
 
 fn check_length(kernel: &str, wanted: usize, buffer: &TorchBuffer) -> Result<(), EngineError> {

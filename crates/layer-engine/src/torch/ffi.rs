@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use tch::{Device, Kind, Tensor};
 
-use super::library_error;
-use crate::{EngineError, Real};
+use super::{Failure, library_error};
+use crate::Real;
 
 /// libtorch's tensor, which only ever stands behind a pointer.
 #[repr(C)]
@@ -90,7 +90,7 @@ unsafe extern "C" {
 }
 
 /// What a function of the C++ half said.
-fn check(message: Message) -> Result<(), EngineError> {
+fn check(message: Message) -> Result<(), Failure> {
     if message.is_null() {
         return Ok(());
     }
@@ -111,14 +111,14 @@ fn taken(tensor: *mut CTensor) -> Option<Tensor> {
     (!tensor.is_null()).then(|| unsafe { Tensor::from_ptr(tensor.cast()) })
 }
 
-fn required(tensor: *mut CTensor) -> Result<Tensor, EngineError> {
+fn required(tensor: *mut CTensor) -> Result<Tensor, Failure> {
     taken(tensor).ok_or_else(|| library_error("it gave no tensor"))
 }
 
 /// The gradients of a layer's input, weight and bias, as far as they were wanted.
 pub(super) type Gradients = [Option<Tensor>; 3];
 
-fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradients, EngineError> {
+fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradients, Failure> {
     let mut results = [std::ptr::null_mut(); 3];
     check(call(results.as_mut_ptr()))?;
     Ok(results.map(taken))
@@ -138,7 +138,7 @@ pub(super) fn convolution_backward(
     weight: &Tensor,
     walk: Walk,
     wanted: [bool; 3],
-) -> Result<Gradients, EngineError> {
+) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, weight].map(pointer);
     // SAFETY: the tensors live through the call, and the arrays have the lengths that it reads and writes: 2, 2, 3, 3.
     gradients(|results| unsafe {
@@ -162,7 +162,7 @@ pub(super) fn layer_norm_backward(
     [mean, inverse_deviation]: [&Tensor; 2],
     [weight, bias]: [&Tensor; 2],
     wanted: [bool; 3],
-) -> Result<Gradients, EngineError> {
+) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, mean, inverse_deviation, weight, bias].map(pointer);
     // SAFETY: the tensors live through the call, and both arrays have three elements.
     gradients(|results| unsafe {
@@ -184,7 +184,7 @@ pub(super) fn batch_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
     [mean, inverse_deviation]: [&Tensor; 2],
-) -> Result<Gradients, EngineError> {
+) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, mean, inverse_deviation].map(pointer);
     // SAFETY: the tensors live through the call, and there is room for three results.
     gradients(|results| unsafe {
@@ -199,7 +199,7 @@ pub(super) fn attention(
     heads: i64,
     causal: bool,
     differentiable: bool,
-) -> Result<[Tensor; 2], EngineError> {
+) -> Result<[Tensor; 2], Failure> {
     let (mut leaf, mut result) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the sequence lives through the call, which writes to the two places.
     check(unsafe {
@@ -216,11 +216,7 @@ pub(super) fn attention(
 }
 
 /// The gradient of a recorded result with respect to its leaf, from that of the result.
-pub(super) fn gradient(
-    result: &Tensor,
-    leaf: &Tensor,
-    output_gradient: &Tensor,
-) -> Result<Tensor, EngineError> {
+pub(super) fn gradient(result: &Tensor, leaf: &Tensor, output_gradient: &Tensor) -> Result<Tensor, Failure> {
     let mut gradient = std::ptr::null_mut();
     // SAFETY: the tensors live through the call, which writes to the one place.
     check(unsafe {
@@ -231,7 +227,7 @@ pub(super) fn gradient(
 
 /// Copies numbers of the host to the start of a tensor of one dimension, which has room for them. The host's are free to
 /// go when this returns.
-pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -> Result<(), EngineError> {
+pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -> Result<(), Failure> {
     let length = host.len() as i64;
     // SAFETY: the tensor has the host's length and kind, and is gone before this function returns.
     let source = unsafe { Tensor::f_from_blob(host.as_ptr().cast(), &[length], &[1], kind, Device::Cpu) }?;
@@ -240,7 +236,7 @@ pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -
 }
 
 /// Copies the start of a tensor of one dimension, when the work before it in the current stream is done.
-pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind) -> Result<(), EngineError> {
+pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind) -> Result<(), Failure> {
     let length = host.len() as i64;
     // SAFETY: the tensor has the host's length and kind, nothing else refers to the host's numbers meanwhile, and it is
     // gone before this function returns. A copy to pageable memory has ended when it returns.
@@ -251,7 +247,7 @@ pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind)
 }
 
 /// Opens libtorch's CUDA half and counts the devices.
-pub(super) fn cuda_devices() -> Result<usize, EngineError> {
+pub(super) fn cuda_devices() -> Result<usize, Failure> {
     let mut devices = 0;
     // SAFETY: the call writes to the one place.
     check(unsafe { layer_engine_cuda_open(&raw mut devices) })?;
@@ -267,7 +263,7 @@ pub(super) struct CudaDescription {
     pub(super) versions: [Option<u32>; 3],
 }
 
-pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, EngineError> {
+pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, Failure> {
     let mut name = [0u8; 256];
     let mut clock_khz = 0;
     let mut versions = [0i64; 3];
@@ -297,7 +293,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(device: c_int, priority: c_int) -> Result<Self, EngineError> {
+    pub(super) fn new(device: c_int, priority: c_int) -> Result<Self, Failure> {
         let mut id = 0;
         // SAFETY: the call writes to the one place.
         check(unsafe { layer_engine_stream_new(device, priority, &raw mut id) })?;
@@ -305,7 +301,7 @@ impl Stream {
     }
 
     /// Makes it the stream that this thread's work goes to, until the guard is dropped.
-    pub(super) fn enter(self) -> Result<StreamGuard, EngineError> {
+    pub(super) fn enter(self) -> Result<StreamGuard, Failure> {
         let (mut previous_device, mut previous_stream) = (0, 0);
         // SAFETY: the call writes to the two places.
         check(unsafe {
@@ -319,7 +315,7 @@ impl Stream {
         Ok(StreamGuard { device: self.device, previous_device, previous_stream })
     }
 
-    pub(super) fn synchronize(self) -> Result<(), EngineError> {
+    pub(super) fn synchronize(self) -> Result<(), Failure> {
         // SAFETY: the stream is the device's.
         check(unsafe { layer_engine_stream_synchronize(self.device, self.id) })
     }
@@ -344,7 +340,7 @@ impl Drop for StreamGuard {
 }
 
 /// Waits for all work on a CUDA device.
-pub(super) fn device_synchronize(device: c_int) -> Result<(), EngineError> {
+pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
     // SAFETY: it takes any device's index.
     check(unsafe { layer_engine_device_synchronize(device) })
 }
@@ -355,7 +351,7 @@ pub(super) struct Graph(*mut c_void);
 
 impl Graph {
     /// Begins to capture the current stream, which must not be the default one. Nothing runs until [`end`](Self::end).
-    pub(super) fn begin() -> Result<Self, EngineError> {
+    pub(super) fn begin() -> Result<Self, Failure> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the call writes to the one place.
         check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
@@ -363,13 +359,13 @@ impl Graph {
     }
 
     /// Ends the capture.
-    pub(super) fn end(&mut self) -> Result<(), EngineError> {
+    pub(super) fn end(&mut self) -> Result<(), Failure> {
         // SAFETY: the graph lives.
         check(unsafe { layer_engine_graph_end(self.0) })
     }
 
     /// Milliseconds of the device's clock that this many replays take.
-    pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, EngineError> {
+    pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, Failure> {
         let mut milliseconds = 0.0;
         // SAFETY: the graph lives, and the call writes to the one place.
         check(unsafe {

@@ -1,3 +1,4 @@
+use super::Failure;
 use super::buffer::TorchBuffer;
 use super::launch::{Launch, Operation};
 use crate::{EngineError, LaunchContext};
@@ -21,7 +22,7 @@ impl TorchKernel {
         reads: &[&TorchBuffer],
         writes: &mut [&mut TorchBuffer],
         context: &LaunchContext,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), Failure> {
         self.check("reads", &self.reads, reads.iter().map(|buffer| buffer.len()))?;
         self.check("writes", &self.writes, writes.iter().map(|buffer| buffer.len()))?;
         tch::no_grad(|| (self.operation)(&mut Launch { reads, writes, context }))
@@ -32,12 +33,9 @@ impl TorchKernel {
         side: &str,
         expected: &[usize],
         got: impl ExactSizeIterator<Item = usize>,
-    ) -> Result<(), EngineError> {
-        let mismatch = |operand: String, expected, got| EngineError::Operand {
-            kernel: self.name.clone(),
-            operand,
-            expected,
-            got,
+    ) -> Result<(), Failure> {
+        let mismatch = |operand: String, expected, got| {
+            Failure(EngineError::Operand { kernel: self.name.clone(), operand, expected, got })
         };
         if got.len() != expected.len() {
             return Err(mismatch(side.into(), expected.len(), got.len()));

@@ -1,13 +1,14 @@
 use layer_graph::Layer;
 use tch::Tensor;
 
+use super::Failure;
 use super::buffer::{Memory, TorchBuffer};
 use super::library_error;
 use super::moments::Moments;
-use crate::{EngineError, LaunchContext, Role, Shard, Signature};
+use crate::{LaunchContext, Role, Shard, Signature};
 
 /// What a kernel does when it is launched.
-pub(super) type Operation = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), EngineError> + Send>;
+pub(super) type Operation = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), Failure> + Send>;
 
 /// The operands of one launch. Their number and lengths have been checked.
 pub(super) struct Launch<'a, 'b> {
@@ -40,11 +41,7 @@ impl Operands {
     }
 
     /// The buffer that plays a role and is read.
-    pub(super) fn source<'a>(
-        &self,
-        launch: &Launch<'a, '_>,
-        role: Role,
-    ) -> Result<&'a TorchBuffer, EngineError> {
+    pub(super) fn source<'a>(&self, launch: &Launch<'a, '_>, role: Role) -> Result<&'a TorchBuffer, Failure> {
         let index = self.signature.reads.iter().position(|&read| read == role);
         index.and_then(|index| launch.reads.get(index).copied()).ok_or_else(|| absent(role))
     }
@@ -54,26 +51,26 @@ impl Operands {
         &self,
         launch: &'l mut Launch<'_, '_>,
         role: Role,
-    ) -> Result<&'l mut TorchBuffer, EngineError> {
+    ) -> Result<&'l mut TorchBuffer, Failure> {
         let index = self.signature.writes.iter().position(|&written| written == role);
         let buffer = index.and_then(|index| launch.writes.get_mut(index));
         buffer.map(|buffer| &mut **buffer).ok_or_else(|| absent(role))
     }
 
-    pub(super) fn input(&self, launch: &Launch<'_, '_>) -> Result<Tensor, EngineError> {
+    pub(super) fn input(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::Input(0))?.flat()?.f_view(&self.inputs[0][..])?)
     }
 
-    pub(super) fn output(&self, launch: &Launch<'_, '_>) -> Result<Tensor, EngineError> {
+    pub(super) fn output(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::Output)?.flat()?.f_view(&self.output[..])?)
     }
 
-    pub(super) fn output_gradient(&self, launch: &Launch<'_, '_>) -> Result<Tensor, EngineError> {
+    pub(super) fn output_gradient(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::OutputGradient)?.flat()?.f_view(&self.output[..])?)
     }
 
     /// The parameters, each a view of its part of the flat buffer.
-    pub(super) fn parameters(&self, launch: &Launch<'_, '_>) -> Result<Vec<Tensor>, EngineError> {
+    pub(super) fn parameters(&self, launch: &Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         self.cut(&self.source(launch, Role::Parameters)?.flat()?)
     }
 
@@ -81,7 +78,7 @@ impl Operands {
     pub(super) fn saved<'a, const N: usize>(
         &self,
         launch: &Launch<'a, '_>,
-    ) -> Result<&'a [Tensor; N], EngineError> {
+    ) -> Result<&'a [Tensor; N], Failure> {
         let unsaved = || library_error("the backward pass was launched before its forward pass");
         match self.source(launch, Role::Saved)?.memory() {
             Memory::Saved(tensors) => tensors.as_slice().try_into().map_err(|_| unsaved()),
@@ -94,7 +91,7 @@ impl Operands {
         launch: &mut Launch<'_, '_>,
         role: Role,
         result: &Tensor,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), Failure> {
         self.target(launch, role)?.put(result)
     }
 
@@ -103,13 +100,13 @@ impl Operands {
         launch: &mut Launch<'_, '_>,
         role: Role,
         moments: Moments,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), Failure> {
         self.target(launch, role)?.put_moments(moments);
         Ok(())
     }
 
     /// Keeps tensors for the backward pass, where there is going to be one.
-    pub(super) fn save(&self, launch: &mut Launch<'_, '_>, tensors: Vec<Tensor>) -> Result<(), EngineError> {
+    pub(super) fn save(&self, launch: &mut Launch<'_, '_>, tensors: Vec<Tensor>) -> Result<(), Failure> {
         if self.signature.writes.contains(&Role::Saved) {
             self.target(launch, Role::Saved)?.save(tensors);
         }
@@ -121,7 +118,7 @@ impl Operands {
         &self,
         launch: &mut Launch<'_, '_>,
         gradients: &[Tensor],
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), Failure> {
         let target = self.target(launch, Role::ParameterGradient)?;
         if let [only] = gradients {
             return target.put(only);
@@ -133,15 +130,12 @@ impl Operands {
     }
 
     /// The parts of the parameters' gradient, to be written in place.
-    pub(super) fn parameter_gradients(
-        &self,
-        launch: &mut Launch<'_, '_>,
-    ) -> Result<Vec<Tensor>, EngineError> {
+    pub(super) fn parameter_gradients(&self, launch: &mut Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         let flat = self.target(launch, Role::ParameterGradient)?.flat()?;
         self.cut(&flat)
     }
 
-    fn cut(&self, flat: &Tensor) -> Result<Vec<Tensor>, EngineError> {
+    fn cut(&self, flat: &Tensor) -> Result<Vec<Tensor>, Failure> {
         let mut start = 0;
         let mut parts = Vec::with_capacity(self.parameters.len());
         for dims in &self.parameters {
@@ -168,6 +162,6 @@ pub(super) fn sizes(dims: &[usize]) -> impl Iterator<Item = i64> {
     dims.iter().map(|&dim| dim as i64)
 }
 
-fn absent(role: Role) -> EngineError {
+fn absent(role: Role) -> Failure {
     library_error(&format!("the pass has no operand {role:?}"))
 }

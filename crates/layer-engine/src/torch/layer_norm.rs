@@ -1,11 +1,12 @@
 use layer_graph::LayerNorm;
 use tch::Tensor;
 
+use super::Failure;
 use super::ffi::layer_norm_backward;
 use super::launch::{Operands, Operation};
 use super::library_error;
 use super::prepare::Numbers;
-use crate::{EngineError, Role};
+use crate::Role;
 
 pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Operation {
     let epsilon = norm.epsilon;
@@ -19,11 +20,7 @@ pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Op
     })
 }
 
-pub(super) fn backward(
-    operands: Operands,
-    features: i64,
-    numbers: Numbers,
-) -> Result<Operation, EngineError> {
+pub(super) fn backward(operands: Operands, features: i64, numbers: Numbers) -> Result<Operation, Failure> {
     let wants_input = operands.writes(Role::InputGradient(0));
     // The parameters' gradients do not depend on the parameters, which are no operands then.
     let stand_in = Tensor::f_ones([features], (numbers.kind, numbers.device))?;

@@ -1,11 +1,12 @@
 use tch::Tensor;
 
+use super::Failure;
 use super::launch::{Operands, Operation};
 use super::prepare::Numbers;
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// `x` as rows of features: positions are samples like any other.
-fn rows(tensor: &Tensor) -> Result<Tensor, EngineError> {
+fn rows(tensor: &Tensor) -> Result<Tensor, Failure> {
     let features = tensor.size().last().copied().unwrap_or(1);
     Ok(tensor.f_reshape([-1, features])?)
 }
@@ -54,7 +55,7 @@ pub(super) fn backward(operands: Operands, numbers: Numbers) -> Operation {
 }
 
 /// Overwrites `target` with a product.
-fn product(left: &Tensor, right: &Tensor, target: &mut Tensor, numbers: Numbers) -> Result<(), EngineError> {
+fn product(left: &Tensor, right: &Tensor, target: &mut Tensor, numbers: Numbers) -> Result<(), Failure> {
     if numbers.converts() {
         target.f_copy_(&left.f_mm(right)?)?;
     } else {

@@ -1,7 +1,8 @@
 use tch::{Kind, Tensor};
 
+use super::Failure;
 use super::launch::{Launch, Operands, Operation};
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// Numbers that stand for one of so many things: classes, or tokens.
 #[derive(Debug, Clone)]
@@ -9,7 +10,7 @@ pub(super) struct Indices {
     pub(super) layer: String,
     pub(super) limit: usize,
     /// What a number that stands for none of them is on a device that can be waited for; `None` elsewhere.
-    pub(super) refusal: Option<fn(String, f64, usize) -> EngineError>,
+    pub(super) refusal: Option<fn(String, f64, usize) -> Failure>,
 }
 
 impl Indices {
@@ -18,7 +19,7 @@ impl Indices {
     }
 
     /// The numbers as integers within the limit, and which of them had to be changed for it.
-    pub(super) fn of(&self, numbers: &Tensor) -> Result<(Tensor, Tensor), EngineError> {
+    pub(super) fn of(&self, numbers: &Tensor) -> Result<(Tensor, Tensor), Failure> {
         let mut whole = numbers.f_to_kind(Kind::Int64)?;
         let indices = whole.f_clamp_(0, self.limit() - 1)?;
         let changed = numbers.f_ne_tensor(&indices)?;
@@ -40,7 +41,7 @@ pub(super) struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    fn labels(&self, launch: &Launch<'_, '_>) -> Result<(Tensor, Tensor), EngineError> {
+    fn labels(&self, launch: &Launch<'_, '_>) -> Result<(Tensor, Tensor), Failure> {
         self.labels.of(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
 
@@ -51,7 +52,7 @@ impl CrossEntropy {
             let shares = scores.f_log_softmax(-1, None)?;
             let losses = shares.f_gather(1, &labels, false)?.f_neg()?.f_masked_fill(&wrong, f64::NAN)?;
             let right = scores.f_argmax(1, true)?.f_eq_tensor(&labels)?.f_to_kind(scores.kind())?;
-            let mean = |positions: &Tensor| -> Result<Tensor, EngineError> {
+            let mean = |positions: &Tensor| -> Result<Tensor, Failure> {
                 Ok(positions.f_view([self.samples, -1])?.f_mean_dim([1i64].as_slice(), false, None)?)
             };
             let (losses, right) = (mean(&losses)?, mean(&right)?);

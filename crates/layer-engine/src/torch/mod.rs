@@ -36,15 +36,25 @@ use crate::EngineError;
 /// The engine's name in errors.
 const NAME: &str = "the libtorch engine";
 
-impl From<tch::TchError> for EngineError {
+/// An engine's error, on its way out. `EngineError` itself is made from nothing else, so that `?` can tell what it gives.
+#[derive(Debug)]
+struct Failure(EngineError);
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<tch::TchError> for Failure {
     fn from(error: tch::TchError) -> Self {
         library_error(&error.to_string())
     }
 }
 
 /// What libtorch says went wrong: its first line, since a trace of its calls follows.
-fn library_error(problem: &str) -> EngineError {
+fn library_error(problem: &str) -> Failure {
     let problem = problem.trim().strip_prefix("Internal torch error: ").unwrap_or(problem.trim());
     let problem = problem.lines().next().unwrap_or_default().into();
-    EngineError::Library { engine: NAME, problem }
+    Failure(EngineError::Library { engine: NAME, problem })
 }

@@ -1,6 +1,6 @@
 use tch::{Kind, Tensor};
 
-use crate::EngineError;
+use super::Failure;
 
 /// Sums of a batch normalisation over the samples of a shard, as libtorch's kernels give and take them.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) enum Moments {
 
 impl Moments {
     /// First sums, second sums, count: see [`Role`](crate::Role).
-    pub(super) fn flatten(&self) -> Result<Tensor, EngineError> {
+    pub(super) fn flatten(&self) -> Result<Tensor, Failure> {
         let (kind, count, sums) = match self {
             Self::Forward { mean, inverse_deviation, epsilon, count } => {
                 let double = |tensor: &Tensor| tensor.f_to_kind(Kind::Double);

@@ -1,9 +1,10 @@
 use layer_graph::Pool2d;
 use tch::Tensor;
 
+use super::Failure;
 use super::launch::{Operands, Operation};
 use super::prepare::Numbers;
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// Windows that walk over an image.
 pub(super) struct Windows {
@@ -32,7 +33,7 @@ impl Windows {
     }
 
     /// The image with its extra padding.
-    fn extended(&self, image: Tensor, value: f64) -> Result<Tensor, EngineError> {
+    fn extended(&self, image: Tensor, value: f64) -> Result<Tensor, Failure> {
         if self.extra == [0, 0] {
             return Ok(image);
         }
@@ -47,7 +48,7 @@ impl Windows {
     }
 
     /// The part of an extended image's gradient that belongs to the image.
-    fn cropped(&self, gradient: Tensor) -> Result<Tensor, EngineError> {
+    fn cropped(&self, gradient: Tensor) -> Result<Tensor, Failure> {
         if self.extra == [0, 0] {
             return Ok(gradient);
         }
@@ -65,7 +66,7 @@ impl Windows {
         })
     }
 
-    pub(super) fn max_backward(self) -> Result<Operation, EngineError> {
+    pub(super) fn max_backward(self) -> Result<Operation, Failure> {
         // Of the image, only the dimensions matter.
         let image = self.blank()?;
         Ok(Box::new(move |launch| {
@@ -83,12 +84,12 @@ impl Windows {
         }))
     }
 
-    fn blank(&self) -> Result<Tensor, EngineError> {
+    fn blank(&self) -> Result<Tensor, Failure> {
         Ok(Tensor::f_empty(self.extended_dims(), (self.numbers.kind, self.numbers.device))?)
     }
 
     /// For windows whose extra padding does not count: for each, all elements over those that count.
-    fn correction(&self) -> Result<Option<Tensor>, EngineError> {
+    fn correction(&self) -> Result<Option<Tensor>, Failure> {
         if self.count_padding || self.extra == [0, 0] {
             return Ok(None);
         }
@@ -102,11 +103,11 @@ impl Windows {
         self.count_padding || self.extra != [0, 0]
     }
 
-    fn means(&self, image: &Tensor) -> Result<Tensor, EngineError> {
+    fn means(&self, image: &Tensor) -> Result<Tensor, Failure> {
         Ok(image.f_avg_pool2d(self.kernel, self.stride, self.padding, false, self.counts(), None)?)
     }
 
-    pub(super) fn mean(self) -> Result<Operation, EngineError> {
+    pub(super) fn mean(self) -> Result<Operation, Failure> {
         let correction = self.correction()?;
         Ok(Box::new(move |launch| {
             let mut output = self.means(&self.extended(self.operands.input(launch)?, 0.0)?)?;
@@ -117,7 +118,7 @@ impl Windows {
         }))
     }
 
-    pub(super) fn mean_backward(self) -> Result<Operation, EngineError> {
+    pub(super) fn mean_backward(self) -> Result<Operation, Failure> {
         let (image, correction) = (self.blank()?, self.correction()?);
         Ok(Box::new(move |launch| {
             let mut output_gradient = self.operands.output_gradient(launch)?;
@@ -146,7 +147,7 @@ pub(super) fn adaptive(operands: Operands) -> Operation {
     })
 }
 
-pub(super) fn adaptive_backward(operands: Operands, numbers: Numbers) -> Result<Operation, EngineError> {
+pub(super) fn adaptive_backward(operands: Operands, numbers: Numbers) -> Result<Operation, Failure> {
     // Of the image, only the dimensions matter.
     let image = Tensor::f_empty(&operands.inputs[0][..], (numbers.kind, numbers.device))?;
     Ok(Box::new(move |launch| {

@@ -3,6 +3,7 @@
 use layer_graph::{Layer, LayerKind};
 use tch::{Device, Kind, Tensor};
 
+use super::Failure;
 use super::NAME;
 use super::activation::{backward_of_input, backward_of_output, copies, forward, sum};
 use super::batch_norm::Normalisation;
@@ -32,25 +33,23 @@ impl Numbers {
     }
 
     /// A tensor as a factor.
-    pub(super) fn narrow(self, tensor: &Tensor) -> Result<Tensor, EngineError> {
+    pub(super) fn narrow(self, tensor: &Tensor) -> Result<Tensor, Failure> {
         Ok(tensor.f_to_kind(self.compute)?)
     }
 
     /// A product as the buffers hold it.
-    pub(super) fn widen(self, tensor: &Tensor) -> Result<Tensor, EngineError> {
+    pub(super) fn widen(self, tensor: &Tensor) -> Result<Tensor, Failure> {
         Ok(tensor.f_to_kind(self.kind)?)
     }
 }
 
 /// The kernel of this description.
-pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, EngineError> {
+pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, Failure> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
-            let unsupported = || EngineError::Unsupported {
-                engine: NAME,
-                layer: layer.name().into(),
-                kind: layer.kind().label(),
-                pass: *pass,
+            let unsupported = || {
+                let (layer, kind, pass) = (layer.name().into(), layer.kind().label(), *pass);
+                Failure(EngineError::Unsupported { engine: NAME, layer, kind, pass })
             };
             let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
             let lengths =
@@ -68,7 +67,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
         &KernelSpec::Sum { terms, elements } => {
             if terms == 0 {
                 let (kernel, operand) = ("Sum".into(), "reads".into());
-                return Err(EngineError::Operand { kernel, operand, expected: 1, got: 0 });
+                return Err(Failure(EngineError::Operand { kernel, operand, expected: 1, got: 0 }));
             }
             Ok(TorchKernel::new("Sum".into(), vec![elements; terms], vec![elements], sum()))
         }
@@ -102,7 +101,7 @@ fn operation(
     shard: Shard,
     operands: Operands,
     numbers: Numbers,
-) -> Result<Option<Operation>, EngineError> {
+) -> Result<Option<Operation>, Failure> {
     let backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
     let features = layer.output_shape().innermost() as i64;
     let indices = |limit, refusal| {
@@ -143,7 +142,7 @@ fn operation(
         }
         LayerKind::Softmax => forward(operands, |x| x.f_softmax(-1, None)),
         LayerKind::Embedding(embedding) => {
-            let refusal = |layer, token, vocabulary| EngineError::Token { layer, token, vocabulary };
+            let refusal = |layer, token, vocabulary| Failure(EngineError::Token { layer, token, vocabulary });
             let tokens = indices(embedding.vocabulary, refusal);
             if backward {
                 sequence::embedding_backward(operands, tokens)
@@ -182,7 +181,7 @@ fn operation(
             dropout::forward(operands, mask, numbers)
         }
         LayerKind::SoftmaxCrossEntropy => {
-            let refusal = |layer, label, classes| EngineError::Label { layer, label, classes };
+            let refusal = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
             let labels =
                 indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), refusal);
             let loss = CrossEntropy { operands, labels, samples: shard.samples as i64 };

@@ -1,5 +1,5 @@
+use super::Failure;
 use super::ffi::{Stream, StreamGuard};
-use crate::EngineError;
 
 /// A queue of a [`TorchEngine`](crate::TorchEngine): a CUDA stream; on the CPU, where work runs at once, nothing.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl TorchQueue {
     }
 
     /// Sends this thread's work to the queue until the guard is dropped.
-    pub(super) fn enter(&self) -> Result<Option<StreamGuard>, EngineError> {
+    pub(super) fn enter(&self) -> Result<Option<StreamGuard>, Failure> {
         self.stream.map(Stream::enter).transpose()
     }
 }

@@ -1,8 +1,9 @@
 use tch::Tensor;
 
+use super::Failure;
 use super::launch::{Operands, Operation};
 use super::prepare::Numbers;
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// Joins images along their channels.
 pub(super) fn join(operands: Operands) -> Operation {
@@ -11,7 +12,7 @@ pub(super) fn join(operands: Operands) -> Operation {
             operands.inputs.iter().enumerate().map(|(slot, dims)| {
                 Ok(operands.source(launch, Role::Input(slot))?.flat()?.f_view(&dims[..])?)
             });
-        let inputs = inputs.collect::<Result<Vec<Tensor>, EngineError>>()?;
+        let inputs = inputs.collect::<Result<Vec<Tensor>, Failure>>()?;
         let output = Tensor::f_cat(&inputs, 1)?;
         operands.put(launch, Role::Output, &output)
     })

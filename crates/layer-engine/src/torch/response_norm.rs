@@ -1,11 +1,12 @@
 use layer_graph::LocalResponseNorm;
 use tch::Tensor;
 
+use super::Failure;
 use super::ffi;
 use super::launch::{Operands, Operation};
-use crate::{EngineError, Role};
+use crate::Role;
 
-fn normalised(input: &Tensor, norm: &LocalResponseNorm) -> Result<Tensor, EngineError> {
+fn normalised(input: &Tensor, norm: &LocalResponseNorm) -> Result<Tensor, Failure> {
     let size = norm.size as i64;
     // Channels become the depth of a volume, so that a pool may run over them.
     let squares =

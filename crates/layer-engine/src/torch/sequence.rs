@@ -1,9 +1,10 @@
 use tch::Tensor;
 
+use super::Failure;
 use super::launch::{Launch, Operands, Operation};
 use super::loss::Indices;
 use super::prepare::Numbers;
-use crate::{EngineError, Role};
+use crate::Role;
 
 /// The vector of each token.
 pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
@@ -74,7 +75,7 @@ fn put_input_gradient(
     operands: &Operands,
     launch: &mut Launch<'_, '_>,
     gradient: &Tensor,
-) -> Result<(), EngineError> {
+) -> Result<(), Failure> {
     if operands.writes(Role::InputGradient(0)) {
         operands.put(launch, Role::InputGradient(0), &gradient.f_alias_copy()?)?;
     }
