@@ -70,6 +70,7 @@ impl Run<'_> {
             epochs: self.epochs,
             learning_rate: 0.03,
             seed: 0,
+            threads_per_rank: 1,
             lowering: self.lowering.clone(),
             background,
             checkpoint: None,

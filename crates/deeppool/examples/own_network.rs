@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         epochs: 5,
         learning_rate: 0.03,
         seed: 0,
+        threads_per_rank: 1,
         // Normalise over the global batch, so that what is learned does not depend on the placement.
         lowering: LowerOptions { sync_batch_norm: true, ..LowerOptions::default() },
         background: None,

@@ -34,6 +34,7 @@ fn run(
         epochs,
         learning_rate: 0.03,
         seed,
+        threads_per_rank: 1,
         lowering: LowerOptions::default(),
         background: None,
         checkpoint,

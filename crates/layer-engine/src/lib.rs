@@ -11,7 +11,7 @@ mod signature;
 #[cfg(feature = "torch")]
 mod torch;
 
-pub use cpu::{CpuEngine, CpuKernel, Real};
+pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 pub use description::DeviceDescription;
 pub use engine::Engine;
 pub use error::EngineError;

@@ -4,7 +4,7 @@ mod single_layer;
 
 use std::collections::BTreeMap;
 
-use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard};
+use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, ThreadPool};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
@@ -12,7 +12,15 @@ use layer_graph::{
 use single_layer::{CONTEXT, SingleLayer, layer, numbers};
 
 fn results(kind: &LayerKind, inputs: &[Shape], samples: usize, threads: usize) -> BTreeMap<Role, Vec<u32>> {
-    let engine = CpuEngine::<f32>::with_threads(threads).unwrap();
+    results_on(CpuEngine::with_threads(threads).unwrap(), kind, inputs, samples)
+}
+
+fn results_on(
+    engine: CpuEngine<f32>,
+    kind: &LayerKind,
+    inputs: &[Shape],
+    samples: usize,
+) -> BTreeMap<Role, Vec<u32>> {
     let mut layer = SingleLayer::new(layer(kind.clone(), inputs), Shard::whole(samples), engine);
     layer.forward();
     layer.backward();
@@ -85,4 +93,23 @@ fn optimiser() {
     };
     let single = step(1);
     assert!(single == step(2) && single == step(3));
+}
+
+#[test]
+fn engines_that_share_a_pool() {
+    let kind = Conv2d::new(12, 3).padding(1).into();
+    let image = [Shape::image(24, 20, 20)];
+    let alone = results(&kind, &image, 5, 1);
+    let pool = ThreadPool::new(2).unwrap();
+    assert_eq!(pool.threads(), 2);
+    // More ranks than threads, and more threads wanted than there are.
+    std::thread::scope(|scope| {
+        let ranks = [1, 2, 3].map(|threads| {
+            let engine = CpuEngine::sharing(&pool, threads);
+            scope.spawn(|| results_on(engine, &kind, &image, 5))
+        });
+        for rank in ranks {
+            assert!(rank.join().unwrap() == alone);
+        }
+    });
 }

@@ -36,6 +36,9 @@ pub(crate) struct Train {
     /// How many ranks, each a thread
     #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
     ranks: Option<usize>,
+    /// Threads that a rank may compute with; ranks share them, and use no more than there are cores
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
+    threads_per_rank: usize,
     /// Samples of the global batch
     #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
     batch: Option<usize>,
@@ -121,6 +124,7 @@ impl Train {
             epochs: self.epochs,
             learning_rate: self.lr,
             seed: self.seed,
+            threads_per_rank: self.threads_per_rank,
             lowering: self.lowering(),
             background,
             checkpoint: self.checkpoint.clone().map(|folder| CheckpointConfig {

@@ -24,6 +24,9 @@ pub struct TrainConfig<'a> {
     pub learning_rate: f64,
     /// Seed of the parameters, the order of the samples and dropout.
     pub seed: u64,
+    /// Threads that a rank may compute with. With one, a rank computes on its own thread; with more, all ranks share a pool
+    /// of as many threads as they may use together, and no more than the machine has.
+    pub threads_per_rank: usize,
     /// How an iteration is lowered; the optimiser's rule is in there.
     pub lowering: LowerOptions,
     /// A job that every rank trains by itself in its gaps.
@@ -88,6 +91,7 @@ impl TrainConfig<'_> {
         let settings = [
             ("the number of epochs", "at least 1", self.epochs > 0, self.epochs.to_string()),
             ("the learning rate", "above 0", positive(self.learning_rate), self.learning_rate.to_string()),
+            ("the threads of a rank", "at least 1", self.threads_per_rank > 0, "0".into()),
             ("the momentum", "in 0..1", (0.0..1.0).contains(&momentum), momentum.to_string()),
             (
                 "the weight decay",

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use collectives::ThreadWorld;
-use layer_engine::CpuEngine;
+use layer_engine::{CpuEngine, ThreadPool};
 
 use super::rank::{BackgroundParts, Programs, Rank, RankRecord, Stretch};
 use super::{EpochReport, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint};
@@ -11,7 +11,7 @@ use crate::runtime::{Backend, CpuThreads};
 /// How long ranks wait for each other before they give up: longer than any layer computes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Trains on threads of this process, one a rank, each of which computes on its own thread.
+/// Trains on threads of this process, one a rank, each of which computes on its own thread or on those that all share.
 ///
 /// What is computed depends on the configuration and the seed, not on the placement or the background job, up to the
 /// rounding of sums. `progress` is called from one thread at a time.
@@ -24,10 +24,11 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     let programs = Programs::new(config)?;
     let resumed = checkpoint::find(config)?;
     let first_iteration = resumed.as_ref().map_or(0, checkpoint::Checkpoint::iteration);
+    let engine = engine(config)?;
     progress(Progress::Started);
     let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
     let outcomes = world.run(|communicator| {
-        run_rank::<CpuThreads>(config, &programs, &CpuEngine::new(), communicator, resumed.as_ref(), progress)
+        run_rank::<CpuThreads>(config, &programs, &engine, communicator, resumed.as_ref(), progress)
     });
     let (mut runs, mut errors) = (Vec::new(), Vec::new());
     for outcome in outcomes {
@@ -43,6 +44,17 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
         Some(error) => Err(error),
         None => Ok(report(config, first_iteration, runs)),
     }
+}
+
+/// The engine that all ranks use.
+fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
+    if config.threads_per_rank == 1 {
+        return Ok(CpuEngine::new());
+    }
+    let wanted = config.placement.world().saturating_mul(config.threads_per_rank);
+    // Where the system does not say how many cores there are, as many threads as one rank may use.
+    let cores = std::thread::available_parallelism().map_or(config.threads_per_rank, std::num::NonZero::get);
+    Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
 }
 
 /// What a rank brings home.

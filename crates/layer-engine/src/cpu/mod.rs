@@ -36,6 +36,7 @@ use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, P
 pub use operation::CpuKernel;
 use operation::mismatch;
 pub use real::Real;
+pub use workers::ThreadPool;
 use workers::Workers;
 
 /// The engine's name in errors.
@@ -72,6 +73,16 @@ impl<T: Real> CpuEngine<T> {
     /// [`EngineError::Threads`] when `threads` is 0 or the system refuses them.
     pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
         Ok(Self { workers: Workers::pool(threads)?, scalar: PhantomData })
+    }
+
+    /// An engine that works on a pool's threads and cuts its work for this many of them; with one it works on the calling
+    /// thread, and leaves the pool alone.
+    ///
+    /// A thread that launches a kernel waits while the pool works, so engines that share a pool compute on no more threads
+    /// at once than the pool has.
+    #[must_use]
+    pub fn sharing(pool: &ThreadPool, threads: usize) -> Self {
+        Self { workers: Workers::of(pool, threads), scalar: PhantomData }
     }
 }
 
