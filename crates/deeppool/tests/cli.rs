@@ -56,6 +56,7 @@ fn bad_options_are_refused_in_one_line() {
         (format!("{TRAIN} --ranks 40 --batch 32"), "40 ranks are more than the 32 samples"),
         (format!("{TRAIN} --ranks 2 --batch 2000"), "1437 training samples"),
         (format!("{TRAIN} --ranks 2 --batch 0"), "at least 1"),
+        (format!("{TRAIN} --ranks 2 --batch 8 --threads-per-rank 0"), "at least 1"),
         (format!("{TRAIN} --ranks 2 --batch 8 --lr=-1"), "learning rate"),
         (format!("{TRAIN} --ranks 2 --batch 8 --lr 0"), "learning rate"),
         (format!("{TRAIN} --ranks 2 --batch 8 --resume"), "--checkpoint"),
@@ -387,6 +388,18 @@ fn plans_travel_as_files_and_reports_have_their_fields() {
     has_fields(&trained["epochs"][0], &["train_loss", "test_accuracy"]);
     assert_eq!(trained["losses"].as_array().unwrap().len(), 44);
     assert_eq!(trained["plan"]["layers"], plan["layers"]);
+}
+
+#[test]
+fn threads_of_a_rank_change_no_bit_of_its_training() {
+    let folder = TempDir::new().unwrap();
+    let losses = |threads: usize| {
+        let options = format!("--ranks 3 --batch 120 --epochs 1 --threads-per-rank {threads} --json");
+        json(folder.path(), &format!("{TRAIN} {options}"))["losses"].clone()
+    };
+    let alone = losses(1);
+    assert!(!alone.as_array().unwrap().is_empty());
+    assert_eq!(alone, losses(2));
 }
 
 #[test]
