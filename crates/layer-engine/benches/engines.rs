@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use contest::Work;
 use criterion::{Criterion, criterion_group, criterion_main};
 use layer_engine::{CpuEngine, Engine, EngineError, TorchEngine};
-use layer_graph::{Layer, LayerKind, Shape, zoo};
+use layer_graph::{Dropout, Layer, LayerKind, Shape, zoo};
+use tch::{Device, Kind, Tensor};
 
 const BATCH: usize = 8;
 const THREADS: usize = 2;
+const SAMPLES: usize = 10;
 
 /// The layers of a model, each shape once.
 fn shapes(model: &str) -> Vec<(String, Layer)> {
@@ -30,25 +32,41 @@ fn shapes(model: &str) -> Vec<(String, Layer)> {
     layers
 }
 
-/// The median time of a run, as criterion samples it. A filter that leaves the benchmark out leaves no time.
-fn measure<E: Engine<Scalar = f32>>(
-    criterion: &mut Criterion,
-    name: &str,
-    work: Result<Work<'_, E>, EngineError>,
-) -> Option<Duration> {
+/// As a thing to measure.
+fn running<E: Engine<Scalar = f32>>(work: Result<Work<'_, E>, EngineError>) -> impl FnMut() {
     let mut work = work.expect("an engine that has all kernels of the zoo");
-    let mut samples = Vec::new();
+    move || work.run().expect("a layer that runs")
+}
+
+/// Libtorch's own dropout of so many elements, forward and backward. `TorchEngine` draws this project's masks instead, once an
+/// iteration.
+fn torch_dropout(rule: &Dropout, elements: usize) -> impl FnMut() + use<> {
+    let probability = rule.probability;
+    let [input, output_gradient] = [(); 2]
+        .map(|()| Tensor::ones([i64::try_from(elements).expect("a size")], (Kind::Float, Device::Cpu)));
+    tch::set_num_threads(i32::try_from(THREADS).expect("a few"));
+    move || {
+        let (_, mask) = input.native_dropout(probability, true);
+        let _ = Tensor::native_dropout_backward(&output_gradient, &mask, 1.0 / (1.0 - probability));
+    }
+}
+
+/// The median time of a run, as criterion samples it. A filter that leaves the benchmark out leaves no time.
+fn measure(criterion: &mut Criterion, name: &str, mut run: impl FnMut()) -> Option<Duration> {
+    let mut samples: Vec<Duration> = Vec::new();
     criterion.bench_function(name, |bencher| {
         bencher.iter_custom(|runs| {
             let start = Instant::now();
             for _ in 0..runs {
-                work.run().expect("a layer that runs");
+                run();
             }
             let took = start.elapsed();
             samples.push(took.div_f64(runs as f64));
             took
         });
     });
+    // Before its samples criterion warms up.
+    let mut samples = samples.split_off(samples.len().saturating_sub(SAMPLES));
     samples.sort_unstable();
     samples.get(samples.len() / 2).copied()
 }
@@ -77,9 +95,16 @@ fn engines(criterion: &mut Criterion) {
     let mut ratios = Vec::new();
     for (name, layer) in ["vgg16", "inception-v3"].into_iter().flat_map(shapes) {
         let kind = layer.kind().label();
-        let ours = measure(criterion, &format!("{name} {kind}, CpuEngine"), Work::layer(&cpu, &layer, BATCH));
-        let theirs =
-            measure(criterion, &format!("{name} {kind}, libtorch"), Work::layer(&torch, &layer, BATCH));
+        let ours = running(Work::layer(&cpu, &layer, BATCH));
+        let ours = measure(criterion, &format!("{name} {kind}, CpuEngine"), ours);
+        let theirs = format!("{name} {kind}, libtorch");
+        let theirs = match layer.kind() {
+            LayerKind::Dropout(rule) => {
+                let elements = BATCH * layer.output_shape().elements();
+                measure(criterion, &theirs, torch_dropout(rule, elements))
+            }
+            _ => measure(criterion, &theirs, running(Work::layer(&torch, &layer, BATCH))),
+        };
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
             ratios.push(Ratio { name, kind, ours, theirs });
         }
@@ -106,8 +131,10 @@ fn engines(criterion: &mut Criterion) {
         println!("{:6.2}  worst: {}", worst.value(), worst.name);
     }
     let graph = zoo::model("vgg16").expect("a model of the zoo");
-    let ours = measure(criterion, "vgg16 iteration, CpuEngine", Work::iteration(&cpu, &graph, BATCH));
-    let theirs = measure(criterion, "vgg16 iteration, libtorch", Work::iteration(&torch, &graph, BATCH));
+    let ours =
+        measure(criterion, "vgg16 iteration, CpuEngine", running(Work::iteration(&cpu, &graph, BATCH)));
+    let theirs =
+        measure(criterion, "vgg16 iteration, libtorch", running(Work::iteration(&torch, &graph, BATCH)));
     if let (Some(ours), Some(theirs)) = (ours, theirs) {
         let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
         println!("{ratio:6.2}  whole iteration of vgg16: {ours:.1?} / {theirs:.1?}");
@@ -118,7 +145,7 @@ fn engines(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default()
-        .sample_size(10)
+        .sample_size(SAMPLES)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
     targets = engines

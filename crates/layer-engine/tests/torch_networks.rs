@@ -39,30 +39,49 @@ fn distances(graph: &LayerGraph, made_from: u64) -> [f64; 2] {
     [ours, theirs].map(|squared| (squared / norm).sqrt())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The network with every kink smoothed: rectifiers as the tanh form of GELU, largest values as means.
+fn smoothed(graph: &LayerGraph) -> LayerGraph {
+    let document = graph.to_json();
+    let document =
+        document.replace(r#""relu""#, r#""gelu_tanh""#).replace(r#""max_pool2d""#, r#""avg_pool2d""#);
+    LayerGraph::from_json(&document).unwrap()
 }
 
-/// By norm, the CPU engine's gradients are at most twice as far from the double-precision ones as libtorch's.
+/// How many times as far off as libtorch's gradients the CPU engine's are.
+fn ratio(graph: &LayerGraph, made_from: u64) -> f64 {
+    let [ours, theirs] = distances(graph, made_from);
+    println!("{}, input {made_from}: the CPU engine is {ours:.1e} off, libtorch {theirs:.1e}", graph.name());
+    assert!(
+        theirs < 0.2,
+        "{}: libtorch's gradients are {theirs:.1e} off: they mean something else",
+        graph.name()
+    );
+    ours / theirs
+}
+
+/// By norm, the CPU engine's gradients are at most twice as far from the double-precision ones as libtorch's: for one input
+/// where no kink makes a difference, and by the median of several as the network is.
 ///
 /// Where rounding takes a value over the kink of a rectifier, now in one engine and now in the other, a gradient changes by a
-/// thousand times as much as rounding changes it otherwise. So where one input does not show it, the medians of three have
-/// to, or of five, seven or nine.
+/// thousand times as much as rounding changes it otherwise, so that a few inputs are a matter of luck. Where one does not show
+/// it, the median of three has to, or of five, seven or nine.
 fn check(name: &str) {
     let graph = model(name);
-    let [mut ours, mut theirs] = [vec![], vec![]];
-    for (tried, made_from) in (101..110).enumerate() {
-        let [our, their] = distances(&graph, made_from);
-        println!("{name}, input {made_from}: the CPU engine is {our:.1e} off, libtorch {their:.1e}");
-        assert!(their < 0.2, "{name}: libtorch's gradients are {their:.1e} off: they mean something else");
-        ours.push(our);
-        theirs.push(their);
-        if tried % 2 == 0 && median(ours.clone()) <= 2.0 * median(theirs.clone()) {
+    let smooth = smoothed(&graph);
+    let without_kinks = ratio(&smooth, 100);
+    assert!(without_kinks <= 2.0, "{name}, smoothed: {without_kinks:.2} times as far off as libtorch");
+    if graph == smooth {
+        return;
+    }
+    let mut ratios = Vec::new();
+    for made_from in 101..110 {
+        ratios.push(ratio(&graph, made_from));
+        ratios.sort_unstable_by(f64::total_cmp);
+        if ratios.len() % 2 == 1 && ratios[ratios.len() / 2] <= 2.0 {
             return;
         }
     }
-    panic!("{name}: the CPU engine's gradients are {ours:?} off, libtorch's {theirs:?}");
+    panic!("{name}: the CPU engine's gradients are {ratios:.2?} times as far off as libtorch's");
 }
 
 #[test]

@@ -6,6 +6,14 @@ use crate::{EngineError, LaunchContext};
 /// Elements that one thread works on at a time: enough to be worth waking it.
 pub(super) const GRAIN: usize = 1 << 15;
 
+/// Elements below which one thread is done before another is awake, where it takes no more than reading and writing them.
+const ALONE: usize = 1 << 18;
+
+/// The workers for so many elements that are read and written, and little else.
+fn worth_waking(workers: &Workers, elements: usize) -> Workers {
+    if elements < ALONE { Workers::single() } else { workers.clone() }
+}
+
 /// `max(x, 0)`. What is not a number stays so.
 #[derive(Debug)]
 pub(super) struct ReluForward(pub(super) Workers);
@@ -13,7 +21,7 @@ pub(super) struct ReluForward(pub(super) Workers);
 impl<T: Real> Operation<T> for ReluForward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([input], [output]) = operands.exactly()?;
-        self.0.chunks(output, GRAIN, |index, output| {
+        worth_waking(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
             let input = &input[index * GRAIN..];
             output.iter_mut().zip(input).for_each(|(y, &x)| *y = if x < T::zero() { T::zero() } else { x });
         });
@@ -28,7 +36,7 @@ pub(super) struct ReluBackward(pub(super) Workers);
 impl<T: Real> Operation<T> for ReluBackward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([output, output_gradient], [input_gradient]) = operands.exactly()?;
-        self.0.chunks(input_gradient, GRAIN, |index, input_gradient| {
+        worth_waking(&self.0, input_gradient.len()).chunks(input_gradient, GRAIN, |index, input_gradient| {
             let start = index * GRAIN;
             let sources = output[start..].iter().zip(&output_gradient[start..]);
             for (dx, (&y, &dy)) in input_gradient.iter_mut().zip(sources) {
@@ -48,7 +56,7 @@ impl<T: Real> Operation<T> for Copies {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
         for (input, output) in reads.iter().cycle().zip(writes) {
-            self.0.chunks(output, GRAIN, |index, output| {
+            worth_waking(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
                 let start = index * GRAIN;
                 output.copy_from_slice(&input[start..start + output.len()]);
             });
@@ -65,7 +73,7 @@ impl<T: Real> Operation<T> for SumOf {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
         let (Some((first, others)), [output]) = (reads.split_first(), writes) else { return Ok(()) };
-        self.0.chunks(output, GRAIN, |index, output| {
+        worth_waking(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
             let range = index * GRAIN..index * GRAIN + output.len();
             output.copy_from_slice(&first[range.clone()]);
             for other in others {

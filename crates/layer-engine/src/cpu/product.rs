@@ -7,14 +7,15 @@ use super::Real;
 use super::simd::{Kernels, Left, Place, Right, Segment, Shared, Start, Terms};
 use super::workers::Workers;
 
-/// Terms that are summed before the sums go to memory.
-const DEPTH: usize = 512;
+/// Terms that are summed before the sums go to memory. Longer sums are rounded more often on their way.
+const DEPTH: usize = 256;
 
 /// The same where few rows share a part of the right factor: it is then read once, as so many streams of memory.
 const SHALLOW: usize = 16;
 
-/// Tiles of rows below which the right factor is not packed: too few share the work.
-const FEW_TILES: usize = 2;
+/// The most rows for which the right factor is not packed: too few share the work. It is no number of tiles, which differ
+/// in size, since sums that are cut elsewhere are rounded otherwise.
+const FEW_ROWS: usize = 16;
 
 /// Elements of the part of the right factor that is worked on at a time: a quarter of a megabyte of single precision.
 const PART: usize = 1 << 16;
@@ -67,7 +68,7 @@ impl<T: Real> Product<T> {
         order: RightOrder,
         workers: &Workers,
     ) -> Self {
-        let streamed = order == RightOrder::Straight && rows.div_ceil(kernels.rows()) <= FEW_TILES;
+        let streamed = order == RightOrder::Straight && rows <= FEW_ROWS;
         let most = if streamed { SHALLOW } else { DEPTH };
         let part_depth = depth.div_ceil(depth.div_ceil(most).max(1));
         let part_columns = (PART / part_depth.max(1)).clamp(COLUMNS[0], COLUMNS[1]);
@@ -193,6 +194,46 @@ impl<T: Real> Product<T> {
                 RightOrder::Turned => {
                     let right = &right[first * self.depth + terms.start..];
                     self.kernels.transpose((right, self.depth), panel, [width, terms.len()]);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers whose products are rounded.
+    fn numbers(count: usize, salt: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + salt) % 1013) as f32 / 337.0 - 1.5).collect()
+    }
+
+    /// Rows around the most that are streamed; terms and columns that end within a part and within a vector.
+    #[test]
+    fn instruction_sets_with_fused_multiply_add_give_the_same_bits() {
+        let fused: Vec<_> =
+            f32::kernels().into_iter().filter(|kernels| kernels.name() != "portable").collect();
+        let workers = Workers::single();
+        for (rows, columns, depth) in
+            [(1, 40, 700), (9, 33, 50), (10, 64, 37), (16, 100, 600), (17, 130, 1100)]
+        {
+            for order in [RightOrder::Straight, RightOrder::Turned] {
+                let (left, right) = (numbers(rows * depth, 1), numbers(depth * columns, 2));
+                let results = fused.iter().map(|kernels| {
+                    let mut target = vec![f32::NAN; rows * columns];
+                    let strides = LeftStrides { row: depth, term: 1 };
+                    let mut product = Product::new(kernels, [rows, columns, depth], order, &workers);
+                    product.run((&left, strides), &right, &mut target, false, &workers);
+                    target
+                });
+                let results: Vec<_> = results.collect();
+                for (result, kernels) in results.iter().zip(&fused) {
+                    assert!(
+                        *result == results[0],
+                        "{rows} x {columns} x {depth}, {order:?}, on {}",
+                        kernels.name()
+                    );
                 }
             }
         }

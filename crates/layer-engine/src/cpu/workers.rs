@@ -76,6 +76,12 @@ impl Workers {
         self.threads
     }
 
+    /// Of so many chunks, the fewest that a thread takes at a time: no more threads than these workers may use share them,
+    /// where the pool has more.
+    fn least(&self, pool: &rayon::ThreadPool, chunks: usize) -> usize {
+        if self.threads < pool.current_num_threads() { chunks.div_ceil(self.threads) } else { 1 }
+    }
+
     /// Calls `body` with the number of every task and the slot of the thread that does it. There may be more slots than
     /// threads, and must be one.
     pub(super) fn share<S: Send>(&self, tasks: usize, slots: &mut [S], body: impl Fn(usize, &mut S) + Sync) {
@@ -104,7 +110,9 @@ impl Workers {
         let size = size.max(1);
         match &self.pool {
             Some(pool) if a.len() > size => {
-                pool.install(|| a.par_chunks_mut(size).enumerate().for_each(|(index, a)| body(index, a)));
+                let least = self.least(pool, a.len().div_ceil(size));
+                let chunks = a.par_chunks_mut(size).enumerate().with_min_len(least);
+                pool.install(|| chunks.for_each(|(index, a)| body(index, a)));
             }
             _ => a.chunks_mut(size).enumerate().for_each(|(index, a)| body(index, a)),
         }
@@ -120,10 +128,11 @@ impl Workers {
     ) {
         let (a_size, b_size) = (a_size.max(1), b_size.max(1));
         match &self.pool {
-            Some(pool) if a.len() > a_size => pool.install(|| {
-                let pairs = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size));
-                pairs.enumerate().for_each(|(index, (a, b))| body(index, a, b));
-            }),
+            Some(pool) if a.len() > a_size => {
+                let least = self.least(pool, a.len().div_ceil(a_size));
+                let pairs = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate();
+                pool.install(|| pairs.with_min_len(least).for_each(|(index, (a, b))| body(index, a, b)));
+            }
             _ => {
                 let pairs = a.chunks_mut(a_size).zip(b.chunks_mut(b_size));
                 pairs.enumerate().for_each(|(index, (a, b))| body(index, a, b));

@@ -26,18 +26,19 @@ pub(crate) fn numbers(salt: u64, count: usize) -> Vec<f64> {
 }
 
 /// What stands for one of `bound` things, all over the range.
-pub(crate) fn classes(count: usize, bound: usize) -> Vec<f64> {
-    (0..count).map(|i| ((7 * i + 3) % bound) as f64).collect()
+pub(crate) fn classes(salt: u64, count: usize, bound: usize) -> Vec<f64> {
+    let numbers = numbers(salt, count).into_iter();
+    numbers.map(|number| ((0.5 + 0.5 * number) * bound as f64).floor()).collect()
 }
 
 /// What goes into a layer's buffer of this role.
 pub(crate) fn made_up(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
     match (role, layer.kind()) {
-        (Role::Input(_), LayerKind::Embedding(embedding)) => classes(count, embedding.vocabulary),
+        (Role::Input(_), LayerKind::Embedding(embedding)) => classes(1, count, embedding.vocabulary),
         (Role::Input(slot), _) => numbers(1 + slot as u64, count),
         (Role::Parameters, _) => numbers(101, count),
         (Role::OutputGradient, _) => numbers(102, count),
-        (Role::Labels, _) => classes(count, layer.input_shapes()[0].innermost()),
+        (Role::Labels, _) => classes(2, count, layer.input_shapes()[0].innermost()),
         _ => vec![0.0; count],
     }
 }

@@ -57,7 +57,7 @@ fn input(graph: &LayerGraph, made_from: u64) -> Vec<f64> {
     let count = SAMPLES * graph.layer(graph.input()).output_shape().elements();
     let consumers = graph.consumers(graph.input());
     match graph.layer(consumers[0].0).kind() {
-        LayerKind::Embedding(embedding) => classes(count, embedding.vocabulary),
+        LayerKind::Embedding(embedding) => classes(made_from, count, embedding.vocabulary),
         _ => numbers(made_from, count),
     }
 }
@@ -78,7 +78,7 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         }
         if layer.label_count() > 0 {
             let count = SAMPLES * layer.label_count();
-            self.put(id, Role::Labels, &classes(count, layer.input_shapes()[0].innermost()));
+            self.put(id, Role::Labels, &classes(2, count, layer.input_shapes()[0].innermost()));
         }
     }
 

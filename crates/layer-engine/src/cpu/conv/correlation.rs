@@ -11,9 +11,9 @@ use super::blocks::{Blocks, Panels};
 use super::stencil::Stencil;
 use super::weights::Weights;
 
-/// Terms of a product that are worked on at a time: the packed weights of a tile's rows then take half of the first-level
-/// cache.
-const DEPTH: usize = 512;
+/// Terms of a product that are summed before the sums go to memory. Longer sums are rounded more often on their way, shorter
+/// ones are read and written more often.
+const DEPTH: usize = 128;
 
 /// Elements of a block of columns: a megabyte of single precision, half of the second-level cache.
 const COLUMNS: usize = 1 << 18;
