@@ -121,7 +121,8 @@ impl Normalisation {
             let weight = count.f_clamp_max(1.0)?.f_mul_scalar(momentum)?;
             let _ = running_mean.f_lerp_tensor_(mean, &weight.f_expand_as(mean)?)?;
             let _ = running_variance.f_lerp_tensor_(&unbiased, &weight.f_expand_as(mean)?)?;
-        } else if self.on_gpu() {
+        } else if self.on_gpu() && self.count > 1 {
+            // It divides by one less than the number of values.
             let input = self.operands.input(launch)?;
             let (means, inverses) = (mean.f_unsqueeze(0)?, inverse.f_unsqueeze(0)?);
             let running = (Some(&running_mean), Some(&running_variance));

@@ -3,6 +3,7 @@
 #include "ffi.h"
 
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -52,6 +54,8 @@ class Graph {
     Graph &operator=(const Graph &) = delete;
 
     void begin() {
+        // What earlier graphs held is given back now: while a capture runs, libtorch frees no memory to find some.
+        c10::getDeviceAllocator(c10::DeviceType::CUDA)->emptyCache();
         using Pool = std::pair<unsigned long long, unsigned long long>;
         // 0: other threads may not do either what a capture forbids, such as allocating behind libtorch's back.
         function<void(void *, Pool, int)>(
@@ -72,6 +76,8 @@ class Graph {
 // libtorch for CUDA, since libtorch remembers the first answer.
 extern "C" char *layer_engine_cuda_open(int *devices) {
     return guarded([&] {
+        static std::mutex opening;
+        const std::lock_guard<std::mutex> alone(opening);
         if (!cuda_library) {
             // Beside the library that is there already, wherever that was found.
             Dl_info here;
@@ -86,9 +92,10 @@ extern "C" char *layer_engine_cuda_open(int *devices) {
                 throw std::runtime_error(problem ? problem : "libtorch_cuda.so cannot be opened");
             }
             cuda_library = library;
-            // Single precision is single precision.
+            // Single precision is single precision, also where products of 16 bits are summed.
             at::globalContext().setAllowTF32CuDNN(false);
             at::globalContext().setAllowTF32CuBLAS(false);
+            at::globalContext().setAllowBF16ReductionCuBLAS(false);
         }
         *devices = at::detail::getCUDAHooks().hasCUDA() ? cuda().deviceCount() : 0;
     });

@@ -105,6 +105,16 @@ impl<T: Real> TorchEngine<T> {
         }
     }
 
+    /// Makes something in the device's memory outside of all queues. On a GPU the memory may have been something else's
+    /// that a queue still works on, and a queue is not to begin before this is there.
+    fn between_queues<R>(&self, make: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+        let Some(index) = self.cuda_index() else { return make() };
+        ffi::device_synchronize(index)?;
+        let made = make()?;
+        ffi::device_synchronize(index)?;
+        Ok(made)
+    }
+
     fn kind() -> Kind {
         if T::PRECISION == Precision::F64 { Kind::Double } else { Kind::Float }
     }
@@ -118,8 +128,14 @@ impl<T: Real> Engine for TorchEngine<T> {
 
     fn describe(&self) -> DeviceDescription {
         let mut libraries = BTreeMap::from([("libtorch".to_owned(), LIBTORCH.to_owned())]);
-        let described = self.cuda_index().and_then(|index| ffi::cuda_describe(index).ok());
-        if let Some(device) = described {
+        if let Some(index) = self.cuda_index() {
+            let Ok(device) = ffi::cuda_describe(index) else {
+                return DeviceDescription {
+                    name: format!("CUDA device {index}"),
+                    libraries,
+                    clock_mhz: None,
+                };
+            };
             let versions = ["cuDNN", "CUDA", "CUDA of the driver"].into_iter().zip(device.versions);
             libraries
                 .extend(versions.filter_map(|(name, version)| Some((name.into(), version?.to_string()))));
@@ -133,15 +149,7 @@ impl<T: Real> Engine for TorchEngine<T> {
     }
 
     fn allocate(&self, elements: usize) -> Result<TorchBuffer, EngineError> {
-        let Some(index) = self.cuda_index() else {
-            return outward(TorchBuffer::zeros(elements, Self::kind(), self.place()));
-        };
-        // The memory may have been another buffer's that a queue still works on, and a queue is not to begin before it
-        // is zero.
-        outward(ffi::device_synchronize(index))?;
-        let buffer = outward(TorchBuffer::zeros(elements, Self::kind(), self.place()))?;
-        outward(ffi::device_synchronize(index))?;
-        Ok(buffer)
+        outward(self.between_queues(|| TorchBuffer::zeros(elements, Self::kind(), self.place())))
     }
 
     fn queue(&self) -> Result<TorchQueue, EngineError> {
@@ -180,7 +188,7 @@ impl<T: Real> Engine for TorchEngine<T> {
             _ => return Err(EngineError::Precision { engine: NAME, precision }),
         };
         let numbers = prepare::Numbers { kind: Self::kind(), compute, device: self.place() };
-        outward(prepare::kernel(spec, numbers))
+        outward(self.between_queues(|| prepare::kernel(spec, numbers)))
     }
 
     fn enqueue(
