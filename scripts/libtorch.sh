@@ -4,7 +4,7 @@
 #     scripts/libtorch.sh [--cuda] [FOLDER]        (FOLDER: ./libtorch)
 #
 # It comes from the Python packages of PyTorch, by pip: 0.5 GB for use on the CPU; with --cuda also the libraries that
-# libtorch needs on an NVIDIA GPU, 2.5 GB in all. What is there already is not fetched again. Wheels that lie in
+# libtorch needs on an NVIDIA GPU, 2.5 GB in all. A complete folder is not fetched again. Wheels that lie in
 # $LIBTORCH_WHEELS are taken from there.
 #
 # Not needed where PyTorch 2.11 is installed: export LIBTORCH_USE_PYTORCH=1 instead, and put its lib folder on
