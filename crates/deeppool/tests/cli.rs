@@ -428,9 +428,10 @@ fn a_modelled_plan_says_how_far_its_model_is_off_and_keeps_saying_so() {
     let path = folder.path();
     let size = "--model vgg11 --gpus 4 --batch 16";
     let said = succeed(path, &format!("plan {size} --device a100 -o plan.json"));
-    assert!(said.contains("a100, modelled") && said.contains("whole networks within 7%"), "{said}");
+    assert!(said.contains("a100, modelled") && said.contains("on these, whole networks within 7%"), "{said}");
     let said = succeed(path, "simulate --model vgg11 --plan plan.json --iterations 2");
-    assert!(said.contains("whole networks within 7%"), "{said}");
+    let extrapolated = "inception-v3's normalisations and activations extrapolated";
+    assert!(said.contains("on these, whole networks within 7%") && said.contains(extrapolated), "{said}");
     let simulated = json(path, &format!("simulate {size} --device h200 --json"));
     assert_eq!(simulated["accuracy"]["basis"], "scaled from a100 by data sheets");
     assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-a100");

@@ -87,7 +87,8 @@ const A100: &str = include_str!("a100.json");
 /// those that were left out. What the published rows do not cover is extrapolated: with its normalisations and activations
 /// Inception-V3 is predicted to take 52.8 ms at batch 32, of which the published rows cover 39.5 (published: 40.9); linear
 /// layers over sequences and attention have the textbook's costs, at an A100's peaks. The backward pass of a network's first
-/// layer counts the gradient of its input, though training leaves that out: a little too long where that layer is large.
+/// layer counts the gradient of its input, though training, and what is measured, leave that out: a little too long where
+/// that layer is large.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceModel {
     name: String,
