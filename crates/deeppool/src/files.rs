@@ -13,7 +13,11 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::File { path: path.into(), problem: error.to_string() };
     let folder = parent(path);
     check_folder(path)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    let mut builder = tempfile::Builder::new();
+    // Private files, which is what temporary ones are by default, would surprise whoever shares a plan.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder).map_err(failed)?;
     file.write_all(content).map_err(failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     Ok(())

@@ -428,14 +428,64 @@ fn a_modelled_plan_says_how_far_its_model_is_off_and_keeps_saying_so() {
     let path = folder.path();
     let size = "--model vgg11 --gpus 4 --batch 16";
     let said = succeed(path, &format!("plan {size} --device a100 -o plan.json"));
-    assert!(said.contains("a100, modelled") && said.contains("whole networks within 7%"), "{said}");
+    assert!(said.contains("a100, modelled") && said.contains("on these, whole networks within 7%"), "{said}");
     let said = succeed(path, "simulate --model vgg11 --plan plan.json --iterations 2");
-    assert!(said.contains("whole networks within 7%"), "{said}");
+    let extrapolated = "inception-v3's normalisations and activations extrapolated";
+    assert!(said.contains("on these, whole networks within 7%") && said.contains(extrapolated), "{said}");
     let simulated = json(path, &format!("simulate {size} --device h200 --json"));
     assert_eq!(simulated["accuracy"]["basis"], "scaled from a100 by data sheets");
     assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-a100");
     let said = succeed(path, &format!("plan {size} --device h200"));
     assert!(said.contains("not checked against measurements"), "{said}");
+}
+
+#[test]
+fn gpus_under_the_names_that_cuda_reports_have_the_links_of_their_data_sheets() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(path, "profile --model digits-cnn --device h200 --batches 1,2,4,8,16 -o profile.json");
+    let mut profile: Value =
+        serde_json::from_slice(&std::fs::read(path.join("profile.json")).unwrap()).unwrap();
+    let size = "plan --model digits-cnn --profile named.json --gpus 4 --batch 16";
+    for (device, link) in [
+        ("NVIDIA H200", "dgx-a100"),
+        ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
+        ("Tesla V100-SXM2-16GB", "dgx-a100"),
+        ("AMD EPYC 7763 64-Core Processor, 2 threads", "shared-memory"),
+    ] {
+        profile["device"] = device.into();
+        std::fs::write(path.join("named.json"), profile.to_string()).unwrap();
+        assert_eq!(json(path, &format!("{size} --json"))["link"], link, "{device}");
+    }
+    profile["device"] = "NVIDIA B200".into();
+    std::fs::write(path.join("named.json"), profile.to_string()).unwrap();
+    refused(path, size, "`NVIDIA B200` are linked: give --link NAME, one of dgx-a100, shared-memory");
+    assert_eq!(json(path, &format!("{size} --link dgx-a100 --json"))["link"], "dgx-a100");
+}
+
+#[test]
+fn a_reader_that_goes_away_early_is_no_error() {
+    let folder = TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
+    let arguments = format!("{PLAN} --explain -o plan.json");
+    let command = command.current_dir(folder.path()).args(arguments.split_whitespace());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(folder.path().join("plan.json").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn plans_may_be_read_by_whoever_may_read_other_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(path, &format!("{PLAN} -o plan.json"));
+    std::fs::write(path.join("other"), "").unwrap();
+    let mode = |name: &str| std::fs::metadata(path.join(name)).unwrap().permissions().mode();
+    assert_eq!(mode("plan.json"), mode("other"));
 }
 
 #[test]
@@ -452,8 +502,10 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     has_fields(&fitted["accuracy"]["seen"], &["layers_median", "networks_worst", "held_out_worst"]);
     assert_eq!(fitted["fitted"][0]["network"].as_array().unwrap().len(), 3);
 
-    let planned =
-        json(path, "plan --model digits-cnn --device here.json --gpus 2 --batch 16 -o plan.json --json");
+    let planned = json(
+        path,
+        "plan --model digits-cnn --device here.json --link shared-memory --gpus 2 --batch 16 -o plan.json --json",
+    );
     assert_eq!(
         (&planned["profile"]["device"], &planned["profile"]["origin"]),
         (&"here".into(), &"modelled".into())
@@ -461,6 +513,27 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     assert_eq!(planned["profile"]["accuracy"], fitted["accuracy"]);
     succeed(path, "simulate --model digits-cnn --plan plan.json --device here.json --iterations 2");
     refused(path, "simulate --model digits-cnn --plan plan.json --iterations 2", "--device");
+    // Its name does not say what it is a model of, and therefore not which links go with it.
+    refused(
+        path,
+        "plan --model digits-cnn --device here.json --gpus 2 --batch 16",
+        "give --link NAME, one of dgx-a100, shared-memory",
+    );
+
+    refused(
+        path,
+        "fit --profile measured.json --profile measured.json -o twice.json",
+        "measured.json: `digits-cnn` at batch 1 is there already",
+    );
+    let mut measured: Value =
+        serde_json::from_slice(&std::fs::read(path.join("measured.json")).unwrap()).unwrap();
+    measured["measurement"]["libraries"] = serde_json::json!({"libtorch": "2.11.0"});
+    std::fs::write(path.join("torch.json"), measured.to_string()).unwrap();
+    refused(
+        path,
+        "fit --profile measured.json --profile torch.json -o mixed.json",
+        "(f32; libtorch 2.11.0), an earlier one on",
+    );
 
     succeed(path, "profile --model digits-cnn --device here.json --batches 1,4 -o modelled.json");
     refused(

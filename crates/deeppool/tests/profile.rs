@@ -57,6 +57,7 @@ fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {
 
     let plan = succeed(path, "plan --model digits-cnn --profile profile.json --gpus 4 --batch 8");
     assert!(plan.contains("measured") && plan.contains("2 threads"), "{plan}");
+    assert!(plan.contains(", measured (f32; layer-engine "), "{plan}");
 }
 
 #[test]
@@ -68,6 +69,7 @@ fn too_little_is_refused() {
         (format!("{profile} --engine cpu --repeats many"), "at least 10"),
         (format!("{profile} --engine cpu --threads 0"), "at least 1"),
         (format!("{profile} --device a100 --threads 2"), "cannot be used with"),
+        (format!("{profile} --device a100 --repeats 20"), "cannot be used with"),
         (format!("{profile} --engine cpu --batches 4,2"), "ascending"),
     ];
     for (arguments, expected) in cases {

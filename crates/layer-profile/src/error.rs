@@ -129,6 +129,29 @@ pub enum ProfileError {
         /// The network that the profile is of.
         model: String,
     },
+    /// A network is observed at a batch size that it was observed at before, where both together would count twice.
+    #[error(
+        "`{model}` at batch {batch} is there already: fit to one profile of a network at each batch size"
+    )]
+    ObservedTwice {
+        /// The network.
+        model: String,
+        /// Samples of the batch.
+        batch: usize,
+    },
+    /// Two profiles that a model is to be fitted to were measured on different things.
+    #[error(
+        "the profile of `{model}` was measured on {found}, an earlier one on {first}: fit to one device, engine and \
+         precision"
+    )]
+    OtherConditions {
+        /// The network that the profile is of.
+        model: String,
+        /// The profile's device, precision and libraries.
+        found: String,
+        /// Those of the profiles before it.
+        first: String,
+    },
     /// A table, or a JSON document of one, breaks the format's rules.
     #[error("not a valid profile: at `{path}`: {problem}")]
     Invalid {

@@ -27,6 +27,13 @@ impl Measurement {
     /// The version of this crate, which [`profiler`](Self::profiler) is for a table that it measures.
     pub const PROFILER: &'static str = env!("CARGO_PKG_VERSION");
 
+    /// What did the work, and in which precision, such as `f32; layer-engine 0.1.0; vector instructions AVX2`.
+    #[must_use]
+    pub fn engine(&self) -> String {
+        let libraries = self.libraries.iter().map(|(library, version)| format!("{library} {version}"));
+        std::iter::once(self.precision.clone()).chain(libraries).collect::<Vec<_>>().join("; ")
+    }
+
     /// Whether this version of the crate measures the same things in the same way: whether the versions are compatible in
     /// the sense of semantic versioning.
     #[must_use]

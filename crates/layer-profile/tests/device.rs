@@ -72,8 +72,9 @@ fn a_model_says_how_far_it_is_from_measurements() {
     };
     assert_eq!(
         said("a100"),
-        "fitted to times published with DeepPool (vgg16, wrn-101-2, inception-v3): whole networks within 7% \
-         (9% when left out of the fit), layers 6% median"
+        "fitted to rows published with DeepPool, inception-v3's normalisations and activations extrapolated \
+         (vgg16, wrn-101-2, inception-v3): on these, whole networks within 7% (9% when left out of the fit), layers 6% \
+         median"
     );
     assert_eq!(said("h200"), "scaled from a100 by data sheets, not checked against measurements");
     assert_eq!(said("cpu-core"), "fixed constants of a plausible core, not checked against measurements");

@@ -1,9 +1,12 @@
 //! Models that are fitted to tables of times, and the file that holds one.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
-use layer_profile::{DataSheet, DeviceModel, Observations, Origin, Pass, ProfileError, ProfileTable};
+use layer_profile::{
+    DataSheet, DeviceModel, Measurement, Observations, Origin, Pass, ProfileError, ProfileTable, SeenErrors,
+};
 
 fn network(name: &str) -> LayerGraph {
     zoo::model(name).expect("in the zoo")
@@ -119,6 +122,84 @@ fn what_was_not_measured_is_refused() {
     );
     let other = observations.add_table(&network("vgg11"), &table("a100", &digits, &[1]));
     assert!(matches!(other, Err(ProfileError::OtherModel { .. })));
+}
+
+#[test]
+fn kinds_of_one_shape_are_left_out_too_and_a_single_layer_is_not_called_validated() {
+    let digits = network("digits-cnn");
+    let core = DeviceModel::named("cpu-core").expect("built in");
+    let fit = |layers: &[&str]| {
+        let mut observations = Observations::new("made-up times");
+        for name in layers {
+            let layer = digits.layer(digits.find(name).expect("a layer"));
+            let time = core.layer_time(layer, 8).forward;
+            observations.add("digits-cnn", name, 8, &[(layer, Pass::Forward)], time);
+        }
+        DeviceModel::fit("core", None, &observations).expect("a fit")
+    };
+    let (_, report) = fit(&["conv1", "loss"]);
+    let rows: Vec<_> = report.held_out[0].rows.iter().map(|row| row.0.as_str()).collect();
+    assert_eq!(rows, ["conv1", "loss"]);
+    assert!(report.summary().held_out_worst.is_some_and(|worst| worst > 0.0));
+
+    let (model, report) = fit(&["conv1"]);
+    assert!(report.held_out.is_empty());
+    assert!(matches!(model.accuracy().seen, Some(SeenErrors { held_out_worst: None, .. })));
+    let said = model.accuracy().to_string();
+    assert!(said.contains("(not cross-validated: too few layers)"), "{said}");
+    let read = DeviceModel::from_json(&model.to_json().expect("JSON")).expect("its own JSON");
+    assert_eq!(read.accuracy().to_string(), said);
+}
+
+#[test]
+fn a_network_counts_once_at_each_batch_size() {
+    let digits = network("digits-cnn");
+    let mut observations = Observations::new("made-up times");
+    observations.add_table(&digits, &table("a100", &digits, &[1, 2])).expect("the first");
+    let error = observations.add_table(&digits, &table("a100", &digits, &[2, 4])).expect_err("2 is there");
+    assert_eq!(
+        error.to_string(),
+        "`digits-cnn` at batch 2 is there already: fit to one profile of a network at each batch size"
+    );
+    // What was refused has left nothing behind.
+    observations.add_table(&digits, &table("a100", &digits, &[4])).expect("another batch size");
+}
+
+#[test]
+fn what_was_measured_by_another_engine_or_in_another_precision_is_refused() {
+    let measured = |device: &str, model: &str, engine: (&str, &str), precision: &str| {
+        let network = network(model);
+        let measurement = Measurement {
+            profiler: Measurement::PROFILER.into(),
+            libraries: BTreeMap::from([(engine.0.into(), engine.1.into())]),
+            clock_mhz: None,
+            precision: precision.into(),
+            repeats: 10,
+        };
+        (table(device, &network, &[1]).with_measurement(measurement), network)
+    };
+    let ours = ("layer-engine", "0.1.0");
+    let (first, digits) = measured("a100", "digits-cnn", ours, "f32");
+    let mut observations = Observations::new("made-up times");
+    observations.add_table(&digits, &first).expect("the first");
+    for (device, engine, precision, found) in [
+        ("a100", ("libtorch", "2.11.0"), "f32", "`a100` (f32; libtorch 2.11.0)"),
+        ("a100", ours, "bf16", "`a100` (bf16; layer-engine 0.1.0)"),
+        ("v100", ours, "f32", "`v100` (f32; layer-engine 0.1.0)"),
+    ] {
+        let (other, vgg) = measured(device, "vgg11", engine, precision);
+        let error = observations.add_table(&vgg, &other).expect_err(found).to_string();
+        let expected = format!(
+            "the profile of `vgg11` was measured on {found}, an earlier one on `a100` (f32; layer-engine 0.1.0): \
+             fit to one device, engine and precision"
+        );
+        assert_eq!(error, expected);
+    }
+    let vgg = network("vgg11");
+    let error = observations.add_table(&vgg, &table("a100", &vgg, &[1])).expect_err("unknown").to_string();
+    assert!(error.contains("`a100` (engine not recorded)"), "{error}");
+    let (same, vgg) = measured("a100", "vgg11", ours, "f32");
+    observations.add_table(&vgg, &same).expect("the same");
 }
 
 #[test]

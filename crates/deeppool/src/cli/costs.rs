@@ -9,7 +9,9 @@ use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::planning::{Mode, PlanFile, PlanRequest, ProfileOrigin};
 use layer_graph::LayerGraph;
-use layer_profile::{DataSheet, DeviceModel, Origin, ProfileTable};
+use layer_profile::{DeviceModel, Origin, ProfileTable};
+
+use super::links::default_link;
 
 #[derive(Args)]
 pub(crate) struct CostArgs {
@@ -19,7 +21,8 @@ pub(crate) struct CostArgs {
     /// A file of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
-    /// A built-in link model: dgx-a100, shared-memory [default: the one that goes with the device]
+    /// A built-in link model: dgx-a100, shared-memory [default: the one that goes with the device, where
+    /// that is a processor or a built-in GPU]
     #[arg(long)]
     pub(crate) link: Option<String>,
 }
@@ -66,9 +69,7 @@ impl CostArgs {
         };
         let link = match (&self.link, plan.and_then(|plan| plan.link.as_ref())) {
             (Some(link), _) | (None, Some(link)) => LinkModel::named(link)?,
-            // The GPUs of data sheets.
-            (None, None) if DataSheet::named(profile.device()).is_ok() => LinkModel::dgx_a100(),
-            (None, None) => LinkModel::shared_memory(),
+            (None, None) => default_link(profile.device())?,
         };
         Ok(CostTables { profile, link })
     }

@@ -2,7 +2,7 @@
 
 use burst_planner::{Alternative, Explanation};
 
-use super::output::{micros, table};
+use super::output::{micros, say, table};
 
 /// Shows what each layer could do instead: the GPU count, and how much longer, costlier and over the limit the plan would be.
 pub(crate) fn print_explanations(explanations: &[Explanation], limit: Option<f64>) {
@@ -38,7 +38,7 @@ pub(crate) fn print_explanations(explanations: &[Explanation], limit: Option<f64
         let instead = [gpus, iteration, gpu_time, amplification, cheaper_gpus, slower, saved];
         shown.add_row(own.into_iter().chain(instead));
     }
-    println!("\nWhat each layer could do instead, all others as they are\n{shown}");
+    say!("\nWhat each layer could do instead, all others as they are\n{shown}");
 }
 
 fn changes(alternative: Option<&Alternative>) -> [String; 3] {

@@ -7,15 +7,16 @@ use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel, FitReport, NetworkErrors, Observations, ProfileTable};
 use serde_json::{Value, json};
 
-use super::output::{print_json, table};
+use super::output::{print_json, say, table};
 
 /// Make a device model from measured layer times, and say how far it is off
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool fit --profile resnet-18.json --profile vgg11.json --name my-cpu -o my-cpu.json
-  deeppool plan --model resnet-50 --device my-cpu.json --gpus 4 --batch 32")]
+  deeppool plan --model resnet-50 --device my-cpu.json --link shared-memory --gpus 4 --batch 32")]
 pub(crate) struct Fit {
-    /// A file of measured layer times (see `deeppool profile`); several of the same device make a better model
+    /// A file of measured layer times (see `deeppool profile`); several of the same device
+    /// and engine make a better model
     #[arg(long = "profile", value_name = "FILE", required = true)]
     profiles: Vec<PathBuf>,
     /// The model's name [default: the profiles' device]
@@ -50,8 +51,8 @@ impl Fit {
                 "fitted": errors_json(&report.fitted), "held_out": errors_json(&report.held_out),
             }));
         } else {
-            println!("{name}: {}\n\n{}", model.accuracy(), shown(&report));
-            println!("\nwrote {}", self.output.display());
+            say!("{name}: {}\n\n{}", model.accuracy(), shown(&report));
+            say!("\nwrote {}", self.output.display());
         }
         Ok(())
     }
@@ -63,13 +64,6 @@ impl Fit {
         let device = tables.first().map_or_else(String::new, |table| table.device().to_owned());
         let mut observations = Observations::new(format!("times measured on {device}"));
         for (table, path) in tables.iter().zip(&self.profiles) {
-            if table.device() != device {
-                let other = table.device();
-                bail!(
-                    "{}: the profile is of `{other}`, others are of `{device}`: fit one device",
-                    path.display()
-                );
-            }
             let in_file = || path.display().to_string();
             let network = zoo::model(table.model()).with_context(in_file)?;
             observations.add_table(&network, table).with_context(in_file)?;
@@ -80,11 +74,13 @@ impl Fit {
 
 fn shown(report: &FitReport) -> comfy_table::Table {
     let percent = |error: f64| format!("{:.1}%", 100.0 * error);
+    let both = |errors: &NetworkErrors| [errors.median(), errors.worst()].map(percent);
     let mut shown =
         table(&["network", "layers, median", "whole, worst", "left out: layers, median", "whole, worst"]);
-    for (fitted, held_out) in report.fitted.iter().zip(&report.held_out) {
-        let errors = [fitted.median(), fitted.worst(), held_out.median(), held_out.worst()].map(percent);
-        shown.add_row(std::iter::once(fitted.network.clone()).chain(errors));
+    for fitted in &report.fitted {
+        let held_out = report.held_out.iter().find(|left_out| left_out.network == fitted.network);
+        let held_out = held_out.map_or_else(|| ["-", "-"].map(String::from), both);
+        shown.add_row(std::iter::once(fitted.network.clone()).chain(both(fitted)).chain(held_out));
     }
     shown
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::costs::device_model;
 use super::network::NetworkArgs;
-use super::output::{print_json, table, time};
+use super::output::{print_json, say, table, time};
 
 /// Make a profile from layer times in the format of the original DeepPool
 ///
@@ -57,18 +57,18 @@ impl ImportProfile {
             let times = [row.time.forward, row.time.backward, row.time.update, row.time.total()].map(time);
             shown.add_row(std::iter::once(row.batch.to_string()).chain(times));
         }
-        println!("{} on {}, imported from {}", network.name(), self.device, self.from.display());
-        println!("{shown}\n\nsums of the layers' times; not in the file, and modelled:");
-        println!("  update: the optimiser's step of all layers");
+        say!("{} on {}, imported from {}", network.name(), self.device, self.from.display());
+        say!("{shown}\n\nsums of the layers' times; not in the file, and modelled:");
+        say!("  update: the optimiser's step of all layers");
         if let Some(layers) = listed(&imported.modelled) {
-            println!("  forward and backward of {layers}");
+            say!("  forward and backward of {layers}");
         }
         if let Some(layers) = listed(&imported.modelled_backward) {
-            println!("  backward of {layers}");
+            say!("  backward of {layers}");
         }
-        println!("  in all at most {:.1}% of forward and backward", 100.0 * imported.modelled_share);
-        println!("model of {}: {}", model.name(), model.accuracy());
-        println!("\nwrote {}", self.output.display());
+        say!("  in all at most {:.1}% of forward and backward", 100.0 * imported.modelled_share);
+        say!("model of {}: {}", model.name(), model.accuracy());
+        say!("\nwrote {}", self.output.display());
         Ok(())
     }
 }

@@ -4,22 +4,19 @@ use std::time::Duration;
 
 use layer_profile::{Measurement, ProfileTable, Spread};
 
-use super::output::{table, time};
+use super::output::{say, table, time};
 
 /// Shows every time of a measured profile with its spread, and what the layers add up to beside the whole network.
 pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
-    println!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+    say!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
     if let Some(measurement) = profile.measurement() {
-        println!("{}", conditions(measurement));
+        say!("{}", conditions(measurement));
     }
     let mut marks = Marks::default();
-    println!("\nEach layer alone\n{}", layers(profile, &mut marks));
-    println!("\nThe whole network\n{}", whole(profile, &mut marks)?);
+    say!("\nEach layer alone\n{}", layers(profile, &mut marks));
+    say!("\nThe whole network\n{}", whole(profile, &mut marks)?);
     if marks.unsteady > 0 {
-        println!(
-            "\n* the warm-up ended before these {} of {} times were stable",
-            marks.unsteady, marks.times
-        );
+        say!("\n* the warm-up ended before these {} of {} times were stable", marks.unsteady, marks.times);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@ mod costs;
 mod explanations;
 mod fit;
 mod import_profile;
+mod links;
 mod measured;
 mod models;
 mod network;

@@ -4,7 +4,7 @@ use clap::Args;
 use layer_graph::{onnx, zoo};
 use serde_json::json;
 
-use super::output::{print_json, table};
+use super::output::{print_json, say, table};
 
 /// List the built-in networks, or those of ONNX files
 #[derive(Args)]
@@ -43,7 +43,7 @@ impl Models {
         if self.json {
             print_json(&json!({"models": rows}));
         } else {
-            println!("{shown}\n\nFLOP and activations are of one sample, in single precision.");
+            say!("{shown}\n\nFLOP and activations are of one sample, in single precision.");
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! How figures are shown.
 
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,9 +52,27 @@ pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")
 }
 
+/// As `println!`, but to a reader that may go away before the end, such as `head`.
+macro_rules! say {
+    () => { $crate::cli::output::write_line(format_args!("")) };
+    ($($text:tt)*) => { $crate::cli::output::write_line(format_args!($($text)*)) };
+}
+pub(crate) use say;
+
+/// Writes to standard output. A reader that went away has read enough: the command still finishes what it writes elsewhere.
+pub(crate) fn write_line(line: Arguments<'_>) {
+    match writeln!(stdout(), "{line}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("error: standard output: {error}");
+            std::process::exit(1);
+        }
+        _ => {}
+    }
+}
+
 /// Prints one JSON object on stdout.
 pub(crate) fn print_json(value: &Value) {
-    println!("{value:#}");
+    say!("{value:#}");
 }
 
 pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use deeppool::planning::{GpuCounts, Mode, PlanFile, PlanRequest, data_parallel_b
 use super::costs::{CostArgs, ModeArgs, TimeModelName, at_least_one};
 use super::explanations::print_explanations;
 use super::network::NetworkArgs;
-use super::output::{micros, parse_micros, table};
+use super::output::{micros, parse_micros, say, table};
 
 /// Find out how many GPUs each layer should run on
 #[derive(Args)]
@@ -141,14 +141,14 @@ impl Plan {
             file.save(output)?;
         }
         if self.json {
-            println!("{}", file.to_json()?);
+            say!("{}", file.to_json()?);
         } else {
             print_plan(&file);
             if written.iter().any(|path| path.is_some()) {
-                println!();
+                say!();
             }
             for path in written.into_iter().flatten() {
-                println!("wrote {}", path.display());
+                say!("wrote {}", path.display());
             }
         }
         Ok(())
@@ -233,11 +233,12 @@ fn from_point(
 pub(crate) fn print_plan(plan: &PlanFile) {
     let model = plan.model.as_deref().unwrap_or("the problem");
     let batch = plan.batch.map_or(String::new(), |batch| format!(", global batch {batch}"));
-    println!("plan of {model}{batch}, {} GPUs", plan.gpus);
+    say!("plan of {model}{batch}, {} GPUs", plan.gpus);
     if let (Some(profile), Some(link)) = (&plan.profile, &plan.link) {
-        println!("layer times: {}, {}; links: {link}, modelled", profile.device, profile.origin);
+        let engine = profile.measurement.as_ref().map_or(String::new(), |how| format!(" ({})", how.engine()));
+        say!("layer times: {}, {}{engine}; links: {link}, modelled", profile.device, profile.origin);
         if let Some(accuracy) = &profile.accuracy {
-            println!("model of {}: {accuracy}", profile.device);
+            say!("model of {}: {accuracy}", profile.device);
         }
     }
     let limit = match (plan.amplification_limit, plan.mode.as_deref()) {
@@ -247,7 +248,7 @@ pub(crate) fn print_plan(plan: &PlanFile) {
         (None, _) => String::new(),
     };
     let deadline = plan.deadline_us.map_or(String::new(), |us| format!(" (deadline {})", micros(us)));
-    println!(
+    say!(
         "iteration {}{deadline}, {:.2} times as fast as one GPU; amplification {:.3}{limit}; found in {}",
         micros(plan.iteration_us),
         plan.single_gpu_us / plan.iteration_us,
@@ -273,7 +274,7 @@ pub(crate) fn print_plan(plan: &PlanFile) {
         }
         shown.add_row(cells);
     }
-    println!("\n{shown}");
+    say!("\n{shown}");
     if let Some(explanations) = &plan.explanations {
         print_explanations(explanations, plan.amplification_limit);
     }
@@ -283,6 +284,6 @@ pub(crate) fn print_plan(plan: &PlanFile) {
             let amplification = format!("{:.3}", point.amplification);
             shown.add_row([micros(point.iteration_us), amplification, point.gpus.to_string()]);
         }
-        println!("\nPareto frontier, {} plans\n{shown}", frontier.len());
+        say!("\nPareto frontier, {} plans\n{shown}", frontier.len());
     }
 }

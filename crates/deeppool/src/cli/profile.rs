@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::costs::{at_least_one, device_model};
 use super::measured::print_measured;
 use super::network::NetworkArgs;
-use super::output::{print_json, table, time};
+use super::output::{print_json, say, table, time};
 
 /// Measure, or model, how long the layers of a network take
 ///
@@ -44,7 +44,7 @@ pub(crate) struct Profile {
     #[arg(long, value_delimiter = ',', value_parser = at_least_one, default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
     /// How often each time is measured, at least 10 times
-    #[arg(long, value_parser = at_least_ten, default_value = "10")]
+    #[arg(long, value_parser = at_least_ten, default_value = "10", conflicts_with = "device")]
     repeats: usize,
     /// Where the profile goes
     #[arg(short, long, value_name = "FILE")]
@@ -92,9 +92,9 @@ impl Profile {
         }
         print_measured(&table)?;
         if resumed > 0 {
-            println!("\nmeasurements: {measured} made now, {resumed} by an earlier run that was stopped");
+            say!("\nmeasurements: {measured} made now, {resumed} by an earlier run that was stopped");
         }
-        println!("\nwrote {}", self.output.display());
+        say!("\nwrote {}", self.output.display());
         Ok(())
     }
 
@@ -145,11 +145,11 @@ impl Profile {
             let times = [all.forward, all.backward, all.update, all.total()].map(time);
             shown.add_row(std::iter::once(row.batch.to_string()).chain(times));
         }
-        println!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+        say!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
         if let Some(accuracy) = profile.accuracy() {
-            println!("{accuracy}");
+            say!("{accuracy}");
         }
-        println!("{shown}\n\nwrote {}", self.output.display());
+        say!("{shown}\n\nwrote {}", self.output.display());
         Ok(())
     }
 }

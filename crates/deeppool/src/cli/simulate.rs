@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
 use super::network::NetworkArgs;
-use super::output::{micros, print_json, rate, save_json, time};
+use super::output::{micros, print_json, rate, save_json, say, time};
 
 /// Run a plan in virtual time
 #[derive(Args)]
@@ -120,17 +120,17 @@ impl Simulate {
             return;
         }
         super::plan::print_plan(plan);
-        println!("\nsimulated: layer times of {} ({}), in virtual time", profile.device(), profile.origin());
-        println!("iteration by the planner's formula  {}", micros(plan.iteration_us));
-        println!("iteration, simulated                {}", time(result.iteration));
-        println!("foreground                          {}", rate(result.foreground_samples_per_s));
+        say!("\nsimulated: layer times of {} ({}), in virtual time", profile.device(), profile.origin());
+        say!("iteration by the planner's formula  {}", micros(plan.iteration_us));
+        say!("iteration, simulated                {}", time(result.iteration));
+        say!("foreground                          {}", rate(result.foreground_samples_per_s));
         if self.background.is_some() {
-            println!("background                          {}", rate(result.background_samples_per_s));
-            println!("foreground slowdown                 {slowdown:.3} (collocated / alone)");
+            say!("background                          {}", rate(result.background_samples_per_s));
+            say!("foreground slowdown                 {slowdown:.3} (collocated / alone)");
         }
-        println!("GPU time spent computing            {:.1}%", result.gpu_busy_fraction * 100.0);
+        say!("GPU time spent computing            {:.1}%", result.gpu_busy_fraction * 100.0);
         if let Some(path) = &self.trace {
-            println!("wrote {}", path.display());
+            say!("wrote {}", path.display());
         }
     }
 }

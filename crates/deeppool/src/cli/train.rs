@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
 use super::network::NetworkArgs;
-use super::output::{micros, print_json, rate, time};
+use super::output::{micros, print_json, rate, say, time};
 
 /// Train a network on this machine: ranks are threads
 #[derive(Args)]
@@ -177,13 +177,13 @@ impl Train {
         let bar = progress_bar(config.iterations());
         let say = |line: String| {
             if !self.json {
-                bar.suspend(|| println!("{line}"));
+                bar.suspend(|| say!("{line}"));
             }
         };
         let report = train(config, &|progress| match progress {
             Progress::Started if !self.json => {
                 super::plan::print_plan(plan);
-                println!();
+                say!();
             }
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);
@@ -239,16 +239,16 @@ impl Train {
 
     fn show(&self, predictions: &Predictions, report: &TrainReport) {
         let times = &report.iteration_times;
-        println!("\niteration by the planner's formula  {}", micros(predictions.planned_us));
-        println!("iteration, simulated                {}", micros(predictions.simulated_us));
-        println!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
-        println!("foreground                          {}", rate(report.foreground_samples_per_s));
+        say!("\niteration by the planner's formula  {}", micros(predictions.planned_us));
+        say!("iteration, simulated                {}", micros(predictions.simulated_us));
+        say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
+        say!("foreground                          {}", rate(report.foreground_samples_per_s));
         if self.background.is_some() {
-            println!("background                          {}", rate(report.background_samples_per_s));
+            say!("background                          {}", rate(report.background_samples_per_s));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if report.usage.len() > cores {
-            println!(
+            say!(
                 "{} ranks shared {cores} cores; the predictions give each rank a core of its own",
                 report.usage.len()
             );

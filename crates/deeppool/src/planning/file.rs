@@ -2,7 +2,7 @@ use std::path::Path;
 
 use burst_planner::{Explanation, Frontier, Plan, PlanProblem};
 use layer_graph::LayerGraph;
-use layer_profile::{ModelAccuracy, Origin};
+use layer_profile::{Measurement, ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -80,6 +80,9 @@ pub struct ProfileOrigin {
     /// How far modelled times are from measured ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<ModelAccuracy>,
+    /// How measured times were measured, where that was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<Measurement>,
 }
 
 /// Where a layer runs.
@@ -162,6 +165,7 @@ impl PlanFile {
             device: profile.device().into(),
             origin: profile.origin(),
             accuracy: profile.accuracy().cloned(),
+            measurement: profile.measurement().cloned(),
         });
         self.link = Some(costs.link().name().into());
         self

@@ -50,7 +50,8 @@ pub enum LayerKind {
     MultiHeadAttention(MultiHeadAttention),
     /// The largest value of each window; padding never wins.
     MaxPool2d(Pool2d),
-    /// The mean of each window; padding counts as zeros, as is PyTorch's default.
+    /// The mean of each window. Padding counts as zeros, as is PyTorch's default, or not at all: see
+    /// [`Pool2d::count_padding`].
     AvgPool2d(Pool2d),
     /// Average pooling to a given output size.
     AdaptiveAvgPool2d(AdaptiveAvgPool2d),

@@ -3,12 +3,12 @@
 //! Only dimensions matter for most of them, since parameters are initialised afresh. Values are kept of the short lists of
 //! integers that say how other tensors are shaped, and of single numbers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::OnnxError;
 use super::dims::{permute, reshape, squeeze, unsqueeze};
 use super::node::{Node, shortest_decimal, size};
-use super::proto::{GraphProto, TensorProto, data_type};
+use super::proto::{TensorProto, data_type};
 
 /// Longer lists of integers are data, not dimensions.
 const LONGEST_LIST: usize = 64;
@@ -16,17 +16,52 @@ const LONGEST_LIST: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
     pub(super) dims: Vec<usize>,
-    /// The stored tensor that this one is, or is a rearrangement of.
-    pub(super) origin: String,
+    pub(super) source: Source,
     /// The values of a short list of integers.
     pub(super) ints: Option<Vec<i64>>,
     /// The value of a single number.
     pub(super) number: Option<f64>,
 }
 
+/// Where the elements of a tensor are from, and in which order they are: two tensors are the same but for their dimensions when
+/// these are equal.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Source {
+    /// The stored tensor that this one is, or is a rearrangement of.
+    pub(super) origin: String,
+    /// How it was transposed on the way, as dimensions and their order. Other rearrangements leave the elements in order.
+    transposes: Vec<(Vec<usize>, Vec<usize>)>,
+}
+
+impl Source {
+    /// The same elements after a transposition of a tensor of these dimensions. One that takes back the last leaves no trace.
+    fn transposed(mut self, dims: &[usize], order: Vec<usize>) -> Self {
+        let in_place = |order: &[usize]| order.iter().copied().eq(0..order.len());
+        if in_place(&order) {
+            return self;
+        }
+        if let Some((before, last)) = self.transposes.last() {
+            let after = last.iter().map(|&axis| before[axis]);
+            let both: Option<Vec<_>> = order.iter().map(|&axis| last.get(axis).copied()).collect();
+            if after.eq(dims.iter().copied()) && both.is_some_and(|both| in_place(&both)) {
+                self.transposes.pop();
+                return self;
+            }
+        }
+        self.transposes.push((dims.to_vec(), order));
+        self
+    }
+}
+
 impl Constant {
     fn unknown(dims: Vec<usize>, origin: impl Into<String>) -> Self {
-        Self { dims, origin: origin.into(), ints: None, number: None }
+        let source = Source { origin: origin.into(), transposes: Vec::new() };
+        Self { dims, source, ints: None, number: None }
+    }
+
+    /// Where the elements of the transposed matrix are from.
+    pub(super) fn transposed_source(&self) -> Source {
+        self.source.clone().transposed(&self.dims, vec![1, 0])
     }
 
     fn read(name: &str, tensor: &TensorProto) -> Result<Self, OnnxError> {
@@ -68,21 +103,27 @@ fn dimensions(dims: &[i64]) -> Option<Vec<usize>> {
     dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|_| dims)
 }
 
-/// All constants of a graph, by name.
-pub(super) fn constants(graph: &GraphProto) -> Result<HashMap<String, Constant>, OnnxError> {
+/// The constants that the wanted nodes take or make, by name, and those nodes that make them.
+pub(super) fn constants(
+    tensors: &[TensorProto],
+    nodes: &[Node<'_>],
+    wanted: &HashSet<usize>,
+) -> Result<(HashMap<String, Constant>, HashSet<usize>), OnnxError> {
+    let taken: HashSet<&str> = wanted.iter().flat_map(|&i| nodes[i].inputs()).collect();
     let mut constants = HashMap::new();
-    for tensor in &graph.initializer {
+    for tensor in tensors.iter().filter(|tensor| taken.contains(&*tensor.name)) {
         constants.insert(tensor.name.clone(), Constant::read(&tensor.name, tensor)?);
     }
-    for node in &graph.node {
-        let node = Node::new(node);
+    let mut makers = HashSet::new();
+    for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| wanted.contains(i)) {
         if node.inputs().all(|input| constants.contains_key(input)) {
             if let Some(constant) = folded(node, &constants)? {
                 constants.insert(node.output()?.into(), constant);
+                makers.insert(i);
             }
         }
     }
-    Ok(constants)
+    Ok((constants, makers))
 }
 
 /// What a node makes of constants; `None` where that is not known, or not a constant.
@@ -121,9 +162,11 @@ fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Optio
         "Squeeze" => rearranged(squeeze(list(1, "axes"), &first.dims), list(1, "axes")),
         // Only matrices are stored transposed, and of those no values are known.
         "Transpose" => {
-            let dims = permute(node.ints("perm"), &first.dims);
-            let constant = rearranged(dims, node.ints("perm"))?;
-            Ok(Constant::unknown(constant.dims, constant.origin))
+            let axes: Vec<usize> = (0..first.dims.len()).collect();
+            let (dims, order) = (permute(node.ints("perm"), &first.dims), permute(node.ints("perm"), &axes));
+            let Constant { dims, source, .. } = rearranged(dims, node.ints("perm"))?;
+            let source = source.transposed(&first.dims, order.unwrap_or(axes));
+            Ok(Constant { dims, source, ints: None, number: None })
         }
         _ => return Ok(None),
     }

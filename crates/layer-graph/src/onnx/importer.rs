@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::OnnxError;
-use super::constants::{Constant, constants};
+use super::ancestors::ancestors;
+use super::constants::{Constant, Source, constants};
 use super::node::{Node, size};
 use super::operators;
 use super::proto::{GraphProto, ValueInfoProto};
@@ -20,25 +21,35 @@ pub(super) struct Importer<'a> {
     constants: HashMap<String, Constant>,
     /// The layers that make the values that depend on the samples.
     layers: HashMap<&'a str, LayerId>,
-    /// The nodes that take each value, once for each time that they take it.
+    /// The nodes that the output depends on, but for those that make constants.
+    wanted: HashSet<usize>,
+    /// The wanted nodes that take each value, once for each time that they take it.
     takers: HashMap<&'a str, Vec<usize>>,
     /// The shapes that the file gives, without the batch dimension.
     declared: HashMap<&'a str, Vec<Option<i64>>>,
-    /// Nodes that became part of an earlier node's layer.
+    /// Those that became part of an earlier node's layer.
     absorbed: HashSet<usize>,
-    /// The layer that each stored weight belongs to.
-    owners: HashMap<String, LayerId>,
+    /// The layer that each stored weight belongs to, with its parameters.
+    owners: HashMap<String, (LayerId, Parameters)>,
     output: &'a str,
+}
+
+/// The constants that are a layer's parameters.
+#[derive(PartialEq)]
+pub(super) struct Parameters {
+    pub(super) weight: Source,
+    pub(super) bias: Option<Source>,
 }
 
 impl<'a> Importer<'a> {
     pub(super) fn new(name: &str, graph: &'a GraphProto, opset: i64) -> Result<Self, OnnxError> {
-        let constants = constants(graph)?;
-        let (input, batch, shape) = input(graph, &constants)?;
+        let (input, batch, shape) = input(graph)?;
         let output = output(graph)?;
         let nodes: Vec<_> = graph.node.iter().map(Node::new).collect();
+        let wanted = ancestors(&nodes, output);
+        let (constants, folded) = constants(&graph.initializer, &nodes, &wanted)?;
         let mut takers = HashMap::<_, Vec<_>>::new();
-        for (i, node) in nodes.iter().enumerate() {
+        for (i, node) in nodes.iter().enumerate().filter(|(i, _)| wanted.contains(i)) {
             for value in node.inputs() {
                 takers.entry(value).or_default().push(i);
             }
@@ -59,6 +70,7 @@ impl<'a> Importer<'a> {
             layers,
             takers,
             declared: declared.collect(),
+            wanted: &wanted - &folded,
             absorbed: HashSet::new(),
             owners: HashMap::new(),
             output,
@@ -68,9 +80,8 @@ impl<'a> Importer<'a> {
 
     /// Adds the layers of all nodes that the output depends on, and the loss.
     pub(super) fn run(mut self) -> Result<LayerGraph, OnnxError> {
-        let wanted = self.ancestors();
         for index in 0..self.nodes.len() {
-            if wanted.contains(&index) && !self.absorbed.contains(&index) {
+            if self.wanted.contains(&index) && !self.absorbed.contains(&index) {
                 operators::add(&mut self, index)?;
             }
         }
@@ -78,26 +89,6 @@ impl<'a> Importer<'a> {
         let scores = self.layers.get(self.output).copied().ok_or_else(undefined)?;
         self.add_loss(scores)?;
         Ok(self.network)
-    }
-
-    /// Positions of the nodes that the output depends on, but for those that make constants.
-    fn ancestors(&self) -> HashSet<usize> {
-        let mut makers = HashMap::new();
-        for (i, node) in self.nodes.iter().enumerate() {
-            for value in node.outputs().filter(|value| !self.constants.contains_key(*value)) {
-                makers.insert(value, i);
-            }
-        }
-        let mut wanted = HashSet::new();
-        let mut open = vec![self.output];
-        while let Some(value) = open.pop() {
-            if let Some(&maker) = makers.get(value) {
-                if wanted.insert(maker) {
-                    open.extend(self.nodes[maker].inputs());
-                }
-            }
-        }
-        wanted
     }
 
     /// Softmax and cross entropy, which make a network that ends in class scores one that can be trained.
@@ -179,7 +170,8 @@ impl<'a> Importer<'a> {
         self.network.add(name, kind, inputs).map_err(|error| node.misfit(error))
     }
 
-    /// Adds a layer with a weight, whose output is this value. Where an earlier layer has the same weight, they share it.
+    /// Adds a layer with parameters, whose output is this value. Where an earlier layer has the same weight, they share them all,
+    /// which is an error where they differ in the rest: layers share either all parameters or none.
     ///
     /// Only weights count: exporters store equal tensors once, so that the parameters of normalisations and biases, many of which
     /// are all ones or all zeros, may seem shared where they are not.
@@ -188,16 +180,26 @@ impl<'a> Importer<'a> {
         node: Node<'a>,
         kind: impl Into<LayerKind>,
         input: LayerId,
-        weight: &str,
+        parameters: Parameters,
         output: &'a str,
     ) -> Result<(), OnnxError> {
         let name = self.free_name(node.name());
+        let weight = &parameters.weight.origin;
         let layer = match self.owners.get(weight) {
-            Some(&owner) => self.network.add_tied(name, kind, [input], owner),
+            Some((owner, theirs)) if *theirs == parameters => {
+                self.network.add_tied(name, kind, [input], *owner)
+            }
+            Some((owner, theirs)) => {
+                let way = if theirs.weight == parameters.weight { "with another bias" } else { "transposed" };
+                let owner = self.network.layer(*owner).name();
+                let problem =
+                    format!("it uses the weight `{weight}` of `{owner}` {way}: no layers share it so");
+                return Err(node.unsupported(problem));
+            }
             None => self.network.add(name, kind, [input]),
         };
         let layer = layer.map_err(|error| node.misfit(error))?;
-        self.owners.entry(weight.into()).or_insert(layer);
+        self.owners.entry(weight.clone()).or_insert((layer, parameters));
         self.define(output, layer)
     }
 
@@ -226,7 +228,7 @@ impl<'a> Importer<'a> {
     }
 
     /// Makes the one node that takes a value, when it is of this operator with a constant of one number a channel, part of the
-    /// layer that the value comes from. Returns what that node makes.
+    /// layer that the value comes from. Returns what that node makes, and where the constant is from.
     ///
     /// `axis` is the position of the channels among the `rank` dimensions of the value, its batch included.
     pub(super) fn absorb(
@@ -236,7 +238,7 @@ impl<'a> Importer<'a> {
         channels: usize,
         axis: usize,
         rank: usize,
-    ) -> Option<&'a str> {
+    ) -> Option<(&'a str, Source)> {
         let [taker] = self.takers.get(value)?[..] else { return None };
         let node = self.nodes[taker];
         if self.is_output(value) || node.operator() != operator || node.inputs().count() != 2 {
@@ -246,9 +248,9 @@ impl<'a> Importer<'a> {
         if !is_by_channel(&constant.dims, channels, axis, rank) {
             return None;
         }
-        let output = node.output().ok()?;
+        let absorbed = (node.output().ok()?, constant.source.clone());
         self.absorbed.insert(taker);
-        Some(output)
+        Some(absorbed)
     }
 
     /// This name, or one like it that no layer has.
@@ -271,11 +273,9 @@ fn is_by_channel(dims: &[usize], channels: usize, axis: usize, rank: usize) -> b
 }
 
 /// The input that is not stored in the file: its name, its batch if that is fixed, and the shape of a sample.
-fn input<'a>(
-    graph: &'a GraphProto,
-    constants: &HashMap<String, Constant>,
-) -> Result<(&'a str, Option<i64>, Shape), OnnxError> {
-    let inputs: Vec<_> = graph.input.iter().filter(|input| !constants.contains_key(&input.name)).collect();
+fn input(graph: &GraphProto) -> Result<(&str, Option<i64>, Shape), OnnxError> {
+    let stored: HashSet<&str> = graph.initializer.iter().map(|tensor| &*tensor.name).collect();
+    let inputs: Vec<_> = graph.input.iter().filter(|input| !stored.contains(&*input.name)).collect();
     let [input] = inputs[..] else { return Err(not_one("inputs", &inputs)) };
     let open = |problem: &str| {
         OnnxError::Signature(format!(

@@ -14,13 +14,16 @@
 //!   a softmax at the end becomes part of it, and scores that are an image of one pixel are made a vector first.
 //! - A multiplication and an addition of constants by channel after a batch normalisation are its scale and bias, as
 //!   conversions from Caffe have it; an addition after a convolution or a matrix product is its bias.
-//! - Nodes that compute nothing for the network's output have no layers.
+//! - Nodes that compute nothing for the network's output have no layers, and nothing about them is checked.
+//!
+//! Layers that use the same stored weight share it. They have to share the bias too, and use the weight the same way around.
 //!
 //! Operators: convolution, batch, layer and local response normalisation, pooling, activations that have a layer, products with
 //! constant matrices, sums, concatenation of channels, dropout, and rearrangements. Another operator, or a use of one that has no
 //! layer (such as a dilated convolution), is an error that names the node. Shapes are inferred, and compared with those in the
 //! file where it has them.
 
+mod ancestors;
 mod constants;
 mod dims;
 mod error;

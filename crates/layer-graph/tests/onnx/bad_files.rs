@@ -84,6 +84,32 @@ fn shapes_that_do_not_fit_are_named() {
 }
 
 #[test]
+fn nodes_that_the_output_does_not_depend_on_stop_nothing() {
+    let small = || Model::new(13, &[1, 6], &[1, 6]).weight("w", &[6, 6]).weight("b", &[6]);
+    let wanted = |model: Model| model.node("MatMul", "x w", "m", &[]).node("Add", "m b", "y", &[]);
+    let expected = from_bytes("net", &wanted(small()).bytes()).expect("a network").graph;
+    for (what, model) in [
+        ("a constant without a value", wanted(small()).node("Constant", "", "c", &[])),
+        (
+            "a rearrangement that does not fit",
+            wanted(small().list("odd", &[4])).node("Reshape", "w odd", "r", &[]),
+        ),
+        ("a tensor of no size", wanted(small()).weight("negative", &[-1])),
+        ("an unknown operator", wanted(small()).node("HardSwish", "x", "h", &[])),
+        ("another taker of a value whose bias is absorbed", wanted(small()).node("Relu", "m", "r", &[])),
+    ] {
+        let imported = from_bytes("net", &model.bytes());
+        assert_eq!(imported.unwrap_or_else(|error| panic!("{what}: {error}")).graph, expected, "{what}");
+    }
+    // The same are errors where they count.
+    let odd = small().list("odd", &[4]).node("Reshape", "w odd", "r", &[]).node("MatMul", "x r", "y", &[]);
+    assert!(matches!(error(&odd), OnnxError::BadNode { .. }));
+    let twice =
+        small().node("Relu", "x", "r", &[]).node("Gelu", "x", "r", &[]).node("MatMul", "r w", "y", &[]);
+    assert!(error(&twice).to_string().contains("two nodes make the value `r`"));
+}
+
+#[test]
 fn inputs_and_outputs_have_to_be_one() {
     let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Relu", "x", "y", &[]);
     assert_eq!(error(&two).to_string(), "expected one of the inputs, found 2: x, mask");

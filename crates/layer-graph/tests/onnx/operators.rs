@@ -93,6 +93,67 @@ fn an_addition_by_channel_is_a_bias() {
 }
 
 #[test]
+fn a_weight_is_shared_where_bias_and_orientation_agree() {
+    let square = || Model::new(13, &[1, 6], &[1, 6]).weight("w", &[6, 6]).weight("b", &[6]).weight("c", &[6]);
+    let parameters = |model: &Model| network(model).parameter_count();
+    let twice = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w b", "y", &[]);
+    assert_eq!(parameters(&twice), 42);
+    let written_apart = square()
+        .node("Gemm", "x w b", "h", &[Int("transB", 1)])
+        .node("Transpose", "w", "t", &[Ints("perm", &[1, 0])])
+        .node("MatMul", "h t", "m", &[])
+        .node("Add", "b m", "y", &[]);
+    assert_eq!(parameters(&written_apart), 42);
+    let back_and_forth = square().node("Gemm", "x w b", "h", &[]).node("Transpose", "w", "t", &[]).node(
+        "Gemm",
+        "h t b",
+        "y",
+        &[Int("transB", 1)],
+    );
+    assert_eq!(parameters(&back_and_forth), 42);
+
+    let message = |way: &str| {
+        let problem = format!("it uses the weight `w` of `node1` {way}: no layers share it so");
+        format!("Gemm (node `node2`) is not supported here: {problem}")
+    };
+    let biases = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w c", "y", &[]);
+    assert_eq!(error(&biases), message("with another bias"));
+    let one_bias = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w", "y", &[]);
+    assert_eq!(error(&one_bias), message("with another bias"));
+    let turned = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w b", "y", &[Int("transB", 1)]);
+    assert_eq!(error(&turned), message("transposed"));
+    // A reshape in between makes two transpositions more than none.
+    let shuffled = Model::new(13, &[1, 4], &[1, 4])
+        .weight("w", &[2, 8])
+        .list("square", &[4, 4])
+        .node("Reshape", "w square", "plain", &[])
+        .node("Transpose", "w", "t", &[])
+        .node("Reshape", "t square", "r", &[])
+        .node("Transpose", "r", "other", &[])
+        .node("MatMul", "x plain", "h", &[])
+        .node("MatMul", "h other", "y", &[]);
+    assert!(error(&shuffled).contains("`w` of `node5` transposed"), "{}", error(&shuffled));
+
+    let convolutions = |second: &'static str| {
+        image(13, move |model| {
+            let model = model
+                .weight("k", &[2, 2, 1, 1])
+                .weight("l", &[4, 2, 1, 1])
+                .weight("b", &[2])
+                .weight("c", &[2]);
+            model.node("Conv", "x k b", "h", &[]).node("Conv", second, "i", &[]).node(
+                "Conv",
+                "i l",
+                "features",
+                &[],
+            )
+        })
+    };
+    assert_eq!(parameters(&convolutions("h k b")), 6 + 8);
+    assert!(error(&convolutions("h k c")).contains("`k` of `node1` with another bias"));
+}
+
+#[test]
 fn batch_normalisation_takes_in_a_scale_and_a_shift() {
     let model = image(9, |model| {
         let model = ["scale", "shift", "mean", "variance", "s", "t"]

@@ -20,8 +20,10 @@ pub struct SeenErrors {
     /// The largest over whole networks that the model was fitted to, at any batch size.
     pub networks_worst: f64,
     /// The largest over whole networks that were left out, each in turn, of the measurements that a model was fitted to;
-    /// with one network alone, where its layers were left out, a fifth of their shapes at a time.
-    pub held_out_worst: f64,
+    /// with one network alone, where its layers were left out, a fifth of their shapes at a time. `None` where there was too
+    /// little to leave any out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out_worst: Option<f64>,
 }
 
 impl std::fmt::Display for ModelAccuracy {
@@ -29,14 +31,19 @@ impl std::fmt::Display for ModelAccuracy {
         // Rounded up, but for what does not show in a tenth of a per cent.
         let percent = |error: f64| ((1e3 * error).round() / 10.0).ceil();
         match self.seen {
-            Some(seen) => write!(
-                f,
-                "{}: whole networks within {}% ({}% when left out of the fit), layers {}% median",
-                self.basis,
-                percent(seen.networks_worst),
-                percent(seen.held_out_worst),
-                percent(seen.layers_median),
-            ),
+            Some(seen) => {
+                let held_out = seen.held_out_worst.map_or_else(
+                    || "not cross-validated: too few layers".into(),
+                    |worst| format!("{}% when left out of the fit", percent(worst)),
+                );
+                write!(
+                    f,
+                    "{}: on these, whole networks within {}% ({held_out}), layers {}% median",
+                    self.basis,
+                    percent(seen.networks_worst),
+                    percent(seen.layers_median),
+                )
+            }
             None => write!(f, "{}, not checked against measurements", self.basis),
         }
     }

@@ -15,7 +15,8 @@ pub struct FitReport {
     /// The errors of the model on what it was fitted to.
     pub fitted: Vec<NetworkErrors>,
     /// Cross-validation: the errors on each network of a model that was fitted to the other networks. With one network
-    /// alone, the errors on a fifth of its layers' shapes of a model that was fitted to the other four.
+    /// alone, the errors on a fifth of its layers' shapes of a model that was fitted to the other four. Empty where there
+    /// is nothing to leave out, with a single shape.
     pub held_out: Vec<NetworkErrors>,
 }
 
@@ -29,7 +30,7 @@ impl FitReport {
         SeenErrors {
             layers_median: median(rows.map(|row| row.2.abs())),
             networks_worst: worst(&self.fitted),
-            held_out_worst: worst(&self.held_out),
+            held_out_worst: (!self.held_out.is_empty()).then(|| worst(&self.held_out)),
         }
     }
 }
@@ -90,13 +91,15 @@ fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec
     let (parts, by): (HashMap<&str, usize>, NameOf) = if networks.len() > 1 {
         (networks.into_iter().zip(0..).collect(), |row| &row.network)
     } else {
-        // Dealt out by kind, so that no part has all layers of one.
+        // Dealt out by kind, so that no part has all layers of one; each kind from the part after that where the one before
+        // it began, so that kinds of one shape do not all end up in the same part.
         let mut dealt = HashMap::<&str, usize>::new();
         let mut deal = |shape| {
             let kind = str::split(shape, ['(', ' ']).next().unwrap_or_default();
-            let count = dealt.entry(kind).or_default();
-            *count += 1;
-            (shape, *count % FOLDS)
+            let kinds = dealt.len();
+            let next = dealt.entry(kind).or_insert(kinds);
+            *next += 1;
+            (shape, (*next - 1) % FOLDS)
         };
         (observations.shapes().into_iter().map(&mut deal).collect(), |row| &row.shape)
     };

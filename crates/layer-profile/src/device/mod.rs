@@ -36,7 +36,7 @@ const A100: &str = include_str!("a100.json");
 
 /// Predicts how long a layer takes on a device, from its floating-point operations, its bytes and its shape.
 ///
-/// A pass of a layer asks for amounts of some 40 terms, a device has a cost for each of them, and the time is the sum of
+/// A pass of a layer asks for amounts of some 50 terms, a device has a cost for each of them, and the time is the sum of
 /// amounts times costs:
 ///
 /// - kernels that are launched;
@@ -86,7 +86,9 @@ const A100: &str = include_str!("a100.json");
 /// The terms were chosen with all three networks in view, so that a network which nobody looked at may be further off than
 /// those that were left out. What the published rows do not cover is extrapolated: with its normalisations and activations
 /// Inception-V3 is predicted to take 52.8 ms at batch 32, of which the published rows cover 39.5 (published: 40.9); linear
-/// layers over sequences and attention have the textbook's costs, at an A100's peaks.
+/// layers over sequences and attention have the textbook's costs, at an A100's peaks. The backward pass of a network's first
+/// layer counts the gradient of its input, though training, and what is measured, leave that out: a little too long where
+/// that layer is large.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceModel {
     name: String,

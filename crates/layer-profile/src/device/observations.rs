@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -6,13 +6,15 @@ use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use super::Pass;
 use super::demand::Demand;
-use crate::{Origin, ProfileError, ProfileTable};
+use crate::{Measurement, Origin, ProfileError, ProfileTable};
 
 /// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) to or to compare one with.
 #[derive(Debug, Clone)]
 pub struct Observations {
     source: String,
     rows: Vec<Observation>,
+    /// What the tables among them were measured on.
+    conditions: Option<String>,
     /// Measured times of whole networks in microseconds; the others' are the sums of their rows.
     whole_us: BTreeMap<(String, usize), f64>,
 }
@@ -32,7 +34,7 @@ impl Observations {
     /// None yet. `source` says in the models that are fitted to them what they are, such as `times measured on an H200`.
     #[must_use]
     pub fn new(source: impl Into<String>) -> Self {
-        Self { source: source.into(), rows: Vec::new(), whole_us: BTreeMap::new() }
+        Self { source: source.into(), rows: Vec::new(), conditions: None, whole_us: BTreeMap::new() }
     }
 
     /// Adds the time of a row of some profile at a batch size: the passes of one layer, or of several that were measured
@@ -54,12 +56,26 @@ impl Observations {
     ///
     /// # Errors
     /// As [`ProfileTable::for_model`], when the table is of another network; [`ProfileError::NotMeasured`] when its times are
-    /// a model's, or some of them are.
+    /// a model's, or some of them are; [`ProfileError::OtherConditions`] when an earlier table is of another device, other
+    /// libraries or another precision; [`ProfileError::ObservedTwice`] when the network was observed at one of its batch
+    /// sizes before.
     pub fn add_table(&mut self, network: &LayerGraph, table: &ProfileTable) -> Result<(), ProfileError> {
         if table.origin() == Origin::Modelled || table.accuracy().is_some() {
             return Err(ProfileError::NotMeasured { model: table.model().into() });
         }
         let table = table.clone().for_model(network)?;
+        let conditions = conditions(&table);
+        if let Some(first) = self.conditions.as_ref().filter(|first| **first != conditions) {
+            let (model, first) = (network.name().into(), first.clone());
+            return Err(ProfileError::OtherConditions { model, found: conditions, first });
+        }
+        let seen: HashSet<usize> =
+            self.rows.iter().filter(|row| row.network == network.name()).map(|row| row.batch).collect();
+        let mut batches = table.layers().iter().flat_map(|layer| &layer.times).map(|time| time.batch);
+        if let Some(batch) = batches.find(|batch| seen.contains(batch)) {
+            return Err(ProfileError::ObservedTwice { model: network.name().into(), batch });
+        }
+        self.conditions = Some(conditions);
         for (_, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
             let rows = table.layers().iter().filter(|row| row.name == layer.name());
             for (row, time) in rows.flat_map(|row| row.times.iter().map(move |time| (row, time))) {
@@ -122,7 +138,13 @@ impl Observations {
     }
 }
 
+/// What a table was measured on, to the precision and the versions of the libraries.
+fn conditions(table: &ProfileTable) -> String {
+    let engine = table.measurement().map_or("engine not recorded".into(), Measurement::engine);
+    format!("`{}` ({engine})", table.device())
+}
+
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     names.filter(|&name| seen.insert(name)).collect()
 }

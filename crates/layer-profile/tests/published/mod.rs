@@ -22,7 +22,9 @@ pub(crate) fn folder() -> PathBuf {
 
 /// All rows of the three networks, read as the documentation of `DeviceModel` says.
 pub(crate) fn observations(folder: &Path) -> Observations {
-    let mut observations = Observations::new("times published with DeepPool");
+    let mut observations = Observations::new(
+        "rows published with DeepPool, inception-v3's normalisations and activations extrapolated",
+    );
     for (model, file, profile) in NETWORKS {
         let network = zoo::model(model).expect("in the zoo");
         let text = std::fs::read_to_string(folder.join(file)).expect("a readable file");

@@ -25,7 +25,7 @@ pub(super) fn batch<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(
     };
     let mut output = node.output()?;
     for operator in ["Mul", "Add"] {
-        output = importer.absorb(output, operator, channels, 1, rank).unwrap_or(output);
+        output = importer.absorb(output, operator, channels, 1, rank).map_or(output, |(made, _)| made);
     }
     let layer = importer.add_inner(node, norm, &[input])?;
     importer.define(output, layer)

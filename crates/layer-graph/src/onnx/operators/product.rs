@@ -2,7 +2,7 @@
 
 use crate::Linear;
 use crate::onnx::OnnxError;
-use crate::onnx::importer::Importer;
+use crate::onnx::importer::{Importer, Parameters};
 use crate::onnx::node::Node;
 
 pub(super) fn gemm<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
@@ -32,23 +32,29 @@ fn linear<'a>(
     let &[rows, columns] = weight.dims.as_slice() else {
         return Err(node.unsupported(format!("a weight of dimensions {:?}, which is no matrix", weight.dims)));
     };
-    let origin = weight.origin.clone();
-    let (features, out_features) = if transposed { (columns, rows) } else { (rows, columns) };
+    // As a matrix of `in x out`, whichever way it is stored.
+    let (features, out_features, weight) = if transposed {
+        (columns, rows, weight.transposed_source())
+    } else {
+        (rows, columns, weight.source.clone())
+    };
     let shape = importer.shape(input);
     if shape.innermost() != features {
         return Err(node.bad(format!("its weight is for {features} features, but the sample is {shape}")));
     }
     let rank = shape.dims().len() + 1;
     let mut output = node.output()?;
-    let mut bias = false;
+    let mut bias = None;
     if has_bias {
-        let dims = &importer.parameter(node, 2)?.dims;
+        let constant = importer.parameter(node, 2)?;
+        let dims = &constant.dims;
         if *dims != [out_features] && *dims != [1, out_features] {
             return Err(node.unsupported(format!("a bias of dimensions {dims:?}, not [{out_features}]")));
         }
-        bias = true;
-    } else if let Some(sum) = importer.absorb(output, "Add", out_features, rank - 1, rank) {
-        (output, bias) = (sum, true);
+        bias = Some(constant.source.clone());
+    } else if let Some((sum, constant)) = importer.absorb(output, "Add", out_features, rank - 1, rank) {
+        (output, bias) = (sum, Some(constant));
     }
-    importer.add_weighted(node, Linear { out_features, bias }, input, &origin, output)
+    let kind = Linear { out_features, bias: bias.is_some() };
+    importer.add_weighted(node, kind, input, Parameters { weight, bias }, output)
 }

@@ -1,7 +1,7 @@
 //! What a window slides over an image for: convolutions and pooling.
 
 use crate::onnx::OnnxError;
-use crate::onnx::importer::Importer;
+use crate::onnx::importer::{Importer, Parameters};
 use crate::onnx::node::{Node, axis, size};
 use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pool2d};
 
@@ -75,7 +75,7 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
         let problem = format!("a weight of dimensions {:?}: only images have layers", weight.dims);
         return Err(node.unsupported(problem));
     };
-    let origin = weight.origin.clone();
+    let weight = weight.source.clone();
     let kernel = [kernel_height, kernel_width];
     if node.sizes("kernel_shape")?.is_some_and(|shape| shape != kernel) {
         return Err(node.bad(format!("`kernel_shape` is not the weight's {kernel_height}x{kernel_width}")));
@@ -93,18 +93,27 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
     }
     let output = node.output()?;
     let (output, bias) = match node.optional_input(2) {
-        Some(_) if importer.parameter(node, 2)?.dims != [out_channels] => {
-            return Err(node.bad(format!("its bias is not of {out_channels} channels")));
+        Some(_) => {
+            let bias = importer.parameter(node, 2)?;
+            if bias.dims != [out_channels] {
+                return Err(node.bad(format!("its bias is not of {out_channels} channels")));
+            }
+            (output, Some(bias.source.clone()))
         }
-        Some(_) => (output, true),
         None => match importer.absorb(output, "Add", out_channels, 1, 4) {
-            Some(sum) => (sum, true),
-            None => (output, false),
+            Some((sum, bias)) => (sum, Some(bias)),
+            None => (output, None),
         },
     };
-    let convolution =
-        Conv2d { out_channels, kernel, stride: window.stride, padding: window.before, groups, bias };
-    importer.add_weighted(node, convolution, input, &origin, output)
+    let convolution = Conv2d {
+        out_channels,
+        kernel,
+        stride: window.stride,
+        padding: window.before,
+        groups,
+        bias: bias.is_some(),
+    };
+    importer.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
 }
 
 pub(super) fn max_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {

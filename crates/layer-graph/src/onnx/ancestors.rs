@@ -1,0 +1,26 @@
+//! What of a file its output depends on.
+
+use std::collections::{HashMap, HashSet};
+
+use super::node::Node;
+
+/// Positions of the nodes that a value depends on, constants' included.
+pub(super) fn ancestors(nodes: &[Node<'_>], value: &str) -> HashSet<usize> {
+    // Of a value that two nodes make, both are wanted: that is an error to find.
+    let mut makers = HashMap::<_, Vec<_>>::new();
+    for (i, node) in nodes.iter().enumerate() {
+        for made in node.outputs() {
+            makers.entry(made).or_default().push(i);
+        }
+    }
+    let mut wanted = HashSet::new();
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        for &maker in makers.get(value).into_iter().flatten() {
+            if wanted.insert(maker) {
+                open.extend(nodes[maker].inputs());
+            }
+        }
+    }
+    wanted
+}
