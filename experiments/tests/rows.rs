@@ -92,6 +92,31 @@ fn throughput_has_six_rows_a_model_that_obey_its_laws() {
     }
 }
 
+/// The figures that the project's front page quotes.
+#[test]
+fn the_front_page_quotes_what_comes_out() {
+    let report = Report::of("throughput", &[]);
+    let quoted = |mode: &str, fields: &[&str]| {
+        let throughput = |row: &Value| {
+            fields.iter().map(|field| number(row, &format!("{field}_samples_per_s"))).sum::<f64>()
+        };
+        let ratios = report
+            .by_model()
+            .map(|rows| throughput(find(rows, mode, true)) / throughput(find(rows, "dp", true)))
+            .map(|ratio| format!("{ratio:.2}"));
+        let ratios: Vec<_> = ratios.collect();
+        format!("{}, {} and {} times", ratios[0], ratios[1], ratios[2])
+    };
+    let front_page = include_str!("../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    for sentence in [
+        format!("BP+Col has {} the total throughput", quoted("bp+col", &["foreground", "background"])),
+        format!("its foreground alone has {} DP's", quoted("bp+col", &["foreground"])),
+        format!("BP has {} the throughput of DP", quoted("bp", &["foreground"])),
+    ] {
+        assert!(front_page.contains(&sentence), "the front page does not say: {sentence}");
+    }
+}
+
 #[test]
 fn a_tight_limit_leaves_gpus_to_the_background() {
     let report = Report::of("throughput", &["--amplification", "1.1"]);

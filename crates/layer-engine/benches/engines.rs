@@ -1,6 +1,6 @@
 //! The CPU engine beside libtorch, both on two threads: a training step of every layer shape of VGG-16 and Inception-V3 at
-//! batch 8, forward and backward, and the whole iteration of VGG-16. After criterion's own report come the ratios of the
-//! medians.
+//! batch 8, forward and backward, and the whole iteration of VGG-16. Criterion reports the CPU engine's times; what libtorch took
+//! beside it, and the ratios, come after.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 mod contest;
@@ -51,36 +51,46 @@ fn torch_dropout(rule: &Dropout, elements: usize) -> impl FnMut() + use<> {
     }
 }
 
-/// The median time of a run, as criterion samples it. A filter that leaves the benchmark out leaves no time.
-fn measure(criterion: &mut Criterion, name: &str, mut run: impl FnMut()) -> Option<Duration> {
-    let mut samples: Vec<Duration> = Vec::new();
+/// Has criterion sample our run, each sample beside one of theirs of as many runs, so that a machine that is faster now and
+/// slower then is so for both. Gives the sample whose ratio is the median; a filter that leaves the benchmark out leaves none.
+fn measure(
+    criterion: &mut Criterion,
+    name: &str,
+    mut ours: impl FnMut(),
+    mut theirs: impl FnMut(),
+) -> Option<[Duration; 2]> {
+    fn time(runs: u64, run: &mut impl FnMut()) -> Duration {
+        let start = Instant::now();
+        (0..runs).for_each(|_| run());
+        start.elapsed()
+    }
+    let mut samples: Vec<[Duration; 2]> = Vec::new();
     criterion.bench_function(name, |bencher| {
         bencher.iter_custom(|runs| {
-            let start = Instant::now();
-            for _ in 0..runs {
-                run();
-            }
-            let took = start.elapsed();
-            samples.push(took.div_f64(runs as f64));
-            took
+            let [ours, theirs] = [time(runs, &mut ours), time(runs, &mut theirs)];
+            samples.push([ours, theirs].map(|took| took.div_f64(runs as f64)));
+            ours
         });
     });
     // Before its samples criterion warms up.
     let mut samples = samples.split_off(samples.len().saturating_sub(SAMPLES));
-    samples.sort_unstable();
+    samples.sort_unstable_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
     samples.get(samples.len() / 2).copied()
+}
+
+fn ratio([ours, theirs]: [Duration; 2]) -> f64 {
+    ours.as_secs_f64() / theirs.as_secs_f64()
 }
 
 struct Ratio {
     name: String,
     kind: &'static str,
-    ours: Duration,
-    theirs: Duration,
+    measured: [Duration; 2],
 }
 
 impl Ratio {
     fn value(&self) -> f64 {
-        self.ours.as_secs_f64() / self.theirs.as_secs_f64()
+        ratio(self.measured)
     }
 }
 
@@ -95,25 +105,24 @@ fn engines(criterion: &mut Criterion) {
     let mut ratios = Vec::new();
     for (name, layer) in ["vgg16", "inception-v3"].into_iter().flat_map(shapes) {
         let kind = layer.kind().label();
+        let name = format!("{name} ({kind})");
         let ours = running(Work::layer(&cpu, &layer, BATCH));
-        let ours = measure(criterion, &format!("{name} {kind}, CpuEngine"), ours);
-        let theirs = format!("{name} {kind}, libtorch");
-        let theirs = match layer.kind() {
+        let measured = match layer.kind() {
             LayerKind::Dropout(rule) => {
-                let elements = BATCH * layer.output_shape().elements();
-                measure(criterion, &theirs, torch_dropout(rule, elements))
+                let theirs = torch_dropout(rule, BATCH * layer.output_shape().elements());
+                measure(criterion, &name, ours, theirs)
             }
-            _ => measure(criterion, &theirs, running(Work::layer(&torch, &layer, BATCH))),
+            _ => measure(criterion, &name, ours, running(Work::layer(&torch, &layer, BATCH))),
         };
-        if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            ratios.push(Ratio { name, kind, ours, theirs });
+        if let Some(measured) = measured {
+            ratios.push(Ratio { name, kind, measured });
         }
     }
     ratios.sort_by(|a, b| a.value().total_cmp(&b.value()));
     println!("\nforward and backward at batch {BATCH}, CpuEngine / libtorch, {THREADS} threads each:");
     for ratio in &ratios {
-        let Ratio { name, kind, ours, theirs } = ratio;
-        println!("{:6.2}  {name} ({kind}): {ours:.1?} / {theirs:.1?}", ratio.value());
+        let Ratio { name, measured: [ours, theirs], .. } = ratio;
+        println!("{:6.2}  {name}: {ours:.1?} / {theirs:.1?}", ratio.value());
     }
     let mut kinds: Vec<&str> = ratios.iter().map(|ratio| ratio.kind).collect();
     kinds.sort_unstable();
@@ -131,12 +140,10 @@ fn engines(criterion: &mut Criterion) {
         println!("{:6.2}  worst: {}", worst.value(), worst.name);
     }
     let graph = zoo::model("vgg16").expect("a model of the zoo");
-    let ours =
-        measure(criterion, "vgg16 iteration, CpuEngine", running(Work::iteration(&cpu, &graph, BATCH)));
-    let theirs =
-        measure(criterion, "vgg16 iteration, libtorch", running(Work::iteration(&torch, &graph, BATCH)));
-    if let (Some(ours), Some(theirs)) = (ours, theirs) {
-        let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
+    let ours = running(Work::iteration(&cpu, &graph, BATCH));
+    let theirs = running(Work::iteration(&torch, &graph, BATCH));
+    if let Some([ours, theirs]) = measure(criterion, "vgg16 iteration", ours, theirs) {
+        let ratio = ratio([ours, theirs]);
         println!("{ratio:6.2}  whole iteration of vgg16: {ours:.1?} / {theirs:.1?}");
     }
     println!("on {}", cpu.describe().name);

@@ -4,10 +4,10 @@ use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
 /// Elements that one thread works on at a time: enough to be worth waking it.
-pub(super) const GRAIN: usize = 1 << 15;
+pub(super) const GRAIN: usize = 1 << 13;
 
 /// Elements below which one thread is done before another is awake, where it takes no more than reading and writing them.
-const ALONE: usize = 1 << 18;
+const ALONE: usize = 1 << 17;
 
 /// The workers for so many elements that are read and written, and little else.
 fn worth_waking(workers: &Workers, elements: usize) -> Workers {
