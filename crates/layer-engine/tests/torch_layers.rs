@@ -223,7 +223,7 @@ fn moments_may_be_added_up_over_ranks() {
     }
 }
 
-/// Every layer of the zoo once, in both precisions. It takes minutes.
+/// Every layer of the zoo once, those with products in both precisions. It takes minutes.
 #[test]
 #[ignore = "takes minutes: run with --include-ignored"]
 fn every_layer_of_the_zoo_agrees() {
@@ -239,7 +239,8 @@ fn every_layer_of_the_zoo_agrees() {
                     continue;
                 }
                 seen.push(key);
-                for precision in [Precision::F32, Precision::Bf16] {
+                let precisions = if rounds(layer.kind()) { 2 } else { 1 };
+                for precision in [Precision::F32, Precision::Bf16].into_iter().take(precisions) {
                     let relative_to = bound(layer.kind(), precision);
                     let shard = Shard::whole(2);
                     let distance =
