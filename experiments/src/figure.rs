@@ -17,7 +17,12 @@ const FONT: &str = "sans-serif";
 // Lengths in pixels.
 const PANEL_WIDTH: u32 = 350;
 const LABEL_WIDTH: u32 = 115;
-const HEADER_HEIGHT: u32 = 134;
+/// Of the header without its lines of small print; where the first of these is; from one to the next.
+const HEADER_HEIGHT: u32 = 80;
+const PRINT_TOP: i32 = 46;
+const PRINT_HEIGHT: i32 = 18;
+/// Of a letter of small print, on average and then some.
+const PRINT_WIDTH: u32 = 6;
 const BAR_HEIGHT: u32 = 34;
 const TITLE_HEIGHT: u32 = 32;
 const AXIS_HEIGHT: u32 = 44;
@@ -31,13 +36,16 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
     let bars = models.iter().map(|rows| rows.len()).max().unwrap_or(0) as u32;
     let panels = models.len() as u32;
     let width = LABEL_WIDTH + panels * PANEL_WIDTH + 2 * MARGIN;
-    let height = HEADER_HEIGHT + TITLE_HEIGHT + bars * BAR_HEIGHT + AXIS_HEIGHT + BOTTOM;
+    let print_width = ((width - 2 * MARGIN) / PRINT_WIDTH) as usize;
+    let print: Vec<String> = report.provenance.iter().flat_map(|line| wrapped(line, print_width)).collect();
+    let header_height = HEADER_HEIGHT + print.len() as u32 * PRINT_HEIGHT.unsigned_abs();
+    let height = header_height + TITLE_HEIGHT + bars * BAR_HEIGHT + AXIS_HEIGHT + BOTTOM;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         root.fill(&WHITE)?;
-        let (header, body) = root.split_vertically(HEADER_HEIGHT);
-        draw_header(&header, report)?;
+        let (header, body) = root.split_vertically(header_height);
+        draw_header(&header, report.title, &print)?;
         for (index, rows) in models.iter().enumerate() {
             // The first panel names the bars for all of them.
             let labels = if index == 0 { LABEL_WIDTH } else { 0 };
@@ -51,15 +59,32 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
     Ok(svg)
 }
 
-fn draw_header(area: &Area<'_>, report: &Report) -> anyhow::Result<()> {
-    let title = format!("{} (simulated)", report.title);
+/// A line in lines of at most so many letters, unless a word has more.
+fn wrapped(line: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        match lines.last_mut() {
+            Some(last) if last.len() + 1 + word.len() <= most => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn draw_header(area: &Area<'_>, title: &str, print: &[String]) -> anyhow::Result<()> {
+    let title = format!("{title} (simulated)");
     area.draw(&Text::new(title, (LEFT, 16), text(20).style(FontStyle::Bold).color(&INK)))?;
-    for (line, y) in report.provenance.iter().zip((46..).step_by(18)) {
-        area.draw(&Text::new(line.clone(), (LEFT, y), text(13).color(&INK)))?;
+    let mut top = PRINT_TOP;
+    for line in print {
+        area.draw(&Text::new(line.clone(), (LEFT, top), text(13).color(&INK)))?;
+        top += PRINT_HEIGHT;
     }
     let entries = [(FOREGROUND, "foreground (FG)", 0), (BACKGROUND, "background (BG), all jobs", 150)];
     for (color, label, x) in entries {
-        let (x, y) = (LEFT + x, 108);
+        let (x, y) = (LEFT + x, top + 8);
         area.draw(&Rectangle::new([(x, y), (x + 14, y + 14)], color.filled()))?;
         let style = text(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(label, (x + 20, y + 7), style))?;
