@@ -1,50 +1,14 @@
 //! The `deeppool` command as its users see it: what it prints, writes and refuses.
 
+mod command;
+
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use command::{json, refused, succeed};
 use serde_json::Value;
 use tempfile::TempDir;
-
-fn deeppool(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
-    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-/// Standard output of a call that has to succeed.
-fn succeed(folder: &Path, arguments: &str) -> String {
-    let output = deeppool(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
-    assert!(errors.is_empty(), "{arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn json(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&succeed(folder, arguments)).unwrap()
-}
-
-fn files(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
-}
-
-/// One line on stderr with this in it, nothing on stdout, exit code 2, and no file made or lost.
-fn refused(folder: &Path, arguments: &str, expected: &str) {
-    let before = files(folder);
-    let output = deeppool(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
-    assert!(errors.contains(expected), "{arguments}: {errors}");
-    assert!(output.stdout.is_empty(), "{arguments}");
-    assert_eq!(files(folder), before, "{arguments}");
-}
 
 const TRAIN: &str = "train --model digits-cnn --data digits";
 const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --batch 32";

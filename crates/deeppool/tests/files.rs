@@ -1,9 +1,10 @@
 //! The `deeppool` command on files that other programs wrote: networks from ONNX, and the original's layer times.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod command;
 
-use serde_json::Value;
+use std::path::Path;
+
+use command::{json, succeed};
 use tempfile::TempDir;
 
 /// Made with the Python package `onnx`: a convolution of four channels over 1x8x8 with its ReLU, global pooling, a linear layer
@@ -34,30 +35,10 @@ fn folder() -> TempDir {
     folder
 }
 
-fn deeppool(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
-    command.current_dir(folder).args(arguments.split_whitespace()).output().unwrap()
-}
-
-fn succeed(folder: &Path, arguments: &str) -> String {
-    let output = deeppool(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn json(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&succeed(folder, arguments)).unwrap()
-}
-
-/// One line on stderr with this in it, and exit code 2.
+/// As [`command::refused`], and it says so once: a file is not named twice.
 fn refused(folder: &Path, arguments: &str, expected: &str) {
-    let output = deeppool(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
+    let errors = command::refused(folder, arguments, expected);
     assert_eq!(errors.matches(expected).count(), 1, "{arguments}: {errors}");
-    assert!(output.stdout.is_empty(), "{arguments}");
 }
 
 #[test]

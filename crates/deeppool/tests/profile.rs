@@ -1,37 +1,13 @@
 //! `deeppool profile --engine cpu`: what it prints and writes, and what happens when it is killed.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod command;
+
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use command::{command, refused, succeed};
 use serde_json::Value;
 use tempfile::TempDir;
-
-fn command(folder: &Path, arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
-    command.current_dir(folder).args(arguments.split_whitespace());
-    command
-}
-
-fn deeppool(folder: &Path, arguments: &str) -> Output {
-    command(folder, arguments).output().unwrap()
-}
-
-/// Standard output of a call that has to succeed and be quiet on the error stream, which is no terminal.
-fn succeed(folder: &Path, arguments: &str) -> String {
-    let output = deeppool(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{arguments}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn refused(folder: &Path, arguments: &str, expected: &str) {
-    let output = deeppool(folder, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
-    assert!(errors.contains(expected), "{arguments}: {errors}");
-}
 
 #[test]
 fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {

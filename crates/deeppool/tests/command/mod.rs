@@ -1,0 +1,51 @@
+//! Calls of the `deeppool` command, in a folder, with arguments between spaces.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+pub(crate) fn command(folder: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
+    command.current_dir(folder).args(arguments.split_whitespace());
+    command
+}
+
+pub(crate) fn deeppool(folder: &Path, arguments: &str) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+/// Standard output of a call that has to succeed and be quiet on the error stream, which is no terminal.
+pub(crate) fn succeed(folder: &Path, arguments: &str) -> String {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn json(folder: &Path, arguments: &str) -> Value {
+    serde_json::from_str(&succeed(folder, arguments)).unwrap()
+}
+
+pub(crate) fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// One line on stderr with this in it, which it gives; nothing on stdout, exit code 2, and no file made or lost.
+pub(crate) fn refused(folder: &Path, arguments: &str, expected: &str) -> String {
+    let before = files(folder);
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments}: {errors}");
+    assert!(errors.contains(expected), "{arguments}: {errors}");
+    assert!(output.stdout.is_empty(), "{arguments}");
+    assert_eq!(files(folder), before, "{arguments}");
+    errors
+}
