@@ -2,17 +2,23 @@
 
 use std::fmt;
 
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
 /// A number that collectives can move and reduce.
 ///
-/// Sealed: a backend has to know each type, so only this crate implements it (`f32`, `f64`, `i32`, `i64`, `u8`).
+/// Sealed: a backend has to know each type, so only this crate implements it (`f32`, `f64`, `i32`, `i64`, `u8`, `f16`,
+/// `bf16`).
 pub trait Element: sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The type's name at run time, compared across ranks.
     const TYPE: ElementType;
 
-    /// Replaces each `accumulator[i]` by `accumulator[i] op input[i]`, as far as the shorter slice reaches.
+    /// Fills `output` with the reduction of `inputs`, element by element in their order, as far as the shortest slice
+    /// reaches. Without inputs, `output` stays as it is.
     ///
-    /// Integer sums wrap. The maximum and minimum of a number and a NaN is the number.
-    fn accumulate(op: ReduceOp, accumulator: &mut [Self], input: &[Self]);
+    /// Integer sums wrap. The maximum and minimum of a number and a NaN is the number. Half-precision sums are taken in
+    /// `f32` and rounded once.
+    fn reduce(op: ReduceOp, inputs: &[&[Self]], output: &mut [Self]);
 }
 
 /// An [`Element`] type as a value.
@@ -29,6 +35,10 @@ pub enum ElementType {
     I64,
     /// Byte.
     U8,
+    /// IEEE 754 half precision.
+    F16,
+    /// Brain float: the upper half of an `f32`.
+    Bf16,
 }
 
 impl fmt::Display for ElementType {
@@ -39,6 +49,8 @@ impl fmt::Display for ElementType {
             Self::I32 => "i32",
             Self::I64 => "i64",
             Self::U8 => "u8",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
         })
     }
 }
@@ -75,17 +87,18 @@ macro_rules! element {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            fn accumulate(op: ReduceOp, accumulator: &mut [Self], input: &[Self]) {
-                fn each<T: Copy>(accumulator: &mut [T], input: &[T], combine: impl Fn(T, T) -> T) {
-                    for (a, b) in accumulator.iter_mut().zip(input) {
-                        *a = combine(*a, *b);
+            fn reduce(op: ReduceOp, inputs: &[&[Self]], output: &mut [Self]) {
+                let Some((first, others)) = inputs.split_first() else { return };
+                let len = output.len().min(first.len());
+                let output = &mut output[..len];
+                output.copy_from_slice(&first[..len]);
+                for input in others {
+                    // One loop for each operation, so that the choice stays out of it and it vectorises.
+                    match op {
+                        ReduceOp::Sum => each(output, input, $sum),
+                        ReduceOp::Max => each(output, input, $max),
+                        ReduceOp::Min => each(output, input, $min),
                     }
-                }
-                // One loop for each operation, so that the choice stays out of it and it vectorises.
-                match op {
-                    ReduceOp::Sum => each(accumulator, input, $sum),
-                    ReduceOp::Max => each(accumulator, input, $max),
-                    ReduceOp::Min => each(accumulator, input, $min),
                 }
             }
         }
@@ -97,3 +110,48 @@ element!(f64, F64, |a, b| a + b, f64::max, f64::min);
 element!(i32, I32, i32::wrapping_add, Ord::max, Ord::min);
 element!(i64, I64, i64::wrapping_add, Ord::max, Ord::min);
 element!(u8, U8, u8::wrapping_add, Ord::max, Ord::min);
+
+macro_rules! half_element {
+    ($type:ident, $name:ident) => {
+        impl sealed::Sealed for $type {}
+
+        impl Element for $type {
+            const TYPE: ElementType = ElementType::$name;
+
+            fn reduce(op: ReduceOp, inputs: &[&[Self]], output: &mut [Self]) {
+                if inputs.is_empty() {
+                    return;
+                }
+                let len = inputs.iter().map(|input| input.len()).fold(output.len(), usize::min);
+                let mut totals = [0.0_f32; WIDENED];
+                for start in (0..len).step_by(WIDENED) {
+                    let block = start..len.min(start + WIDENED);
+                    let totals = &mut totals[..block.len()];
+                    inputs[0][block.clone()].convert_to_f32_slice(totals);
+                    for input in &inputs[1..] {
+                        let elements = input[block.clone()].iter();
+                        let pairs = totals.iter_mut().zip(elements.map(|element| element.to_f32()));
+                        match op {
+                            ReduceOp::Sum => pairs.for_each(|(total, element)| *total += element),
+                            ReduceOp::Max => pairs.for_each(|(total, element)| *total = total.max(element)),
+                            ReduceOp::Min => pairs.for_each(|(total, element)| *total = total.min(element)),
+                        }
+                    }
+                    output[block].convert_from_f32_slice(totals);
+                }
+            }
+        }
+    };
+}
+
+half_element!(f16, F16);
+half_element!(bf16, Bf16);
+
+/// Half-precision elements that are widened to `f32` at a time.
+const WIDENED: usize = 256;
+
+fn each<T: Copy>(accumulator: &mut [T], input: &[T], combine: impl Fn(T, T) -> T) {
+    for (a, b) in accumulator.iter_mut().zip(input) {
+        *a = combine(*a, *b);
+    }
+}

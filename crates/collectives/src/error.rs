@@ -69,6 +69,37 @@ pub enum Error {
         actual: usize,
     },
 
+    /// A backend that has no such operation on such elements.
+    #[error("{backend} cannot do {call}")]
+    Unsupported {
+        /// The backend's name.
+        backend: &'static str,
+        /// What was asked for.
+        call: Call,
+    },
+
+    /// The library under a backend reports an error. The group is of no more use.
+    #[error("{backend}: {message} (rank {rank}, in {call})")]
+    Library {
+        /// The library's name.
+        backend: &'static str,
+        /// The rank that reports it.
+        rank: usize,
+        /// The operation under way.
+        call: Call,
+        /// What the library says.
+        message: String,
+    },
+
+    /// A backend cannot be started.
+    #[error("{backend} cannot be used: {reason}")]
+    Unavailable {
+        /// The backend's name.
+        backend: &'static str,
+        /// What was looked for, where, and what to do.
+        reason: String,
+    },
+
     /// An argument names a rank that the group does not have.
     #[error("there is no rank {rank} in a group of {size}")]
     NoSuchRank {

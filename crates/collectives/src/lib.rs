@@ -18,16 +18,19 @@ mod redistribute;
 mod redistribution;
 mod request;
 mod thread;
+mod wait;
 
 pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
+pub use half::{bf16, f16};
 pub use link_model::LinkModel;
 pub use partition::Partition;
 pub use redistribute::PendingRedistribution;
 pub use redistribution::{Move, Redistribution};
 pub use request::{Exchanged, Request};
 pub use thread::{
-    ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRequest, ThreadWorld, WaitStrategy,
+    ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRequest, ThreadWorld,
 };
+pub use wait::WaitStrategy;

@@ -1,7 +1,9 @@
 //! Every collective equals its sequential definition, on any number of ranks.
 #![expect(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
-use collectives::{Communicator, Element, Group, ReduceOp, Request, Result, ThreadWorld, WaitStrategy};
+use collectives::{
+    Communicator, Element, Group, ReduceOp, Request, Result, ThreadWorld, WaitStrategy, bf16, f16,
+};
 use proptest::prelude::*;
 
 /// Rank `rank`'s input: numbers whose float sums depend on the order of summation.
@@ -22,10 +24,9 @@ fn integer(bits: u64) -> i64 {
 /// The reduction of all ranks' inputs, one element at a time in the order of the ranks.
 fn reduced<T: Element>(op: ReduceOp, inputs: &[Vec<T>]) -> Vec<T> {
     let mut result = inputs[0].clone();
-    for input in &inputs[1..] {
-        for (accumulator, element) in result.iter_mut().zip(input) {
-            T::accumulate(op, std::slice::from_mut(accumulator), std::slice::from_ref(element));
-        }
+    for (i, element) in result.iter_mut().enumerate() {
+        let column: Vec<&[T]> = inputs.iter().map(|input| &input[i..=i]).collect();
+        T::reduce(op, &column, std::slice::from_mut(element));
     }
     result
 }
@@ -74,6 +75,8 @@ proptest! {
         check_all_reduce(&world, op, len, float);
         check_all_reduce(&world, op, len, integer);
         check_all_reduce(&world, op, len, |bits| bits as u8);
+        check_all_reduce(&world, op, len, |bits| f16::from_f32(float(bits)));
+        check_all_reduce(&world, op, len, |bits| bf16::from_f32(float(bits)));
     }
 
     #[test]

@@ -160,19 +160,11 @@ impl<T: Element> Exchange<T> {
 /// Reduces `range` of all inputs, in the order of the members, to `output`.
 fn reduce<T: Element>(op: ReduceOp, inputs: &[&[T]], range: Range<usize>, output: &mut Vec<T>) {
     output.clear();
-    output.reserve(range.len());
-    let mut start = range.start;
-    while start < range.end {
+    output.resize(range.len(), T::default());
+    for start in range.clone().step_by(BLOCK) {
         let block = start..range.end.min(start + BLOCK);
-        let written = output.len();
-        for (member, input) in inputs.iter().enumerate() {
-            if member == 0 {
-                output.extend_from_slice(&input[block.clone()]);
-            } else {
-                T::accumulate(op, &mut output[written..], &input[block.clone()]);
-            }
-        }
-        start = block.end;
+        let inputs: Vec<&[T]> = inputs.iter().map(|input| &input[block.clone()]).collect();
+        T::reduce(op, &inputs, &mut output[block.start - range.start..block.end - range.start]);
     }
 }
 

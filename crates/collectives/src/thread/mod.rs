@@ -14,6 +14,5 @@ mod request;
 mod world;
 
 pub use communicator::ThreadCommunicator;
-pub use parking::WaitStrategy;
 pub use request::{ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
 pub use world::ThreadWorld;

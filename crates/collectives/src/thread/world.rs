@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::ThreadCommunicator;
 use super::group::GroupState;
 use super::liveness::Liveness;
 use super::parking::Parking;
-use super::{ThreadCommunicator, WaitStrategy};
-use crate::Departure;
+use crate::{Departure, WaitStrategy};
 
 /// Ranks that are threads of this process.
 ///
