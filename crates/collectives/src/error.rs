@@ -1,6 +1,7 @@
 //! Everything that can go wrong.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Call;
@@ -183,6 +184,24 @@ pub enum Error {
         name: String,
         /// The names that there are.
         known: Vec<String>,
+    },
+
+    /// An operation that has no cost under this name.
+    #[error("there is no collective {name:?}; there are: {}", known.join(", "))]
+    UnknownCollective {
+        /// The name asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+
+    /// A file that is no report of `coll-bench`.
+    #[error("{}: {reason}", file.display())]
+    BadReport {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it, and where in it.
+        reason: String,
     },
 }
 

@@ -5,9 +5,15 @@
 //! - [`Group`] and [`Communicator`]: what a rank can do, whatever the backend; [`Request`]: an operation under way.
 //! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
-//! - [`LinkModel`]: what communication costs.
+//! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
+#![cfg_attr(
+    feature = "json",
+    doc = "- [`BenchReport`]: what it was measured to cost, as the command `coll-bench` writes it."
+)]
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
+#[cfg(feature = "json")]
+mod bench_report;
 mod call;
 mod communicator;
 mod element;
@@ -20,12 +26,14 @@ mod request;
 mod thread;
 mod wait;
 
+#[cfg(feature = "json")]
+pub use bench_report::{BenchReport, BenchRow, Machine};
 pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
-pub use link_model::LinkModel;
+pub use link_model::{Collective, LinkModel};
 pub use partition::Partition;
 pub use redistribute::PendingRedistribution;
 pub use redistribution::{Move, Redistribution};

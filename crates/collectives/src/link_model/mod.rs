@@ -1,6 +1,10 @@
 //! What communication costs, before it is measured.
 
+mod collective;
+
 use std::time::Duration;
+
+pub use collective::Collective;
 
 use crate::{Error, Redistribution, Result};
 

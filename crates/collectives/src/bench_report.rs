@@ -1,0 +1,113 @@
+//! The file that `coll-bench` writes.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::{Collective, Error, Result};
+
+/// The format's name and version.
+const SCHEMA: &str = "deeppool/coll-bench/v1";
+
+/// Measured collectives, as `coll-bench --json` prints them and `coll-bench fit` reads them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BenchReport {
+    #[serde(deserialize_with = "known_schema")]
+    schema: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// One for each operation, group size, size, backend and way of waiting.
+    pub rows: Vec<BenchRow>,
+}
+
+/// What the ranks ran on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Cores that the ranks may use.
+    pub cores: usize,
+}
+
+/// How long an operation took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BenchRow {
+    /// Such as `threads` or `open-mpi`.
+    pub backend: String,
+    /// How its ranks waited: `spin`, `yield` or `park`; nothing where that is the library's own affair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// The operation.
+    pub op: Collective,
+    /// Ranks in the group.
+    pub ranks: usize,
+    /// See [`Collective`]; a send is one way of a ping-pong.
+    pub bytes: u64,
+    /// The median over all samples of the slowest rank's mean time, in microseconds.
+    pub time_us: f64,
+    /// The tenth percentile over the samples.
+    pub time_p10_us: f64,
+    /// The ninetieth percentile over the samples.
+    pub time_p90_us: f64,
+    /// `bytes` by `time_us` times [`Collective::bus_factor`], in 10^9 bytes a second; nothing for a barrier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus_bandwidth_gb_s: Option<f64>,
+    /// Samples taken, over all rounds.
+    pub samples: usize,
+    /// Operations timed, over all samples.
+    pub iterations: u64,
+    /// For an all-reduce: how long it takes all ranks at once to copy `bytes` each from one buffer to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_us: Option<f64>,
+    /// That time by the operation's: the median over the rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_bound_share: Option<f64>,
+    /// The time of backend `open-mpi` by this row's: the median over the rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speedup_over_open_mpi: Option<f64>,
+}
+
+impl BenchReport {
+    /// A report of these rows.
+    #[must_use]
+    pub fn new(machine: Machine, rows: Vec<BenchRow>) -> Self {
+        Self { schema: SCHEMA.to_owned(), machine, rows }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`Error::BadReport`] when there is none or it holds something else: it names the file and the place in it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bad = |reason: String| Error::BadReport { file: path.to_owned(), reason };
+        let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let report = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let (place, reason) = (error.path().to_string(), error.into_inner());
+            bad(if place == "." { reason.to_string() } else { format!("{place}: {reason}") })
+        })?;
+        json.end().map_err(|error| bad(error.to_string()))?;
+        Ok(report)
+    }
+
+    /// The file's content.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+fn known_schema<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
+    let schema = String::deserialize(from)?;
+    if schema == SCHEMA {
+        Ok(schema)
+    } else {
+        Err(de::Error::custom(format!("expected the schema {SCHEMA:?}, got {schema:?}")))
+    }
+}

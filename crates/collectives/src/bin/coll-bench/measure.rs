@@ -1,0 +1,164 @@
+//! What is asked for.
+
+use std::fs;
+use std::io::{ErrorKind, Write, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use collectives::Collective;
+
+use crate::BadInput;
+use crate::backend::{Backend, Lane, Wait};
+use crate::measuring::Effort;
+use crate::rounds::Plan;
+use crate::{results, size, table};
+
+#[derive(Args)]
+pub(crate) struct Measure {
+    /// Group sizes
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "4")]
+    ranks: Vec<usize>,
+    /// Sizes; rounded down to whole elements for each rank
+    #[arg(long, value_name = "SIZE,..", value_delimiter = ',', value_parser = size::parse,
+          default_value = "4KiB,256KiB,4MiB,64MiB")]
+    sizes: Vec<u64>,
+    /// all-reduce, reduce-scatter, all-gather, broadcast, all-to-all, send (between two ranks,
+    /// whatever the group size), barrier
+    #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
+    op: Vec<Collective>,
+    /// Whom to measure
+    #[arg(long, value_name = "BACKEND,..", value_delimiter = ',', default_value = "threads")]
+    backend: Vec<Backend>,
+    /// How ranks wait for each other
+    #[arg(long, value_name = "WAIT,..", value_delimiter = ',', default_value = "spin,yield,park")]
+    wait: Vec<Wait>,
+    /// How often every backend has its turn
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Samples of each figure in a round
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    samples: usize,
+    /// How long a sample takes, at least
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60ms")]
+    min_time: Duration,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON object to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Measure {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let plan = self.plan()?;
+        if let Some(path) = &self.output {
+            check_folder(path)?;
+        }
+        let report = results::report(&plan.run()?);
+        if let Some(path) = &self.output {
+            fs::write(path, report.to_json() + "\n").with_context(|| path.display().to_string())?;
+        }
+        let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
+        match writeln!(stdout(), "{text}") {
+            // A reader that went away has read enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.context("standard output"),
+        }
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let at_least_one =
+            |name, value| if value == 0 { Err(bad(format!("{name} has to be at least 1"))) } else { Ok(()) };
+        at_least_one("--rounds", self.rounds)?;
+        at_least_one("--samples", self.samples)?;
+        let mut groups: Vec<(usize, Vec<(Collective, u64)>)> = Vec::new();
+        for &ranks in &self.ranks {
+            if ranks < 2 {
+                return Err(bad(format!(
+                    "--ranks {ranks}: there is nothing to measure between fewer than 2 ranks"
+                )));
+            }
+            for &collective in &self.op {
+                // A ping-pong leaves no rank idle, which would take its core's time while it waits.
+                let ranks = if collective == Collective::Send { 2 } else { ranks };
+                for &bytes in &self.sizes {
+                    let operation = (collective, whole_bytes(collective, ranks, bytes)?);
+                    match groups.iter_mut().find(|(of, _)| *of == ranks) {
+                        Some((_, operations)) if operations.contains(&operation) => {}
+                        Some((_, operations)) => operations.push(operation),
+                        None => groups.push((ranks, vec![operation])),
+                    }
+                }
+            }
+        }
+        let effort = Effort { samples: self.samples, min_time: self.min_time };
+        Ok(Plan { lanes: self.lanes(), groups, rounds: self.rounds, effort })
+    }
+
+    fn lanes(&self) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        for &backend in &self.backend {
+            let new = match backend {
+                Backend::Threads => self.wait.iter().map(|&wait| Lane::Threads(wait)),
+            };
+            for lane in new {
+                if !lanes.contains(&lane) {
+                    lanes.push(lane);
+                }
+            }
+        }
+        lanes
+    }
+
+    fn conditions(&self) -> String {
+        let Self { rounds, samples, min_time, .. } = self;
+        format!(
+            "{rounds} rounds of {samples} samples of {min_time:?}; median and percentiles of the samples; \
+             bus bandwidth as in nccl-tests"
+        )
+    }
+}
+
+/// As many bytes as make whole elements, for each rank where the buffer is divided among them.
+fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
+    let parts = match collective {
+        Collective::Barrier => return Ok(0),
+        Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => ranks,
+        _ => 1,
+    };
+    let unit = (parts * size_of::<f32>()) as u64;
+    if bytes < unit {
+        return Err(bad(format!(
+            "{bytes} B are too few for {collective} among {ranks} ranks: give at least {unit} B"
+        )));
+    }
+    Ok(bytes / unit * unit)
+}
+
+fn check_folder(file: &Path) -> anyhow::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let (file, folder) = (file.display(), folder.display());
+    Err(bad(format!("{file}: the folder `{folder}` does not exist: make it first")))
+}
+
+/// Such as `60ms`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    // The unit `s` ends the other two, and is therefore last.
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let seconds = units
+        .iter()
+        .find_map(|(unit, seconds)| Some(text.strip_suffix(unit)?.trim_end().parse::<f64>().ok()? * seconds));
+    let in_range = |seconds: &f64| *seconds > 0.0 && *seconds <= 60.0;
+    let seconds = seconds.filter(in_range).ok_or("expected a time up to 60s with its unit, such as 60ms")?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn bad(message: String) -> anyhow::Error {
+    BadInput(message).into()
+}

@@ -1,0 +1,63 @@
+//! What the samples say.
+
+use collectives::{BenchReport, BenchRow, Collective};
+
+use crate::backend::Lane;
+use crate::machine;
+use crate::measuring::Samples;
+use crate::rounds::Series;
+use crate::statistics::{median, percentile};
+
+/// One row for each series but the copies, which are figures of the rows that they bound.
+pub(crate) fn report(all: &[Series]) -> BenchReport {
+    let rows = all.iter().filter(|series| series.lane != Lane::Copy).filter_map(|series| row(series, all));
+    let mut rows: Vec<BenchRow> = rows.collect();
+    // The sort is stable: the sides stay in the order in which they were asked for.
+    rows.sort_by_key(|row| (row.op, row.ranks, row.bytes));
+    BenchReport::new(machine::this(), rows)
+}
+
+/// `None` without samples.
+fn row(series: &Series, all: &[Series]) -> Option<BenchRow> {
+    let times_us: Vec<f64> =
+        series.rounds.iter().flat_map(|samples| samples.times_us.iter().copied()).collect();
+    let time_us = median(&times_us)?;
+    let same = |lane: Lane| {
+        all.iter().find(|other| {
+            other.lane == lane
+                && (other.collective, other.ranks, other.bytes)
+                    == (series.collective, series.ranks, series.bytes)
+        })
+    };
+    let copy = same(Lane::Copy).filter(|_| series.collective == Collective::AllReduce);
+    let operations = series.rounds.iter().map(|samples| samples.iterations * samples.times_us.len() as u64);
+    Some(BenchRow {
+        backend: series.lane.backend().to_owned(),
+        wait: series.lane.wait().map(|wait| wait.name().to_owned()),
+        op: series.collective,
+        ranks: series.ranks,
+        bytes: series.bytes,
+        time_us,
+        time_p10_us: percentile(&times_us, 0.1)?,
+        time_p90_us: percentile(&times_us, 0.9)?,
+        bus_bandwidth_gb_s: series
+            .collective
+            .bus_factor(series.ranks)
+            .map(|factor| factor * series.bytes as f64 / time_us / 1e3),
+        samples: times_us.len(),
+        iterations: operations.sum(),
+        copy_us: copy.and_then(|copy| median(&round_medians(copy))),
+        copy_bound_share: copy.and_then(|copy| ratio(copy, series)),
+        speedup_over_open_mpi: None,
+    })
+}
+
+/// How many times as long the first takes, round by round.
+fn ratio(first: &Series, second: &Series) -> Option<f64> {
+    let pairs = round_medians(first).into_iter().zip(round_medians(second));
+    median(&pairs.map(|(first, second)| first / second).collect::<Vec<_>>())
+}
+
+fn round_medians(series: &Series) -> Vec<f64> {
+    series.rounds.iter().filter_map(|Samples { times_us, .. }| median(times_us)).collect()
+}

@@ -1,0 +1,97 @@
+//! Who is measured when.
+
+use collectives::Collective;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::backend::{Lane, Wait};
+use crate::contender::Work;
+use crate::measuring::{Effort, Samples, Task};
+use crate::threads;
+
+/// What a whole run measures.
+pub(crate) struct Plan {
+    pub(crate) lanes: Vec<Lane>,
+    /// Each group size with what it is to do.
+    pub(crate) groups: Vec<(usize, Vec<(Collective, u64)>)>,
+    pub(crate) rounds: usize,
+    pub(crate) effort: Effort,
+}
+
+/// One operation at one size on one side.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) lane: Lane,
+    pub(crate) collective: Collective,
+    pub(crate) ranks: usize,
+    pub(crate) bytes: u64,
+    pub(crate) rounds: Vec<Samples>,
+}
+
+/// One start of one side's ranks.
+struct Launch {
+    lane: Lane,
+    ranks: usize,
+    /// Each task with the series that it belongs to.
+    tasks: Vec<(Task, usize)>,
+}
+
+impl Plan {
+    /// Runs all rounds. A machine's speed wanders: each round has every side, one after another and every other time
+    /// backwards, so that what is compared was measured close together. Only one side's ranks are alive at a time.
+    pub(crate) fn run(&self) -> anyhow::Result<Vec<Series>> {
+        let (launches, mut series) = self.launches();
+        let progress = progress(launches.len() * self.rounds);
+        for round in 0..self.rounds {
+            let forwards = launches.iter();
+            let order: Vec<&Launch> =
+                if round % 2 == 0 { forwards.collect() } else { forwards.rev().collect() };
+            for launch in order {
+                progress.set_message(format!("{} ranks: {}", launch.ranks, launch.lane));
+                for ((_, index), samples) in launch.tasks.iter().zip(launch.run(self.effort)?) {
+                    series[*index].rounds.push(samples);
+                }
+                progress.inc(1);
+            }
+        }
+        progress.finish_and_clear();
+        Ok(series)
+    }
+
+    fn launches(&self) -> (Vec<Launch>, Vec<Series>) {
+        let (mut launches, mut all_series) = (Vec::new(), Vec::new());
+        for (ranks, operations) in &self.groups {
+            let copies = operations.iter().any(|(collective, _)| *collective == Collective::AllReduce);
+            for &lane in copies.then_some(&Lane::Copy).into_iter().chain(&self.lanes) {
+                let mut tasks = Vec::new();
+                for &(collective, bytes) in operations {
+                    let work = match lane {
+                        Lane::Copy if collective != Collective::AllReduce => continue,
+                        Lane::Copy => Work::Copy,
+                        Lane::Threads(_) => Work::Collective(collective),
+                    };
+                    tasks.push((Task { work, bytes }, all_series.len()));
+                    all_series.push(Series { lane, collective, ranks: *ranks, bytes, rounds: Vec::new() });
+                }
+                launches.push(Launch { lane, ranks: *ranks, tasks });
+            }
+        }
+        (launches, all_series)
+    }
+}
+
+impl Launch {
+    fn run(&self, effort: Effort) -> anyhow::Result<Vec<Samples>> {
+        let tasks: Vec<Task> = self.tasks.iter().map(|(task, _)| *task).collect();
+        match self.lane {
+            Lane::Copy => threads::launch(self.ranks, Wait::Park.strategy(), &tasks, effort),
+            Lane::Threads(wait) => threads::launch(self.ranks, wait.strategy(), &tasks, effort),
+        }
+    }
+}
+
+/// On a terminal only, and not on standard output.
+fn progress(launches: usize) -> ProgressBar {
+    let bar = ProgressBar::new(launches as u64);
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}");
+    style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
+}

@@ -1,0 +1,66 @@
+//! Results for people, after the OSU micro-benchmarks: a table for each operation and group size.
+
+use collectives::{BenchReport, BenchRow, Collective};
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::size;
+
+/// All tables, each under what it shows.
+pub(crate) fn shown(report: &BenchReport, conditions: &str) -> String {
+    let same_table = |a: &BenchRow, b: &BenchRow| a.op == b.op && a.ranks == b.ranks;
+    let tables = report.rows.chunk_by(same_table).map(|rows| {
+        let (op, ranks) = (rows[0].op, rows[0].ranks);
+        let sums = matches!(op, Collective::AllReduce | Collective::ReduceScatter);
+        let elements = if sums { ", sum of f32" } else { ", f32" };
+        let elements = if op == Collective::Barrier { "" } else { elements };
+        let machine = &report.machine;
+        format!(
+            "# coll-bench: {op}{elements}, {ranks} ranks, {}, {} cores\n# {conditions}\n{}",
+            machine.processor,
+            machine.cores,
+            table(rows)
+        )
+    });
+    tables.collect::<Vec<_>>().join("\n\n")
+}
+
+fn table(rows: &[BenchRow]) -> String {
+    let with_copy = rows.iter().any(|row| row.copy_us.is_some());
+    let mut header = vec!["size", "backend", "wait", "median (us)", "p10 (us)", "p90 (us)", "bus (GB/s)"];
+    if with_copy {
+        header.extend(["copy (us)", "copy/this"]);
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (column, shown) in table.column_iter_mut().enumerate() {
+        if !(1..=2).contains(&column) {
+            shown.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for (i, row) in rows.iter().enumerate() {
+        let is_first = i == 0 || rows[i - 1].bytes != row.bytes;
+        let mut cells = vec![
+            if is_first { size::shown(row.bytes) } else { String::new() },
+            row.backend.clone(),
+            row.wait.clone().unwrap_or_else(|| "-".to_owned()),
+            figure(row.time_us),
+            figure(row.time_p10_us),
+            figure(row.time_p90_us),
+            optional(row.bus_bandwidth_gb_s),
+        ];
+        if with_copy {
+            cells
+                .extend([row.copy_us.map_or_else(|| "-".to_owned(), figure), optional(row.copy_bound_share)]);
+        }
+        table.add_row(cells);
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+fn figure(us: f64) -> String {
+    format!("{us:.2}")
+}
+
+fn optional(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.2}"))
+}
