@@ -3,9 +3,11 @@
 /// What a rank does while it waits for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
-    /// Polls without pause: the fastest where every rank has a core to itself, the slowest where not.
+    /// Polls without pause: the fastest where every rank has a core to itself. Where ranks outnumber the cores, it gives
+    /// its core away between polls, as Open MPI does: whoever it waits for may need it.
     Spin,
-    /// Polls and gives its core away in between: fast on shared cores too, but always takes what is left of them.
+    /// Polls and gives its core away in between: fast on cores that others use too, but always takes what is left of
+    /// them.
     Yield,
     /// Like [`Yield`](WaitStrategy::Yield) for some hundred polls, then sleeps until something happens. The default:
     /// nearly as fast when the others are near, and a long wait leaves the core to background work.

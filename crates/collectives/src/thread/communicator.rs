@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::exchange::SPLIT_ELEMENTS;
 use super::group::{Channel, End, GroupState, Role};
 use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
 use super::world::Presence;
@@ -103,16 +104,16 @@ impl Group for ThreadCommunicator {
     }
 
     fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let choice = vec![color.map_or(-1, i64::from), i64::from(key)];
+        let choice: [i64; SPLIT_ELEMENTS] = [color.map_or(-1, i64::from), i64::from(key)];
         let call = Call { operation: Operation::Split, element: None };
-        let buffers = Exchanged { send: choice, receive: Vec::new() };
+        let buffers = Exchanged { send: choice.to_vec(), receive: vec![0; self.size() * SPLIT_ELEMENTS] };
         let pending = self.join::<i64>(Role::Member(self.rank), call, buffers, None)?;
         let sequence = pending.sequence();
         let choices = pending.wait()?.receive;
         let Some(color) = color else { return Ok(None) };
 
         let mut members: Vec<(i64, usize)> = choices
-            .chunks_exact(2)
+            .chunks_exact(SPLIT_ELEMENTS)
             .enumerate()
             .filter(|(_, choice)| choice[0] == i64::from(color))
             .map(|(rank, choice)| (choice[1], rank))

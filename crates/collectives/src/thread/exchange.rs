@@ -1,225 +1,200 @@
-//! The work of one operation, in pieces that any member can do.
+//! The work of one operation, in units that any member can do.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::parking::Progress;
+use super::shared::SharedBuffer;
+use super::units::Units;
 use crate::{Element, Exchanged, Operation, ReduceOp};
 
-/// An all-reduce up to this size is reduced in one piece: dividing it costs more than it saves.
-const SMALL_BYTES: usize = 32 * 1024;
+/// Bytes of an all-reduce that make a unit of work. Smaller all-reduces are one unit: dividing them costs more than it
+/// saves. Larger units would keep everybody waiting when the thread that has the last one loses its core.
+const UNIT_BYTES: usize = if cfg!(loom) { 8 } else { 128 * 1024 };
 
-/// Elements reduced at a time, so that partial results stay in the first-level cache.
-const BLOCK: usize = 2048;
+/// Elements reduced at a time: inputs and result stay in the first-level cache.
+const BLOCK: usize = 1024;
 
 /// The buffers that the members of one operation left, and what is still to be done to them.
 ///
-/// The work has two stages, each of independent units, and the second begins when the first is finished. The locks are
-/// never contended by design: within a stage, a buffer is either read or written by one unit only.
+/// Its life has three parts. The members [`deposit`](Self::deposit) their buffers, one after another. When all have, they
+/// [`advance`](Self::advance) the work, in any number of threads at once. When it is complete, each
+/// [`collect`](Self::collect)s its own buffers.
 #[derive(Debug)]
 pub(super) struct Exchange<T> {
     operation: Operation,
     slots: Vec<Slot<T>>,
-    /// The chunks of an all-reduce's result.
-    pieces: Vec<RwLock<Vec<T>>>,
-    stages: [Stage; 2],
+    units: Units,
 }
 
 /// One member's buffers. Operations on a single buffer have it in `receive`.
 #[derive(Debug)]
 struct Slot<T> {
-    send: RwLock<Outgoing<T>>,
-    receive: RwLock<Vec<T>>,
-}
-
-#[derive(Debug)]
-struct Outgoing<T> {
-    elements: Vec<T>,
-    /// How the elements divide over the members; all-to-all-v only.
-    counts: Vec<usize>,
+    send: SharedBuffer<T>,
+    /// How the elements of `send` divide over the members; all-to-all-v only.
+    send_counts: SharedBuffer<usize>,
+    receive: SharedBuffer<T>,
 }
 
 impl<T: Element> Exchange<T> {
     pub(super) fn new(operation: &Operation, members: usize) -> Self {
-        let (pieces, units) = match *operation {
-            Operation::Barrier => (0, [0, 0]),
-            Operation::Send { .. } | Operation::Receive { .. } => (0, [1, 0]),
-            Operation::AllReduce { .. } if members == 1 => (0, [0, 0]),
-            Operation::AllReduce { count, .. } => {
-                let pieces = if count * size_of::<T>() <= SMALL_BYTES { 1 } else { members };
-                (pieces, [pieces, members])
-            }
-            _ => (0, [members, 0]),
+        let units = match *operation {
+            Operation::Barrier => 0,
+            Operation::Send { .. } | Operation::Receive { .. } => 1,
+            Operation::AllReduce { .. } if members == 1 => 0,
+            Operation::AllReduce { count, .. } => (count * size_of::<T>()).div_ceil(UNIT_BYTES),
+            _ => members,
+        };
+        let slot = || Slot {
+            send: SharedBuffer::empty(),
+            send_counts: SharedBuffer::empty(),
+            receive: SharedBuffer::empty(),
         };
         Self {
             operation: operation.clone(),
-            slots: (0..members)
-                .map(|_| Slot {
-                    send: RwLock::new(Outgoing { elements: Vec::new(), counts: Vec::new() }),
-                    receive: RwLock::new(Vec::new()),
-                })
-                .collect(),
-            pieces: (0..pieces).map(|_| RwLock::new(Vec::new())).collect(),
-            stages: units.map(Stage::new),
+            slots: (0..members).map(|_| slot()).collect(),
+            units: Units::new(units),
         }
     }
 
-    /// Leaves a member's buffers. All members have done so before anyone calls [`advance`](Self::advance).
-    pub(super) fn deposit(&self, slot: usize, operation: &Operation, buffers: Exchanged<Vec<T>>) {
-        let counts = match operation {
-            Operation::AllToAllV { send_counts, .. } => send_counts.clone(),
-            _ => Vec::new(),
-        };
-        *write(&self.slots[slot].send) = Outgoing { elements: buffers.send, counts };
-        *write(&self.slots[slot].receive) = buffers.receive;
+    /// Leaves a member's buffers, whose lengths fit the operation.
+    ///
+    /// # Safety
+    /// Each member does so once, and all of that happens before anyone calls [`advance`](Self::advance).
+    pub(super) unsafe fn deposit(&self, slot: usize, operation: &Operation, buffers: Exchanged<Vec<T>>) {
+        let slot = &self.slots[slot];
+        // SAFETY: only this member uses its slot before the work begins.
+        unsafe {
+            slot.send.replace(buffers.send);
+            slot.receive.replace(buffers.receive);
+            if let Operation::AllToAllV { send_counts, .. } = operation {
+                slot.send_counts.replace(send_counts.clone());
+            }
+        }
     }
 
-    /// Does at most one unit of work, the member's own if it is still to be had, and calls `stage_finished` if it was the
-    /// last of its stage.
-    pub(super) fn advance(&self, slot: usize, stage_finished: impl FnOnce()) -> Progress {
-        let Some(current) = self.stages.iter().position(|stage| !stage.is_finished()) else {
+    /// Does at most one unit of work, and calls `finished` if it was the last.
+    ///
+    /// # Safety
+    /// All members have deposited buffers whose lengths fit the operation, and that happened before this.
+    pub(super) unsafe fn advance(&self, finished: impl FnOnce()) -> Progress {
+        if self.units.are_finished() {
             return Progress::Complete;
-        };
-        let Some(unit) = self.stages[current].claim(slot) else {
+        }
+        let Some(unit) = self.units.take() else {
             return Progress::Blocked;
         };
-        self.run(current, unit);
-        if self.stages[current].finish() {
-            stage_finished();
+        // SAFETY: the buffers are there, as the caller promises, and `unit` is nobody else's.
+        unsafe { self.run(unit) };
+        if self.units.finish() {
+            finished();
         }
         Progress::Advanced
     }
 
-    /// Takes a member's buffers back, when the work is complete.
-    pub(super) fn collect(&self, slot: usize) -> Exchanged<Vec<T>> {
-        Exchanged {
-            send: std::mem::take(&mut write(&self.slots[slot].send).elements),
-            receive: std::mem::take(&mut write(&self.slots[slot].receive)),
+    /// Takes a member's buffers back.
+    ///
+    /// # Safety
+    /// The work was seen to be complete, and nobody else collects for this member.
+    pub(super) unsafe fn collect(&self, slot: usize) -> Exchanged<Vec<T>> {
+        let slot = &self.slots[slot];
+        // SAFETY: after the last unit, which is what "complete" says, only this member uses its slot.
+        unsafe {
+            Exchanged { send: slot.send.replace(Vec::new()), receive: slot.receive.replace(Vec::new()) }
         }
     }
 
-    fn run(&self, stage: usize, unit: usize) {
-        match self.operation {
-            Operation::AllReduce { count, op } if stage == 0 => self.reduce_piece(unit, count, op),
-            Operation::AllReduce { .. } => self.assemble(unit),
-            Operation::Broadcast { root, .. } if unit == root => {}
-            Operation::Broadcast { root, .. } => self.copy_buffer(root, unit),
-            Operation::Send { .. } | Operation::Receive { .. } => self.copy_buffer(0, 1),
-            Operation::AllGather { .. } | Operation::Split => self.gather(unit),
-            Operation::ReduceScatter { count, op } => self.reduce_chunk(unit, count, op),
-            Operation::AllToAllV { .. } => self.collect_chunks(unit),
-            Operation::Barrier => {}
+    /// Does a unit of work.
+    ///
+    /// Units are independent: what one writes, no other one reads or writes. A unit of an all-reduce reads and writes one
+    /// range of all receive buffers; every other unit reads what nobody writes (send buffers, the root's and the
+    /// sender's buffer) and writes the receive buffer of one member.
+    ///
+    /// # Safety
+    /// As for [`advance`](Self::advance), and each unit runs once.
+    unsafe fn run(&self, unit: usize) {
+        // SAFETY: all accesses are those of the independent units above.
+        unsafe {
+            match self.operation {
+                Operation::AllReduce { count, op } => {
+                    let len = UNIT_BYTES / size_of::<T>();
+                    self.reduce_everywhere(unit * len..count.min((unit + 1) * len), op);
+                }
+                Operation::ReduceScatter { count, op } => self.reduce_chunk(unit, count, op),
+                Operation::Broadcast { root, .. } if unit == root => {}
+                Operation::Broadcast { count, root } => self.copy_buffer(root, unit, count),
+                Operation::Send { count, .. } | Operation::Receive { count, .. } => {
+                    self.copy_buffer(0, 1, count);
+                }
+                Operation::AllGather { count } => self.gather(unit, count),
+                Operation::Split => self.gather(unit, SPLIT_ELEMENTS),
+                Operation::AllToAllV { .. } => self.collect_chunks(unit),
+                Operation::Barrier => {}
+            }
         }
     }
 
-    fn reduce_piece(&self, piece: usize, count: usize, op: ReduceOp) {
-        let inputs: Vec<_> = self.slots.iter().map(|slot| read(&slot.receive)).collect();
-        let inputs: Vec<&[T]> = inputs.iter().map(|input| input.as_slice()).collect();
-        let range = chunk(count, self.pieces.len(), piece);
-        reduce(op, &inputs, range, &mut write(&self.pieces[piece]));
-    }
-
-    fn assemble(&self, member: usize) {
-        let mut receive = write(&self.slots[member].receive);
-        receive.clear();
-        for piece in &self.pieces {
-            receive.extend_from_slice(&read(piece));
+    unsafe fn reduce_everywhere(&self, range: Range<usize>, op: ReduceOp) {
+        let mut reduced = [T::default(); BLOCK];
+        for block in blocks(range) {
+            let reduced = &mut reduced[..block.len()];
+            // SAFETY: nobody else uses this range, and the inputs are last used before the first write.
+            unsafe {
+                let inputs: Vec<&[T]> =
+                    self.slots.iter().map(|slot| slot.receive.read(block.clone())).collect();
+                T::reduce(op, &inputs, reduced);
+                for slot in &self.slots {
+                    slot.receive.write(block.clone()).copy_from_slice(reduced);
+                }
+            }
         }
     }
 
-    fn copy_buffer(&self, from: usize, to: usize) {
-        write(&self.slots[to].receive).copy_from_slice(&read(&self.slots[from].receive));
+    unsafe fn reduce_chunk(&self, member: usize, count: usize, op: ReduceOp) {
+        let first = member * count;
+        for block in blocks(first..first + count) {
+            // SAFETY: nobody writes to send buffers, and the receive buffer is this unit's.
+            unsafe {
+                let inputs: Vec<&[T]> = self.slots.iter().map(|slot| slot.send.read(block.clone())).collect();
+                let output = block.start - first..block.end - first;
+                T::reduce(op, &inputs, self.slots[member].receive.write(output));
+            }
+        }
     }
 
-    fn gather(&self, member: usize) {
-        let mut receive = write(&self.slots[member].receive);
-        receive.clear();
+    unsafe fn copy_buffer(&self, from: usize, to: usize, count: usize) {
+        let (from, to) = (&self.slots[from].receive, &self.slots[to].receive);
+        // SAFETY: nobody writes to the buffer that is copied, and the other is this unit's.
+        unsafe { to.write(0..count).copy_from_slice(from.read(0..count)) };
+    }
+
+    unsafe fn gather(&self, member: usize, count: usize) {
+        for (from, slot) in self.slots.iter().enumerate() {
+            let place = from * count..(from + 1) * count;
+            // SAFETY: nobody writes to send buffers, and the receive buffer is this unit's.
+            unsafe { self.slots[member].receive.write(place).copy_from_slice(slot.send.read(0..count)) };
+        }
+    }
+
+    unsafe fn collect_chunks(&self, member: usize) {
+        let mut end = 0;
         for slot in &self.slots {
-            receive.extend_from_slice(&read(&slot.send).elements);
-        }
-    }
-
-    fn reduce_chunk(&self, member: usize, count: usize, op: ReduceOp) {
-        let inputs: Vec<_> = self.slots.iter().map(|slot| read(&slot.send)).collect();
-        let inputs: Vec<&[T]> = inputs.iter().map(|input| input.elements.as_slice()).collect();
-        reduce(op, &inputs, member * count..(member + 1) * count, &mut write(&self.slots[member].receive));
-    }
-
-    fn collect_chunks(&self, member: usize) {
-        let mut receive = write(&self.slots[member].receive);
-        receive.clear();
-        for slot in &self.slots {
-            let outgoing = read(&slot.send);
-            let start: usize = outgoing.counts[..member].iter().sum();
-            receive.extend_from_slice(&outgoing.elements[start..start + outgoing.counts[member]]);
+            // SAFETY: nobody writes to counts and send buffers, and the receive buffer is this unit's.
+            unsafe {
+                let counts = slot.send_counts.read(0..self.slots.len());
+                let (skip, count) = (counts[..member].iter().sum(), counts[member]);
+                let place = self.slots[member].receive.write(end..end + count);
+                place.copy_from_slice(slot.send.read(skip..skip + count));
+                end += count;
+            }
         }
     }
 }
 
-/// Reduces `range` of all inputs, in the order of the members, to `output`.
-fn reduce<T: Element>(op: ReduceOp, inputs: &[&[T]], range: Range<usize>, output: &mut Vec<T>) {
-    output.clear();
-    output.resize(range.len(), T::default());
-    for start in range.clone().step_by(BLOCK) {
-        let block = start..range.end.min(start + BLOCK);
-        let inputs: Vec<&[T]> = inputs.iter().map(|input| &input[block.clone()]).collect();
-        T::reduce(op, &inputs, &mut output[block.start - range.start..block.end - range.start]);
-    }
-}
+/// What a member of a split tells the others: its color, or -1 for none, and its key.
+pub(super) const SPLIT_ELEMENTS: usize = 2;
 
-/// The `index`-th of `parts` nearly equal chunks of `0..count`.
-fn chunk(count: usize, parts: usize, index: usize) -> Range<usize> {
-    let (each, more) = (count / parts, count % parts);
-    let start = index * each + index.min(more);
-    start..start + each + usize::from(index < more)
-}
-
-/// Units of work that can be done in any order.
-#[derive(Debug)]
-struct Stage {
-    claimed: Vec<AtomicBool>,
-    unclaimed: AtomicUsize,
-    unfinished: AtomicUsize,
-}
-
-impl Stage {
-    fn new(units: usize) -> Self {
-        Self {
-            claimed: (0..units).map(|_| AtomicBool::new(false)).collect(),
-            unclaimed: AtomicUsize::new(units),
-            unfinished: AtomicUsize::new(units),
-        }
-    }
-
-    /// A unit that nobody does yet: `preferred` if possible, else the next one after it.
-    fn claim(&self, preferred: usize) -> Option<usize> {
-        if self.unclaimed.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let units = self.claimed.len();
-        let unit = (0..units)
-            .map(|offset| (preferred + offset) % units)
-            .find(|&unit| !self.claimed[unit].swap(true, Ordering::Relaxed))?;
-        self.unclaimed.fetch_sub(1, Ordering::Relaxed);
-        Some(unit)
-    }
-
-    /// Counts a unit as done; whether it was the last.
-    fn finish(&self) -> bool {
-        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-
-    fn is_finished(&self) -> bool {
-        self.unfinished.load(Ordering::Acquire) == 0
-    }
-}
-
-// A poisoned lock means a panic in another rank, which is reported by its liveness; the data behind it is only buffers.
-fn read<V>(lock: &RwLock<V>) -> RwLockReadGuard<'_, V> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<V>(lock: &RwLock<V>) -> RwLockWriteGuard<'_, V> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(BLOCK).map(move |start| start..end.min(start + BLOCK))
 }

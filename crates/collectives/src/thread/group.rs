@@ -1,12 +1,13 @@
 //! Where the ranks of a group meet.
+#![allow(unsafe_code)]
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::exchange::Exchange;
+use super::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
 use crate::{Call, Element, Error, Exchanged, Result};
 
 /// What the members of a group share.
@@ -68,21 +69,42 @@ struct Meeting {
 }
 
 /// What becomes of an operation: it stays undecided until the last member comes or something goes wrong.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fate {
-    open: AtomicBool,
-    failure: OnceLock<Error>,
+    state: AtomicU8,
+    failure: Mutex<Option<Error>>,
 }
 
+const UNDECIDED: u8 = 0;
+const OPEN: u8 = 1;
+const FAILED: u8 = 2;
+
 impl Fate {
+    fn undecided() -> Self {
+        Self { state: AtomicU8::new(UNDECIDED), failure: Mutex::new(None) }
+    }
+
     /// Whether all members have come and the work can begin.
     pub(super) fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) == OPEN
     }
 
     /// Why the operation will never be open.
-    pub(super) fn failure(&self) -> Option<&Error> {
-        self.failure.get()
+    pub(super) fn failure(&self) -> Option<Error> {
+        if self.state.load(Ordering::Acquire) != FAILED {
+            return None;
+        }
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn open(&self) {
+        self.state.store(OPEN, Ordering::Release);
+    }
+
+    /// The first failure stands: it is what the members that came before have been told.
+    fn fail(&self, failure: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.state.store(FAILED, Ordering::Release);
     }
 }
 
@@ -125,7 +147,7 @@ impl GroupState {
             Entry::Occupied(entry) => entry,
             Entry::Vacant(vacant) => vacant.insert_entry(Meeting {
                 calls: vec![None; slots],
-                fate: Arc::default(),
+                fate: Arc::new(Fate::undecided()),
                 exchange: Arc::new(Exchange::<T>::new(&call.operation, slots)),
             }),
         };
@@ -134,19 +156,20 @@ impl GroupState {
         let exchange = Arc::clone(&meeting.exchange).downcast::<Exchange<T>>();
 
         if let Some(failure) = invalid.or_else(|| self.conflict(key, slot, &call, &meeting.calls)) {
-            // The first failure stands: it is what the members that came before have been told.
-            let _ = fate.failure.set(failure);
+            fate.fail(failure);
         } else if let Ok(exchange) = &exchange {
-            exchange.deposit(slot, &call.operation, buffers);
+            // SAFETY: once for each member, whose next call gets another key; the work begins when the last one has come,
+            // after this, because of the table's lock.
+            unsafe { exchange.deposit(slot, &call.operation, buffers) };
         }
         meeting.calls[slot] = Some(call);
         let complete = meeting.calls.iter().all(Option::is_some);
         if complete {
             entry.remove();
         }
-        let failure = fate.failure().cloned();
+        let failure = fate.failure();
         if complete && failure.is_none() {
-            fate.open.store(true, Ordering::Release);
+            fate.open();
         }
         drop(table);
         if complete || failure.is_some() {
@@ -175,8 +198,7 @@ impl GroupState {
             .map(|other| self.world_rank(key, other))
             .collect();
         if let Some(failure) = why(missing, call) {
-            // The first failure stands, as above.
-            let _ = meeting.fate.failure.set(failure);
+            meeting.fate.fail(failure);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Which ranks have ended.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-
+use super::sync::{AtomicU8, AtomicUsize, Ordering};
 use crate::Departure;
 
 const PRESENT: u8 = 0;

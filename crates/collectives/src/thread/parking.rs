@@ -1,13 +1,14 @@
 //! How a rank waits for the others.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::thread;
 use std::time::Instant;
 
+use super::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, spin_loop, yield_now};
 use crate::{Result, WaitStrategy};
 
 /// Polls before a parking rank sleeps: about the time that a sleep and a wake-up take themselves.
-const POLLS_BEFORE_SLEEP: u32 = 200;
+const POLLS_BEFORE_SLEEP: u32 = if cfg!(loom) { 0 } else { 200 };
 
 /// How far a poll got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +32,13 @@ pub(super) struct Parking {
 }
 
 impl Parking {
-    pub(super) fn new(strategy: WaitStrategy) -> Self {
+    pub(super) fn new(strategy: WaitStrategy, ranks: usize) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            strategy,
+            strategy: match strategy {
+                WaitStrategy::Spin if ranks > cores => WaitStrategy::Yield,
+                strategy => strategy,
+            },
             events: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             lock: Mutex::new(()),
@@ -43,9 +48,10 @@ impl Parking {
 
     /// Tells all that wait to poll again. Called after the event is visible to them.
     pub(super) fn notify(&self) {
-        // Sequentially consistent with `sleep`: either this sees the sleeper, or the sleeper sees this event.
-        self.events.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        self.events.fetch_add(1, Ordering::Release);
+        // With the fence in `sleep`: either this sees the sleeper, or the sleeper sees this event.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.woken.notify_all();
         }
@@ -73,9 +79,9 @@ impl Parking {
                 Progress::Blocked => blocked += 1,
             }
             match self.strategy {
-                WaitStrategy::Spin => std::hint::spin_loop(),
+                WaitStrategy::Spin => spin_loop(),
                 WaitStrategy::Park if blocked > POLLS_BEFORE_SLEEP => self.sleep(wake_at, &mut poll)?,
-                WaitStrategy::Yield | WaitStrategy::Park => std::thread::yield_now(),
+                WaitStrategy::Yield | WaitStrategy::Park => yield_now(),
             }
         }
     }
@@ -86,12 +92,13 @@ impl Parking {
         wake_at: Option<Instant>,
         poll: &mut impl FnMut(Instant) -> Result<Progress>,
     ) -> Result<()> {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let seen = self.events.load(Ordering::SeqCst);
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let seen = self.events.load(Ordering::Acquire);
         let last_look = poll(Instant::now());
         if matches!(last_look, Ok(Progress::Blocked)) {
             let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            while self.events.load(Ordering::SeqCst) == seen {
+            while self.events.load(Ordering::Acquire) == seen {
                 guard = match wake_at.map(|at| at.saturating_duration_since(Instant::now())) {
                     None => self.woken.wait(guard).unwrap_or_else(PoisonError::into_inner),
                     Some(left) if left.is_zero() => break,
@@ -101,7 +108,7 @@ impl Parking {
                 };
             }
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
         last_look.map(|_| ())
     }
 }

@@ -1,4 +1,5 @@
 //! Operations under way.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +46,8 @@ impl<T: Element> Pending<T> {
 
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
-        Ok(self.exchange.collect(self.slot))
+        // SAFETY: the wait has seen the work complete, and `self`, the member's only hold on it, ends here.
+        Ok(unsafe { self.exchange.collect(self.slot) })
     }
 
     fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
@@ -56,11 +58,12 @@ impl<T: Element> Pending<T> {
 
     fn poll(&mut self, now: Instant) -> Result<Progress> {
         if self.fate.is_open() {
-            return Ok(self.exchange.advance(self.slot, || self.world.parking.notify()));
+            // SAFETY: an operation is opened after all its members have left their buffers, with lengths that were checked.
+            return Ok(unsafe { self.exchange.advance(|| self.world.parking.notify()) });
         }
         self.check_on_the_others(now);
         match self.fate.failure() {
-            Some(failure) => Err(failure.clone()),
+            Some(failure) => Err(failure),
             None => Ok(Progress::Blocked),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::panic;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use super::ThreadCommunicator;
 use super::group::GroupState;
 use super::liveness::Liveness;
 use super::parking::Parking;
+use super::sync::Mutex;
 use crate::{Departure, WaitStrategy};
 
 /// Ranks that are threads of this process.
@@ -62,9 +63,9 @@ impl ThreadWorld {
     pub fn communicators(&self) -> Vec<ThreadCommunicator> {
         let world = Arc::new(World {
             timeout: self.timeout,
-            parking: Parking::new(self.wait),
+            parking: Parking::new(self.wait, self.size),
             liveness: Liveness::new(self.size),
-            groups: Mutex::default(),
+            groups: Mutex::new(Groups::default()),
         });
         let everyone = Arc::new(GroupState::new(0, (0..self.size).collect()));
         (0..self.size)

@@ -1,0 +1,170 @@
+//! The threads' synchronisation, in every order of events that the memory model allows (bounded by the number of times
+//! that a thread is interrupted):
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test --release -p collectives --test loom
+//! ```
+//!
+//! The model checker also sees every access to a shared buffer, element by element, and every sleep: a data race, a lost
+//! wake-up or a wrong result fails. Its clock does not run, so no time-out hides a rank that nobody wakes.
+#![cfg(loom)]
+
+use std::time::Duration;
+
+use collectives::{
+    Communicator, Departure, Error, Group, ReduceOp, Request, Result, ThreadCommunicator, ThreadWorld,
+    WaitStrategy,
+};
+use loom::model::Builder;
+use loom::thread;
+
+/// Runs `rank` on one thread for each of `size` ranks, in every order with at most `preemptions` interruptions, and checks
+/// what the ranks return.
+fn explore<R: Send + 'static>(
+    size: usize,
+    wait: WaitStrategy,
+    preemptions: usize,
+    rank: fn(ThreadCommunicator) -> R,
+    check: impl Fn(Vec<R>) + Send + Sync + 'static,
+) {
+    let mut model = Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 100_000;
+    model.check(move || {
+        let world = ThreadWorld::new(size).with_wait(wait).with_timeout(Duration::from_secs(1 << 30));
+        let mut communicators = world.communicators();
+        let mine = communicators.remove(0);
+        let others: Vec<_> =
+            communicators.into_iter().map(|communicator| thread::spawn(move || rank(communicator))).collect();
+        let mut results = vec![rank(mine)];
+        results.extend(others.into_iter().map(|thread| thread.join().expect("no rank panics")));
+        check(results);
+    });
+}
+
+const EVERY_WAY_TO_WAIT: [WaitStrategy; 2] = [WaitStrategy::Yield, WaitStrategy::Park];
+
+/// Three elements are two units of work in this build.
+fn all_reduce(ranks: ThreadCommunicator) -> Result<Vec<f32>> {
+    let mut buffer = vec![ranks.rank() as f32 + 1.0; 3];
+    ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
+    Ok(buffer)
+}
+
+#[test]
+fn two_ranks_reduce() {
+    for wait in EVERY_WAY_TO_WAIT {
+        explore(2, wait, 3, all_reduce, |results| assert_eq!(results, vec![Ok(vec![3.0; 3]); 2]));
+    }
+}
+
+#[test]
+fn three_ranks_reduce_asleep() {
+    explore(3, WaitStrategy::Park, 2, all_reduce, |results| assert_eq!(results, vec![Ok(vec![6.0; 3]); 3]));
+}
+
+#[test]
+fn three_ranks_reduce_awake() {
+    // Giving the core away is no interruption: threads change places at every poll all the same.
+    explore(3, WaitStrategy::Yield, 0, all_reduce, |results| assert_eq!(results, vec![Ok(vec![6.0; 3]); 3]));
+}
+
+/// One operation after another: the table of meetings is used again while slower ranks still finish.
+#[test]
+fn operations_follow_each_other() {
+    explore(
+        2,
+        WaitStrategy::Park,
+        2,
+        |ranks| -> Result<Vec<u8>> {
+            ranks.barrier(&mut ())?;
+            let mut gathered = vec![0_u8; 2];
+            ranks.all_gather(&mut vec![ranks.rank() as u8 + 5], &mut gathered, &mut ())?;
+            Ok(gathered)
+        },
+        |results| assert_eq!(results, vec![Ok(vec![5, 6]); 2]),
+    );
+}
+
+/// A rank that only starts its part, and completes it after the other has all it needs.
+#[test]
+fn two_operations_are_under_way_at_once() {
+    explore(
+        2,
+        WaitStrategy::Park,
+        2,
+        |ranks| -> Result<(Vec<i32>, Vec<i32>)> {
+            let first = ranks.start_all_reduce(vec![1], ReduceOp::Sum, &mut ())?;
+            let second = ranks.start_all_reduce(vec![2], ReduceOp::Sum, &mut ())?;
+            // The ranks wait in opposite orders.
+            if ranks.rank() == 0 {
+                let second = second.wait()?;
+                Ok((first.wait()?, second))
+            } else {
+                Ok((first.wait()?, second.wait()?))
+            }
+        },
+        |results| assert_eq!(results, vec![Ok((vec![2], vec![4])); 2]),
+    );
+}
+
+#[test]
+fn a_message_arrives() {
+    explore(
+        2,
+        WaitStrategy::Park,
+        3,
+        |ranks| -> Result<Vec<f64>> {
+            let mut buffer = vec![ranks.rank() as f64; 2];
+            if ranks.rank() == 0 {
+                ranks.send(&mut buffer, 1, 7, &mut ())?;
+            } else {
+                ranks.receive(&mut buffer, 0, 7, &mut ())?;
+            }
+            Ok(buffer)
+        },
+        |results| assert_eq!(results, vec![Ok(vec![0.0; 2]); 2]),
+    );
+}
+
+/// Whoever waits for a rank that leaves is woken and told.
+#[test]
+fn a_departure_wakes_the_others() {
+    fn leave(ranks: ThreadCommunicator) -> Option<Result<()>> {
+        (ranks.rank() != 1).then(|| ranks.barrier(&mut ()))
+    }
+    for (size, preemptions) in [(2, 3), (3, 2)] {
+        explore(size, WaitStrategy::Park, preemptions, leave, |results| {
+            for (rank, result) in results.into_iter().enumerate() {
+                match result {
+                    None => assert_eq!(rank, 1),
+                    Some(result) => assert!(
+                        matches!(result, Err(Error::RankFailed { rank: 1, how: Departure::Left, .. })),
+                        "{result:?}"
+                    ),
+                }
+            }
+        });
+    }
+}
+
+/// Calls that do not fit together: every rank is told, whoever comes first, and the group goes on.
+#[test]
+fn a_mismatch_reaches_both() {
+    explore(
+        2,
+        WaitStrategy::Park,
+        2,
+        |ranks| {
+            let mut buffer = vec![0_u8; 1 + ranks.rank()];
+            let mismatch = ranks.all_reduce(&mut buffer, ReduceOp::Max, &mut ());
+            (mismatch, ranks.barrier(&mut ()))
+        },
+        |results| {
+            for (mismatch, afterwards) in results {
+                assert!(matches!(mismatch, Err(Error::Mismatch { .. })), "{mismatch:?}");
+                assert_eq!(afterwards, Ok(()));
+            }
+        },
+    );
+}
