@@ -222,39 +222,76 @@ fn running_out_of_a_limit_is_no_failure() {
     assert_eq!(results, [Ok(()), Ok(())]);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+/// Where in an operation a rank ends.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// Before its call.
+    Before,
+    /// Between its call and the end of the operation, at most one unit of work of its own later.
+    Within,
+}
 
-    /// One rank ends at a random operation, by return or by panic: the others complete what came before, and fail in
-    /// exactly that operation.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A hundred ranks that end in or before a random operation, by return or by panic, while the others are anywhere in
+    /// it: all of them fail in the same operation, the first that cannot complete, and name the victim.
     #[test]
-    fn any_rank_may_end_anywhere(size in 2..=5_usize, victim in 0..5_usize, end in 0..20_usize, panics in any::<bool>()) {
+    fn any_rank_may_end_anywhere(
+        size in 2..=6_usize,
+        victim in 0..6_usize,
+        end in 0..20_usize,
+        moment in prop_oneof![Just(Moment::Before), Just(Moment::Within)],
+        panics in any::<bool>(),
+        len in prop_oneof![Just(64_usize), Just(200_000)],
+        wait in prop_oneof![Just(WaitStrategy::Spin), Just(WaitStrategy::Yield), Just(WaitStrategy::Park)],
+    ) {
         let victim = victim % size;
-        let world = ThreadWorld::new(size).with_timeout(Duration::from_secs(20));
+        let world = ThreadWorld::new(size).with_wait(wait).with_timeout(Duration::from_secs(20));
         let threads: Vec<_> = world.communicators().into_iter().map(|ranks| {
             std::thread::spawn(move || -> (usize, Result<()>) {
+                let mut buffer = vec![0.5_f32; len];
                 for step in 0..20 {
                     if ranks.rank() == victim && step == end {
+                        if let Moment::Within = moment {
+                            let request = ranks.start_all_reduce(buffer, ReduceOp::Max, &mut ());
+                            let _ = request.and_then(|mut request| request.test());
+                        }
                         if panics {
                             // Unwinds like a panic, without a message on the terminal.
                             std::panic::resume_unwind(Box::new(()));
                         }
                         return (step, Ok(()));
                     }
-                    if let Err(error) = ranks.all_reduce(&mut vec![step as f32; 64], ReduceOp::Sum, &mut ()) {
+                    if let Err(error) = ranks.all_reduce(&mut buffer, ReduceOp::Max, &mut ()) {
                         return (step, Err(error));
                     }
+                    assert_eq!(buffer, vec![0.5; len]);
                 }
                 (20, Ok(()))
             })
         }).collect();
+        let mut failed_in = Vec::new();
         for (rank, thread) in threads.into_iter().enumerate().filter(|(rank, _)| *rank != victim) {
             let (step, result) = thread.join().expect("only the victim panics");
-            prop_assert_eq!(step, end, "rank {}", rank);
+            failed_in.push(step);
+            if step == 20 {
+                prop_assert_eq!(result, Ok(()), "rank {}", rank);
+                continue;
+            }
             // An operation fails once, for all: nobody names a rank that only left because of the victim.
-            let Err(Error::RankFailed { rank: named, how, .. }) = result else { panic!("{result:?}") };
+            let Err(Error::RankFailed { rank: named, how, call }) = result else { panic!("{result:?}") };
             let expected = if panics { Departure::Panicked } else { Departure::Left };
             prop_assert_eq!((named, how), (victim, expected));
+            prop_assert_eq!(call, all_reduce_call(len, ReduceOp::Max, ElementType::F32));
         }
+        failed_in.dedup();
+        let possible = match moment {
+            Moment::Before => end..=end,
+            // The others do its part, unless one of them comes later than a panic, which ends what has not begun.
+            Moment::Within if panics => end..=end + 1,
+            Moment::Within => end + 1..=end + 1,
+        };
+        prop_assert!(matches!(failed_in[..], [step] if possible.contains(&step)), "{:?}", failed_in);
     }
 }
