@@ -21,6 +21,11 @@ pub enum Operation {
     Barrier,
     /// The group is divided into smaller ones.
     Split,
+    /// The members of a subgroup meet, on backends where they have to.
+    Group {
+        /// Its ranks, counted in the group that it is made from.
+        ranks: Vec<usize>,
+    },
     /// Element-wise reduction, the result on every rank.
     AllReduce {
         /// Elements in each rank's buffer.
@@ -104,6 +109,7 @@ impl fmt::Display for Call {
         match &self.operation {
             Operation::Barrier => f.write_str("barrier"),
             Operation::Split => f.write_str("split"),
+            Operation::Group { ranks } => write!(f, "group ({ranks:?})"),
             Operation::AllReduce { count, op } => write!(f, "all-reduce ({op} of {count}{element})"),
             Operation::Broadcast { count, root } => {
                 write!(f, "broadcast ({count}{element} from {root})")

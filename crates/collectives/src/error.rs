@@ -101,6 +101,39 @@ pub enum Error {
         reason: String,
     },
 
+    /// Not all ranks met at the start. Rank 0 and every rank that it reached get this error.
+    #[error("ranks {missing:?} did not come to {address} within {waited:?}{}", listed(refused))]
+    Rendezvous {
+        /// Where rank 0 listens.
+        address: String,
+        /// The ranks that did not come.
+        missing: Vec<usize>,
+        /// How long this rank waited.
+        waited: Duration,
+        /// Who did come but was refused, and why: known on rank 0.
+        refused: Vec<String>,
+    },
+
+    /// Rank 0 does not let a rank into the job.
+    #[error("rank {rank} was refused at {address}: {reason}")]
+    Refused {
+        /// The rank that was refused.
+        rank: usize,
+        /// Where rank 0 listens.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// Device memory cannot be had or copied.
+    #[error("the device cannot {action}: {message}")]
+    Device {
+        /// What was asked for.
+        action: String,
+        /// What the driver says.
+        message: String,
+    },
+
     /// An argument names a rank that the group does not have.
     #[error("there is no rank {rank} in a group of {size}")]
     NoSuchRank {
@@ -205,6 +238,11 @@ pub enum Error {
     },
 }
 
+/// The end of a line that may list something.
+fn listed(items: &[String]) -> String {
+    if items.is_empty() { String::new() } else { format!("; refused: {}", items.join(", ")) }
+}
+
 /// How a rank ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
@@ -212,6 +250,8 @@ pub enum Departure {
     Panicked,
     /// It dropped its last communicator.
     Left,
+    /// The connection to it broke: its process ended.
+    Lost,
 }
 
 impl fmt::Display for Departure {
@@ -219,6 +259,7 @@ impl fmt::Display for Departure {
         f.write_str(match self {
             Self::Panicked => "panicked",
             Self::Left => "dropped its communicators",
+            Self::Lost => "ended its process",
         })
     }
 }

@@ -4,6 +4,10 @@
 //!
 //! - [`Group`] and [`Communicator`]: what a rank can do, whatever the backend; [`Request`]: an operation under way.
 //! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
+#![cfg_attr(
+    feature = "nccl",
+    doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, on [`DeviceBuffer`]s."
+)]
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
 //! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
 #![cfg_attr(
@@ -19,6 +23,8 @@ mod communicator;
 mod element;
 mod error;
 mod link_model;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod partition;
 mod redistribute;
 mod redistribution;
@@ -34,6 +40,11 @@ pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
 pub use link_model::{Collective, LinkModel};
+#[cfg(feature = "nccl")]
+pub use nccl::{
+    DeviceBuffer, DeviceStream, NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclLibrary,
+    NcclRequest, NcclWorld,
+};
 pub use partition::Partition;
 pub use redistribute::PendingRedistribution;
 pub use redistribution::{Move, Redistribution};

@@ -125,14 +125,19 @@ where
 }
 
 /// Where `samples` lie in the buffer of a shard that starts at sample `first`. Empty ranges lie at its beginning.
-fn elements(samples: &Range<usize>, first: usize, sample_len: usize) -> Range<usize> {
+pub(crate) fn elements(samples: &Range<usize>, first: usize, sample_len: usize) -> Range<usize> {
     if samples.is_empty() {
         return 0..0;
     }
     (samples.start - first) * sample_len..(samples.end - first) * sample_len
 }
 
-fn check_shard(rank: usize, samples: &Range<usize>, sample_len: usize, actual: usize) -> Result<()> {
+pub(crate) fn check_shard(
+    rank: usize,
+    samples: &Range<usize>,
+    sample_len: usize,
+    actual: usize,
+) -> Result<()> {
     if samples.len().checked_mul(sample_len) == Some(actual) {
         Ok(())
     } else {

@@ -129,7 +129,7 @@ impl<T: Element> Exchange<T> {
                 Operation::AllGather { count } => self.gather(unit, count),
                 Operation::Split => self.gather(unit, SPLIT_ELEMENTS),
                 Operation::AllToAllV { .. } => self.collect_chunks(unit),
-                Operation::Barrier => {}
+                Operation::Barrier | Operation::Group { .. } => {}
             }
         }
     }

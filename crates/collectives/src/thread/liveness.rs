@@ -22,7 +22,7 @@ impl Liveness {
     /// Writes down that a rank has ended.
     pub(super) fn depart(&self, rank: usize, how: Departure) {
         let state = match how {
-            Departure::Left => LEFT,
+            Departure::Left | Departure::Lost => LEFT,
             Departure::Panicked => PANICKED,
         };
         self.ranks[rank].store(state, Ordering::Release);

@@ -1,0 +1,149 @@
+//! The functions of NCCL that the backend uses, as the library exports them.
+//!
+//! They are behind a trait so that tests can stand in for the library. Result codes are plain integers: a newer library
+//! has codes that cudarc's enumeration does not know.
+#![allow(unsafe_code)]
+// NCCL's own.
+#![allow(clippy::too_many_arguments)]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+
+use cudarc::nccl::sys;
+use libloading::Library;
+
+/// A function's result: `SUCCESS`, `IN_PROGRESS`, or what went wrong.
+pub(super) type Code = c_uint;
+
+pub(super) const SUCCESS: Code = sys::ncclResult_t::ncclSuccess as Code;
+pub(super) const IN_PROGRESS: Code = sys::ncclResult_t::ncclInProgress as Code;
+
+/// A rank's end of a communicator.
+pub(super) type Handle = sys::ncclComm_t;
+
+/// A CUDA stream.
+pub(super) type RawStream = sys::cudaStream_t;
+
+/// What the ranks of a new communicator have to share.
+pub(super) type UniqueId = sys::ncclUniqueId;
+
+macro_rules! functions {
+    ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
+        /// NCCL, or what a test puts in its place.
+        ///
+        /// # Safety
+        /// Every function is as safe as NCCL's function of that name: handles are alive, pointers are valid for what
+        /// is written to them and streams belong to the handle's device.
+        pub(super) trait Nccl: fmt::Debug + Send + Sync {
+            $(unsafe fn $method(&self, $($argument: $type),*) -> Code;)*
+
+            /// What a code means.
+            fn error_string(&self, code: Code) -> String;
+
+            /// What the library said last about a communicator, or about anything at all for a null handle.
+            unsafe fn last_error(&self, comm: Handle) -> String;
+        }
+
+        /// The library's own functions.
+        pub(super) struct Functions {
+            $($method: unsafe extern "C" fn($($type),*) -> Code,)*
+            error_string: unsafe extern "C" fn(Code) -> *const c_char,
+            last_error: unsafe extern "C" fn(Handle) -> *const c_char,
+        }
+
+        impl Functions {
+            /// Looks all functions up.
+            ///
+            /// # Safety
+            /// `library` is NCCL, and is never closed.
+            pub(super) unsafe fn load(library: &Library) -> Result<Self, libloading::Error> {
+                // SAFETY: the signatures are those of nccl.h.
+                unsafe {
+                    Ok(Self {
+                        $($method: *library.get($symbol)?,)*
+                        error_string: *library.get(b"ncclGetErrorString\0")?,
+                        last_error: *library.get(b"ncclGetLastError\0")?,
+                    })
+                }
+            }
+        }
+
+        impl Nccl for Functions {
+            $(unsafe fn $method(&self, $($argument: $type),*) -> Code {
+                // SAFETY: as the caller promises.
+                unsafe { (self.$method)($($argument),*) }
+            })*
+
+            fn error_string(&self, code: Code) -> String {
+                // SAFETY: NCCL gives a string that lives for ever, for any code.
+                unsafe { text((self.error_string)(code)) }
+            }
+
+            unsafe fn last_error(&self, comm: Handle) -> String {
+                // SAFETY: as the caller promises; the string is copied before NCCL writes the next.
+                unsafe { text((self.last_error)(comm)) }
+            }
+        }
+    };
+}
+
+functions! {
+    get_version = b"ncclGetVersion\0" (version: *mut c_int);
+    get_unique_id = b"ncclGetUniqueId\0" (id: *mut UniqueId);
+    init_rank = b"ncclCommInitRankConfig\0"
+        (comm: *mut Handle, ranks: c_int, id: UniqueId, rank: c_int, config: *mut sys::ncclConfig_t);
+    split = b"ncclCommSplit\0"
+        (comm: Handle, color: c_int, key: c_int, new: *mut Handle, config: *mut sys::ncclConfig_t);
+    async_error = b"ncclCommGetAsyncError\0" (comm: Handle, state: *mut Code);
+    finalize = b"ncclCommFinalize\0" (comm: Handle);
+    destroy = b"ncclCommDestroy\0" (comm: Handle);
+    abort = b"ncclCommAbort\0" (comm: Handle);
+    group_start = b"ncclGroupStart\0" ();
+    group_end = b"ncclGroupEnd\0" ();
+    all_reduce = b"ncclAllReduce\0"
+        (send: *const c_void, receive: *mut c_void, count: usize, element: c_uint, op: c_uint, comm: Handle,
+         stream: RawStream);
+    broadcast = b"ncclBroadcast\0"
+        (send: *const c_void, receive: *mut c_void, count: usize, element: c_uint, root: c_int, comm: Handle,
+         stream: RawStream);
+    all_gather = b"ncclAllGather\0"
+        (send: *const c_void, receive: *mut c_void, count: usize, element: c_uint, comm: Handle,
+         stream: RawStream);
+    reduce_scatter = b"ncclReduceScatter\0"
+        (send: *const c_void, receive: *mut c_void, count: usize, element: c_uint, op: c_uint, comm: Handle,
+         stream: RawStream);
+    send = b"ncclSend\0"
+        (buffer: *const c_void, count: usize, element: c_uint, peer: c_int, comm: Handle, stream: RawStream);
+    receive = b"ncclRecv\0"
+        (buffer: *mut c_void, count: usize, element: c_uint, peer: c_int, comm: Handle, stream: RawStream);
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NCCL")
+    }
+}
+
+/// A string of the library, on one line.
+///
+/// # Safety
+/// `string` is null or a C string.
+unsafe fn text(string: *const c_char) -> String {
+    if string.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, so a C string.
+    let string = unsafe { CStr::from_ptr(string) }.to_string_lossy();
+    string.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A result code in words, with what the library adds to it.
+///
+/// # Safety
+/// `comm` is null or alive.
+pub(super) unsafe fn describe(api: &dyn Nccl, code: Code, comm: Handle) -> String {
+    let meaning = api.error_string(code);
+    // SAFETY: as the caller promises.
+    let detail = unsafe { api.last_error(comm) };
+    if detail.is_empty() { meaning } else { format!("{meaning}: {detail}") }
+}

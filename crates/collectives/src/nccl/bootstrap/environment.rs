@@ -1,0 +1,161 @@
+//! Where and as whom a rank joins: torchrun's variables, and two of our own.
+
+use std::net::IpAddr;
+
+use crate::{Error, Result};
+
+/// Where rank 0 listens, if not at the port after torchrun's.
+const PORT_VARIABLE: &str = "COLLECTIVES_PORT";
+/// What all ranks of a job know, and nobody else.
+const TOKEN_VARIABLE: &str = "COLLECTIVES_JOB_TOKEN";
+
+/// Who this process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::nccl) struct Environment {
+    pub(in crate::nccl) rank: usize,
+    pub(in crate::nccl) size: usize,
+    /// The device's number on this host.
+    pub(in crate::nccl) device: usize,
+    pub(in crate::nccl) meeting: Meeting,
+}
+
+/// Where the ranks of a job meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::nccl) struct Meeting {
+    pub(in crate::nccl) host: String,
+    pub(in crate::nccl) port: u16,
+    pub(in crate::nccl) token: String,
+}
+
+impl Meeting {
+    /// Fails for a place that others can reach when there is no token to tell ours from theirs.
+    pub(in crate::nccl) fn check(&self, size: usize) -> Result<()> {
+        if size <= 1 || self.is_loopback() || !self.token.is_empty() {
+            return Ok(());
+        }
+        Err(unavailable(format!(
+            "{} can be reached by other jobs: set {TOKEN_VARIABLE} to the same secret on every rank",
+            self.host
+        )))
+    }
+
+    /// Whether the place is only this host's. A name counts only as `localhost`: what others resolve to may differ.
+    pub(super) fn is_loopback(&self) -> bool {
+        self.host == "localhost" || self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    }
+
+    /// As people write it.
+    pub(super) fn address(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Environment {
+    /// Reads the variables by `variable`.
+    ///
+    /// # Errors
+    /// A variable that is missing or makes no sense.
+    pub(in crate::nccl) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let number = |name: &str| -> Result<usize> {
+            let value = variable(name).ok_or_else(|| {
+                unavailable(format!(
+                    "{name} is not set: start with torchrun, or set RANK, WORLD_SIZE, LOCAL_RANK, \
+                                     MASTER_ADDR and MASTER_PORT"
+                ))
+            })?;
+            value
+                .parse()
+                .map_err(|_| unavailable(format!("{name} is {value:?} and has to be a number from 0")))
+        };
+        let (rank, size, device) = (number("RANK")?, number("WORLD_SIZE")?, number("LOCAL_RANK")?);
+        if rank >= size {
+            return Err(unavailable(format!("RANK is {rank} in a WORLD_SIZE of {size}: it counts from 0")));
+        }
+        let token = variable(TOKEN_VARIABLE).unwrap_or_default();
+        // Alone, a rank meets nobody.
+        if size == 1 && variable("MASTER_ADDR").is_none() {
+            let meeting = Meeting { host: "localhost".to_owned(), port: 0, token };
+            return Ok(Self { rank, size, device, meeting });
+        }
+        let host = variable("MASTER_ADDR")
+            .filter(|host| !host.is_empty())
+            .ok_or_else(|| unavailable("MASTER_ADDR is not set: it is the host of rank 0".to_owned()))?;
+        let port = match variable(PORT_VARIABLE) {
+            Some(_) => number(PORT_VARIABLE)?,
+            None => number("MASTER_PORT")?.saturating_add(1),
+        };
+        let port = u16::try_from(port).ok().filter(|&port| port > 0).ok_or_else(|| {
+            unavailable(format!(
+                "there is no port {port}: {PORT_VARIABLE}, or MASTER_PORT + 1, is 1 to 65535"
+            ))
+        })?;
+        let meeting = Meeting { host, port, token };
+        meeting.check(size)?;
+        Ok(Self { rank, size, device, meeting })
+    }
+}
+
+fn unavailable(reason: String) -> Error {
+    Error::Unavailable { backend: "NCCL", reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TORCHRUN: [(&str, &str); 5] = [
+        ("RANK", "3"),
+        ("WORLD_SIZE", "4"),
+        ("LOCAL_RANK", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29500"),
+    ];
+
+    fn read(changes: &[(&str, &str)]) -> Result<Environment> {
+        Environment::read(|name| {
+            let found = changes.iter().chain(&TORCHRUN).find(|(key, _)| *key == name)?;
+            (found.1 != "-").then(|| found.1.to_owned())
+        })
+    }
+
+    fn complaint(changes: &[(&str, &str)]) -> String {
+        let message = read(changes).unwrap_err().to_string();
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message
+    }
+
+    #[test]
+    fn torchruns_variables_say_all() {
+        let found = read(&[]).unwrap();
+        let meeting = Meeting { host: "127.0.0.1".to_owned(), port: 29501, token: String::new() };
+        assert_eq!(found, Environment { rank: 3, size: 4, device: 1, meeting });
+        assert_eq!(read(&[("COLLECTIVES_PORT", "700")]).unwrap().meeting.port, 700);
+        assert_eq!(read(&[("COLLECTIVES_JOB_TOKEN", "s")]).unwrap().meeting.token, "s");
+        assert_eq!(read(&[("MASTER_ADDR", "::1")]).unwrap().meeting.address(), "[::1]:29501");
+        assert!(read(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "-")]).is_ok());
+    }
+
+    #[test]
+    fn a_bad_variable_is_named() {
+        for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"] {
+            assert!(complaint(&[(name, "-")]).contains(&format!("{name} is not set")));
+        }
+        assert!(complaint(&[("RANK", "first")]).contains(r#"RANK is "first""#));
+        assert!(complaint(&[("RANK", "4")]).contains("RANK is 4 in a WORLD_SIZE of 4"));
+        assert!(complaint(&[("MASTER_PORT", "65535")]).contains("no port 65536"));
+        assert!(complaint(&[("COLLECTIVES_PORT", "0")]).contains("no port 0"));
+    }
+
+    #[test]
+    fn a_reachable_place_needs_a_token() {
+        for host in ["10.0.0.1", "node-0", "::"] {
+            assert!(complaint(&[("MASTER_ADDR", host)]).contains("set COLLECTIVES_JOB_TOKEN"));
+            assert!(read(&[("MASTER_ADDR", host), ("COLLECTIVES_JOB_TOKEN", "secret")]).is_ok());
+        }
+        assert!(read(&[("MASTER_ADDR", "localhost")]).is_ok());
+    }
+}

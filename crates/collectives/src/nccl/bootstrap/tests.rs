@@ -1,0 +1,309 @@
+//! Ranks that meet, those that do not, and those that must not.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::handshake::{self, Broken, Verdict};
+use super::wire::{Reply, Request};
+use super::{Meeting, Store, Unmet};
+use crate::{Error, Result};
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(700);
+
+fn meeting(token: &str) -> Meeting {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    Meeting { host: "127.0.0.1".to_owned(), port: free.local_addr().unwrap().port(), token: token.to_owned() }
+}
+
+/// What a rank does at the start.
+fn start(meeting: &Meeting, rank: usize, size: usize, timeout: Duration) -> Result<Store> {
+    let store = Store::join(meeting, rank, size, timeout)?;
+    let everyone: Vec<usize> = (0..size).collect();
+    match store.meet("start", &everyone, rank, &[], timeout) {
+        Ok(_) => Ok(store),
+        Err(unmet) => Err(store.start_failed(unmet, timeout)),
+    }
+}
+
+/// Starts the ranks of a world that are listed, each on a thread.
+fn start_all(meeting: &Meeting, ranks: &[usize], size: usize, timeout: Duration) -> Vec<Result<Store>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            ranks.iter().map(|&rank| scope.spawn(move || start(meeting, rank, size, timeout))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn refusal(outcome: Result<Store>) -> String {
+    match outcome.unwrap_err() {
+        Error::Refused { reason, .. } => reason,
+        other => panic!("refused for another reason: {other}"),
+    }
+}
+
+/// Somebody who connects once rank 0 is there.
+fn visitor(meeting: &Meeting) -> TcpStream {
+    let limit = Instant::now() + LONG;
+    loop {
+        match TcpStream::connect((meeting.host.as_str(), meeting.port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < limit, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn all_ranks_get_all_values_in_the_order_of_their_places() {
+    let meeting = meeting("secret");
+    let stores: Vec<Store> =
+        start_all(&meeting, &[0, 1, 2, 3], 4, LONG).into_iter().map(Result::unwrap).collect();
+    for (round, members) in [vec![0, 1, 2, 3], vec![3, 1], vec![2], vec![1, 2, 0]].iter().enumerate() {
+        let key = format!("round {round}");
+        let values = thread::scope(|scope| {
+            let (key, stores) = (&key, &stores);
+            let threads: Vec<_> = members
+                .iter()
+                .enumerate()
+                .map(|(place, &rank)| {
+                    scope.spawn(move || stores[rank].meet(key, members, place, &[rank as u8; 3], LONG))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect::<Vec<_>>()
+        });
+        let expected: Vec<Vec<u8>> = members.iter().map(|&rank| vec![rank as u8; 3]).collect();
+        assert!(values.iter().all(|values| *values == expected));
+    }
+}
+
+#[test]
+fn strangers_keep_nobody_out() {
+    let meeting = meeting("secret");
+    let strangers = thread::scope(|scope| {
+        let world = scope.spawn(|| start_all(&meeting, &[0, 1, 2], 3, LONG));
+        let mut silent: Vec<TcpStream> = (0..40).map(|_| visitor(&meeting)).collect();
+        for (i, stream) in silent.iter_mut().enumerate().skip(20) {
+            let garbage: Vec<u8> = (0..200).map(|byte| (byte * 31 + i * 7) as u8).collect();
+            let _ = stream.write_all(&garbage[..i * 5]);
+        }
+        assert!(world.join().unwrap().iter().all(Result::is_ok));
+        silent
+    });
+    assert_eq!(strangers.len(), 40);
+}
+
+#[test]
+fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
+    let right = meeting("secret");
+    let wrong = Meeting { token: "guess".to_owned(), ..right.clone() };
+    thread::scope(|scope| {
+        let first = scope.spawn(|| start(&right, 0, 2, LONG));
+        assert!(refusal(start(&wrong, 1, 2, LONG)).contains("its job token (COLLECTIVES_JOB_TOKEN)"));
+        assert!(start(&right, 1, 2, LONG).is_ok());
+        assert!(first.join().unwrap().is_ok());
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_rank_0_says_so() {
+    let right = meeting("secret");
+    let wrong = Meeting { token: "guess".to_owned(), ..right.clone() };
+    let error = thread::scope(|scope| {
+        let first = scope.spawn(|| start(&right, 0, 3, Duration::from_secs(2)));
+        let second = scope.spawn(|| start(&right, 1, 3, LONG));
+        drop(visitor(&right));
+        assert!(refusal(start(&wrong, 2, 3, LONG)).contains("token"));
+        assert!(refusal(start(&right, 2, 4, LONG)).contains("its world has 4 ranks and rank 0's has 3"));
+        assert!(refusal(start(&right, 7, 3, LONG)).contains("there is no rank 7 in a world of 3"));
+        // The second rank may itself be the later one of the two.
+        let other = start(&right, 1, 3, LONG);
+        let twin = second.join().unwrap();
+        let twins = [other.unwrap_err(), twin.unwrap_err()];
+        assert!(twins.iter().any(|error| error.to_string().contains("rank 1 is there already")), "{twins:?}");
+        assert!(twins.iter().any(|error| matches!(error, Error::Rendezvous { .. })), "{twins:?}");
+        first.join().unwrap().unwrap_err()
+    });
+    let Error::Rendezvous { missing, refused, .. } = &error else { panic!("{error}") };
+    assert_eq!(missing, &[2]);
+    for reason in
+        ["rank 2: its job token", "rank 2: its world has 4", "rank 7: there is no", "rank 1: rank 1 is"]
+    {
+        assert!(refused.iter().any(|line| line.contains(reason)), "{reason}: {refused:?}");
+    }
+    assert_eq!(error.to_string().lines().count(), 1);
+}
+
+#[test]
+fn nobody_else_is_rank_0() {
+    let meeting = meeting("secret");
+    let _first = Store::join(&meeting, 0, 2, LONG).unwrap();
+    let second = Store::join(&meeting, 0, 2, LONG).unwrap_err().to_string();
+    assert!(second.contains("rank 0 cannot listen at 127.0.0.1:") && second.contains("COLLECTIVES_PORT"));
+    let verdict = handshake::introduce(&mut visitor(&meeting), "secret", 0, 2).unwrap();
+    assert_eq!(verdict, Verdict::Duplicate);
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named_everywhere() {
+    let meeting = meeting("");
+    let outcomes = thread::scope(|scope| {
+        let others = scope.spawn(|| start_all(&meeting, &[1, 4], 5, LONG));
+        let mut outcomes = start_all(&meeting, &[0], 5, SHORT);
+        outcomes.extend(others.join().unwrap());
+        outcomes
+    });
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        let Error::Rendezvous { missing, waited, .. } = &error else { panic!("{error}") };
+        assert_eq!(missing, &[2, 3]);
+        // Rank 0 tells the others, whose own time-out is far.
+        assert!(*waited < LONG / 2);
+        assert!(error.to_string().starts_with("ranks [2, 3] did not come to 127.0.0.1:"), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_0_that_is_not_there_is_named() {
+    let error = start(&meeting(""), 1, 2, SHORT).unwrap_err();
+    assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[0]), "{error}");
+}
+
+#[test]
+fn a_rank_0_that_says_nothing_is_not_waited_for_beyond_the_time_out() {
+    let meeting = meeting("");
+    let _silent = TcpListener::bind((meeting.host.as_str(), meeting.port)).unwrap();
+    let error = start(&meeting, 1, 2, SHORT).unwrap_err();
+    assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[0]), "{error}");
+}
+
+/// Lets somebody answer one peer in rank 0's place.
+fn in_place_of_rank_0(answer: impl FnOnce(TcpStream) + Send) -> String {
+    let meeting = meeting("secret");
+    let listener = TcpListener::bind((meeting.host.as_str(), meeting.port)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || answer(listener.accept().unwrap().0));
+        refusal(start(&meeting, 1, 2, LONG))
+    })
+}
+
+#[test]
+fn rank_0_has_to_know_the_token_too() {
+    let reason = in_place_of_rank_0(|mut stream| {
+        stream.write_all(b"collct\x00\x01").unwrap();
+        stream.write_all(&[7; 32]).unwrap();
+        stream.read_exact(&mut [0; 80]).unwrap();
+        stream.write_all(&[0; 37]).unwrap();
+    });
+    assert!(reason.contains("does not know the job's token"), "{reason}");
+}
+
+#[test]
+fn another_service_at_the_port_is_noticed() {
+    let reason =
+        in_place_of_rank_0(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
+    assert!(reason.contains("something else listens there; COLLECTIVES_PORT"), "{reason}");
+}
+
+/// A connection that keeps what it sends.
+struct Recorded(TcpStream, Vec<u8>);
+
+impl Read for Recorded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Recorded {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = self.0.write(buffer)?;
+        self.1.extend_from_slice(&buffer[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// One handshake; what the peer sent, and how it ended on rank 0.
+fn greet(
+    peer: impl FnOnce(&mut Recorded) + Send,
+) -> (Vec<u8>, Vec<u8>, std::result::Result<Verdict, Broken>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let peer = scope.spawn(move || {
+            let mut stream = Recorded(TcpStream::connect(address).unwrap(), Vec::new());
+            peer(&mut stream);
+            stream.1
+        });
+        let mut stream = Recorded(listener.accept().unwrap().0, Vec::new());
+        let outcome = handshake::receive(&mut stream, "a long secret", |_, _| Verdict::Welcome);
+        drop(stream.0);
+        (peer.join().unwrap(), stream.1, outcome.map(|(_, _, verdict)| verdict))
+    })
+}
+
+#[test]
+fn the_token_is_not_sent_and_a_recording_opens_nothing() {
+    let introduce = |stream: &mut Recorded| {
+        assert_eq!(handshake::introduce(stream, "a long secret", 1, 2).unwrap(), Verdict::Welcome);
+    };
+    let (by_peer, by_rank_0, outcome) = greet(introduce);
+    assert_eq!(outcome.unwrap(), Verdict::Welcome);
+    for sent in [&by_peer, &by_rank_0] {
+        assert!(!sent.windows(13).any(|window| window == b"a long secret"));
+    }
+    let (_, _, outcome) = greet(|stream| {
+        stream.write_all(&by_peer).unwrap();
+        stream.0.read_exact(&mut [0; 40 + 37]).unwrap();
+    });
+    assert_eq!(outcome.unwrap(), Verdict::WrongToken);
+}
+
+#[test]
+fn a_rank_that_leaves_is_named_at_once() {
+    let meeting = meeting("");
+    let mut stores = start_all(&meeting, &[0, 1, 2], 3, LONG);
+    drop(stores.remove(2));
+    for (rank, store) in stores.iter().enumerate() {
+        let met = store.as_ref().unwrap().meet("later", &[0, 1, 2], rank, &[], LONG);
+        assert_eq!(met, Err(Unmet::Departed(2)));
+    }
+    drop(stores.remove(0));
+    let met = stores[0].as_ref().unwrap().meet("last", &[0, 1], 1, &[], LONG);
+    assert_eq!(met, Err(Unmet::Departed(0)));
+}
+
+#[test]
+fn who_does_not_come_to_a_meeting_is_named() {
+    let stores = start_all(&meeting(""), &[0, 1, 2, 3], 4, LONG);
+    let unmet = stores[1].as_ref().unwrap().meet("some", &[3, 1, 0], 1, &[], SHORT).unwrap_err();
+    assert!(matches!(&unmet, Unmet::TimedOut { missing, .. } if missing == &[3, 0]), "{unmet:?}");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Request::decode(&bytes);
+        let _ = Reply::decode(&bytes);
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent(
+        key in ".{0,20}",
+        members in proptest::collection::vec(0_usize..1000, 1..9),
+        value in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let request = Request { key, place: members.len() - 1, members: members.clone(), value: value.clone() };
+        prop_assert_eq!(Request::decode(&request.encode()).unwrap(), request);
+        for reply in [Reply::All(vec![value, vec![]]), Reply::Missing(members.clone()), Reply::GivenUp(members), Reply::Departed(7)] {
+            prop_assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Memory on a device, and the streams that work on it.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+
+use super::device::{Mark, Owner, Stream};
+use crate::{Element, Error, Result};
+
+/// Elements in the memory of a device.
+///
+/// A collective takes its buffers and gives them back, so that nobody frees what the device still writes to. They have
+/// to be ready on the stream that it is given: made there, or after that stream was made to wait for them.
+pub struct DeviceBuffer<T> {
+    pointer: u64,
+    len: usize,
+    /// `None` for an empty buffer.
+    owner: Option<Owner>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> DeviceBuffer<T> {
+    /// The elements of a cudarc slice. [`into_owner`](Self::into_owner) gives it back.
+    #[must_use]
+    pub fn from_slice(slice: CudaSlice<T>) -> Self
+    where
+        CudaSlice<T>: Send,
+    {
+        let stream = Arc::clone(slice.stream());
+        let (pointer, len) = (slice.device_ptr(&stream).0, slice.len());
+        Self { pointer, len, owner: Some(Box::new(slice)), element: PhantomData }
+    }
+
+    /// The `len` elements at the device address `pointer`, which belong to `owner`: a tensor of another library, say.
+    /// The owner is dropped when the memory is needed no more.
+    ///
+    /// # Safety
+    /// The range is memory of the communicator's device, aligned to the elements, that stays as long as `owner` does.
+    /// Until the buffer is given back, nothing else uses it but work on the stream that the buffer is used on.
+    #[must_use]
+    pub unsafe fn from_raw(pointer: u64, len: usize, owner: impl Any + Send) -> Self {
+        Self { pointer, len, owner: Some(Box::new(owner)), element: PhantomData }
+    }
+
+    /// `len` elements of memory that was not written yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when there is no such memory.
+    pub fn uninitialised(len: usize, stream: &DeviceStream) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self::default());
+        }
+        let failed =
+            |message| Error::Device { action: format!("allocate {len} {} elements", T::TYPE), message };
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| failed("too many".to_owned()))?;
+        let (pointer, owner) = stream.0.allocate(bytes).map_err(failed)?;
+        Ok(Self { pointer, len, owner: Some(owner), element: PhantomData })
+    }
+
+    /// A copy of `elements`; returns when it is made.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when there is no memory or the copy fails.
+    pub fn upload(elements: &[T], stream: &DeviceStream) -> Result<Self> {
+        let buffer = Self::uninitialised(elements.len(), stream)?;
+        if !buffer.is_empty() {
+            // SAFETY: elements are plain numbers.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
+            // SAFETY: the buffer is as long as the elements.
+            unsafe { stream.0.upload(bytes, buffer.pointer) }.map_err(|message| Error::Device {
+                action: format!("copy {} {} elements from the host", elements.len(), T::TYPE),
+                message,
+            })?;
+        }
+        Ok(buffer)
+    }
+
+    /// The elements, once all work on `stream` is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the copy fails.
+    pub fn download(&self, stream: &DeviceStream) -> Result<Vec<T>> {
+        let mut elements = vec![T::default(); self.len];
+        if !self.is_empty() {
+            let size = size_of_val(elements.as_slice());
+            // SAFETY: elements are plain numbers, any bytes are valid ones.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size) };
+            // SAFETY: the buffer is as long as the elements.
+            unsafe { stream.0.download(self.pointer, bytes) }.map_err(|message| Error::Device {
+                action: format!("copy {} {} elements to the host", self.len, T::TYPE),
+                message,
+            })?;
+        }
+        Ok(elements)
+    }
+
+    /// Takes the memory's owner out again, if it is an `O`.
+    ///
+    /// # Errors
+    /// The buffer as it was, if its owner is something else.
+    pub fn into_owner<O: Any>(mut self) -> std::result::Result<O, Self> {
+        match self.owner.take().map(Owner::downcast::<O>) {
+            Some(Ok(owner)) => Ok(*owner),
+            other => {
+                self.owner = other.and_then(std::result::Result::err);
+                Err(self)
+            }
+        }
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device's address of the first element; 0 for a buffer that never had memory.
+    #[must_use]
+    pub fn device_pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    /// The address of the element at `index`.
+    pub(super) fn at(&self, index: usize) -> u64 {
+        self.pointer + (index * size_of::<T>()) as u64
+    }
+}
+
+impl<T> Default for DeviceBuffer<T> {
+    fn default() -> Self {
+        Self { pointer: 0, len: 0, owner: None, element: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer({:#x}, {} elements)", self.pointer, self.len)
+    }
+}
+
+/// Work on a device that is done in the order in which it is enqueued: a CUDA stream.
+#[derive(Debug, Clone)]
+pub struct DeviceStream(pub(super) Arc<dyn Stream>);
+
+impl DeviceStream {
+    /// The same stream as cudarc's.
+    #[must_use]
+    pub fn from_cuda(stream: Arc<CudaStream>) -> Self {
+        Self(Arc::new(stream))
+    }
+
+    /// Waits until all work enqueued so far is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: what went wrong in any of it.
+    pub fn synchronize(&self) -> Result<()> {
+        let failed = |message| Error::Device { action: "finish its work".to_owned(), message };
+        self.0.synchronize().map_err(failed)
+    }
+}
+
+/// What the device may still write to after its request was dropped.
+#[derive(Debug, Default)]
+pub(super) struct Abandoned(Vec<(Box<dyn Mark>, Owner)>);
+
+impl Abandoned {
+    /// Keeps `memory` until the device has passed `mark`.
+    pub(super) fn keep(&mut self, mark: Box<dyn Mark>, memory: Owner) {
+        self.0.push((mark, memory));
+    }
+
+    /// Frees what the device is done with.
+    pub(super) fn sweep(&mut self) {
+        self.0.retain(|(mark, _)| !matches!(mark.reached(), Ok(true)));
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.sweep();
+        // Better lost than written to by the device after somebody else has got it.
+        mem::forget(mem::take(&mut self.0));
+    }
+}

@@ -1,0 +1,328 @@
+//! A rank's view of a group.
+
+use std::sync::Arc;
+
+use super::buffer::{DeviceBuffer, DeviceStream};
+use super::comm::NO_COLOR;
+use super::group::{GroupState, Ticket, World, unmet_error};
+use super::launch::{Launch, Step, only};
+use super::request::{Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRequest, Pending};
+use crate::partition::check_distinct;
+use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
+
+/// One rank's end of a group of GPUs.
+///
+/// Starting an operation puts it into the stream that it is given: what is enqueued there later sees its result without
+/// any wait on the host. Operations of one group go into their streams in the same order on all ranks. They can stand
+/// between the launches of captured graphs; do not start them while a stream is being captured.
+///
+/// What NCCL does otherwise than the other backends:
+/// - Calls are not compared across ranks. Ranks that call different operations, lengths or types get an error when the
+///   time-out has passed at the latest, or wrong data where NCCL cannot tell; a wrong argument is an error on its own
+///   rank at once, and the others time out. A started operation of a group that failed fails too.
+/// - Messages between two ranks are matched by their order alone, not by their tags, and a rank sends none to itself.
+/// - The first operations between two ranks connect them, and starting them may wait for the other one. Two ranks that
+///   send to each other use all-to-all-v, or the lower one sends first.
+/// - Groups are made in an order that all ranks agree on, and cost a new communicator of NCCL each.
+/// - Reductions are the same on all ranks and in every run on the same links, but not in the order of the ranks.
+///
+/// Its clones and subgroups are the same rank. Dropping the last one finalizes all communicators; after an error or in
+/// a panic they are aborted.
+#[derive(Debug, Clone)]
+pub struct NcclCommunicator {
+    group: Arc<GroupState>,
+    /// After the group, which needs it to the end.
+    world: Arc<World>,
+}
+
+impl NcclCommunicator {
+    pub(super) fn new(world: Arc<World>, group: Arc<GroupState>) -> Self {
+        Self { group, world }
+    }
+
+    /// A new stream on this rank's device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the driver has none.
+    pub fn new_stream(&self) -> Result<DeviceStream> {
+        let failed = |message| Error::Device { action: "make a stream".to_owned(), message };
+        self.world.settings.device.stream().map(DeviceStream).map_err(failed)
+    }
+
+    /// Starts a collective, whose lengths are right if `lengths` are.
+    pub(super) fn collective<T: Element>(
+        &self,
+        operation: Operation,
+        queue: &DeviceStream,
+        memory: Buffers<T>,
+        lengths: &[Length],
+        steps: impl FnOnce(&Buffers<T>) -> Vec<Step>,
+    ) -> Result<Pending<T>> {
+        let call = Call { operation, element: Some(T::TYPE) };
+        if let Some(wrong) = lengths.iter().find(|length| length.expected != Some(length.actual)) {
+            return Err(Error::WrongLength {
+                rank: self.world.rank,
+                call,
+                buffer: wrong.buffer,
+                expected: wrong.expected.unwrap_or(usize::MAX),
+                actual: wrong.actual,
+            });
+        }
+        let steps = steps(&memory);
+        self.launch(call, None, queue).start(memory, &steps)
+    }
+
+    fn message<T: Element>(
+        &self,
+        peer: usize,
+        operation: Operation,
+        queue: &DeviceStream,
+        buffer: DeviceBuffer<T>,
+        step: Step,
+    ) -> Result<NcclRequest<T>> {
+        self.check_rank(peer)?;
+        let call = Call { operation, element: Some(T::TYPE) };
+        if peer == self.rank() {
+            return Err(Error::Unsupported { backend: "NCCL", call });
+        }
+        self.launch(call, Some(peer), queue).start(only(buffer), &[step]).map(NcclRequest)
+    }
+
+    fn launch<'a>(&'a self, call: Call, peer: Option<usize>, queue: &'a DeviceStream) -> Launch<'a> {
+        Launch { world: &self.world, group: &self.group, call, peer, queue }
+    }
+
+    fn check_rank(&self, rank: usize) -> Result<()> {
+        let size = self.size();
+        if rank < size { Ok(()) } else { Err(Error::NoSuchRank { rank, size }) }
+    }
+
+    fn members(&self, ranks: &[usize]) -> Vec<usize> {
+        ranks.iter().map(|&rank| self.group.members[rank]).collect()
+    }
+}
+
+/// What a call's arguments say about the length of one of its buffers.
+pub(super) struct Length {
+    pub(super) buffer: &'static str,
+    /// `None` if it is more than can be counted.
+    pub(super) expected: Option<usize>,
+    pub(super) actual: usize,
+}
+
+fn sum(counts: &[usize]) -> Option<usize> {
+    counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count))
+}
+
+impl Group for NcclCommunicator {
+    type Queue = DeviceStream;
+    type BarrierRequest = NcclBarrierRequest;
+
+    fn rank(&self) -> usize {
+        self.group.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.members.len()
+    }
+
+    fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let group = &*self.group;
+        let call = Call { operation: Operation::Split, element: None };
+        group.check()?;
+        let color = match color.map(i32::try_from) {
+            None => NO_COLOR,
+            Some(Ok(color)) => color,
+            Some(Err(_)) => {
+                let message = format!("a color is at most {}", i32::MAX);
+                return Err(self.world.library_error(&call, message));
+            }
+        };
+        // NCCL tells nobody who else is in the new group, nor who did not come to the split.
+        let sequence = group.next_call();
+        let name = format!("{} split {sequence}", group.id);
+        let choice = [color.to_be_bytes(), key.to_be_bytes()].concat();
+        let timeout = self.world.settings.timeout;
+        let choices = self.world.store.meet(&name, &group.members, group.rank, &choice, timeout);
+        let choices = choices.map_err(|unmet| unmet_error(unmet, &call))?;
+        let Some(comm) = group
+            .comm
+            .split(color, key)
+            .map_err(|failure| group.fail(&self.world, failure, &call, &Ticket::Collective(sequence)))?
+        else {
+            return Ok(None);
+        };
+
+        let mut members: Vec<(i32, usize)> = choices
+            .iter()
+            .enumerate()
+            .filter_map(|(rank, choice)| {
+                let (theirs, key) = choice.split_first_chunk::<4>()?;
+                let key = i32::from_be_bytes(*key.first_chunk()?);
+                (i32::from_be_bytes(*theirs) == color).then_some((key, rank))
+            })
+            .collect();
+        members.sort_unstable();
+        let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let rank = ranks.iter().position(|&rank| rank == group.rank).unwrap_or(0);
+        let child = GroupState::new(format!("{name} color {color}"), self.members(&ranks), rank, comm);
+        Ok(Some(Self::new(Arc::clone(&self.world), Arc::new(child))))
+    }
+
+    fn group(&self, ranks: &[usize]) -> Result<Self> {
+        ranks.iter().try_for_each(|&rank| self.check_rank(rank))?;
+        check_distinct(ranks)?;
+        let rank = ranks
+            .iter()
+            .position(|&rank| rank == self.rank())
+            .ok_or_else(|| Error::NotAMember { rank: self.rank(), ranks: ranks.to_vec() })?;
+        let id = format!("{} {ranks:?}", self.group.id);
+        let group = self.world.listed(&id, || {
+            let call = Call { operation: Operation::Group { ranks: ranks.to_vec() }, element: None };
+            self.world.make_group(id.clone(), self.members(ranks), rank, &call)
+        })?;
+        Ok(Self::new(Arc::clone(&self.world), group))
+    }
+
+    fn start_barrier(&self, queue: &mut DeviceStream) -> Result<NcclBarrierRequest> {
+        // NCCL has none: nobody's sum is there before everybody's element.
+        let element = DeviceBuffer::<u8>::uninitialised(1, queue)?;
+        let call = Call { operation: Operation::Barrier, element: None };
+        let step = Step::AllReduce { buffer: element.at(0), count: 1, op: ReduceOp::Max };
+        self.launch(call, None, queue).start(only(element), &[step]).map(NcclBarrierRequest)
+    }
+}
+
+impl<T: Element> Communicator<T> for NcclCommunicator {
+    type Buffer = DeviceBuffer<T>;
+    type Request = NcclRequest<T>;
+    type ExchangeRequest = NcclExchangeRequest<T>;
+
+    fn start_all_reduce(
+        &self,
+        buffer: DeviceBuffer<T>,
+        op: ReduceOp,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclRequest<T>> {
+        let count = buffer.len();
+        let steps = |memory: &Buffers<T>| vec![Step::AllReduce { buffer: memory.receive.at(0), count, op }];
+        self.collective(Operation::AllReduce { count, op }, queue, only(buffer), &[], steps).map(NcclRequest)
+    }
+
+    fn start_broadcast(
+        &self,
+        buffer: DeviceBuffer<T>,
+        root: usize,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclRequest<T>> {
+        self.check_rank(root)?;
+        let count = buffer.len();
+        let steps = |memory: &Buffers<T>| vec![Step::Broadcast { buffer: memory.receive.at(0), count, root }];
+        self.collective(Operation::Broadcast { count, root }, queue, only(buffer), &[], steps)
+            .map(NcclRequest)
+    }
+
+    fn start_all_gather(
+        &self,
+        send: DeviceBuffer<T>,
+        receive: DeviceBuffer<T>,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclExchangeRequest<T>> {
+        let count = send.len();
+        let whole = Length {
+            buffer: "receive buffer",
+            expected: count.checked_mul(self.size()),
+            actual: receive.len(),
+        };
+        let steps = |memory: &Buffers<T>| {
+            vec![Step::AllGather { send: memory.send.at(0), receive: memory.receive.at(0), count }]
+        };
+        let memory = Exchanged { send, receive };
+        self.collective(Operation::AllGather { count }, queue, memory, &[whole], steps)
+            .map(NcclExchangeRequest)
+    }
+
+    fn start_reduce_scatter(
+        &self,
+        send: DeviceBuffer<T>,
+        receive: DeviceBuffer<T>,
+        op: ReduceOp,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclExchangeRequest<T>> {
+        let count = receive.len();
+        let whole =
+            Length { buffer: "send buffer", expected: count.checked_mul(self.size()), actual: send.len() };
+        let steps = |memory: &Buffers<T>| {
+            vec![Step::ReduceScatter { send: memory.send.at(0), receive: memory.receive.at(0), count, op }]
+        };
+        let memory = Exchanged { send, receive };
+        self.collective(Operation::ReduceScatter { count, op }, queue, memory, &[whole], steps)
+            .map(NcclExchangeRequest)
+    }
+
+    fn start_all_to_all_v(
+        &self,
+        send: DeviceBuffer<T>,
+        send_counts: &[usize],
+        receive: DeviceBuffer<T>,
+        receive_counts: &[usize],
+        queue: &mut DeviceStream,
+    ) -> Result<NcclExchangeRequest<T>> {
+        let (rank, size) = (self.rank(), Some(self.size()));
+        let mut lengths = vec![
+            Length { buffer: "send counts", expected: size, actual: send_counts.len() },
+            Length { buffer: "receive counts", expected: size, actual: receive_counts.len() },
+            Length { buffer: "send buffer", expected: sum(send_counts), actual: send.len() },
+            Length { buffer: "receive buffer", expected: sum(receive_counts), actual: receive.len() },
+        ];
+        if let (Some(&kept), Some(&actual)) = (send_counts.get(rank), receive_counts.get(rank)) {
+            lengths.push(Length { buffer: "receive counts", expected: Some(kept), actual });
+        }
+        let steps = |memory: &Buffers<T>| {
+            let (mut sent, mut received) = (0, 0);
+            let mut steps = Vec::new();
+            for (peer, (&send_count, &receive_count)) in send_counts.iter().zip(receive_counts).enumerate() {
+                let (from, to) = (memory.send.at(sent), memory.receive.at(received));
+                if peer == rank {
+                    steps.push(Step::Copy { from, to, count: send_count });
+                } else {
+                    steps.push(Step::Send { buffer: from, count: send_count, to: peer });
+                    steps.push(Step::Receive { buffer: to, count: receive_count, from: peer });
+                }
+                sent += send_count;
+                received += receive_count;
+            }
+            steps
+        };
+        let operation = Operation::AllToAllV {
+            send_counts: send_counts.to_vec(),
+            receive_counts: receive_counts.to_vec(),
+        };
+        self.collective(operation, queue, Exchanged { send, receive }, &lengths, steps)
+            .map(NcclExchangeRequest)
+    }
+
+    fn start_send(
+        &self,
+        buffer: DeviceBuffer<T>,
+        to: usize,
+        tag: u32,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclRequest<T>> {
+        let count = buffer.len();
+        let step = Step::Send { buffer: buffer.at(0), count, to };
+        self.message(to, Operation::Send { count, to, tag }, queue, buffer, step)
+    }
+
+    fn start_receive(
+        &self,
+        buffer: DeviceBuffer<T>,
+        from: usize,
+        tag: u32,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclRequest<T>> {
+        let count = buffer.len();
+        let step = Step::Receive { buffer: buffer.at(0), count, from };
+        self.message(from, Operation::Receive { count, from, tag }, queue, buffer, step)
+    }
+}

@@ -1,0 +1,97 @@
+//! A device driven by CUDA.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DriverError, result, sys};
+
+use super::api::RawStream;
+use super::device::{Device, Mark, Owner, Stream};
+use crate::Error;
+
+/// Opens CUDA and one of its devices, counted from 0.
+pub(super) fn open(ordinal: usize) -> crate::Result<Arc<dyn Device>> {
+    let unavailable = |reason| Error::Unavailable { backend: "CUDA", reason };
+    // SAFETY: it opens the driver's library, if there is one, and calls nothing in it. Any other first call would panic.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(unavailable(
+            "the library was not found: looked for libcuda.so and libcuda.so.1 where the loader looks; install the \
+             NVIDIA driver, or add its folder to LD_LIBRARY_PATH"
+                .to_owned(),
+        ));
+    }
+    let count = CudaContext::device_count().map_err(|error| unavailable(words(error)))?;
+    if usize::try_from(count).is_ok_and(|count| ordinal < count) {
+        let context = CudaContext::new(ordinal).map_err(|error| unavailable(words(error)))?;
+        Ok(Arc::new(context))
+    } else {
+        Err(unavailable(format!(
+            "device {ordinal} was asked for (LOCAL_RANK) and there are {count}: start as many ranks on this host"
+        )))
+    }
+}
+
+impl Device for Arc<CudaContext> {
+    fn bind(&self) -> Result<(), String> {
+        self.bind_to_thread().map_err(words)
+    }
+
+    fn stream(&self) -> Result<Arc<dyn Stream>, String> {
+        Ok(Arc::new(self.new_stream().map_err(words)?))
+    }
+}
+
+impl Stream for Arc<CudaStream> {
+    fn raw(&self) -> RawStream {
+        self.cu_stream().cast()
+    }
+
+    fn mark(&self) -> Result<Box<dyn Mark>, String> {
+        Ok(Box::new(self.record_event(None).map_err(words)?))
+    }
+
+    fn synchronize(&self) -> Result<(), String> {
+        CudaStream::synchronize(self).map_err(words)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<(u64, Owner), String> {
+        // SAFETY: bytes may have any value.
+        let slice: CudaSlice<u8> = unsafe { self.alloc(bytes) }.map_err(words)?;
+        let pointer = slice.device_ptr(self).0;
+        Ok((pointer, Box::new(slice)))
+    }
+
+    unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), String> {
+        self.context().bind_to_thread().map_err(words)?;
+        // SAFETY: as the caller promises.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.cu_stream()) }.map_err(words)
+    }
+
+    unsafe fn upload(&self, from: &[u8], to: u64) -> Result<(), String> {
+        self.context().bind_to_thread().map_err(words)?;
+        // SAFETY: as the caller promises; `from` stays, since the copy is waited for.
+        unsafe { result::memcpy_htod_async(to, from, self.cu_stream()) }.map_err(words)?;
+        Stream::synchronize(self)
+    }
+
+    unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String> {
+        self.context().bind_to_thread().map_err(words)?;
+        // SAFETY: as the caller promises; `to` stays, since the copy is waited for.
+        unsafe { result::memcpy_dtoh_async(to, from, self.cu_stream()) }.map_err(words)?;
+        Stream::synchronize(self)
+    }
+}
+
+impl Mark for CudaEvent {
+    fn reached(&self) -> Result<bool, String> {
+        self.try_is_complete().map_err(words)
+    }
+}
+
+/// What the driver says, on one line.
+pub(super) fn words(error: DriverError) -> String {
+    match (error.error_name(), error.error_string()) {
+        (Ok(name), Ok(meaning)) => format!("{}: {}", name.to_string_lossy(), meaning.to_string_lossy()),
+        _ => format!("{:?}", error.0),
+    }
+}

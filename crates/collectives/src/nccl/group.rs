@@ -1,0 +1,191 @@
+//! What a rank's communicators share, and how their failures become errors.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::api::UniqueId;
+use super::bootstrap::{Store, Unmet};
+use super::buffer::Abandoned;
+use super::comm::{Failure, NcclComm, Settings};
+use super::library::NcclLibrary;
+use crate::{Call, Departure, Error, Result};
+
+/// How long the ranks of a failed operation wait for each other to find out who is missing.
+const INQUEST: Duration = Duration::from_secs(1);
+
+/// A rank, and all that it has in common with the others.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) rank: usize,
+    pub(super) library: NcclLibrary,
+    pub(super) settings: Settings,
+    /// The groups that were asked for by their ranks, in the order in which they were made: for ever, since asking again
+    /// gives the same.
+    listed: Mutex<Vec<Arc<GroupState>>>,
+    abandoned: Mutex<Abandoned>,
+    /// Last, so that the other ranks learn that this one has left when it has nothing more to do with them.
+    pub(super) store: Store,
+}
+
+/// A communicator and its members.
+#[derive(Debug)]
+pub(super) struct GroupState {
+    /// The same on all its members, and different from that of any other group.
+    pub(super) id: String,
+    /// Ranks of the world.
+    pub(super) members: Vec<usize>,
+    /// This rank's place among them.
+    pub(super) rank: usize,
+    pub(super) comm: NcclComm,
+    /// Collectives started so far.
+    calls: AtomicU64,
+    /// Why the group is of no more use.
+    failure: Mutex<Option<Error>>,
+}
+
+/// Which of a group's operations.
+#[derive(Debug, Clone)]
+pub(super) enum Ticket {
+    /// All members call it: its number.
+    Collective(u64),
+    /// One other member has to call it.
+    Message(usize),
+}
+
+impl World {
+    pub(super) fn new(rank: usize, library: NcclLibrary, settings: Settings, store: Store) -> Self {
+        Self { rank, library, settings, listed: Mutex::default(), abandoned: Mutex::default(), store }
+    }
+
+    pub(super) fn abandoned(&self) -> MutexGuard<'_, Abandoned> {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group with this id, made by `make` the first time. One at a time: ranks make groups in one order.
+    pub(super) fn listed(
+        &self,
+        id: &str,
+        make: impl FnOnce() -> Result<GroupState>,
+    ) -> Result<Arc<GroupState>> {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = listed.iter().find(|group| group.id == id) {
+            return Ok(Arc::clone(group));
+        }
+        let group = Arc::new(make()?);
+        listed.push(Arc::clone(&group));
+        Ok(group)
+    }
+
+    /// A communicator of its own over `members`, this rank at `rank` among them: the first one's id, given to the others.
+    pub(super) fn make_group(
+        &self,
+        id: String,
+        members: Vec<usize>,
+        rank: usize,
+        call: &Call,
+    ) -> Result<GroupState> {
+        let offer = if rank == 0 { id_bytes(&self.library.unique_id()?) } else { Vec::new() };
+        let offers = self
+            .store
+            .meet(&id, &members, rank, &offer, self.settings.timeout)
+            .map_err(|unmet| unmet_error(unmet, call))?;
+        let unique_id = offers.first().and_then(|offer| id_from_bytes(offer)).ok_or_else(|| {
+            self.library_error(call, "the first rank of the group sent no communicator's id".to_owned())
+        })?;
+        let comm = NcclComm::init(&self.settings, rank, members.len(), unique_id)
+            .map_err(|failure| self.diagnose(failure, (&id, &members, rank), call, &Ticket::Collective(0)))?;
+        Ok(GroupState::new(id, members, rank, comm))
+    }
+
+    pub(super) fn library_error(&self, call: &Call, message: String) -> Error {
+        Error::Library { backend: "NCCL", rank: self.rank, call: call.clone(), message }
+    }
+
+    /// What a failure means. NCCL does not know who is missing, but the ranks that fail do: they meet once more.
+    fn diagnose(
+        &self,
+        failure: Failure,
+        (id, members, rank): (&str, &[usize], usize),
+        call: &Call,
+        ticket: &Ticket,
+    ) -> Error {
+        let sequence = match ticket {
+            Ticket::Collective(sequence) => sequence,
+            Ticket::Message(peer) => {
+                let missing = vec![members[*peer]];
+                return match failure {
+                    Failure::TimedOut(waited) => Error::TimedOut { missing, call: call.clone(), waited },
+                    Failure::Library(message) => self.library_error(call, message),
+                };
+            }
+        };
+        let wait = INQUEST.min(self.settings.timeout);
+        let met = self.store.meet(&format!("{id} failed {sequence}"), members, rank, &[], wait);
+        match (met, failure) {
+            (Err(Unmet::Departed(rank)), _) => {
+                Error::RankFailed { rank, how: Departure::Lost, call: call.clone() }
+            }
+            (Err(Unmet::TimedOut { missing, .. }), Failure::TimedOut(waited)) => {
+                Error::TimedOut { missing, call: call.clone(), waited }
+            }
+            (Ok(_), Failure::TimedOut(waited)) => self.library_error(
+                call,
+                format!(
+                    "not done within {waited:?} though all ranks are there: they made different calls, or need longer"
+                ),
+            ),
+            (_, Failure::Library(message)) => self.library_error(call, message),
+        }
+    }
+}
+
+impl GroupState {
+    pub(super) fn new(id: String, members: Vec<usize>, rank: usize, comm: NcclComm) -> Self {
+        Self { id, members, rank, comm, calls: AtomicU64::new(1), failure: Mutex::default() }
+    }
+
+    /// The number of the next collective.
+    pub(super) fn next_call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Why the group is of no more use, if it is.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failure().clone().map_or(Ok(()), Err)
+    }
+
+    /// Ends the group because of what happened in `call`. The first failure is everybody's.
+    pub(super) fn fail(&self, world: &World, failure: Failure, call: &Call, ticket: &Ticket) -> Error {
+        let mut slot = self.failure();
+        if let Some(error) = &*slot {
+            return error.clone();
+        }
+        self.comm.abort(failure.clone());
+        let error = world.diagnose(failure, (&self.id, &self.members, self.rank), call, ticket);
+        slot.insert(error).clone()
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ranks that did not meet in `call`.
+pub(super) fn unmet_error(unmet: Unmet, call: &Call) -> Error {
+    match unmet {
+        Unmet::TimedOut { missing, waited } => Error::TimedOut { missing, call: call.clone(), waited },
+        Unmet::Departed(rank) => Error::RankFailed { rank, how: Departure::Lost, call: call.clone() },
+    }
+}
+
+/// An id as it is sent.
+pub(super) fn id_bytes(id: &UniqueId) -> Vec<u8> {
+    id.internal.iter().map(|&byte| u8::from_ne_bytes(byte.to_ne_bytes())).collect()
+}
+
+/// An id as it arrived.
+pub(super) fn id_from_bytes(bytes: &[u8]) -> Option<UniqueId> {
+    let bytes: [u8; 128] = bytes.try_into().ok()?;
+    Some(UniqueId { internal: bytes.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) })
+}

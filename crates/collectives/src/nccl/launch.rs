@@ -1,0 +1,197 @@
+//! Putting an operation into a stream.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
+
+use super::api::{Code, Handle, Nccl, RawStream, SUCCESS};
+use super::buffer::{DeviceBuffer, DeviceStream};
+use super::comm::Failure;
+use super::group::{GroupState, Ticket, World};
+use super::request::{Buffers, Pending};
+use crate::{Call, Element, ElementType, Exchanged, ReduceOp, Result};
+
+/// What an operation asks of NCCL, on device addresses. Counts are in elements; nothing is asked for zero elements,
+/// which is the same on all ranks concerned.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    AllReduce {
+        buffer: u64,
+        count: usize,
+        op: ReduceOp,
+    },
+    Broadcast {
+        buffer: u64,
+        count: usize,
+        root: usize,
+    },
+    AllGather {
+        send: u64,
+        receive: u64,
+        count: usize,
+    },
+    ReduceScatter {
+        send: u64,
+        receive: u64,
+        count: usize,
+        op: ReduceOp,
+    },
+    Send {
+        buffer: u64,
+        count: usize,
+        to: usize,
+    },
+    Receive {
+        buffer: u64,
+        count: usize,
+        from: usize,
+    },
+    /// Within the device, without NCCL.
+    Copy {
+        from: u64,
+        to: u64,
+        count: usize,
+    },
+}
+
+/// The operation that a rank calls, before it has started.
+pub(super) struct Launch<'a> {
+    pub(super) world: &'a Arc<World>,
+    pub(super) group: &'a Arc<GroupState>,
+    pub(super) call: Call,
+    /// The other rank of a message; `None` for a collective.
+    pub(super) peer: Option<usize>,
+    pub(super) queue: &'a DeviceStream,
+}
+
+impl Launch<'_> {
+    /// Enqueues the steps, which touch no other memory than `memory`, as one operation.
+    pub(super) fn start<T: Element>(self, memory: Buffers<T>, steps: &[Step]) -> Result<Pending<T>> {
+        let Launch { world, group, call, peer, queue } = self;
+        group.check()?;
+        world.abandoned().sweep();
+        let ticket = peer.map_or_else(|| Ticket::Collective(group.next_call()), Ticket::Message);
+        let stream = &*queue.0;
+        let started = Instant::now();
+        let copied = steps.iter().try_for_each(|step| match *step {
+            // SAFETY: the caller keeps to the memory, and copies between different buffers.
+            Step::Copy { from, to, count } => unsafe { stream.copy(from, to, count * size_of::<T>()) },
+            _ => Ok(()),
+        });
+        let element = element_code(T::TYPE);
+        let enqueued = copied.map_err(Failure::Library).and_then(|()| {
+            group.comm.enqueue(|api, comm| {
+                let codes = steps.iter().map(|step| {
+                    // SAFETY: the caller keeps to the memory, which stays until the stream has passed the mark.
+                    unsafe { step.call(api, comm, element, stream.raw()) }
+                });
+                codes.fold(SUCCESS, |worst, code| if worst == SUCCESS { code } else { worst })
+            })
+        });
+        // After a failure the device may still be at it, too.
+        let mark = stream.mark();
+        match (enqueued, mark) {
+            (Ok(()), Ok(mark)) => Ok(Pending {
+                world: Arc::clone(world),
+                group: Arc::clone(group),
+                call,
+                ticket,
+                started,
+                mark: Some(mark),
+                memory,
+            }),
+            (enqueued, mark) => {
+                let failure = match (enqueued, &mark) {
+                    (Err(failure), _) => failure,
+                    (_, Err(message)) => Failure::Library(message.clone()),
+                    (Ok(()), Ok(_)) => Failure::Library(String::new()),
+                };
+                match mark {
+                    Ok(mark) => world.abandoned().keep(mark, Box::new(memory)),
+                    // Nobody can tell when the device is done with it.
+                    Err(_) => mem::forget(memory),
+                }
+                Err(group.fail(world, failure, &call, &ticket))
+            }
+        }
+    }
+}
+
+impl Step {
+    /// # Safety
+    /// The addresses are memory of that many elements on the communicator's device, the stream's too.
+    unsafe fn call(self, api: &dyn Nccl, comm: Handle, element: c_uint, stream: RawStream) -> Code {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self {
+                Self::AllReduce { count: 0, .. }
+                | Self::Broadcast { count: 0, .. }
+                | Self::AllGather { count: 0, .. }
+                | Self::ReduceScatter { count: 0, .. }
+                | Self::Send { count: 0, .. }
+                | Self::Receive { count: 0, .. }
+                | Self::Copy { .. } => SUCCESS,
+                Self::AllReduce { buffer, count, op } => {
+                    api.all_reduce(from(buffer), to(buffer), count, element, op_code(op), comm, stream)
+                }
+                Self::Broadcast { buffer, count, root } => {
+                    api.broadcast(from(buffer), to(buffer), count, element, rank(root), comm, stream)
+                }
+                Self::AllGather { send, receive, count } => {
+                    api.all_gather(from(send), to(receive), count, element, comm, stream)
+                }
+                Self::ReduceScatter { send, receive, count, op } => {
+                    api.reduce_scatter(from(send), to(receive), count, element, op_code(op), comm, stream)
+                }
+                Self::Send { buffer, count, to } => {
+                    api.send(from(buffer), count, element, rank(to), comm, stream)
+                }
+                Self::Receive { buffer, count, from } => {
+                    api.receive(to(buffer), count, element, rank(from), comm, stream)
+                }
+            }
+        }
+    }
+}
+
+/// The buffer of an operation that has only one.
+pub(super) fn only<T>(buffer: DeviceBuffer<T>) -> Buffers<T> {
+    Exchanged { send: DeviceBuffer::default(), receive: buffer }
+}
+
+fn from(address: u64) -> *const c_void {
+    address as *const c_void
+}
+
+fn to(address: u64) -> *mut c_void {
+    address as *mut c_void
+}
+
+/// A rank of a group. NCCL refuses what it cannot count.
+fn rank(rank: usize) -> c_int {
+    c_int::try_from(rank).unwrap_or(c_int::MAX)
+}
+
+fn element_code(element: ElementType) -> c_uint {
+    (match element {
+        ElementType::F32 => ncclDataType_t::ncclFloat32,
+        ElementType::F64 => ncclDataType_t::ncclFloat64,
+        ElementType::I32 => ncclDataType_t::ncclInt32,
+        ElementType::I64 => ncclDataType_t::ncclInt64,
+        ElementType::U8 => ncclDataType_t::ncclUint8,
+        ElementType::F16 => ncclDataType_t::ncclFloat16,
+        ElementType::Bf16 => ncclDataType_t::ncclBfloat16,
+    }) as c_uint
+}
+
+fn op_code(op: ReduceOp) -> c_uint {
+    (match op {
+        ReduceOp::Sum => ncclRedOp_t::ncclSum,
+        ReduceOp::Max => ncclRedOp_t::ncclMax,
+        ReduceOp::Min => ncclRedOp_t::ncclMin,
+    }) as c_uint
+}

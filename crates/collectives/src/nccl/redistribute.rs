@@ -1,0 +1,83 @@
+//! Carrying a redistribution out within device memory.
+
+use super::buffer::{DeviceBuffer, DeviceStream};
+use super::communicator::NcclCommunicator;
+use super::launch::Step;
+use super::request::{Buffers, NcclExchangeRequest};
+use crate::redistribute::{check_shard, elements};
+use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
+
+impl NcclCommunicator {
+    /// Starts to move samples from the caller's shard of the source partition to its shard of the target partition;
+    /// every rank of [`ranks`](Redistribution::ranks) calls it.
+    ///
+    /// This is the group of `redistribution.ranks()` in that order. `input` and `output` hold the two shards, samples of
+    /// `sample_len` elements one after another. Nothing is packed: what moves goes from its place in `input` straight to
+    /// its place in `output`, and what stays is copied on the device. When nothing moves at all, no rank communicates.
+    ///
+    /// # Errors
+    /// A group of another size than `redistribution.ranks()`, a buffer that is not its shard's length, and whatever
+    /// all-to-all-v gives.
+    pub fn start_redistribution<T: Element>(
+        &self,
+        redistribution: &Redistribution,
+        input: DeviceBuffer<T>,
+        sample_len: usize,
+        output: DeviceBuffer<T>,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclExchangeRequest<T>> {
+        let ranks = redistribution.ranks();
+        let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: self.size() };
+        if self.size() != ranks.len() {
+            return Err(wrong_group());
+        }
+        let rank = *ranks.get(self.rank()).ok_or_else(wrong_group)?;
+        let held = redistribution.source().shard(rank);
+        let wanted = redistribution.target().shard(rank);
+        check_shard(rank, &held, sample_len, input.len())?;
+        check_shard(rank, &wanted, sample_len, output.len())?;
+
+        let mut send_counts = vec![0; ranks.len()];
+        let mut receive_counts = vec![0; ranks.len()];
+        let place = |rank: usize| ranks.binary_search(&rank).map_err(|_| wrong_group());
+        // Where the samples of each move lie in the shard, in elements, and with whom they are exchanged.
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        for moved in redistribution.moves() {
+            if moved.from_rank == rank {
+                let (to, range) = (place(moved.to_rank)?, elements(&moved.samples, held.start, sample_len));
+                send_counts[to] = range.len();
+                sent.push((to, range));
+            }
+            if moved.to_rank == rank {
+                let (from, range) =
+                    (place(moved.from_rank)?, elements(&moved.samples, wanted.start, sample_len));
+                receive_counts[from] = range.len();
+                received.push((from, range));
+            }
+        }
+        let kept = redistribution.kept(rank);
+        let (kept_from, kept_to) =
+            (elements(&kept, held.start, sample_len), elements(&kept, wanted.start, sample_len));
+        let steps = |memory: &Buffers<T>| {
+            let copy = Step::Copy {
+                from: memory.send.at(kept_from.start),
+                to: memory.receive.at(kept_to.start),
+                count: kept_from.len(),
+            };
+            let sends = sent.iter().map(|(to, range)| Step::Send {
+                buffer: memory.send.at(range.start),
+                count: range.len(),
+                to: *to,
+            });
+            let receives = received.iter().map(|(from, range)| Step::Receive {
+                buffer: memory.receive.at(range.start),
+                count: range.len(),
+                from: *from,
+            });
+            std::iter::once(copy).chain(sends).chain(receives).collect()
+        };
+        let operation = Operation::AllToAllV { send_counts, receive_counts };
+        self.collective(operation, queue, Exchanged { send: input, receive: output }, &[], steps)
+            .map(NcclExchangeRequest)
+    }
+}

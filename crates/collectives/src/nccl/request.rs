@@ -1,0 +1,130 @@
+//! Operations under way.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::DeviceBuffer;
+use super::comm::Failure;
+use super::device::Mark;
+use super::group::{GroupState, Ticket, World};
+use super::pause::poll_until;
+use crate::{Call, Element, Exchanged, Request, Result};
+
+/// Work in a stream, and the memory that it needs.
+#[derive(Debug)]
+pub(super) struct Pending<T: Element> {
+    pub(super) world: Arc<World>,
+    pub(super) group: Arc<GroupState>,
+    pub(super) call: Call,
+    pub(super) ticket: Ticket,
+    pub(super) started: Instant,
+    /// Behind the work. `None` once it is done.
+    pub(super) mark: Option<Box<dyn Mark>>,
+    pub(super) memory: Buffers<T>,
+}
+
+impl<T: Element> Pending<T> {
+    fn poll(&mut self) -> Result<bool> {
+        let Some(mark) = &self.mark else { return Ok(true) };
+        // An aborted operation passes its mark too.
+        self.group.check()?;
+        let progress = self.group.comm.check().and_then(|()| mark.reached().map_err(Failure::Library));
+        let waited = self.started.elapsed();
+        let failure = match progress {
+            Ok(true) => {
+                self.mark = None;
+                return Ok(true);
+            }
+            Ok(false) if waited < self.world.settings.timeout => return Ok(false),
+            Ok(false) => Failure::TimedOut(waited),
+            Err(failure) => failure,
+        };
+        Err(self.group.fail(&self.world, failure, &self.call, &self.ticket))
+    }
+
+    fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
+        let strategy = self.world.settings.wait;
+        let done = poll_until(strategy, limit, || Ok(self.poll()?.then_some(())))?;
+        Ok(done.is_some())
+    }
+
+    fn wait(mut self) -> Result<Buffers<T>> {
+        self.wait_until(None)?;
+        Ok(mem::take(&mut self.memory))
+    }
+}
+
+impl<T: Element> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            self.world.abandoned().keep(mark, Box::new(mem::take(&mut self.memory)));
+        }
+    }
+}
+
+/// Both buffers of an operation under way.
+pub(super) type Buffers<T> = Exchanged<DeviceBuffer<T>>;
+
+/// An operation on one buffer, on its way through a stream.
+#[derive(Debug)]
+#[must_use = "an operation gives its buffer back when it is waited for"]
+pub struct NcclRequest<T: Element>(pub(super) Pending<T>);
+
+/// An operation that reads one buffer and fills another, on its way through a stream.
+#[derive(Debug)]
+#[must_use = "an operation gives its buffers back when it is waited for"]
+pub struct NcclExchangeRequest<T: Element>(pub(super) Pending<T>);
+
+/// A barrier that not all devices have reached.
+#[derive(Debug)]
+#[must_use = "a barrier holds nobody back until it is waited for"]
+pub struct NcclBarrierRequest(pub(super) Pending<u8>);
+
+impl<T: Element> Request for NcclRequest<T> {
+    type Output = DeviceBuffer<T>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.0.poll()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait(self) -> Result<DeviceBuffer<T>> {
+        Ok(self.0.wait()?.receive)
+    }
+}
+
+impl<T: Element> Request for NcclExchangeRequest<T> {
+    type Output = Exchanged<DeviceBuffer<T>>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.0.poll()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait(self) -> Result<Exchanged<DeviceBuffer<T>>> {
+        self.0.wait()
+    }
+}
+
+impl Request for NcclBarrierRequest {
+    type Output = ();
+
+    fn test(&mut self) -> Result<bool> {
+        self.0.poll()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait(self) -> Result<()> {
+        self.0.wait().map(|_| ())
+    }
+}

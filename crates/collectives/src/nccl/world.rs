@@ -1,0 +1,145 @@
+//! Joining a job.
+
+use std::env;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::NcclCommunicator;
+use super::bootstrap::{Environment, Meeting, Store, Unmet};
+use super::comm::Settings;
+use super::cuda;
+use super::device::Device;
+use super::group::World;
+use super::library::NcclLibrary;
+use crate::{Call, Error, Operation, Result, WaitStrategy};
+
+/// Ranks that are processes with one NVIDIA GPU each.
+///
+/// Before NCCL carries anything the ranks meet over TCP at rank 0, where both ends prove that they know the job's token
+/// without sending it. Who has another token or size of the world, or a rank that is there already, is refused and
+/// told why; the others go on. The connections stay: groups are agreed on and missing ranks found out over them, so
+/// that rank 0 has to live as long as any other rank makes groups.
+///
+/// ```no_run
+/// use collectives::{Communicator, DeviceBuffer, NcclWorld, ReduceOp};
+///
+/// let ranks = NcclWorld::from_env()?.connect()?;
+/// let mut stream = ranks.new_stream()?;
+/// let mut sums = DeviceBuffer::upload(&[1.0_f32; 1024], &stream)?;
+/// ranks.all_reduce(&mut sums, ReduceOp::Sum, &mut stream)?;
+/// # Ok::<(), collectives::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct NcclWorld {
+    me: Environment,
+    timeout: Duration,
+    wait: WaitStrategy,
+    library: Option<NcclLibrary>,
+}
+
+impl NcclWorld {
+    /// This process as torchrun's variables describe it: `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (the device), `MASTER_ADDR`
+    /// (rank 0's host) and `MASTER_PORT`.
+    ///
+    /// Rank 0 listens at `COLLECTIVES_PORT`, or else at `MASTER_PORT` + 1, since torchrun itself may listen at
+    /// `MASTER_PORT`. `COLLECTIVES_JOB_TOKEN` is the job's token: any text, the same on every rank. Without one the ranks
+    /// meet only on this host (`localhost`, `127.0.0.1`, `::1`), where any process can then join.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a variable that is missing or wrong, in one line.
+    pub fn from_env() -> Result<Self> {
+        Ok(Self::of(Environment::read(|name| env::var(name).ok())?))
+    }
+
+    /// Rank `rank` of `size`, on the device with this number on this host, meeting at `localhost:29501`.
+    #[must_use]
+    pub fn new(rank: usize, size: usize, device: usize) -> Self {
+        let meeting = Meeting { host: "localhost".to_owned(), port: 29501, token: String::new() };
+        Self::of(Environment { rank, size, device, meeting })
+    }
+
+    fn of(me: Environment) -> Self {
+        Self { me, timeout: Duration::from_secs(30), wait: WaitStrategy::default(), library: None }
+    }
+
+    /// Where rank 0 listens: its host's name or address, and a port.
+    #[must_use]
+    pub fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
+        (self.me.meeting.host, self.me.meeting.port) = (host.into(), port);
+        self
+    }
+
+    /// What all ranks of this job know, and nobody else.
+    #[must_use]
+    pub fn with_token(mut self, token: impl Into<String>) -> Self {
+        self.me.meeting.token = token.into();
+        self
+    }
+
+    /// How long ranks wait for each other: at the start, and from the start of an operation to its end, the work that is
+    /// before it in its stream included. 30 seconds if nothing is said.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How ranks wait. [`WaitStrategy::Park`] sleeps in pieces of up to 2 ms, since nothing wakes it.
+    #[must_use]
+    pub fn with_wait(mut self, strategy: WaitStrategy) -> Self {
+        self.wait = strategy;
+        self
+    }
+
+    /// The library to use, instead of what [`NcclLibrary::open`] finds.
+    #[must_use]
+    pub fn with_library(mut self, library: NcclLibrary) -> Self {
+        self.library = Some(library);
+        self
+    }
+
+    /// Opens NCCL and CUDA, meets the other ranks, and gives the communicator over all of them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without NCCL, CUDA or the device; [`Error::NoSuchRank`] for a rank that the world does not
+    /// have; [`Error::Refused`] when rank 0 does not want this rank; [`Error::Rendezvous`] when ranks do not come within
+    /// the time-out; [`Error::Library`] when NCCL does not start.
+    pub fn connect(&self) -> Result<NcclCommunicator> {
+        let library = match &self.library {
+            Some(library) => library.clone(),
+            None => NcclLibrary::open()?,
+        };
+        let device = cuda::open(self.me.device)?;
+        self.connect_with(library, device)
+    }
+
+    pub(super) fn connect_with(
+        &self,
+        library: NcclLibrary,
+        device: Arc<dyn Device>,
+    ) -> Result<NcclCommunicator> {
+        let Environment { rank, size, .. } = self.me;
+        if rank >= size {
+            return Err(Error::NoSuchRank { rank, size });
+        }
+        let started = Instant::now();
+        let store = Store::join(&self.me.meeting, rank, size, self.timeout)?;
+        let left = || self.timeout.saturating_sub(started.elapsed());
+        let everyone: Vec<usize> = (0..size).collect();
+        // NCCL starts when all are there: its own complaint about a missing rank names nobody.
+        let met = store.meet("start", &everyone, rank, &[], left());
+        if let Err(unmet) = met {
+            let unmet = match unmet {
+                Unmet::TimedOut { missing, .. } => Unmet::TimedOut { missing, waited: started.elapsed() },
+                departed @ Unmet::Departed(_) => departed,
+            };
+            return Err(store.start_failed(unmet, started.elapsed()));
+        }
+        let settings =
+            Settings { api: Arc::clone(&library.api), device, timeout: self.timeout, wait: self.wait };
+        let world = Arc::new(World::new(rank, library, settings, store));
+        let call = Call { operation: Operation::Group { ranks: everyone.clone() }, element: None };
+        let group = world.make_group("world".to_owned(), everyone, rank, &call)?;
+        Ok(NcclCommunicator::new(world, Arc::new(group)))
+    }
+}
