@@ -9,6 +9,7 @@
     doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, on [`DeviceBuffer`]s."
 )]
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
+//! - [`Bucketing`] and [`BucketedAllReduce`]: gradients reduced together, while others are still computed.
 //! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
 #![cfg_attr(
     feature = "json",
@@ -18,6 +19,7 @@
 
 #[cfg(feature = "json")]
 mod bench_report;
+mod buckets;
 mod call;
 mod communicator;
 mod element;
@@ -34,6 +36,7 @@ mod wait;
 
 #[cfg(feature = "json")]
 pub use bench_report::{BenchReport, BenchRow, Machine};
+pub use buckets::{Bucket, BucketedAllReduce, Bucketing, Gradient, GradientFault};
 pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};

@@ -6,8 +6,8 @@ use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::{
-    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, ELEMENT_BYTES, Op, Placement,
-    Program, RankProgram, Step, StepId,
+    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Op, Placement, Program,
+    RankProgram, Step, StepId,
 };
 
 /// Buffers that are summed over the ranks of a group in one collective.
@@ -23,10 +23,6 @@ impl Bucket {
     pub(super) fn new(ranks: &[usize]) -> Self {
         let buffers = vec![Vec::new(); ranks.len()];
         Self { ranks: ranks.to_vec(), labels: Vec::new(), buffers, elements: 0 }
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.elements as u64 * ELEMENT_BYTES
     }
 }
 

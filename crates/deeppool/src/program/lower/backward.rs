@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 
+use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd};
 use layer_graph::{LayerGraph, LayerId};
 
 use super::{LowerOptions, Lowering, Value, shards};
 use crate::Error;
 use crate::program::builder::Bucket;
-use crate::program::{BufferId, Contents, Op};
+use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
 
 impl Lowering<'_> {
     pub(super) fn backward(&mut self, options: &LowerOptions) -> Result<(), Error> {
         let needs_gradient = needs_gradient(self.network);
-        let mut buckets: Vec<Bucket> = Vec::new();
+        let bucket_bytes = if options.overlap_all_reduce { options.bucket_bytes } else { u64::MAX };
+        let mut buckets = Bucketing::new(bucket_bytes);
         let mut with_parameters = Vec::new();
         for id in self.layers().into_iter().rev() {
             let layer = self.network.layer(id);
@@ -49,14 +51,18 @@ impl Lowering<'_> {
             if self.network.own_parameter_count(id) > 0 {
                 self.share_gradient(id);
                 with_parameters.push(id);
-                self.add_gradient(&mut buckets, id, options);
+                let ranks = &self.parameter_ranks[id.index()];
+                let bytes = Role::ParameterGradient.elements(layer, 0) as u64 * ELEMENT_BYTES;
+                if let Some(full) = buckets.add(ranks, id, bytes) {
+                    self.reduce_gradients(&full.ranks, &full.gradients);
+                }
             }
         }
         if !options.overlap_all_reduce {
             self.program.collectives_wait();
         }
-        for bucket in buckets {
-            self.program.all_reduce(bucket);
+        for bucket in buckets.finish() {
+            self.reduce_gradients(&bucket.ranks, &bucket.gradients);
         }
         self.optimizer_steps(&with_parameters, options.optimizer);
         Ok(())
@@ -143,19 +149,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// Puts a layer's parameter gradient into the bucket of its ranks; a full bucket is reduced at once.
-    fn add_gradient(&mut self, buckets: &mut Vec<Bucket>, id: LayerId, options: &LowerOptions) {
-        let ranks = self.parameter_ranks[id.index()].clone();
-        let index = buckets.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
-            buckets.push(Bucket::new(&ranks));
-            buckets.len() - 1
-        });
-        let label = self.network.layer(id).name().to_owned();
-        self.add_to_bucket(&mut buckets[index], id, Role::ParameterGradient, label);
-        if options.overlap_all_reduce && buckets[index].bytes() >= options.bucket_bytes {
-            let full = buckets.remove(index);
-            self.program.all_reduce(full);
+    /// Sums the parameter gradients of layers over their ranks, in one collective.
+    fn reduce_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
+        let mut bucket = Bucket::new(ranks);
+        for &id in layers {
+            let label = self.network.layer(id).name().to_owned();
+            self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, label);
         }
+        self.program.all_reduce(bucket);
     }
 
     fn optimizer_steps(&mut self, layers: &[LayerId], rule: Sgd) {
