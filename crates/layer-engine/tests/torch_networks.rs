@@ -85,8 +85,8 @@ fn check(name: &str) {
 }
 
 #[test]
-fn gradients_of_small_networks_are_as_exact_as_libtorchs() {
-    for name in ["digits-cnn", "resnet-18"] {
+fn gradients_of_some_networks_are_as_exact_as_libtorchs() {
+    for name in ["digits-cnn", "resnet-18", "inception-v3"] {
         check(name);
     }
 }
