@@ -230,6 +230,20 @@ pub enum Error {
         known: Vec<String>,
     },
 
+    /// A link model whose hosts have no ranks.
+    #[error("the link model {name:?} needs at least one rank in each host")]
+    NoRanksPerHost {
+        /// The link's name.
+        name: String,
+    },
+
+    /// Measurements that leave a figure of a link open.
+    #[error("no link can be fitted to these measurements: {reason}")]
+    UnfitMeasurements {
+        /// What they lack, and what to measure.
+        reason: String,
+    },
+
     /// An operation that has no cost under this name.
     #[error("there is no collective {name:?}; there are: {}", known.join(", "))]
     UnknownCollective {

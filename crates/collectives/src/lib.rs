@@ -42,7 +42,7 @@ pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
-pub use link_model::{Collective, LinkModel};
+pub use link_model::{Algorithm, Collective, Fit, LinkModel, Measurement};
 #[cfg(feature = "nccl")]
 pub use nccl::{
     DeviceBuffer, DeviceStream, NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclLibrary,

@@ -1,8 +1,9 @@
 //! The link model's formulas, at figures that can be checked by hand.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use collectives::{Error, LinkModel, Partition, Redistribution};
+use collectives::{Algorithm, Collective, Error, LinkModel, Partition, Redistribution};
 use proptest::prelude::*;
 
 /// 10 us startup, 1 us a step, 1 byte a nanosecond.
@@ -27,6 +28,20 @@ fn operations_cost_startup_steps_and_bytes() {
     // Five ranks are three levels of a tree; long messages go by scatter and all-gather.
     assert_us(link.broadcast(5, 1_000), 10.0 + 3.0 + 3.0);
     assert_us(link.broadcast(5, 100_000), 10.0 + 7.0 + 160.0);
+    assert_us(link.all_to_all(4, 8_000), 10.0 + 3.0 + 6.0);
+    assert_us(link.barrier(4), 10.0 + 2.0);
+    assert_us(link.barrier(5), 10.0 + 3.0);
+    for (collective, time) in [
+        (Collective::AllReduce, link.all_reduce(4, 8_000)),
+        (Collective::ReduceScatter, link.reduce_scatter(4, 8_000)),
+        (Collective::AllGather, link.all_gather(4, 8_000)),
+        (Collective::Broadcast, link.broadcast(4, 8_000)),
+        (Collective::AllToAll, link.all_to_all(4, 8_000)),
+        (Collective::Send, link.send(8_000)),
+        (Collective::Barrier, link.barrier(4)),
+    ] {
+        assert_eq!(link.cost(collective, 4, 8_000), time, "{collective}");
+    }
 }
 
 #[test]
@@ -40,13 +55,134 @@ fn a_redistribution_lasts_as_long_as_its_busiest_rank() {
     assert_eq!(link().redistribution(&stay, 1_000), Duration::ZERO);
 }
 
+/// Every rank passes on a chunk of what it has to the next, until all have all of every chunk.
+fn ring_steps(ranks: usize) -> usize {
+    // Whose part is in each rank's chunks.
+    let mut parts: Vec<Vec<HashSet<usize>>> = (0..ranks).map(|rank| vec![[rank].into(); ranks]).collect();
+    let mut steps = 0;
+    while parts.iter().flatten().any(|chunk| chunk.len() < ranks) {
+        let before = parts.clone();
+        for (rank, sent) in before.iter().enumerate() {
+            let chunk = (rank + ranks * 2 - steps) % ranks;
+            parts[(rank + 1) % ranks][chunk].extend(&sent[chunk]);
+        }
+        steps += 1;
+    }
+    steps
+}
+
+/// Every rank that knows tells one more rank in each step.
+fn binomial_steps(ranks: usize) -> usize {
+    let (mut know, mut steps) = (1, 0);
+    while know < ranks {
+        know += know.min(ranks - know);
+        steps += 1;
+    }
+    steps
+}
+
+#[test]
+fn steps_are_those_that_the_algorithms_take() {
+    let link = LinkModel::new("steps", Duration::ZERO, Duration::from_secs(1), 1e30).expect("a bandwidth");
+    let steps = |time: Duration| time.as_secs_f64().round() as usize;
+    for ranks in 2..40 {
+        assert_eq!(steps(link.all_reduce_by(Algorithm::Ring, ranks, 0)), ring_steps(ranks), "{ranks}");
+        assert_eq!(steps(link.reduce_scatter(ranks, 0) * 2), ring_steps(ranks), "{ranks}");
+        assert_eq!(steps(link.broadcast(ranks, 0)), binomial_steps(ranks), "{ranks}");
+        assert_eq!(steps(link.barrier(ranks)), binomial_steps(ranks), "{ranks}");
+        // One block in each tree, up and down.
+        let tree = 2 * (2 * binomial_steps(ranks) + 2);
+        assert_eq!(steps(link.all_reduce_by(Algorithm::Tree, ranks, 0)), tree, "{ranks}");
+    }
+}
+
+#[test]
+fn many_ranks_reduce_few_bytes_over_trees() {
+    let link = LinkModel::dgx_a100();
+    for bytes in [0, 1 << 10, 1 << 20, 1 << 30] {
+        // As NCCL does within a host.
+        let ring = link.all_reduce_by(Algorithm::Ring, 8, bytes);
+        assert_eq!(link.all_reduce(8, bytes), ring, "{bytes}");
+    }
+    for (bytes, algorithm) in [(1 << 10, Algorithm::Tree), (1 << 34, Algorithm::Ring)] {
+        assert_eq!(link.all_reduce(256, bytes), link.all_reduce_by(algorithm, 256, bytes), "{bytes}");
+    }
+    assert_eq!(link.all_reduce_by(Algorithm::Tree, 1, 1 << 10), Duration::ZERO);
+    // Where a step is free, blocks are as small as can be and everything flows: twice the bytes, once in each direction.
+    let free = LinkModel::new("free", Duration::ZERO, Duration::ZERO, 1e9).expect("a bandwidth");
+    assert_us(free.all_reduce_by(Algorithm::Tree, 8, 1_000_000), 2_000.012);
+}
+
+#[test]
+fn hosts_share_a_network() {
+    // 20 us startup, 5 us a step, 0.1 bytes a nanosecond.
+    let network = LinkModel::new("slow", Duration::from_micros(20), Duration::from_micros(5), 1e8);
+    let hosts = link().between_hosts(4, network.expect("a bandwidth")).expect("hosts of four");
+    assert_eq!(hosts.name(), "slow between hosts of 4 ranks on test");
+    // Inside: reduce-scatter and all-gather, 2 * 10 + 2 * 3 + 2 * 3/4 * 8. Between three: a ring, or all of it over trees.
+    assert_us(hosts.all_reduce(12, 8_000), 20.0 + 6.0 + 12.0 + 20.0 + 4.0 * 5.0 + 4.0 / 3.0 * 80.0);
+    assert_us(hosts.all_reduce(5, 8_000), 20.0 + 6.0 + 12.0 + 20.0 + 2.0 * 5.0 + 80.0);
+    assert_eq!(hosts.all_reduce(12, 8_000), hosts.all_reduce_by(Algorithm::Ring, 12, 8_000));
+    assert_us(hosts.all_gather(8, 8_000), 10.0 + 3.0 + 6.0 + 20.0 + 5.0 + 40.0);
+    assert_us(hosts.reduce_scatter(8, 8_000), 10.0 + 3.0 + 6.0 + 20.0 + 5.0 + 40.0);
+    assert_us(hosts.broadcast(8, 1_000), 10.0 + 2.0 + 2.0 + 20.0 + 5.0 + 10.0);
+    // Four ranks that each send half of 8000 bytes to the other host.
+    assert_us(hosts.all_to_all(8, 8_000), 10.0 + 3.0 + 6.0 + 20.0 + 5.0 + 160.0);
+    assert_us(hosts.barrier(8), 12.0 + 25.0 + 12.0);
+    assert_us(hosts.send(1_000), 12.0);
+    let network = hosts.network().expect("there is one");
+    assert_us(network.send(1_000), 35.0);
+    assert_eq!(network.network(), None);
+
+    let error = link().between_hosts(0, link()).expect_err("no ranks");
+    assert!(error.to_string().contains("at least one rank in each host"), "{error}");
+}
+
+#[test]
+fn only_moves_between_hosts_cross_the_network() {
+    let network = LinkModel::new("slow", Duration::from_micros(20), Duration::from_micros(5), 1e8);
+    let hosts = link().between_hosts(4, network.expect("a bandwidth")).expect("hosts of four");
+    let time = |from: &[usize], to: &[usize]| {
+        let from = Partition::even(8, from).expect("ranks");
+        let to = Partition::even(8, to).expect("ranks");
+        hosts.redistribution(&Redistribution::new(&from, &to).expect("eight samples"), 1_000)
+    };
+    assert_us(time(&[0], &[0, 1, 2, 3]), 10.0 + 1.0 + 6.0);
+    assert_us(time(&[4, 5], &[6, 7]), 10.0 + 1.0 + 4.0);
+    // Four samples leave the first host, whoever holds them there.
+    assert_us(time(&[0], &[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 5.0 + 40.0);
+    assert_us(time(&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 5.0 + 40.0);
+    assert_us(time(&[3, 4], &[4, 3]), 20.0 + 5.0 + 40.0);
+    assert_eq!(time(&[4, 5], &[4, 5]), Duration::ZERO);
+}
+
+#[test]
+fn hosts_are_in_racks() {
+    let hosts = |ranks: usize| {
+        let racks = link().between_hosts(2, link()).and_then(|hosts| hosts.between_hosts(3, link()));
+        racks.expect("hosts of two, racks of three").all_reduce(ranks, 6_000)
+    };
+    let inside = link().all_reduce(2, 6_000) + link().startup();
+    let rack = link().all_reduce(3, 6_000);
+    assert_eq!(hosts(2), link().all_reduce(2, 6_000));
+    assert_eq!(hosts(6), inside + rack);
+    assert_eq!(hosts(12), inside + rack + link().startup() + link().all_reduce(2, 6_000));
+}
+
 #[test]
 fn links_are_looked_up_by_name() {
     for name in LinkModel::names() {
         assert_eq!(LinkModel::named(&name).map(|link| link.name().to_owned()), Ok(name));
     }
     let error = LinkModel::named("dgx-z9").expect_err("there is none");
-    assert_eq!(error.to_string(), "there is no link model \"dgx-z9\"; there are: dgx-a100, shared-memory");
+    assert_eq!(
+        error.to_string(),
+        "there is no link model \"dgx-z9\"; there are: dgx-a100, dgx-h100, dgx-h200, \
+         ethernet-10g, ethernet-25g, ethernet-100g, shared-memory"
+    );
+    // Payload of a full frame, of which Ethernet carries 10 Gbit/s.
+    let ethernet = LinkModel::ethernet_10g().bandwidth_bytes_per_s();
+    assert!((1.17e9..1.18e9).contains(&ethernet), "{ethernet}");
 }
 
 #[test]
@@ -63,16 +199,53 @@ fn a_bandwidth_is_positive_and_finite() {
 proptest! {
     #[test]
     fn one_rank_is_free_and_more_costs_more(ranks in 2..64_usize, bytes in 0..1_u64 << 34) {
-        for link in [LinkModel::dgx_a100(), LinkModel::shared_memory()] {
-            for cost in [LinkModel::all_reduce, LinkModel::reduce_scatter, LinkModel::all_gather, LinkModel::broadcast] {
-                prop_assert_eq!(cost(&link, 1, bytes), Duration::ZERO);
-                prop_assert!(cost(&link, ranks, bytes) > link.startup());
-                prop_assert!(cost(&link, ranks, bytes) <= cost(&link, ranks, bytes + 1_000));
-                prop_assert!(cost(&link, ranks, bytes) <= cost(&link, ranks + 1, bytes));
+        let over_ethernet = LinkModel::dgx_h100().between_hosts(8, LinkModel::ethernet_25g()).expect("eight ranks");
+        for link in [LinkModel::dgx_a100(), LinkModel::shared_memory(), over_ethernet] {
+            for collective in Collective::ALL {
+                if collective == Collective::Send {
+                    continue;
+                }
+                let cost = |ranks, bytes| link.cost(collective, ranks, bytes);
+                prop_assert_eq!(cost(1, bytes), Duration::ZERO);
+                prop_assert!(cost(ranks, bytes) > link.startup(), "{}", collective);
+                prop_assert!(cost(ranks, bytes) <= cost(ranks, bytes + 1_000), "{}", collective);
+                prop_assert!(cost(ranks, bytes) <= cost(ranks + 1, bytes), "{}", collective);
             }
-            let both_halves = link.reduce_scatter(ranks, bytes) + link.all_gather(ranks, bytes);
-            let difference = both_halves.abs_diff(link.all_reduce(ranks, bytes) + link.startup());
-            prop_assert!(difference < Duration::from_nanos(5));
+            let by = |algorithm| link.all_reduce_by(algorithm, ranks, bytes);
+            let faster = by(Algorithm::Ring).min(by(Algorithm::Tree));
+            // The better one of each level is at least as good as the better of one for all.
+            prop_assert!(link.all_reduce(ranks, bytes) <= faster);
+            if link.network().is_none() {
+                prop_assert_eq!(link.all_reduce(ranks, bytes), faster);
+                let both_halves = link.reduce_scatter(ranks, bytes) + link.all_gather(ranks, bytes);
+                let difference = both_halves.abs_diff(by(Algorithm::Ring) + link.startup());
+                prop_assert!(difference < Duration::from_nanos(5));
+            }
         }
+    }
+
+    #[test]
+    fn trees_have_the_best_number_of_blocks(ranks in 2..5_000_usize, bytes in 1..1_u64 << 30) {
+        let link = LinkModel::ethernet_10g();
+        let (latency, byte) = (link.latency().as_secs_f64(), 1.0 / link.bandwidth_bytes_per_s());
+        let depth = binomial_steps(ranks) as f64;
+        let by_blocks = (1..4_000).map(|blocks| {
+            let block = bytes as f64 / (2.0 * f64::from(blocks));
+            2.0 * (2.0 * depth + 2.0 * f64::from(blocks)) * (latency + block * byte)
+        });
+        let best = link.startup().as_secs_f64() + by_blocks.fold(f64::INFINITY, f64::min);
+        let modelled = link.all_reduce_by(Algorithm::Tree, ranks, bytes).as_secs_f64();
+        // The number next to the best real one may be the second best whole one.
+        prop_assert!((modelled / best - 1.0).abs() < 0.01, "{modelled} {best}");
+    }
+
+    #[test]
+    fn within_a_host_nothing_changes(ranks in 1..=8_usize, bytes in 0..1_u64 << 34) {
+        let alone = LinkModel::dgx_a100();
+        let hosts = LinkModel::dgx_a100().between_hosts(8, LinkModel::ethernet_100g()).expect("eight ranks");
+        for collective in Collective::ALL {
+            prop_assert_eq!(hosts.cost(collective, ranks, bytes), alone.cost(collective, ranks, bytes));
+        }
+        prop_assert!(hosts.all_reduce(ranks + 8, bytes) > alone.all_reduce(8, bytes));
     }
 }

@@ -398,7 +398,7 @@ fn a_modelled_plan_says_how_far_its_model_is_off_and_keeps_saying_so() {
     assert!(said.contains("on these, whole networks within 7%") && said.contains(extrapolated), "{said}");
     let simulated = json(path, &format!("simulate {size} --device h200 --json"));
     assert_eq!(simulated["accuracy"]["basis"], "scaled from a100 by data sheets");
-    assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-a100");
+    assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-h200");
     let said = succeed(path, &format!("plan {size} --device h200"));
     assert!(said.contains("not checked against measurements"), "{said}");
 }
@@ -412,7 +412,7 @@ fn gpus_under_the_names_that_cuda_reports_have_the_links_of_their_data_sheets() 
         serde_json::from_slice(&std::fs::read(path.join("profile.json")).unwrap()).unwrap();
     let size = "plan --model digits-cnn --profile named.json --gpus 4 --batch 16";
     for (device, link) in [
-        ("NVIDIA H200", "dgx-a100"),
+        ("NVIDIA H200", "dgx-h200"),
         ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
         ("Tesla V100-SXM2-16GB", "dgx-a100"),
         ("AMD EPYC 7763 64-Core Processor, 2 threads", "shared-memory"),
@@ -423,7 +423,7 @@ fn gpus_under_the_names_that_cuda_reports_have_the_links_of_their_data_sheets() 
     }
     profile["device"] = "NVIDIA B200".into();
     std::fs::write(path.join("named.json"), profile.to_string()).unwrap();
-    refused(path, size, "`NVIDIA B200` are linked: give --link NAME, one of dgx-a100, shared-memory");
+    refused(path, size, "`NVIDIA B200` are linked: give --link NAME, one of dgx-a100, dgx-h100, dgx-h200, ");
     assert_eq!(json(path, &format!("{size} --link dgx-a100 --json"))["link"], "dgx-a100");
 }
 
@@ -481,7 +481,7 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     refused(
         path,
         "plan --model digits-cnn --device here.json --gpus 2 --batch 16",
-        "give --link NAME, one of dgx-a100, shared-memory",
+        "give --link NAME, one of dgx-a100, dgx-h100, dgx-h200, ",
     );
 
     refused(

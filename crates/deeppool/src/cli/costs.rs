@@ -21,8 +21,9 @@ pub(crate) struct CostArgs {
     /// A file of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
-    /// A built-in link model: dgx-a100, shared-memory [default: the one that goes with the device, where
-    /// that is a processor or a built-in GPU]
+    /// A built-in link model: dgx-a100, dgx-h100, dgx-h200, ethernet-10g, ethernet-25g, ethernet-100g,
+    /// shared-memory [default: the one that goes with the device, where that is a processor or a built-in GPU; for a v100,
+    /// dgx-a100]
     #[arg(long)]
     pub(crate) link: Option<String>,
 }

@@ -4,25 +4,31 @@ use anyhow::bail;
 use collectives::LinkModel;
 use layer_profile::DataSheet;
 
-/// The links between devices of this name, where no others are asked for: those of a DGX A100 for the GPUs of the data sheets,
-/// under their short names or those that CUDA reports, and shared memory for processors.
+/// The links between devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
+/// their short names or those that CUDA reports, and shared memory for processors. There is none of a DGX-1, whose V100s
+/// are not all linked to each other: a V100 has those of a DGX A100.
 pub(crate) fn default_link(device: &str) -> anyhow::Result<LinkModel> {
-    if is_known_gpu(device) {
-        Ok(LinkModel::dgx_a100())
-    } else if device == "cpu-core" || is_processor(device) {
-        Ok(LinkModel::shared_memory())
-    } else {
-        let names = LinkModel::names().join(", ");
-        bail!("it is not known how devices such as `{device}` are linked: give --link NAME, one of {names}")
+    match known_gpu(device).as_deref() {
+        Some("h100") => Ok(LinkModel::dgx_h100()),
+        Some("h200") => Ok(LinkModel::dgx_h200()),
+        Some(_) => Ok(LinkModel::dgx_a100()),
+        None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::shared_memory()),
+        None => {
+            let names = LinkModel::names().join(", ");
+            bail!(
+                "it is not known how devices such as `{device}` are linked: give --link NAME, one of {names}"
+            )
+        }
     }
 }
 
-/// Such as `h200`, `NVIDIA A100-SXM4-80GB` and `Tesla V100-SXM2-16GB`.
-fn is_known_gpu(device: &str) -> bool {
+/// The name of the data sheet of `h200`, `NVIDIA A100-SXM4-80GB`, `Tesla V100-SXM2-16GB` and their like.
+fn known_gpu(device: &str) -> Option<String> {
     let mut words = device.split(|letter: char| !letter.is_alphanumeric());
     let by_cuda = matches!(words.next(), Some("NVIDIA" | "Tesla"));
-    let has_sheet = |name: &str| DataSheet::named(name).is_ok();
-    has_sheet(device) || (by_cuda && words.any(|word| has_sheet(&word.to_ascii_lowercase())))
+    let has_sheet = |name: &String| DataSheet::named(name).is_ok();
+    let of_cuda = || by_cuda.then(|| words.map(str::to_ascii_lowercase).find(has_sheet)).flatten();
+    Some(device.to_owned()).filter(has_sheet).or_else(of_cuda)
 }
 
 /// Engines on a processor name it with their number of threads: `AMD EPYC 7763 64-Core Processor, 2 threads`.
@@ -38,15 +44,17 @@ mod tests {
     #[test]
     fn devices_have_the_links_of_their_kind() {
         let link = |device| default_link(device).map(|link| link.name().to_owned()).ok();
-        for gpu in [
-            "a100",
-            "v100",
-            "NVIDIA A100-SXM4-80GB",
-            "NVIDIA H100 80GB HBM3",
-            "NVIDIA H200",
-            "Tesla V100-SXM2-16GB",
+        for (gpu, expected) in [
+            ("a100", "dgx-a100"),
+            ("v100", "dgx-a100"),
+            ("h100", "dgx-h100"),
+            ("h200", "dgx-h200"),
+            ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
+            ("NVIDIA H100 80GB HBM3", "dgx-h100"),
+            ("NVIDIA H200", "dgx-h200"),
+            ("Tesla V100-SXM2-16GB", "dgx-a100"),
         ] {
-            assert_eq!(link(gpu).as_deref(), Some("dgx-a100"), "{gpu}");
+            assert_eq!(link(gpu).as_deref(), Some(expected), "{gpu}");
         }
         for processor in ["cpu-core", "x86_64, 1 thread", "Intel(R) Xeon(R) CPU @ 2.20GHz, 16 threads"] {
             assert_eq!(link(processor).as_deref(), Some("shared-memory"), "{processor}");

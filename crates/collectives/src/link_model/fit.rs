@@ -1,0 +1,157 @@
+//! A link's figures from what was measured on it.
+
+use std::time::Duration;
+
+use super::least_squares::non_negative;
+use super::{Collective, Level, LinkModel, Steps};
+use crate::{Error, Result};
+
+/// How long an operation took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measurement {
+    /// The operation.
+    pub collective: Collective,
+    /// Ranks in the group.
+    pub ranks: usize,
+    /// See [`Collective`].
+    pub bytes: u64,
+    /// What it took.
+    pub time: Duration,
+}
+
+/// A [`LinkModel`] made from measurements, and how well it describes them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fit {
+    /// The model.
+    pub link: LinkModel,
+    /// By measurement: the model's time by the measured one, less 1. None is left out, so there is at least one.
+    pub relative_errors: Vec<f64>,
+}
+
+impl Fit {
+    /// The median of the errors' magnitudes.
+    #[must_use]
+    pub fn median_error(&self) -> f64 {
+        let magnitudes = self.sorted_magnitudes();
+        let middle = magnitudes.len() / 2;
+        if magnitudes.len() % 2 == 1 {
+            magnitudes[middle]
+        } else {
+            f64::midpoint(magnitudes[middle - 1], magnitudes[middle])
+        }
+    }
+
+    /// The largest magnitude of an error.
+    #[must_use]
+    pub fn worst_error(&self) -> f64 {
+        self.sorted_magnitudes().last().copied().unwrap_or(0.0)
+    }
+
+    fn sorted_magnitudes(&self) -> Vec<f64> {
+        let mut magnitudes: Vec<f64> = self.relative_errors.iter().map(|error| error.abs()).collect();
+        magnitudes.sort_by(f64::total_cmp);
+        magnitudes
+    }
+}
+
+/// Errors and choices of algorithms settle in a few turns, or go back and forth between near equals.
+const TURNS: usize = 30;
+
+impl LinkModel {
+    /// The link of one level that explains the measurements best: the sum of the squared logarithms of modelled by
+    /// measured time is smallest (half as long is as wrong as twice as long), and no figure is negative.
+    ///
+    /// Startup is told from latency by operations of different numbers of steps, that is among groups of different
+    /// sizes, and both from bandwidth by different numbers of bytes. Which algorithm an operation uses depends on the
+    /// figures, and so do the errors' weights that make logarithms of them: all are found in turns, by linear least
+    /// squares. O(measurements).
+    ///
+    /// # Errors
+    /// [`Error::UnfitMeasurements`] when there are too few or too similar ones, or one has no time.
+    pub fn fit(name: &str, measurements: &[Measurement]) -> Result<Fit> {
+        let mut level = first_guess(measurements)?;
+        let mut weights = vec![1.0; measurements.len()];
+        let mut best: Option<(f64, Fit)> = None;
+        for _ in 0..TURNS {
+            level = solve(&level, measurements, &weights)?;
+            let link = LinkModel::of(name, level);
+            let relative_errors: Vec<f64> = measurements.iter().map(|m| relative_error(&link, m)).collect();
+            weights = relative_errors.iter().map(|&error| weight(error)).collect();
+            let logarithms = relative_errors.iter().zip(&weights).map(|(error, weight)| error * weight);
+            let squares = logarithms.map(|logarithm| logarithm * logarithm).sum::<f64>();
+            if best.as_ref().is_none_or(|(least, _)| squares < *least) {
+                best = Some((squares, Fit { link, relative_errors }));
+            }
+        }
+        best.map(|(_, fit)| fit).ok_or_else(|| unfit("there are none"))
+    }
+}
+
+/// What makes the logarithm of `1 + error` of an error.
+fn weight(error: f64) -> f64 {
+    // A first turn may model no time at all, whose logarithm is infinite.
+    let error = error.max(-0.999);
+    if error.abs() < 1e-9 { 1.0 } else { error.ln_1p() / error }
+}
+
+/// Figures of the right size, to choose the first algorithms by; and what can be said about measurements before that.
+fn first_guess(measurements: &[Measurement]) -> Result<Level> {
+    if measurements.len() < 3 {
+        let reason = format!(
+            "three figures need at least 3 of them, for two group sizes and two sizes, and there are {}",
+            measurements.len()
+        );
+        return Err(unfit(&reason));
+    }
+    let times = measurements.iter().map(|m| m.time);
+    let shortest = times.min().unwrap_or_default();
+    if shortest.is_zero() {
+        return Err(unfit("one has no time"));
+    }
+    let (first, others) = (&measurements[0], &measurements[1..]);
+    if others.iter().all(|other| other.bytes == first.bytes) {
+        return Err(unfit(&format!("all are of {} bytes: measure a second size", first.bytes)));
+    }
+    if others.iter().all(|other| (other.collective, other.ranks) == (first.collective, first.ranks)) {
+        let (collective, ranks) = (first.collective, first.ranks);
+        return Err(unfit(&format!(
+            "all are of {collective} among {ranks} ranks: measure a second group size"
+        )));
+    }
+    let rates = measurements.iter().map(|m| m.bytes as f64 / m.time.as_secs_f64());
+    let bandwidth_bytes_per_s = rates.fold(f64::MIN_POSITIVE, f64::max);
+    Ok(Level { startup: shortest / 4, latency: shortest / 4, bandwidth_bytes_per_s })
+}
+
+fn steps(level: &Level, measurement: &Measurement) -> Result<Steps> {
+    let Measurement { collective, ranks, bytes, .. } = *measurement;
+    level.steps(collective, ranks, bytes).ok_or_else(|| {
+        unfit(&format!("one is of {collective} among fewer than two ranks, which costs nothing"))
+    })
+}
+
+/// By the algorithms that `level` chooses.
+fn solve(level: &Level, measurements: &[Measurement], weights: &[f64]) -> Result<Level> {
+    let rows = measurements.iter().zip(weights).map(|(m, weight)| {
+        let steps = steps(level, m)?;
+        Ok(([1.0, steps.count, steps.bytes].map(|part| weight * part / m.time.as_secs_f64()), *weight))
+    });
+    let [startup, latency, time_per_byte] =
+        non_negative(&rows.collect::<Result<Vec<_>>>()?).ok_or_else(|| {
+            unfit("startup, latency and bandwidth cannot be told apart: measure more group sizes and sizes")
+        })?;
+    let is_time = |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| unfit(&error.to_string()));
+    let bandwidth_bytes_per_s = 1.0 / time_per_byte;
+    if !bandwidth_bytes_per_s.is_finite() {
+        return Err(unfit("times do not grow with the bytes: measure larger sizes"));
+    }
+    Ok(Level { startup: is_time(startup)?, latency: is_time(latency)?, bandwidth_bytes_per_s })
+}
+
+fn relative_error(link: &LinkModel, m: &Measurement) -> f64 {
+    link.cost(m.collective, m.ranks, m.bytes).as_secs_f64() / m.time.as_secs_f64() - 1.0
+}
+
+fn unfit(reason: &str) -> Error {
+    Error::UnfitMeasurements { reason: reason.to_owned() }
+}

@@ -1,0 +1,139 @@
+//! Links within hosts, and a network between them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Algorithm, Collective, LinkModel, Steps};
+use crate::{Error, Redistribution, Result};
+
+/// What is beyond a host.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Hosts {
+    ranks_per_host: usize,
+    /// Its ranks are hosts.
+    network: LinkModel,
+}
+
+/// A group of ranks 0, 1, ... that fills several hosts, the last one perhaps in part.
+pub(super) struct Split<'a> {
+    inside: &'a LinkModel,
+    ranks_per_host: usize,
+    hosts: usize,
+    network: &'a LinkModel,
+}
+
+impl LinkModel {
+    /// These links within each host of `ranks_per_host` ranks, and `network` between the hosts.
+    ///
+    /// Ranks 0, 1, ... fill one host after another, and a group is taken to be ranks that follow each other from the
+    /// first of a host on. Bandwidth, startup and latency of the network are a host's, which its ranks share. Operations go inside each host, then between hosts (each rank with its part of the
+    /// bytes), then inside again; each of these is paid in full. An all-reduce is a reduce-scatter, an all-reduce of the
+    /// parts, and an all-gather. Within one host, everything costs what it cost before.
+    ///
+    /// Called again, it adds a level on the outside, of so many hosts instead of ranks: a rack's.
+    ///
+    /// # Errors
+    /// Hosts without ranks.
+    pub fn between_hosts(mut self, ranks_per_host: usize, network: LinkModel) -> Result<Self> {
+        let name = format!("{} between hosts of {ranks_per_host} ranks on {}", network.name, self.name);
+        if ranks_per_host == 0 {
+            return Err(Error::NoRanksPerHost { name });
+        }
+        self.hosts = Some(Box::new(match self.hosts.take() {
+            None => Hosts { ranks_per_host, network },
+            Some(hosts) => Hosts { network: hosts.network.between_hosts(ranks_per_host, network)?, ..*hosts },
+        }));
+        self.name = name;
+        Ok(self)
+    }
+
+    /// The links between hosts, as operations over whole hosts see them; `None` without.
+    #[must_use]
+    pub fn network(&self) -> Option<&LinkModel> {
+        self.hosts.as_ref().map(|hosts| &hosts.network)
+    }
+
+    /// `None` for a group within a host.
+    pub(super) fn beyond_one_host(&self, ranks: usize) -> Option<Split<'_>> {
+        let hosts = self.hosts.as_ref().filter(|hosts| ranks > hosts.ranks_per_host)?;
+        Some(Split {
+            inside: self,
+            ranks_per_host: hosts.ranks_per_host,
+            hosts: ranks.div_ceil(hosts.ranks_per_host),
+            network: &hosts.network,
+        })
+    }
+
+    /// A redistribution of samples of `sample_bytes`: one step that lasts as long as the busiest rank sends or receives,
+    /// or the busiest host, if that takes longer; nothing when nothing moves.
+    #[must_use]
+    pub fn redistribution(&self, redistribution: &Redistribution, sample_bytes: u64) -> Duration {
+        let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes);
+        let moves = redistribution.moves().iter();
+        self.moves(&moves.map(|m| (m.from_rank, m.to_rank, bytes(m.samples.len()))).collect::<Vec<_>>())
+    }
+
+    /// Messages at the same time, each with its sender, receiver and bytes.
+    fn moves(&self, moves: &[(usize, usize, u64)]) -> Duration {
+        let Some(hosts) = &self.hosts else {
+            return self.one_step(moves);
+        };
+        let host = |rank: usize| rank / hosts.ranks_per_host;
+        let (inside, across): (Vec<_>, Vec<_>) =
+            moves.iter().copied().partition(|&(from, to, _)| host(from) == host(to));
+        let across: Vec<_> =
+            across.into_iter().map(|(from, to, bytes)| (host(from), host(to), bytes)).collect();
+        self.one_step(&inside).max(hosts.network.moves(&across))
+    }
+
+    fn one_step(&self, moves: &[(usize, usize, u64)]) -> Duration {
+        if moves.is_empty() {
+            return Duration::ZERO;
+        }
+        let (mut sent, mut received) = (HashMap::<usize, u64>::new(), HashMap::<usize, u64>::new());
+        for &(from, to, bytes) in moves {
+            for (of, rank) in [(&mut sent, from), (&mut received, to)] {
+                let total = of.entry(rank).or_default();
+                *total = total.saturating_add(bytes);
+            }
+        }
+        let busiest = sent.into_values().chain(received.into_values()).max().unwrap_or(0);
+        self.level.time(Steps { count: 1.0, bytes: busiest as f64 })
+    }
+}
+
+impl Split<'_> {
+    pub(super) fn cost(&self, collective: Collective, bytes: u64) -> Duration {
+        let inside = |collective| self.inside.cost(collective, self.ranks_per_host, bytes);
+        let between = |bytes| self.network.cost(collective, self.hosts, bytes);
+        match collective {
+            Collective::AllReduce => {
+                sum([inside(Collective::AllReduce), self.second_startup(), between(bytes)])
+            }
+            // Each rank regroups all of its bytes by host, and then a host's ranks send all of theirs.
+            Collective::AllToAll => {
+                let of_host = bytes.saturating_mul(self.ranks_per_host as u64);
+                sum([inside(collective), between(of_host)])
+            }
+            Collective::Barrier => sum([inside(collective), between(0), inside(collective)]),
+            _ => sum([inside(collective), between(bytes)]),
+        }
+    }
+
+    pub(super) fn all_reduce_by(&self, algorithm: Algorithm, bytes: u64) -> Duration {
+        sum([
+            self.inside.all_reduce_by(algorithm, self.ranks_per_host, bytes),
+            self.second_startup(),
+            self.network.all_reduce_by(algorithm, self.hosts, bytes),
+        ])
+    }
+
+    /// The two halves of an all-reduce inside a host are an operation each, before and after the one between hosts.
+    fn second_startup(&self) -> Duration {
+        if self.ranks_per_host > 1 { self.inside.startup() } else { Duration::ZERO }
+    }
+}
+
+fn sum<const N: usize>(times: [Duration; N]) -> Duration {
+    times.into_iter().fold(Duration::ZERO, Duration::saturating_add)
+}
