@@ -79,6 +79,26 @@ pub enum Error {
         call: Call,
     },
 
+    /// A backend that cannot count so many elements at once.
+    #[error("{backend} cannot do {call}: the buffers of one operation hold at most {limit} elements")]
+    TooLong {
+        /// The backend's name.
+        backend: &'static str,
+        /// What was asked for.
+        call: Call,
+        /// Elements that it can count.
+        limit: usize,
+    },
+
+    /// A message under a tag that the backend does not have.
+    #[error("there is no tag {tag} for messages: the largest is {limit}")]
+    NoSuchTag {
+        /// The tag asked for.
+        tag: u32,
+        /// The largest tag.
+        limit: u32,
+    },
+
     /// The library under a backend reports an error. The group is of no more use.
     #[error("{backend}: {message} (rank {rank}, in {call})")]
     Library {

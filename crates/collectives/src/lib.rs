@@ -8,6 +8,7 @@
     feature = "nccl",
     doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, on [`DeviceBuffer`]s."
 )]
+#![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes, by Open MPI.")]
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
 //! - [`Bucketing`] and [`BucketedAllReduce`]: gradients reduced together, while others are still computed.
 //! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
@@ -25,6 +26,8 @@ mod communicator;
 mod element;
 mod error;
 mod link_model;
+#[cfg(feature = "mpi")]
+mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod partition;
@@ -34,6 +37,8 @@ mod request;
 mod thread;
 mod wait;
 
+#[cfg(feature = "mpi")]
+pub use crate::mpi::{MpiBarrierRequest, MpiCommunicator, MpiExchangeRequest, MpiRequest, MpiWorld};
 #[cfg(feature = "json")]
 pub use bench_report::{BenchReport, BenchRow, Machine};
 pub use buckets::{Bucket, BucketedAllReduce, Bucketing, Gradient, GradientFault};

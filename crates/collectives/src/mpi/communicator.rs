@@ -1,0 +1,165 @@
+//! A process's view of a group.
+
+use std::sync::Arc;
+
+use super::formation::{Plan, form};
+use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest, Pending};
+use super::transfer::Buffers;
+use super::world::Shared;
+use crate::partition::check_distinct;
+use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
+
+/// One process's end of a group.
+///
+/// Its clones and subgroups are the same rank; several threads may use them at once as long as each group's collectives
+/// have one order on all ranks. An operation only goes on while some thread of the process polls or waits for any request:
+/// a rank that is busy elsewhere holds the others up.
+///
+/// Half-precision numbers are moved but not reduced. Where a maximum or minimum meets a NaN, the result may be either;
+/// sums of floats are taken in an order that MPI chooses by length and size of the group, the same on all ranks.
+#[derive(Debug, Clone)]
+pub struct MpiCommunicator {
+    shared: Arc<Shared>,
+    group: usize,
+    rank: usize,
+    size: usize,
+}
+
+impl MpiCommunicator {
+    pub(super) fn new(shared: Arc<Shared>, group: usize, rank: usize, size: usize) -> Self {
+        Self { shared, group, rank, size }
+    }
+
+    fn start<T: Element>(
+        &self,
+        operation: Operation,
+        element: Option<crate::ElementType>,
+        send: Vec<T>,
+        receive: Vec<T>,
+    ) -> Result<Pending<T>> {
+        let buffers = Buffers::new(Exchanged { send, receive });
+        let id = self.shared.engine().start(self.group, Call { operation, element }, buffers)?;
+        Ok(Pending::new(Arc::clone(&self.shared), id))
+    }
+
+    fn start_on_one<T: Element>(&self, operation: Operation, buffer: Vec<T>) -> Result<MpiRequest<T>> {
+        self.start(operation, Some(T::TYPE), Vec::new(), buffer).map(MpiRequest)
+    }
+
+    fn start_on_two<T: Element>(
+        &self,
+        operation: Operation,
+        send: Vec<T>,
+        receive: Vec<T>,
+    ) -> Result<MpiExchangeRequest<T>> {
+        self.start(operation, Some(T::TYPE), send, receive).map(MpiExchangeRequest)
+    }
+
+    fn subgroup(&self, split: Option<u64>, ranks: &[usize], place: usize) -> Result<Self> {
+        let plan = Plan { parent: self.group, split, ranks: ranks.to_vec() };
+        let group = form(&self.shared, &plan, place)?;
+        Ok(Self::new(Arc::clone(&self.shared), group, place, ranks.len()))
+    }
+}
+
+impl Group for MpiCommunicator {
+    type Queue = ();
+    type BarrierRequest = MpiBarrierRequest;
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let choice = vec![color.map_or(-1, i64::from), i64::from(key)];
+        let (sequence, pending) = {
+            let buffers = Buffers::new(Exchanged { send: choice, receive: vec![0; 2 * self.size] });
+            let mut engine = self.shared.engine();
+            let sequence = engine.groups[self.group].next_sequence;
+            let call = Call { operation: Operation::Split, element: None };
+            let id = engine.start(self.group, call, buffers)?;
+            (sequence, Pending::<i64>::new(Arc::clone(&self.shared), id))
+        };
+        let choices = pending.wait()?.receive;
+        let Some(color) = color else { return Ok(None) };
+
+        let mut members: Vec<(i64, usize)> = choices
+            .chunks_exact(2)
+            .enumerate()
+            .filter(|(_, choice)| choice[0] == i64::from(color))
+            .map(|(rank, choice)| (choice[1], rank))
+            .collect();
+        members.sort_unstable();
+        let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let place = ranks.iter().position(|&rank| rank == self.rank);
+        place.map(|place| self.subgroup(Some(sequence), &ranks, place)).transpose()
+    }
+
+    fn group(&self, ranks: &[usize]) -> Result<Self> {
+        if let Some(&rank) = ranks.iter().find(|&&rank| rank >= self.size) {
+            return Err(Error::NoSuchRank { rank, size: self.size });
+        }
+        check_distinct(ranks)?;
+        let place = ranks
+            .iter()
+            .position(|&rank| rank == self.rank)
+            .ok_or_else(|| Error::NotAMember { rank: self.rank, ranks: ranks.to_vec() })?;
+        self.subgroup(None, ranks, place)
+    }
+
+    fn start_barrier(&self, (): &mut ()) -> Result<MpiBarrierRequest> {
+        self.start(Operation::Barrier, None, Vec::new(), Vec::new()).map(MpiBarrierRequest)
+    }
+}
+
+impl<T: Element> Communicator<T> for MpiCommunicator {
+    type Buffer = Vec<T>;
+    type Request = MpiRequest<T>;
+    type ExchangeRequest = MpiExchangeRequest<T>;
+
+    fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<MpiRequest<T>> {
+        self.start_on_one(Operation::AllReduce { count: buffer.len(), op }, buffer)
+    }
+
+    fn start_broadcast(&self, buffer: Vec<T>, root: usize, (): &mut ()) -> Result<MpiRequest<T>> {
+        self.start_on_one(Operation::Broadcast { count: buffer.len(), root }, buffer)
+    }
+
+    fn start_all_gather(&self, send: Vec<T>, receive: Vec<T>, (): &mut ()) -> Result<MpiExchangeRequest<T>> {
+        self.start_on_two(Operation::AllGather { count: send.len() }, send, receive)
+    }
+
+    fn start_reduce_scatter(
+        &self,
+        send: Vec<T>,
+        receive: Vec<T>,
+        op: ReduceOp,
+        (): &mut (),
+    ) -> Result<MpiExchangeRequest<T>> {
+        self.start_on_two(Operation::ReduceScatter { count: receive.len(), op }, send, receive)
+    }
+
+    fn start_all_to_all_v(
+        &self,
+        send: Vec<T>,
+        send_counts: &[usize],
+        receive: Vec<T>,
+        receive_counts: &[usize],
+        (): &mut (),
+    ) -> Result<MpiExchangeRequest<T>> {
+        let (send_counts, receive_counts) = (send_counts.to_vec(), receive_counts.to_vec());
+        self.start_on_two(Operation::AllToAllV { send_counts, receive_counts }, send, receive)
+    }
+
+    fn start_send(&self, buffer: Vec<T>, to: usize, tag: u32, (): &mut ()) -> Result<MpiRequest<T>> {
+        self.start_on_one(Operation::Send { count: buffer.len(), to, tag }, buffer)
+    }
+
+    fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<MpiRequest<T>> {
+        self.start_on_one(Operation::Receive { count: buffer.len(), from, tag }, buffer)
+    }
+}

@@ -1,0 +1,241 @@
+//! Data on its way: the calls into Open MPI that move it, and the memory that they use meanwhile.
+#![allow(clippy::cast_possible_wrap, reason = "ranks, tags and checked lengths fit into a C `int`")]
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use mpi::ffi;
+
+use super::library::{Comm, Failure, check};
+use super::work::{Route, Work};
+use crate::{Element, ElementType, Exchanged, ReduceOp};
+
+/// `MPI_IN_PLACE` as Open MPI's `mpi.h` defines it; the bindings lack it, because it is a cast.
+const IN_PLACE: *const c_void = ptr::without_provenance(1);
+
+/// The vectors of an operation, whatever their elements.
+pub(super) struct Buffers {
+    /// An `Exchanged<Vec<T>>`. Never touched while MPI has the pointers below.
+    owner: Box<dyn Any + Send>,
+    send: *const c_void,
+    receive: *mut c_void,
+    element: ElementType,
+    pub(super) send_len: usize,
+    pub(super) receive_len: usize,
+}
+
+// SAFETY: the pointers lead into the owner, which may be sent.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    pub(super) fn new<T: Element>(vectors: Exchanged<Vec<T>>) -> Self {
+        let mut owner = Box::new(vectors);
+        // An empty vector of bytes has the address 1, which MPI takes for `MPI_IN_PLACE`.
+        let send = if owner.send.is_empty() { ptr::null() } else { owner.send.as_ptr().cast() };
+        let receive =
+            if owner.receive.is_empty() { ptr::null_mut() } else { owner.receive.as_mut_ptr().cast() };
+        Self {
+            send,
+            receive,
+            element: T::TYPE,
+            send_len: owner.send.len(),
+            receive_len: owner.receive.len(),
+            owner,
+        }
+    }
+
+    /// The vectors, if they are of this type.
+    pub(super) fn take<T: Element>(self) -> Option<Exchanged<Vec<T>>> {
+        self.owner.downcast().ok().map(|vectors| *vectors)
+    }
+
+    fn datatype(&self) -> ffi::MPI_Datatype {
+        // SAFETY: constants of the library.
+        unsafe {
+            match self.element {
+                ElementType::F32 => ffi::RSMPI_FLOAT,
+                ElementType::F64 => ffi::RSMPI_DOUBLE,
+                ElementType::I32 => ffi::RSMPI_INT32_T,
+                ElementType::I64 => ffi::RSMPI_INT64_T,
+                ElementType::U8 => ffi::RSMPI_UINT8_T,
+                // Only moved, never reduced: MPI has no such numbers.
+                ElementType::F16 | ElementType::Bf16 => ffi::RSMPI_UINT16_T,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffers({} {} -> {})", self.element, self.send_len, self.receive_len)
+    }
+}
+
+/// What a request of MPI reads and writes until it is complete.
+#[derive(Debug)]
+enum Memory {
+    Incoming(Vec<u64>),
+    Outgoing(Arc<[u64]>),
+    Elements(Work),
+}
+
+/// A request of MPI with the memory that it uses. Dropped before it is complete, it leaves that memory to MPI for ever.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    request: ffi::MPI_Request,
+    complete: bool,
+    memory: Option<Memory>,
+}
+
+// SAFETY: MPI lets any thread complete a request, one at a time, and the memory may be sent.
+unsafe impl Send for Transfer {}
+
+impl Transfer {
+    fn start(
+        mut memory: Memory,
+        call: impl FnOnce(&mut Memory, *mut ffi::MPI_Request) -> c_int,
+    ) -> Result<Self, Failure> {
+        // SAFETY: a constant of the library.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        let code = call(&mut memory, &raw mut request);
+        // Built before the verdict: a call that failed half-way may have left its pointers somewhere.
+        let transfer = Self { request, complete: false, memory: Some(memory) };
+        check(code).map(|()| transfer)
+    }
+
+    /// Sends words to a rank.
+    pub(super) fn send_words(comm: Comm, to: usize, tag: c_int, words: Arc<[u64]>) -> Result<Self, Failure> {
+        Self::start(Memory::Outgoing(words), |memory, request| {
+            let Memory::Outgoing(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
+            // SAFETY: the words stay where they are, unchanged, until the transfer is complete.
+            unsafe {
+                let (start, len) = (words.as_ptr().cast(), words.len() as c_int);
+                ffi::MPI_Isend(start, len, ffi::RSMPI_UINT64_T, to as c_int, tag, comm.0, request)
+            }
+        })
+    }
+
+    /// Receives at most `capacity` words from a rank.
+    pub(super) fn receive_words(
+        comm: Comm,
+        from: usize,
+        tag: c_int,
+        capacity: usize,
+    ) -> Result<Self, Failure> {
+        Self::start(Memory::Incoming(vec![0; capacity]), |memory, request| {
+            let Memory::Incoming(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
+            // SAFETY: the words stay where they are, and nobody else looks at them, until the transfer is complete.
+            unsafe {
+                let (start, len) = (words.as_mut_ptr().cast(), words.len() as c_int);
+                ffi::MPI_Irecv(start, len, ffi::RSMPI_UINT64_T, from as c_int, tag, comm.0, request)
+            }
+        })
+    }
+
+    /// Starts what the members of the communicator have agreed on.
+    pub(super) fn start_work(comm: Comm, work: Work) -> Result<Self, Failure> {
+        Self::start(Memory::Elements(work), |memory, request| {
+            let Memory::Elements(work) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
+            let (route, buffers) = work.parts();
+            let (kind, send, receive) = (buffers.datatype(), buffers.send, buffers.receive);
+            let comm = comm.0;
+            // SAFETY: `Work` is only made of buffers as long as its route says, for a communicator of this size. They and
+            // the lists of counts stay where they are, and nobody else looks at them, until the transfer is complete.
+            unsafe {
+                match route {
+                    Route::Barrier => ffi::MPI_Ibarrier(comm, request),
+                    Route::AllReduce { count, op } => {
+                        ffi::MPI_Iallreduce(IN_PLACE, receive, *count, kind, reduction(*op), comm, request)
+                    }
+                    Route::Broadcast { count, root } => {
+                        ffi::MPI_Ibcast(receive, *count, kind, *root, comm, request)
+                    }
+                    Route::AllGather { count } => {
+                        ffi::MPI_Iallgather(send, *count, kind, receive, *count, kind, comm, request)
+                    }
+                    Route::ReduceScatter { count, op } => ffi::MPI_Ireduce_scatter_block(
+                        send,
+                        receive,
+                        *count,
+                        kind,
+                        reduction(*op),
+                        comm,
+                        request,
+                    ),
+                    Route::AllToAllV(counts) => ffi::MPI_Ialltoallv(
+                        send,
+                        counts.send.as_ptr(),
+                        counts.send_starts.as_ptr(),
+                        kind,
+                        receive,
+                        counts.receive.as_ptr(),
+                        counts.receive_starts.as_ptr(),
+                        kind,
+                        comm,
+                        request,
+                    ),
+                    Route::Send { count, to, tag } => {
+                        ffi::MPI_Isend(receive, *count, kind, *to, *tag, comm, request)
+                    }
+                    Route::Receive { count, from, tag } => {
+                        ffi::MPI_Irecv(receive, *count, kind, *from, *tag, comm, request)
+                    }
+                }
+            }
+        })
+    }
+
+    /// Whether the transfer is complete; lets MPI work on all others too.
+    pub(super) fn test(&mut self) -> Result<bool, Failure> {
+        if !self.complete {
+            let mut done = 0;
+            // SAFETY: an active request, and a live integer. A null request, which MPI may give for a transfer that was
+            // complete at once, is complete.
+            check(unsafe { ffi::MPI_Test(&raw mut self.request, &raw mut done, ffi::RSMPI_STATUS_IGNORE) })?;
+            self.complete = done != 0;
+        }
+        Ok(self.complete)
+    }
+
+    /// What [`receive_words`](Self::receive_words) received; `None` until it is complete.
+    pub(super) fn words(&self) -> Option<&[u64]> {
+        match &self.memory {
+            Some(Memory::Incoming(words)) if self.complete => Some(words),
+            _ => None,
+        }
+    }
+
+    /// The buffers of a completed [`start_work`](Self::start_work), once.
+    pub(super) fn take_buffers(&mut self) -> Option<Buffers> {
+        match self.memory.take() {
+            Some(Memory::Elements(work)) if self.complete => Some(work.into_buffers()),
+            other => {
+                self.memory = other;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if !self.complete {
+            std::mem::forget(self.memory.take());
+        }
+    }
+}
+
+fn reduction(op: ReduceOp) -> ffi::MPI_Op {
+    // SAFETY: constants of the library.
+    unsafe {
+        match op {
+            ReduceOp::Sum => ffi::RSMPI_SUM,
+            ReduceOp::Max => ffi::RSMPI_MAX,
+            ReduceOp::Min => ffi::RSMPI_MIN,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The ranks of an MPI job, and what they share within a process.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::communicator::MpiCommunicator;
+use super::engine::{EVERYONE, Engine};
+use super::pace::{Pace, affordable};
+use super::{ending, library};
+use crate::{Error, Result, WaitStrategy};
+
+/// Ranks that are processes, started by Open MPI's `mpirun`.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use collectives::{Communicator, Group, MpiWorld, ReduceOp};
+///
+/// let ranks = MpiWorld::new().with_timeout(Duration::from_secs(5)).communicator()?;
+/// let mut sum = vec![ranks.rank() as i64];
+/// ranks.all_reduce(&mut sum, ReduceOp::Sum, &mut ())?;
+/// # Ok::<(), collectives::Error>(())
+/// ```
+///
+/// # How it ends
+///
+/// When the last communicator and the last request are dropped, MPI is finalised, which waits until all ranks come to
+/// this point. A program whose process ends without (because a communicator lies in a static, say) is taken for a failed
+/// one by `mpirun`, which ends the whole job.
+///
+/// After a time-out or an error of the library the group concerned gives that error for ever, and MPI is not finalised,
+/// because that would wait for the rank that failed. The program should end with an error, upon which `mpirun` ends the
+/// job (unless `--enable-recovery` tells it not to).
+///
+/// A panic of any thread ends the job within two seconds, after its message is printed; also one that would be caught.
+#[derive(Debug, Clone)]
+pub struct MpiWorld {
+    wait: WaitStrategy,
+    timeout: Duration,
+    checks: bool,
+}
+
+impl Default for MpiWorld {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MpiWorld {
+    /// A world whose ranks wait by [`WaitStrategy::Park`], at most for 30 seconds, and check each other's calls.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { wait: WaitStrategy::default(), timeout: Duration::from_secs(30), checks: true }
+    }
+
+    /// How this rank waits for others. MPI has nothing to sleep on: a parking rank polls some hundred times, and then
+    /// every 10 to 100 microseconds. Ranks that are more than the host's cores do not spin, but yield.
+    #[must_use]
+    pub fn with_wait(mut self, strategy: WaitStrategy) -> Self {
+        self.wait = strategy;
+        self
+    }
+
+    /// How long after its start an operation that is not complete fails. Give more than the longest time between one
+    /// rank's call and another's, and than the longest time for which a rank neither polls nor waits for anything: only
+    /// then does it take part in what it has started.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Whether the ranks of an operation compare their calls before its data moves, which costs each of them a small
+    /// message to every other. Without it, differing calls are whatever MPI makes of them. All ranks give the same.
+    #[must_use]
+    pub fn with_checks(mut self, checks: bool) -> Self {
+        self.checks = checks;
+        self
+    }
+
+    /// Initialises MPI and gives this rank's communicator over all ranks. A program that was not started by `mpirun` is
+    /// a world of one rank.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if this process has done so before, or the library cannot be used by several threads.
+    pub fn communicator(&self) -> Result<MpiCommunicator> {
+        let world = library::initialise()
+            .map_err(|failure| Error::Unavailable { backend: library::NAME, reason: failure.0 })?;
+        ending::abort_on_panic();
+        let engine = Engine::new(&world, self.timeout, self.checks);
+        let shared = Shared { engine: Mutex::new(engine), strategy: affordable(self.wait) };
+        Ok(MpiCommunicator::new(Arc::new(shared), EVERYONE, world.rank, world.size))
+    }
+}
+
+/// What the communicators and requests of a process share. Dropping it leaves MPI.
+#[derive(Debug)]
+pub(super) struct Shared {
+    engine: Mutex<Engine>,
+    pub(super) strategy: WaitStrategy,
+}
+
+impl Shared {
+    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Operations whose requests were dropped: the others count on them.
+        let mut pace = Pace::new(self.strategy);
+        while !engine.is_idle() && !engine.has_failed() {
+            engine.progress();
+            pace.pause();
+        }
+        if !engine.has_failed() {
+            ending::finalised();
+            library::finalise();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Ranks that fail, and what the others see of it. Each prints a line `SEEN ...` that the trial reads.
+
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use collectives::{
+    Communicator, Error, Group, MpiCommunicator, MpiWorld, ReduceOp, Request, Result, WaitStrategy,
+};
+
+use super::start;
+
+/// The time-out of these trials.
+const TIMEOUT: Duration = Duration::from_millis(700);
+
+fn say_when(what: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
+    println!("{what} at {} ms", now.as_millis());
+}
+
+/// Rank 2 panics while the others wait for it.
+pub(crate) fn panic() {
+    let ranks = start(&MpiWorld::new());
+    ranks.barrier(&mut ()).expect("all ranks are there");
+    if ranks.rank() == 2 {
+        say_when("PANIC");
+        panic!("on purpose");
+    }
+    let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
+    println!("SEEN {outcome:?}");
+}
+
+/// As above, with a thread of rank 2 that holds the engine nearly all the time.
+pub(crate) fn panic_while_polling() {
+    let ranks = start(&MpiWorld::new());
+    ranks.barrier(&mut ()).expect("all ranks are there");
+    let mut barrier = ranks.start_barrier(&mut ()).expect("it starts");
+    if ranks.rank() == 2 {
+        thread::spawn(move || while !matches!(barrier.test(), Err(_) | Ok(true)) {});
+        thread::sleep(Duration::from_millis(20));
+        say_when("PANIC");
+        panic!("on purpose");
+    }
+    let late = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
+    println!("SEEN {late:?}");
+}
+
+/// One rank kills itself at a random time within a loop of collectives; the survivors say what they got and when.
+pub(crate) fn killed(seed: u64) {
+    let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT).with_wait(WaitStrategy::Yield));
+    let random = move |salt: u64| seed.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let victim = random(1) as usize % ranks.size();
+    ranks.barrier(&mut ()).expect("all ranks are there");
+    if ranks.rank() == victim {
+        println!("VICTIM {victim}");
+        thread::spawn(move || {
+            thread::sleep(Duration::from_micros(random(2) % 30_000));
+            let _ = process::Command::new("kill").args(["-KILL", &process::id().to_string()]).status();
+        });
+    }
+    for step in 0.. {
+        let started = Instant::now();
+        if let Err(error) = one_collective(&ranks, random(step % 64 + 3)) {
+            report(&error, started);
+            break;
+        }
+    }
+    // Not finalised, and the others see it fail.
+    process::exit(0);
+}
+
+fn one_collective(ranks: &MpiCommunicator, random: u64) -> Result<()> {
+    let size = ranks.size();
+    let len = (random >> 3) as usize % [3, 2_000, 50_000, 600_000][random as usize >> 1 & 3];
+    match random % 5 {
+        0 => ranks.all_reduce(&mut vec![1.0_f32; len], ReduceOp::Sum, &mut ()),
+        1 => ranks.broadcast(&mut vec![1_i64; len], len % size, &mut ()),
+        2 => ranks.all_gather(&mut vec![1.0_f64; len / size], &mut vec![0.0; len / size * size], &mut ()),
+        3 => ranks.reduce_scatter(
+            &mut vec![1; len / size * size],
+            &mut vec![0_i32; len / size],
+            ReduceOp::Max,
+            &mut (),
+        ),
+        _ => ranks.barrier(&mut ()),
+    }
+}
+
+fn report(error: &Error, started: Instant) {
+    let missing = match error {
+        Error::TimedOut { missing, .. } => format!("{missing:?}"),
+        _ => "?".into(),
+    };
+    println!("SEEN missing {missing} after {} ms: {error}", started.elapsed().as_millis());
+}
+
+/// Rank 3 comes when the others have given up, and is told as well.
+pub(crate) fn never_comes() {
+    let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
+    ranks.barrier(&mut ()).expect("all ranks are there");
+    if ranks.rank() == 3 {
+        thread::sleep(2 * TIMEOUT);
+    }
+    let started = Instant::now();
+    let error = ranks.all_reduce(&mut vec![0.0_f32; 10], ReduceOp::Sum, &mut ()).expect_err("rank 3 is late");
+    report(&error, started);
+    assert_eq!(ranks.barrier(&mut ()), Err(error), "the group has failed for good");
+    process::exit(0);
+}
+
+/// Rank 1 never asks for the group that 0 and 2 ask for.
+pub(crate) fn never_comes_to_a_group() {
+    let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
+    ranks.barrier(&mut ()).expect("all ranks are there");
+    if ranks.rank() % 2 == 0 {
+        let started = Instant::now();
+        let error = ranks.group(&[2, 1, 0]).expect_err("rank 1 does not come");
+        report(&error, started);
+    }
+    thread::sleep(2 * TIMEOUT);
+    process::exit(0);
+}
+
+/// What MPI cannot do, and what a process may not do twice.
+pub(crate) fn mistakes() {
+    let ranks = start(&MpiWorld::new());
+    let again = MpiWorld::new().communicator().expect_err("MPI is initialised once");
+    assert!(matches!(again, Error::Unavailable { .. }), "{again}");
+    let tag = ranks.send(&mut vec![0_u8], 0, u32::MAX, &mut ()).expect_err("there is no such tag");
+    assert!(matches!(tag, Error::NoSuchTag { tag: u32::MAX, .. }), "{tag}");
+    ranks.barrier(&mut ()).expect("the group works on");
+}
+
+/// Not started by `mpirun`.
+pub(crate) fn alone() {
+    let ranks = start(&MpiWorld::new());
+    assert_eq!((ranks.rank(), ranks.size()), (0, 1));
+    let mut sum = vec![3.0_f32];
+    ranks.all_reduce(&mut sum, ReduceOp::Sum, &mut ()).expect("nobody else is needed");
+    assert_eq!(sum, [3.0]);
+}

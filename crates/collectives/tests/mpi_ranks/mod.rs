@@ -1,0 +1,35 @@
+//! What one rank of a trial does.
+
+mod faults;
+mod laws;
+
+use std::process::ExitCode;
+
+use collectives::{MpiCommunicator, MpiWorld};
+
+use crate::suite;
+
+suite::host_memory!(MpiCommunicator, checks: true, reduces_half: false);
+
+/// Runs a trial by its name.
+pub(crate) fn run(trial: &str, arguments: &[String]) -> ExitCode {
+    let argument =
+        |place: usize| arguments.get(place).and_then(|argument| argument.parse().ok()).unwrap_or(0);
+    match trial {
+        "laws" => laws::run(argument(0), argument(1)),
+        "laws-unchecked" => laws::run_unchecked(argument(0), argument(1)),
+        "panic" => faults::panic(),
+        "panic-while-polling" => faults::panic_while_polling(),
+        "killed" => faults::killed(argument(0)),
+        "never-comes" => faults::never_comes(),
+        "never-comes-to-a-group" => faults::never_comes_to_a_group(),
+        "mistakes" => faults::mistakes(),
+        "alone" => faults::alone(),
+        other => panic!("there is no trial {other}"),
+    }
+    ExitCode::SUCCESS
+}
+
+fn start(world: &MpiWorld) -> MpiCommunicator {
+    world.communicator().expect("MPI starts")
+}

@@ -1,0 +1,129 @@
+//! The trials: each starts its ranks under `mpirun` and judges what they say.
+
+mod job;
+
+use std::env;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use job::{Job, Outcome};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// More than any trial takes on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
+pub(crate) fn run() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each trial has more ranks than a small machine has cores.
+    arguments.test_threads = Some(1);
+    if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: the tests on MPI: there is no `mpirun` on the PATH");
+        return ExitCode::SUCCESS;
+    }
+    let trials = vec![
+        Trial::test("laws_hold_on_four_ranks", || laws(4, "laws", 30)),
+        Trial::test("laws_hold_on_three_ranks", || laws(3, "laws", 10)),
+        Trial::test("laws_hold_without_checks", || laws(4, "laws-unchecked", 10)),
+        Trial::test("a_panicking_rank_ends_the_job", || panics("panic")),
+        Trial::test("a_rank_that_panics_while_it_polls_ends_the_job", || panics("panic-while-polling")),
+        Trial::test("a_killed_rank_is_named", kills),
+        Trial::test("a_rank_that_never_comes_is_named_and_told", never_comes),
+        Trial::test("a_rank_that_never_comes_to_a_group_is_named", never_comes_to_a_group),
+        Trial::test("what_mpi_cannot_do_is_an_error", || finishes(&Job::new(2, "mistakes").run(LIMIT)?)),
+        Trial::test("without_mpirun_there_is_one_rank", || finishes(&Job::alone("alone").run(LIMIT)?)),
+        Trial::test("without_the_library_the_loader_names_it", without_the_library),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn finishes(outcome: &Outcome) -> Result<(), Failed> {
+    if outcome.success { Ok(()) } else { Err(outcome.failed("the job does not succeed")) }
+}
+
+/// The seed is fixed, unless `MPI_SEED` gives another.
+fn laws(ranks: usize, trial: &str, cases: usize) -> Result<(), Failed> {
+    let seed = number_in("MPI_SEED").unwrap_or(20 + ranks);
+    finishes(&Job::new(ranks, trial).with(seed).with(cases).run(LIMIT)?)
+}
+
+fn number_in(variable: &str) -> Option<usize> {
+    env::var(variable).ok()?.parse().ok()
+}
+
+fn panics(trial: &str) -> Result<(), Failed> {
+    let outcome = Job::new(4, trial).run(LIMIT)?;
+    let Some(panicked) = outcome.time_of("PANIC") else { return Err(outcome.failed("no rank panicked")) };
+    let took = outcome.ended.saturating_sub(panicked);
+    if outcome.success || !outcome.output.contains("on purpose") || outcome.output.contains("SEEN") {
+        return Err(outcome.failed("the job does not end by the panic"));
+    }
+    if took > Duration::from_secs(2) {
+        return Err(outcome.failed(&format!("the job ends {took:?} after the panic")));
+    }
+    Ok(())
+}
+
+/// Kills ranks at random times: 10, or as many as `MPI_KILLS` says.
+fn kills() -> Result<(), Failed> {
+    let (mut exact, mut longest, kills) = (0, 0, number_in("MPI_KILLS").unwrap_or(10));
+    for seed in 0..kills {
+        let job = Job::new(4, "killed").surviving().with(seed);
+        let outcome = job.run(Duration::from_secs(30))?;
+        let victim = outcome.victim().ok_or_else(|| outcome.failed("no rank was killed"))?;
+        let seen = outcome.seen();
+        if seen.len() != 3 {
+            return Err(outcome.failed(&format!("seed {seed}: {} of 3 survivors have an error", seen.len())));
+        }
+        for (missing, waited_ms) in &seen {
+            if !missing.contains(&victim) || *waited_ms > 5_000 {
+                return Err(outcome.failed(&format!("seed {seed}: rank {victim} is not named in time")));
+            }
+            longest = longest.max(*waited_ms);
+        }
+        exact += usize::from(seen.iter().all(|(missing, _)| *missing == [victim]));
+    }
+    println!(
+        "{kills} kills: {exact} times all survivors named that rank alone; the longest wait was {longest} ms"
+    );
+    Ok(())
+}
+
+fn never_comes() -> Result<(), Failed> {
+    let outcome = Job::new(4, "never-comes").surviving().run(LIMIT)?;
+    let seen = outcome.seen();
+    if seen.len() == 4 && seen.iter().filter(|(missing, _)| *missing == [3]).count() >= 3 {
+        return Ok(());
+    }
+    Err(outcome.failed("not all ranks, also the late one, are told that rank 3 was missing"))
+}
+
+fn never_comes_to_a_group() -> Result<(), Failed> {
+    let outcome = Job::new(3, "never-comes-to-a-group").surviving().run(LIMIT)?;
+    let seen = outcome.seen();
+    if seen.len() == 2
+        && seen.iter().all(|(missing, _)| *missing == [1])
+        && outcome.output.contains("group ([2, 1, 0])")
+    {
+        return Ok(());
+    }
+    Err(outcome.failed("not both ranks are told that rank 1 is missing"))
+}
+
+/// A copy of this program that asks for a library which is nowhere.
+fn without_the_library() -> Result<(), Failed> {
+    let (name, elsewhere) = (b"libmpi.so.40", b"libmpi.so.4?");
+    let mut program = std::fs::read(env::current_exe()?)?;
+    let at = program.windows(name.len()).position(|window| window == name);
+    let at = at.ok_or("the program does not ask for libmpi.so.40")?;
+    program[at..at + name.len()].copy_from_slice(elsewhere);
+    let copy = job::scratch("without-libmpi");
+    std::fs::write(&copy, program)?;
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let output = Command::new(&copy).output()?;
+    std::fs::remove_file(&copy)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && said.contains("libmpi.so.4?") && said.trim_end().lines().count() == 1 {
+        return Ok(());
+    }
+    Err(format!("not one line that names the library: {said}").into())
+}
