@@ -27,7 +27,7 @@ use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, Red
 /// - Reductions are the same on all ranks and in every run on the same links, but not in the order of the ranks.
 ///
 /// Its clones and subgroups are the same rank. Dropping the last one finalizes all communicators; after an error or in
-/// a panic they are aborted.
+/// a panic they are aborted. After an error the last drop on rank 0 waits for the others to learn of it, up to 2 s.
 #[derive(Debug, Clone)]
 pub struct NcclCommunicator {
     group: Arc<GroupState>,

@@ -110,6 +110,7 @@ impl World {
         call: &Call,
         ticket: &Ticket,
     ) -> Error {
+        self.store.failed();
         let sequence = match ticket {
             Ticket::Collective(sequence) => sequence,
             Ticket::Message(peer) => {

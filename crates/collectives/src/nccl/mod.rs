@@ -13,12 +13,16 @@ mod comm;
 mod communicator;
 mod cuda;
 mod device;
+#[cfg(test)]
+mod fake;
 mod group;
 mod launch;
 mod library;
 mod pause;
 mod redistribute;
 mod request;
+#[cfg(test)]
+mod tests;
 mod world;
 
 pub use buffer::{DeviceBuffer, DeviceStream};

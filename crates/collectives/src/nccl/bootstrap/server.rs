@@ -17,10 +17,10 @@ const INTRODUCTION: Duration = Duration::from_secs(5);
 const STRANGERS: usize = 64;
 /// How many refusals are remembered.
 const REMEMBERED: usize = 16;
-/// How long rank 0 stays to tell the others that it has given up.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long rank 0 stays after a failure, so that the others learn from it who is to blame, and do not blame rank 0.
+const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Listens until it is dropped.
+/// Listens until it is dropped; after a failure, until the others have gone or have had time to ask.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<Shared>,
@@ -46,6 +46,7 @@ struct State {
     refused: Vec<String>,
     meetings: HashMap<String, Slots>,
     given_up: bool,
+    failed: bool,
     closed: bool,
 }
 
@@ -95,21 +96,26 @@ impl Server {
     /// Tells everybody who still waits that it is in vain.
     pub(super) fn give_up(&self) {
         let mut state = self.shared.lock();
-        state.given_up = true;
-        let limit = Instant::now() + FAREWELL;
-        while !state.present.is_empty() {
-            let left = limit.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            state = self.shared.gone.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        (state.given_up, state.failed) = (true, true);
+    }
+
+    /// Something has gone wrong: the others will want to know what.
+    pub(super) fn failed(&self) {
+        self.shared.lock().failed = true;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
+        let limit = Instant::now() + FAREWELL;
+        while state.failed && !state.present.is_empty() {
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.shared.gone.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
         state.closed = true;
         for connection in state.connections.values() {
             let _ = connection.shutdown(Shutdown::Both);

@@ -29,6 +29,8 @@ pub(in crate::nccl) struct Store {
 
 #[derive(Debug)]
 enum End {
+    /// There is nobody to meet.
+    Alone,
     Server(Server),
     /// One question at a time; `None` once the connection has broken.
     Peer(Mutex<Option<TcpStream>>),
@@ -56,7 +58,9 @@ impl Store {
     ) -> Result<Self> {
         meeting.check(size)?;
         let address = meeting.address();
-        let end = if rank == 0 {
+        let end = if size == 1 {
+            End::Alone
+        } else if rank == 0 {
             End::Server(Server::listen(meeting, size).map_err(|error| Error::Unavailable {
                 backend: "NCCL",
                 reason: format!(
@@ -98,6 +102,13 @@ impl Store {
         met.ok_or_else(|| Unmet::TimedOut { missing: last_missing, waited: started.elapsed() })
     }
 
+    /// Something has gone wrong that the other ranks will ask about: rank 0 stays a moment longer.
+    pub(in crate::nccl) fn failed(&self) {
+        if let End::Server(server) = &self.end {
+            server.failed();
+        }
+    }
+
     /// The failure of the first meeting as an error; on rank 0 the others learn of it.
     pub(in crate::nccl) fn start_failed(&self, unmet: Unmet, waited: Duration) -> Error {
         let (missing, waited) = match unmet {
@@ -109,13 +120,14 @@ impl Store {
                 server.give_up();
                 server.refused()
             }
-            End::Peer(_) => Vec::new(),
+            End::Alone | End::Peer(_) => Vec::new(),
         };
         Error::Rendezvous { address: self.address.clone(), missing, waited, refused }
     }
 
     fn ask(&self, request: &Request) -> io::Result<Reply> {
         match &self.end {
+            End::Alone => Ok(Reply::All(vec![request.value.clone()])),
             End::Server(server) => Ok(server.request(request)),
             End::Peer(connection) => {
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,175 @@
+//! How a communicator begins and ends, whatever goes wrong.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use super::super::comm::{Failure, NO_COLOR, NcclComm, Settings};
+use super::super::fake::{Fabric, FakeDevice};
+use super::super::group::id_bytes;
+use super::super::{DeviceBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
+use super::{LONG, SHORT, nothing_is_left};
+use crate::{Communicator, Error, Group, Partition, Redistribution, ReduceOp, Request, Result, WaitStrategy};
+
+fn settings(fabric: &Arc<Fabric>) -> Settings {
+    Settings {
+        api: fabric.library().api,
+        device: Arc::new(FakeDevice(Arc::clone(fabric))),
+        timeout: SHORT,
+        wait: WaitStrategy::Park,
+    }
+}
+
+fn init(fabric: &Arc<Fabric>, size: usize) -> std::result::Result<NcclComm, Failure> {
+    let id = fabric.library().unique_id().unwrap();
+    NcclComm::init(&settings(fabric), 0, size, id)
+}
+
+#[test]
+fn an_orderly_end_finalizes_and_then_destroys() {
+    let fabric = Arc::new(Fabric::default());
+    drop(init(&fabric, 1).unwrap());
+    assert_eq!(fabric.lock().log, ["finalize", "destroy"]);
+    nothing_is_left(&fabric);
+}
+
+#[test]
+fn a_start_that_lacks_a_rank_is_aborted_in_time() {
+    let fabric = Arc::new(Fabric::default());
+    assert!(matches!(init(&fabric, 2), Err(Failure::TimedOut(waited)) if waited >= SHORT));
+    assert_eq!(fabric.lock().log, ["abort"]);
+    nothing_is_left(&fabric);
+}
+
+#[test]
+fn an_error_aborts_once_and_is_told_each_time() {
+    let fabric = Arc::new(Fabric::default());
+    let comm = init(&fabric, 1).unwrap();
+    assert_eq!(comm.check(), Ok(()));
+    fabric.lock().async_error = Some(6);
+    let failure = Failure::Library("fake error 6".to_owned());
+    assert_eq!(comm.check(), Err(failure.clone()));
+    fabric.lock().async_error = None;
+    assert_eq!(comm.check(), Err(failure.clone()));
+    assert_eq!(comm.enqueue(|_, _| 0), Err(failure.clone()));
+    assert_eq!(comm.split(0, 0).unwrap_err(), failure);
+    comm.abort(Failure::Library("again".to_owned()));
+    drop(comm);
+    assert_eq!(fabric.lock().log, ["abort"]);
+    nothing_is_left(&fabric);
+}
+
+#[test]
+fn a_panic_aborts() {
+    let fabric = Arc::new(Fabric::default());
+    let comm = init(&fabric, 1).unwrap();
+    let outcome = catch_unwind(AssertUnwindSafe(move || {
+        let _comm = comm;
+        panic!("on purpose");
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(fabric.lock().log, ["abort"]);
+    nothing_is_left(&fabric);
+}
+
+#[test]
+fn a_split_gives_a_communicator_or_none() {
+    let fabric = Arc::new(Fabric::default());
+    let comm = init(&fabric, 1).unwrap();
+    assert!(comm.split(NO_COLOR, 0).unwrap().is_none());
+    let child = comm.split(3, 0).unwrap().unwrap();
+    drop(comm);
+    assert_eq!(child.check(), Ok(()));
+    drop(child);
+    nothing_is_left(&fabric);
+}
+
+#[test]
+fn a_split_that_lacks_a_rank_takes_the_whole_communicator_down() {
+    let fabric = Arc::new(Fabric::default());
+    let id = fabric.library().unique_id().unwrap();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| NcclComm::init(&settings(&fabric), 1, 2, id).unwrap());
+        let comm = NcclComm::init(&settings(&fabric), 0, 2, id).unwrap();
+        let other = other.join().unwrap();
+        assert!(matches!(comm.split(0, 0), Err(Failure::TimedOut(_))));
+        assert!(matches!(comm.check(), Err(Failure::TimedOut(_))));
+        drop(other);
+    });
+    assert_eq!(fabric.lock().log, ["abort", "finalize", "destroy"]);
+    nothing_is_left(&fabric);
+}
+
+/// The library itself starts without a GPU as far as giving ids, and then says on one line what it lacks.
+#[test]
+fn the_real_library_without_a_device_is_one_clean_error() {
+    let library = match NcclLibrary::open() {
+        Ok(library) => library,
+        Err(error) => return println!("SKIPPED: {error}"),
+    };
+    assert!(library.version().unwrap() >= 21_800);
+    let ids = [library.unique_id().unwrap(), library.unique_id().unwrap()];
+    assert_ne!(id_bytes(&ids[0]), id_bytes(&ids[1]));
+    if cuda::open(0).is_ok() {
+        return println!("SKIPPED: there is a CUDA device, which tests/nccl.rs uses");
+    }
+    let world = NcclWorld::new(0, 1, 0).with_timeout(LONG);
+    let device = Arc::new(FakeDevice(Arc::default()));
+    let error = world.connect_with(library, device).unwrap_err();
+    println!("{error}");
+    assert!(matches!(error, Error::Library { backend: "NCCL", rank: 0, .. }), "{error:?}");
+    assert_eq!(error.to_string().lines().count(), 1, "{error}");
+}
+
+/// A bit of everything, on one rank.
+fn tour(ranks: &NcclCommunicator) -> Result<()> {
+    let mut stream = ranks.new_stream()?;
+    let mut one = DeviceBuffer::upload(&[1.0_f32, 2.0], &stream)?;
+    ranks.all_reduce(&mut one, ReduceOp::Sum, &mut stream)?;
+    ranks.barrier(&mut stream)?;
+    let part = ranks.split(Some(1), 0)?;
+    let same = ranks.group(&[0])?;
+    let mut more = DeviceBuffer::uninitialised(2, &stream)?;
+    same.all_gather(&mut one, &mut more, &mut stream)?;
+    let still = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
+    let output = DeviceBuffer::uninitialised(2, &stream)?;
+    let request = same.start_redistribution(&still, more, 1, output, &mut stream)?;
+    drop(part);
+    assert_eq!(request.wait()?.receive.download(&stream)?, [1.0, 2.0]);
+    drop(ranks.start_all_reduce(DeviceBuffer::upload(&[1_i64], &stream)?, ReduceOp::Max, &mut stream)?);
+    Ok(())
+}
+
+#[test]
+fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
+    let mut failed = 0;
+    for call in 0.. {
+        let fabric = Arc::new(Fabric::default());
+        fabric.lock().failing_call = Some(call);
+        let world = NcclWorld::new(0, 1, 0).with_timeout(LONG).with_wait(WaitStrategy::Yield);
+        let outcome = world
+            .connect_with(fabric.library(), Arc::new(FakeDevice(Arc::clone(&fabric))))
+            .and_then(|ranks| tour(&ranks));
+        if let Err(error) = &outcome {
+            failed += 1;
+            assert!(
+                error.to_string().contains("fail") || error.to_string().contains("fake error 3"),
+                "{error}"
+            );
+            assert!(
+                matches!(error, Error::Library { .. } | Error::Device { .. } | Error::Unavailable { .. }),
+                "{error:?}"
+            );
+        }
+        assert_eq!(fabric.lock().violations, Vec::<String>::new(), "call {call}: {outcome:?}");
+        assert_eq!(fabric.alive(), 0, "call {call}: {outcome:?}");
+        // Memory is lost only when the device does not tell any more whether it is done with it.
+        if fabric.lock().calls <= call {
+            nothing_is_left(&fabric);
+            assert!(outcome.is_ok());
+            break;
+        }
+    }
+    // Most calls are on the way to a result; the others are those of an orderly end.
+    assert!(failed > 40, "{failed}");
+}
