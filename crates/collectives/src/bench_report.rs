@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::{Collective, Error, Result};
+use crate::{Collective, Error, Measurement, Result};
 
 /// The format's name and version.
 const SCHEMA: &str = "deeppool/coll-bench/v1";
@@ -48,6 +49,7 @@ pub struct BenchRow {
     /// See [`Collective`]; a send is one way of a ping-pong.
     pub bytes: u64,
     /// The median over all samples of the slowest rank's mean time, in microseconds.
+    #[serde(deserialize_with = "positive")]
     pub time_us: f64,
     /// The tenth percentile over the samples.
     pub time_p10_us: f64,
@@ -69,6 +71,16 @@ pub struct BenchRow {
     /// The time of backend `open-mpi` by this row's: the median over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup_over_open_mpi: Option<f64>,
+}
+
+impl BenchRow {
+    /// What a link is fitted to.
+    #[must_use]
+    pub fn measurement(&self) -> Measurement {
+        // A time that is none is told by the fit.
+        let time = Duration::try_from_secs_f64(self.time_us / 1e6).unwrap_or_default();
+        Measurement { collective: self.op, ranks: self.ranks, bytes: self.bytes, time }
+    }
 }
 
 impl BenchReport {
@@ -110,4 +122,9 @@ fn known_schema<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Strin
     } else {
         Err(de::Error::custom(format!("expected the schema {SCHEMA:?}, got {schema:?}")))
     }
+}
+
+fn positive<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Error> {
+    let us = f64::deserialize(from)?;
+    if us > 0.0 { Ok(us) } else { Err(de::Error::custom(format!("expected a time above 0, got {us}"))) }
 }

@@ -1,12 +1,13 @@
 //! The `coll-bench` command as its users see it: what it prints, writes and refuses.
 
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use collectives::{BenchReport, Collective};
+use collectives::{BenchReport, Collective, LinkModel};
 use tempfile::TempDir;
 
 /// As little as can be measured.
-const QUICK: &str = "--ranks 2 --rounds 2 --samples 1 --min-time 100us --backend threads";
+const QUICK: &str = "--rounds 2 --samples 1 --min-time 100us --backend threads";
 
 fn coll_bench(arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_coll-bench")).args(arguments.split_whitespace()).output().unwrap()
@@ -40,7 +41,7 @@ fn every_operation_is_measured_and_written_as_one_json_object() {
     let file = folder.path().join("measured.json");
     let ops = Collective::ALL.map(Collective::name).join(",");
     let printed = succeed(&format!(
-        "{QUICK} --op {ops} --sizes 1000,4KiB --wait yield,park --json -o {}",
+        "{QUICK} --ranks 2 --op {ops} --sizes 1000,4KiB --wait yield,park --json -o {}",
         file.display()
     ));
     assert_eq!(printed, std::fs::read_to_string(&file).unwrap());
@@ -93,7 +94,7 @@ fn buffers_are_whole_elements_for_each_rank() {
 
 #[test]
 fn tables_name_the_test_and_the_units() {
-    let shown = succeed(&format!("{QUICK} --op all-reduce,barrier --sizes 4KiB --wait yield"));
+    let shown = succeed(&format!("{QUICK} --ranks 2 --op all-reduce,barrier --sizes 4KiB --wait yield"));
     for expected in [
         "# coll-bench: all-reduce, sum of f32, 2 ranks, ",
         " cores\n",
@@ -103,6 +104,112 @@ fn tables_name_the_test_and_the_units() {
     ] {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn without_mpi_it_says_how_to_have_it() {
+    for backend in ["mpi", "open-mpi", "threads,mpi"] {
+        refused(
+            &format!("--ranks 2 --backend {backend}"),
+            "built without MPI: install Open MPI and libclang",
+        );
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn processes_take_turns_with_threads() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("both.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coll-bench"));
+    command.args("--rounds 2 --samples 1 --min-time 100us --ranks 3 --wait yield".split_whitespace());
+    command.args(["--op", &Collective::ALL.map(Collective::name).join(","), "--sizes", "4KiB"]);
+    command.args(["--backend", "threads,open-mpi,mpi", "-o", &file.display().to_string()]);
+    // As `mpirun` wants it told where everybody is root.
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    let output = command.output().unwrap();
+    if text(&output.stderr).contains("there is no `mpirun` in PATH") {
+        println!("SKIPPED: there is no mpirun");
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("copy/this  open-mpi/this"), "{}", text(&output.stdout));
+    let rows = BenchReport::load(&file).unwrap().rows;
+    assert_eq!(rows.len(), 3 * Collective::ALL.len());
+    for row in &rows {
+        let is_peer = row.backend == "open-mpi";
+        assert_eq!(row.wait.as_deref(), if is_peer { None } else { Some("yield") }, "{row:?}");
+        assert_eq!(row.speedup_over_open_mpi.is_none(), is_peer, "{row:?}");
+        assert_eq!((row.samples, row.ranks), (2, if row.op == Collective::Send { 2 } else { 3 }), "{row:?}");
+        assert!(row.speedup_over_open_mpi.is_none_or(|speedup| speedup > 0.0), "{row:?}");
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn without_mpirun_it_says_where_it_was_looked_for() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coll-bench"));
+    let output = command.args(["--backend", "open-mpi"]).env("PATH", "/nowhere").output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("there is no `mpirun` in PATH (/nowhere)"), "{message}");
+}
+
+#[test]
+fn what_was_measured_is_fitted() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    // A link of 4 us, 2 us a step and 1 GB/s, measured exactly, by two ways of waiting.
+    let link = LinkModel::new("exact", Duration::from_micros(4), Duration::from_micros(2), 1e9).unwrap();
+    let row = |ranks: usize, bytes: u64, wait: &str| {
+        let time_us = link.all_reduce(ranks, bytes).as_secs_f64() * 1e6;
+        format!(
+            r#"{{"backend": "threads", "wait": "{wait}", "op": "all-reduce", "ranks": {ranks}, "bytes": {bytes},
+                "time_us": {time_us}, "time_p10_us": 1, "time_p90_us": 2, "samples": 1, "iterations": 1}}"#
+        )
+    };
+    let report = |name: &str, ranks: &[usize], wait: &str| {
+        let sizes = [4096, 1 << 20];
+        let rows: Vec<_> =
+            ranks.iter().flat_map(|&ranks| sizes.map(|bytes| row(ranks, bytes, wait))).collect();
+        let (machine, rows) = (r#"{"processor": "x", "cores": 2}"#, rows.join(","));
+        let schema = "deeppool/coll-bench/v1";
+        let json = format!(r#"{{"schema": "{schema}", "machine": {machine}, "rows": [{rows}]}}"#);
+        std::fs::write(file(name), json).unwrap();
+    };
+    report("two.json", &[2], "park");
+    report("four.json", &[4], "park");
+    report("spin.json", &[2, 4], "spin");
+    let [two, four, spin] = ["two.json", "four.json", "spin.json"].map(file);
+
+    let shown = succeed(&format!("fit {two} {four} --name mine"));
+    assert!(shown.starts_with("# mine: fitted to 4 times of threads, park; error 0.0% (median)"), "{shown}");
+    assert!(shown.contains("startup          4.00 us\nlatency          2.00 us a step\n"), "{shown}");
+    assert!(shown.contains("bandwidth        1.00 GB/s\n"), "{shown}");
+
+    let fitted = succeed(&format!("fit {two} {four} {spin} --wait spin --json"));
+    let fitted: serde_json::Value = serde_json::from_str(&fitted).unwrap();
+    assert!((fitted["bandwidth_bytes_per_s"].as_f64().unwrap() / 1e9 - 1.0).abs() < 1e-3, "{fitted}");
+    assert!(fitted["worst_error"].as_f64().unwrap() < 1e-3, "{fitted}");
+    assert_eq!(fitted["rows"].as_array().unwrap().len(), 4);
+
+    refused(&format!("fit {two} {four} {spin}"), "threads, park; threads, spin: choose one with --backend");
+    refused(&format!("fit {two} {four} --backend mpi"), "no such measurements");
+    refused(&format!("fit {four}"), "at least 3 of them");
+    refused(&format!("fit {}", file("none.json")), "none.json");
+    refused("fit", "required");
+}
+
+#[test]
+fn what_the_command_writes_it_reads() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("measured.json").display().to_string();
+    succeed(&format!("{QUICK} --ranks 2,4 --sizes 4KiB,1MiB --wait park -o {file}"));
+    // Whatever the times: how well they fit is for people to judge.
+    let output = coll_bench(&format!("fit {file}"));
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(said.contains("times of threads, park") || said.contains("no link can be fitted"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,10 @@ use collectives::WaitStrategy;
 pub(crate) enum Backend {
     /// Ranks that are threads of this process
     Threads,
+    /// This crate's ranks that are processes (feature `mpi`)
+    Mpi,
+    /// To compare with: Open MPI's own blocking operations (feature `mpi`)
+    OpenMpi,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -42,6 +46,9 @@ pub(crate) enum Lane {
     /// Threads that copy memory and never wait for each other.
     Copy,
     Threads(Wait),
+    Mpi(Wait),
+    /// It waits as it sees fit.
+    OpenMpi,
 }
 
 impl Lane {
@@ -49,13 +56,15 @@ impl Lane {
         match self {
             Self::Copy => "memory copy",
             Self::Threads(_) => "threads",
+            Self::Mpi(_) => "mpi",
+            Self::OpenMpi => "open-mpi",
         }
     }
 
     pub(crate) fn wait(self) -> Option<Wait> {
         match self {
-            Self::Copy => None,
-            Self::Threads(wait) => Some(wait),
+            Self::Copy | Self::OpenMpi => None,
+            Self::Threads(wait) | Self::Mpi(wait) => Some(wait),
         }
     }
 }

@@ -60,6 +60,10 @@ impl Buffers {
         };
         Self { send: vec![0.0; send], receive: vec![0.0; receive], counts: vec![part; ranks] }
     }
+
+    pub(crate) fn result(&self) -> &[f32] {
+        if self.receive.is_empty() { &self.send } else { &self.receive }
+    }
 }
 
 /// Communicators of this crate whose ranks hold host memory.

@@ -2,9 +2,16 @@
 
 mod backend;
 mod contender;
+mod fit;
 mod machine;
 mod measure;
 mod measuring;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(not(feature = "mpi"))]
+#[path = "without_mpi.rs"]
+mod mpi;
+mod output;
 mod results;
 mod rounds;
 mod size;
@@ -14,28 +21,46 @@ mod threads;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
 
+use fit::FitFiles;
 use measure::Measure;
 
-/// Measure collective operations side by side: how long they take, and at what bandwidth
 #[derive(Parser)]
-#[command(version, about, name = "coll-bench", max_term_width = 110, after_help = EXAMPLES)]
+#[command(version, name = "coll-bench", max_term_width = 110, args_conflicts_with_subcommands = true)]
+#[command(about = "Measure collective operations side by side: how long they take, and at what bandwidth")]
+#[command(after_help = EXAMPLES)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     measure: Measure,
 }
 
-const EXAMPLES: &str = "Sizes and bandwidths are nccl-tests': the size is the larger of a rank's send and receive \
-buffer, and the bus bandwidth is the size by the time, times 2(k-1)/k for an all-reduce, (k-1)/k for a \
-reduce-scatter, an all-gather and an all-to-all, and 1 for a broadcast and a send. Elements are f32; reductions \
-are sums. A send is one way of a ping-pong between two ranks. \
-A rank waits by spinning, by yielding its core between polls, or by parking its thread after some hundred polls.
+#[derive(Subcommand)]
+enum Command {
+    Fit(FitFiles),
+    #[cfg(feature = "mpi")]
+    #[command(hide = true)]
+    MpiRank(mpi::RankArgs),
+}
+
+const EXAMPLES: &str = "\
+Sizes and bandwidths are nccl-tests': the size is the larger of a rank's send and receive buffer, and the bus
+bandwidth is the size by the time, times 2(k-1)/k for an all-reduce, (k-1)/k for a reduce-scatter, an all-gather
+and an all-to-all, and 1 for a broadcast and a send (one way of a ping-pong). Elements are f32, reductions are
+sums, and the time is the slowest rank's. Beside an all-reduce stands how long it takes all ranks at once to copy
+as many bytes from one buffer of theirs to another; working in place touches less memory and can be faster still.
+
+Ranks wait by spinning, by yielding their core between polls, or by parking after some hundred polls. Ranks that
+are processes are started by mpirun, anew in each round. NCCL is not measured here: nccl-tests does that.
 
 Examples:
   coll-bench --ranks 4 --sizes 4KiB,4MiB
-  coll-bench --ranks 2,4 --op all-reduce,broadcast --wait park --json -o measured.json";
+  coll-bench --ranks 4 --backend threads,open-mpi --wait spin --json
+  coll-bench --ranks 2,3,4 --op all-reduce,broadcast --wait park -o measured.json
+  coll-bench fit measured.json --backend threads";
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -49,7 +74,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match cli.measure.run() {
+    let result = match cli.command {
+        None => cli.measure.run(),
+        Some(Command::Fit(fit)) => fit.run(),
+        #[cfg(feature = "mpi")]
+        Some(Command::MpiRank(rank)) => rank.run(),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}")));
@@ -69,6 +100,10 @@ impl std::fmt::Display for BadInput {
 }
 
 impl std::error::Error for BadInput {}
+
+fn bad_input(reason: impl Into<String>) -> anyhow::Error {
+    BadInput(reason.into()).into()
+}
 
 /// A message without its line breaks, and without the usage that clap adds.
 fn one_line(message: &str) -> String {

@@ -1,7 +1,6 @@
 //! What is asked for.
 
 use std::fs;
-use std::io::{ErrorKind, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use anyhow::Context;
 use clap::Args;
 use collectives::Collective;
 
-use crate::BadInput;
 use crate::backend::{Backend, Lane, Wait};
 use crate::measuring::Effort;
+use crate::mpi::Mpirun;
 use crate::rounds::Plan;
-use crate::{results, size, table};
+use crate::{bad_input, output, results, size, table};
 
 #[derive(Args)]
 pub(crate) struct Measure {
@@ -28,8 +27,8 @@ pub(crate) struct Measure {
     /// whatever the group size), barrier
     #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
     op: Vec<Collective>,
-    /// Whom to measure
-    #[arg(long, value_name = "BACKEND,..", value_delimiter = ',', default_value = "threads")]
+    /// Whom to measure [default: all that there are here]
+    #[arg(long, value_name = "BACKEND,..", value_delimiter = ',')]
     backend: Vec<Backend>,
     /// How ranks wait for each other
     #[arg(long, value_name = "WAIT,..", value_delimiter = ',', default_value = "spin,yield,park")]
@@ -62,22 +61,19 @@ impl Measure {
             fs::write(path, report.to_json() + "\n").with_context(|| path.display().to_string())?;
         }
         let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
-        match writeln!(stdout(), "{text}") {
-            // A reader that went away has read enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => written.context("standard output"),
-        }
+        output::write(&text)
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
-        let at_least_one =
-            |name, value| if value == 0 { Err(bad(format!("{name} has to be at least 1"))) } else { Ok(()) };
+        let at_least_one = |name, value| {
+            if value == 0 { Err(bad_input(format!("{name} has to be at least 1"))) } else { Ok(()) }
+        };
         at_least_one("--rounds", self.rounds)?;
         at_least_one("--samples", self.samples)?;
         let mut groups: Vec<(usize, Vec<(Collective, u64)>)> = Vec::new();
         for &ranks in &self.ranks {
             if ranks < 2 {
-                return Err(bad(format!(
+                return Err(bad_input(format!(
                     "--ranks {ranks}: there is nothing to measure between fewer than 2 ranks"
                 )));
             }
@@ -95,14 +91,29 @@ impl Measure {
             }
         }
         let effort = Effort { samples: self.samples, min_time: self.min_time };
-        Ok(Plan { lanes: self.lanes(), groups, rounds: self.rounds, effort })
+        let (lanes, mpirun) = self.sides()?;
+        Ok(Plan { lanes, mpirun, groups, rounds: self.rounds, effort })
     }
 
-    fn lanes(&self) -> Vec<Lane> {
+    /// What is to be measured, and what starts processes, if it is needed or there.
+    fn sides(&self) -> anyhow::Result<(Vec<Lane>, Option<Mpirun>)> {
+        let mpirun = match self.backend.as_slice() {
+            [] => Mpirun::find().ok(),
+            asked if asked.iter().all(|&backend| backend == Backend::Threads) => None,
+            _ => Some(Mpirun::find()?),
+        };
+        let backends = match (self.backend.as_slice(), &mpirun) {
+            ([], None) => &[Backend::Threads][..],
+            ([], Some(_)) => &[Backend::Threads, Backend::OpenMpi, Backend::Mpi],
+            (asked, _) => asked,
+        };
         let mut lanes = Vec::new();
-        for &backend in &self.backend {
-            let new = match backend {
-                Backend::Threads => self.wait.iter().map(|&wait| Lane::Threads(wait)),
+        for backend in backends {
+            let waits = self.wait.iter().copied();
+            let new: Vec<Lane> = match backend {
+                Backend::Threads => waits.map(Lane::Threads).collect(),
+                Backend::Mpi => waits.map(Lane::Mpi).collect(),
+                Backend::OpenMpi => vec![Lane::OpenMpi],
             };
             for lane in new {
                 if !lanes.contains(&lane) {
@@ -110,7 +121,7 @@ impl Measure {
                 }
             }
         }
-        lanes
+        Ok((lanes, mpirun))
     }
 
     fn conditions(&self) -> String {
@@ -131,7 +142,7 @@ fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Resu
     };
     let unit = (parts * size_of::<f32>()) as u64;
     if bytes < unit {
-        return Err(bad(format!(
+        return Err(bad_input(format!(
             "{bytes} B are too few for {collective} among {ranks} ranks: give at least {unit} B"
         )));
     }
@@ -144,7 +155,7 @@ fn check_folder(file: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let (file, folder) = (file.display(), folder.display());
-    Err(bad(format!("{file}: the folder `{folder}` does not exist: make it first")))
+    Err(bad_input(format!("{file}: the folder `{folder}` does not exist: make it first")))
 }
 
 /// Such as `60ms`.
@@ -157,8 +168,4 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     let in_range = |seconds: &f64| *seconds > 0.0 && *seconds <= 60.0;
     let seconds = seconds.filter(in_range).ok_or("expected a time up to 60s with its unit, such as 60ms")?;
     Ok(Duration::from_secs_f64(seconds))
-}
-
-fn bad(message: String) -> anyhow::Error {
-    BadInput(message).into()
 }

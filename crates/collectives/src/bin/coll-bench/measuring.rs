@@ -60,16 +60,14 @@ fn check(contender: &mut impl Contender, work: Work, buffers: &mut Buffers) -> a
     let by_rank = |buffer: &[f32], part: usize| {
         part == 0 || buffer.chunks(part).enumerate().all(|(from, part)| whole(part, of(from)))
     };
+    let result = buffers.result();
     let right = match work {
-        Work::Copy => whole(&buffers.receive, of(rank)),
+        Work::Copy => whole(result, of(rank)),
         Work::Collective(collective) => match collective {
-            Collective::AllReduce => whole(&buffers.send, total),
-            Collective::ReduceScatter => whole(&buffers.receive, total),
-            Collective::AllGather | Collective::AllToAll => {
-                by_rank(&buffers.receive, buffers.receive.len() / ranks)
-            }
-            Collective::Broadcast => whole(&buffers.send, of(0)),
-            Collective::Send => whole(&buffers.receive, of(1 - rank)),
+            Collective::AllReduce | Collective::ReduceScatter => whole(result, total),
+            Collective::AllGather | Collective::AllToAll => by_rank(result, result.len() / ranks),
+            Collective::Broadcast => whole(result, of(0)),
+            Collective::Send => whole(result, of(1 - rank)),
             _ => true,
         },
     };

@@ -30,6 +30,7 @@ fn row(series: &Series, all: &[Series]) -> Option<BenchRow> {
         })
     };
     let copy = same(Lane::Copy).filter(|_| series.collective == Collective::AllReduce);
+    let peer = same(Lane::OpenMpi).filter(|_| series.lane != Lane::OpenMpi);
     let operations = series.rounds.iter().map(|samples| samples.iterations * samples.times_us.len() as u64);
     Some(BenchRow {
         backend: series.lane.backend().to_owned(),
@@ -48,7 +49,7 @@ fn row(series: &Series, all: &[Series]) -> Option<BenchRow> {
         iterations: operations.sum(),
         copy_us: copy.and_then(|copy| median(&round_medians(copy))),
         copy_bound_share: copy.and_then(|copy| ratio(copy, series)),
-        speedup_over_open_mpi: None,
+        speedup_over_open_mpi: peer.and_then(|peer| ratio(peer, series)),
     })
 }
 

@@ -1,16 +1,20 @@
 //! Who is measured when.
 
+use anyhow::Context;
 use collectives::Collective;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::backend::{Lane, Wait};
 use crate::contender::Work;
 use crate::measuring::{Effort, Samples, Task};
+use crate::mpi::Mpirun;
 use crate::threads;
 
 /// What a whole run measures.
 pub(crate) struct Plan {
     pub(crate) lanes: Vec<Lane>,
+    /// For those that are processes.
+    pub(crate) mpirun: Option<Mpirun>,
     /// Each group size with what it is to do.
     pub(crate) groups: Vec<(usize, Vec<(Collective, u64)>)>,
     pub(crate) rounds: usize,
@@ -47,7 +51,7 @@ impl Plan {
                 if round % 2 == 0 { forwards.collect() } else { forwards.rev().collect() };
             for launch in order {
                 progress.set_message(format!("{} ranks: {}", launch.ranks, launch.lane));
-                for ((_, index), samples) in launch.tasks.iter().zip(launch.run(self.effort)?) {
+                for ((_, index), samples) in launch.tasks.iter().zip(self.launch(launch)?) {
                     series[*index].rounds.push(samples);
                 }
                 progress.inc(1);
@@ -55,6 +59,18 @@ impl Plan {
         }
         progress.finish_and_clear();
         Ok(series)
+    }
+
+    fn launch(&self, launch: &Launch) -> anyhow::Result<Vec<Samples>> {
+        let tasks: Vec<Task> = launch.tasks.iter().map(|(task, _)| *task).collect();
+        match launch.lane {
+            Lane::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.effort),
+            Lane::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.effort),
+            Lane::Mpi(_) | Lane::OpenMpi => {
+                let mpirun = self.mpirun.as_ref().context("nothing to start processes with")?;
+                mpirun.launch(launch.ranks, launch.lane, &tasks, self.effort)
+            }
+        }
     }
 
     fn launches(&self) -> (Vec<Launch>, Vec<Series>) {
@@ -67,7 +83,7 @@ impl Plan {
                     let work = match lane {
                         Lane::Copy if collective != Collective::AllReduce => continue,
                         Lane::Copy => Work::Copy,
-                        Lane::Threads(_) => Work::Collective(collective),
+                        _ => Work::Collective(collective),
                     };
                     tasks.push((Task { work, bytes }, all_series.len()));
                     all_series.push(Series { lane, collective, ranks: *ranks, bytes, rounds: Vec::new() });
@@ -76,16 +92,6 @@ impl Plan {
             }
         }
         (launches, all_series)
-    }
-}
-
-impl Launch {
-    fn run(&self, effort: Effort) -> anyhow::Result<Vec<Samples>> {
-        let tasks: Vec<Task> = self.tasks.iter().map(|(task, _)| *task).collect();
-        match self.lane {
-            Lane::Copy => threads::launch(self.ranks, Wait::Park.strategy(), &tasks, effort),
-            Lane::Threads(wait) => threads::launch(self.ranks, wait.strategy(), &tasks, effort),
-        }
     }
 }
 

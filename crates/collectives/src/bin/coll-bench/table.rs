@@ -1,5 +1,7 @@
 //! Results for people, after the OSU micro-benchmarks: a table for each operation and group size.
 
+use std::ops::RangeInclusive;
+
 use collectives::{BenchReport, BenchRow, Collective};
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -26,17 +28,16 @@ pub(crate) fn shown(report: &BenchReport, conditions: &str) -> String {
 
 fn table(rows: &[BenchRow]) -> String {
     let with_copy = rows.iter().any(|row| row.copy_us.is_some());
+    let with_peer = rows.iter().any(|row| row.speedup_over_open_mpi.is_some());
     let mut header = vec!["size", "backend", "wait", "median (us)", "p10 (us)", "p90 (us)", "bus (GB/s)"];
     if with_copy {
         header.extend(["copy (us)", "copy/this"]);
     }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
-    for (column, shown) in table.column_iter_mut().enumerate() {
-        if !(1..=2).contains(&column) {
-            shown.set_cell_alignment(CellAlignment::Right);
-        }
+    if with_peer {
+        header.push("open-mpi/this");
     }
+    let mut table = Table::new();
+    table.set_header(header);
     for (i, row) in rows.iter().enumerate() {
         let is_first = i == 0 || rows[i - 1].bytes != row.bytes;
         let mut cells = vec![
@@ -52,12 +53,26 @@ fn table(rows: &[BenchRow]) -> String {
             cells
                 .extend([row.copy_us.map_or_else(|| "-".to_owned(), figure), optional(row.copy_bound_share)]);
         }
+        if with_peer {
+            cells.push(optional(row.speedup_over_open_mpi));
+        }
         table.add_row(cells);
+    }
+    aligned(table, 1..=2)
+}
+
+/// Without lines, and figures on the right.
+pub(crate) fn aligned(mut table: Table, text_columns: RangeInclusive<usize>) -> String {
+    table.load_preset(presets::NOTHING);
+    for (i, column) in table.column_iter_mut().enumerate() {
+        if !text_columns.contains(&i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-fn figure(us: f64) -> String {
+pub(crate) fn figure(us: f64) -> String {
     format!("{us:.2}")
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use collectives::{ThreadWorld, WaitStrategy};
+use collectives::ThreadWorld;
 
+use crate::backend::Wait;
 use crate::measuring::{Effort, Samples, Task, measure};
 
 /// Far longer than any operation, even among more ranks than cores that all spin.
@@ -12,11 +13,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Measures all tasks in one world.
 pub(crate) fn launch(
     ranks: usize,
-    wait: WaitStrategy,
+    wait: Wait,
     tasks: &[Task],
     effort: Effort,
 ) -> anyhow::Result<Vec<Samples>> {
-    let world = ThreadWorld::new(ranks).with_wait(wait).with_timeout(TIMEOUT);
+    let world = ThreadWorld::new(ranks).with_wait(wait.strategy()).with_timeout(TIMEOUT);
     let outcomes = world.run(|mut rank| {
         tasks.iter().map(|&task| measure(&mut rank, task, effort)).collect::<anyhow::Result<Vec<_>>>()
     });
