@@ -30,7 +30,9 @@ pub trait Group: Sized {
 
     /// The subgroup of `ranks` (counted in this group), in the order given. Only its members call it.
     ///
-    /// Cached: the same list gives the same group again, and the sequence of its collectives goes on.
+    /// Cached: the same list gives the same group again, and the sequence of its collectives goes on. The first time, it
+    /// may wait for the other members on backends whose ranks are processes: then ranks that ask for several groups
+    /// ask in an order that all agree on, as for collectives.
     ///
     /// # Errors
     /// A rank out of range or listed twice, and a caller that is not listed.

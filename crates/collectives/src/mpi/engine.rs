@@ -12,6 +12,7 @@ use super::formation::Formations;
 use super::group::GroupState;
 use super::header::Header;
 use super::library::{Failure, World};
+use super::news::{LISTEN_AFTER, News};
 use super::operation::{GRACE, Progress, Receipt, UnderWay};
 use super::tags::{self, Kind};
 use super::transfer::{Buffers, Transfer};
@@ -44,6 +45,7 @@ pub(super) struct Engine {
     pub(super) largest_tag: c_int,
     pub(super) groups: Vec<GroupState>,
     pub(super) formations: Formations,
+    pub(super) news: News,
     /// In the order in which they were started.
     pub(super) under_way: Vec<(u64, UnderWay)>,
     finished: HashMap<u64, Result<Buffers>>,
@@ -68,6 +70,7 @@ impl Engine {
             largest_tag: world.largest_tag,
             groups: vec![everyone],
             formations: Formations::default(),
+            news: News::default(),
             under_way: Vec::new(),
             finished: HashMap::new(),
             next_id: 0,
@@ -174,6 +177,10 @@ impl Engine {
     pub(super) fn progress(&mut self) {
         let now = Instant::now();
         self.clear_outbox();
+        let oldest = self.under_way.first().map(|(_, operation)| operation.started);
+        if oldest.is_some_and(|started| now.saturating_duration_since(started) >= LISTEN_AFTER) {
+            self.listen(now);
+        }
         let mut under_way = std::mem::take(&mut self.under_way);
         let mut held: Vec<(usize, Lane)> = Vec::new();
         under_way.retain_mut(|(id, operation)| {
@@ -216,16 +223,20 @@ impl Engine {
         }
     }
 
-    /// Lets an operation fail that has waited too long, and all others of its group with it.
+    /// Lets an operation fail that has waited too long, and its group with it.
     fn overdue(&mut self, operation: &mut UnderWay, now: Instant) -> Result<Progress> {
-        let since = *operation.overdue_since.get_or_insert(now);
+        let Some(since) = operation.overdue_since else {
+            operation.overdue_since = Some(now);
+            self.ask_who_is_there(operation.group);
+            return Ok(Progress::Waiting);
+        };
         if now.saturating_duration_since(since) < GRACE {
             return Ok(Progress::Waiting);
         }
-        let group = &self.groups[operation.group];
-        let missing = operation.missing().unwrap_or_else(|| group.others().collect());
+        let missing = operation.missing().unwrap_or_else(|| self.silent_since(operation.group, since));
+        let members = &self.groups[operation.group].members;
         let error = Error::TimedOut {
-            missing: missing.into_iter().map(|member| group.members[member]).collect(),
+            missing: missing.into_iter().map(|member| members[member]).collect(),
             call: operation.call.clone(),
             waited: now.saturating_duration_since(operation.started),
         };
@@ -268,11 +279,6 @@ impl Engine {
         if let Some((_, operation)) = self.under_way.iter_mut().find(|(other, _)| *other == id) {
             operation.abandoned = true;
         }
-    }
-
-    /// Lets a group fail for good, unless it has; why it did.
-    pub(super) fn fail_group(&mut self, group: usize, error: Error) -> Error {
-        self.groups[group].failure.get_or_insert(error).clone()
     }
 
     /// Whether a group has failed, so that MPI may work on for ever.

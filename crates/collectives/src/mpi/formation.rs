@@ -134,6 +134,7 @@ fn meet(shared: &Shared, plan: &Plan, place: usize) -> Result<c_int> {
     loop {
         let mut engine = shared.engine();
         engine.progress();
+        engine.listen(Instant::now());
         engine.receive_arrivals(plan)?;
         let come = engine.formations.arrivals.entry(plan.clone()).or_default();
         if come.len() + 1 == plan.ranks.len() {

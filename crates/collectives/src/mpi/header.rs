@@ -51,8 +51,10 @@ impl Header {
             }
             Operation::Send { count, to, tag } => (7, [count, to, tag as usize]),
             Operation::Receive { count, from, tag } => (8, [count, from, tag as usize]),
-            // Meets by a message of its own.
-            Operation::Group { .. } => (9, [0; 3]),
+            Operation::Group { ref ranks } => {
+                counts[0] = &ranks[..ranks.len().min(size)];
+                (9, [counts[0].len(), 0, 0])
+            }
         };
         let element = self.call.element.map_or(0, |element| 1 + place(&ELEMENTS, &element));
         let (fault, details) = match self.fault {
@@ -89,6 +91,7 @@ impl Header {
             },
             7 => Operation::Send { count, to: argument, tag: u32::try_from(tag).ok()? },
             8 => Operation::Receive { count, from: argument, tag: u32::try_from(tag).ok()? },
+            9 => Operation::Group { ranks: counts.get(..count)?.to_vec() },
             _ => return None,
         };
         let element = match element {
@@ -159,6 +162,7 @@ mod tests {
             Operation::AllToAllV { send_counts, receive_counts },
             Operation::Send { count: 4, to: 1, tag: u32::MAX },
             Operation::Receive { count: 4, from: 0, tag: 0 },
+            Operation::Group { ranks: vec![2, 0] },
         ];
         let wrong_length = |buffer| Some(Fault::WrongLength { buffer, expected: usize::MAX, actual: 1 });
         let faults =

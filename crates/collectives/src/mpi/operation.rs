@@ -12,7 +12,7 @@ use crate::{Call, Error, Result};
 
 /// How long an operation that is overdue may still complete: a rank that did not poll for long finds its deadline
 /// passed although everyone is there. It is also the time in which the others answer.
-pub(super) const GRACE: Duration = Duration::from_millis(100);
+pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 /// What this rank has started and nobody has finished.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The ranks of an MPI job, and what they share within a process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::communicator::MpiCommunicator;
 use super::engine::{EVERYONE, Engine};
@@ -93,6 +93,9 @@ impl MpiWorld {
     }
 }
 
+/// How long a rank whose group has failed tries to tell the others.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// What the communicators and requests of a process share. Dropping it leaves MPI.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -109,9 +112,9 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Operations whose requests were dropped: the others count on them.
-        let mut pace = Pace::new(self.strategy);
-        while !engine.is_idle() && !engine.has_failed() {
+        // Operations whose requests were dropped, and news for the others, who count on them.
+        let (mut pace, started) = (Pace::new(self.strategy), Instant::now());
+        while !engine.is_idle() && !(engine.has_failed() && started.elapsed() > LAST_WORDS) {
             engine.progress();
             pace.pause();
         }

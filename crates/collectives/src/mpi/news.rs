@@ -1,0 +1,183 @@
+//! What members tell each other when something takes too long: who is alive, and that the group has failed.
+//!
+//! So the ranks that are really gone are named where an operation stops half-way, and a failure is the same for all, also
+//! for those who come late. Nobody listens before an operation has lasted a while: the usual case pays nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::header::Header;
+use super::library::{self, Failure};
+use super::tags;
+use super::transfer::Transfer;
+use crate::{Call, Error, Operation};
+
+/// How long an operation lasts before its rank listens for news.
+pub(super) const LISTEN_AFTER: Duration = Duration::from_millis(10);
+
+/// How often it does then.
+const LISTEN_EVERY: Duration = Duration::from_millis(2);
+
+/// A piece of news about one group.
+#[derive(Debug, Clone, PartialEq)]
+enum Item {
+    /// The sender wants to know who is there.
+    AnyoneThere,
+    /// The sender is.
+    Here,
+    /// The group is of no more use.
+    Failed(Error),
+}
+
+/// The news of all groups.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    listened: Option<Instant>,
+    /// News on their way: the group, the member and the words.
+    arriving: Vec<(usize, usize, Transfer)>,
+    /// When a member of a group was heard of.
+    heard: HashMap<(usize, usize), Instant>,
+}
+
+impl Item {
+    fn encode(&self, size: usize) -> Vec<u64> {
+        match self {
+            Self::AnyoneThere => vec![0],
+            Self::Here => vec![1],
+            Self::Failed(Error::TimedOut { missing, call, waited }) => {
+                let header = Header { sequence: 0, call: call.clone(), fault: None };
+                let mut words = vec![2, waited.as_nanos() as u64, missing.len() as u64];
+                words.extend(missing.iter().map(|&rank| rank as u64));
+                words.extend(header.encode(size));
+                words
+            }
+            // What the library says concerns one rank; the others miss that one.
+            Self::Failed(_) => vec![1],
+        }
+    }
+
+    fn decode(words: &[u64]) -> Option<Self> {
+        match *words {
+            [0] => Some(Self::AnyoneThere),
+            [1] => Some(Self::Here),
+            [2, waited, count, ref rest @ ..] => {
+                let (missing, header) = rest.split_at_checked(count as usize)?;
+                Some(Self::Failed(Error::TimedOut {
+                    missing: missing.iter().map(|&rank| rank as usize).collect(),
+                    call: Header::decode(header)?.call,
+                    waited: Duration::from_nanos(waited),
+                }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Reads what the members of all groups tell, unless that was done a moment ago.
+    pub(super) fn listen(&mut self, now: Instant) {
+        let recent = |listened: Instant| now.saturating_duration_since(listened) < LISTEN_EVERY;
+        if self.news.listened.is_some_and(recent) {
+            return;
+        }
+        self.news.listened = Some(now);
+        for group in 0..self.groups.len() {
+            if let Err(failure) = self.listen_to(group) {
+                self.library_failed_in_news(group, failure);
+            }
+        }
+        let mut arriving = std::mem::take(&mut self.news.arriving);
+        arriving.retain_mut(|(group, member, transfer)| {
+            match transfer.test() {
+                Ok(false) => return true,
+                Ok(true) => {
+                    if let Some(item) = transfer.words().and_then(Item::decode) {
+                        self.take_in(*group, *member, item, now);
+                    }
+                }
+                Err(failure) => self.library_failed_in_news(*group, failure),
+            }
+            false
+        });
+        self.news.arriving = arriving;
+    }
+
+    fn listen_to(&mut self, group: usize) -> Result<(), Failure> {
+        let comm = self.groups[group].comm;
+        while let Some((member, words)) = library::probe(comm, tags::NEWS)? {
+            let transfer = Transfer::receive_words(comm, member, tags::NEWS, words)?;
+            self.news.arriving.push((group, member, transfer));
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, group: usize, member: usize, item: Item, now: Instant) {
+        self.news.heard.insert((group, member), now);
+        match item {
+            Item::AnyoneThere => self.tell(group, &[member], &Item::Here),
+            Item::Here => {}
+            // Its sender has told everyone.
+            Item::Failed(error) => {
+                self.groups[group].failure.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Asks all members of a group whether they are there.
+    pub(super) fn ask_who_is_there(&mut self, group: usize) {
+        let others: Vec<usize> = self.groups[group].others().collect();
+        self.tell(group, &others, &Item::AnyoneThere);
+    }
+
+    /// The other members of a group of whom nothing was heard since then; all, if all were heard.
+    pub(super) fn silent_since(&self, group: usize, then: Instant) -> Vec<usize> {
+        let heard = |member: &usize| self.news.heard.get(&(group, *member)).is_some_and(|at| *at >= then);
+        let (alive, silent): (Vec<usize>, Vec<usize>) = self.groups[group].others().partition(heard);
+        if silent.is_empty() { alive } else { silent }
+    }
+
+    /// Lets a group fail for good, unless it has, and tells its members; why it failed.
+    pub(super) fn fail_group(&mut self, group: usize, error: Error) -> Error {
+        if let Some(failure) = &self.groups[group].failure {
+            return failure.clone();
+        }
+        self.groups[group].failure = Some(error.clone());
+        let others: Vec<usize> = self.groups[group].others().collect();
+        self.tell(group, &others, &Item::Failed(error.clone()));
+        error
+    }
+
+    fn tell(&mut self, group: usize, members: &[usize], item: &Item) {
+        let words: Arc<[u64]> = item.encode(self.groups[group].members.len()).into();
+        let call = Call { operation: Operation::Barrier, element: None };
+        for &member in members {
+            // A member that cannot be told finds out by itself.
+            let _ = self.post(group, &call, member, tags::NEWS, &words);
+        }
+    }
+
+    fn library_failed_in_news(&mut self, group: usize, failure: Failure) {
+        let call = Call { operation: Operation::Barrier, element: None };
+        let rank = self.groups[group].world_rank();
+        self.groups[group].failure.get_or_insert(failure.error(rank, &call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_arrive_as_they_were_sent() {
+        let call = Call { operation: Operation::Group { ranks: vec![3, 1] }, element: None };
+        let waited = Duration::from_nanos(1_234_567);
+        let failed = Item::Failed(Error::TimedOut { missing: vec![3, 0], call, waited });
+        for item in [Item::AnyoneThere, Item::Here, failed] {
+            let words = item.encode(4);
+            assert_eq!(Item::decode(&words), Some(item));
+        }
+        assert_eq!(Item::decode(&[2, 0, 5, 1]), None);
+    }
+}
