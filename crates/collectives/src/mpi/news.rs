@@ -43,35 +43,46 @@ pub(super) struct News {
 
 impl Item {
     fn encode(&self, size: usize) -> Vec<u64> {
+        let failed = |kind: u64, detail: u64, list: Vec<u64>, call: &Call| {
+            let header = Header { sequence: 0, call: call.clone(), fault: None };
+            [vec![kind, detail, list.len() as u64], list, header.encode(size)].concat()
+        };
         match self {
             Self::AnyoneThere => vec![0],
-            Self::Here => vec![1],
             Self::Failed(Error::TimedOut { missing, call, waited }) => {
-                let header = Header { sequence: 0, call: call.clone(), fault: None };
-                let mut words = vec![2, waited.as_nanos() as u64, missing.len() as u64];
-                words.extend(missing.iter().map(|&rank| rank as u64));
-                words.extend(header.encode(size));
-                words
+                failed(2, waited.as_nanos() as u64, missing.iter().map(|&rank| rank as u64).collect(), call)
             }
-            // What the library says concerns one rank; the others miss that one.
-            Self::Failed(_) => vec![1],
+            Self::Failed(Error::Library { rank, call, message, .. }) => {
+                failed(3, *rank as u64, message.bytes().map(u64::from).collect(), call)
+            }
+            // Nothing else lets a group fail.
+            Self::Here | Self::Failed(_) => vec![1],
         }
     }
 
     fn decode(words: &[u64]) -> Option<Self> {
-        match *words {
-            [0] => Some(Self::AnyoneThere),
-            [1] => Some(Self::Here),
-            [2, waited, count, ref rest @ ..] => {
-                let (missing, header) = rest.split_at_checked(count as usize)?;
-                Some(Self::Failed(Error::TimedOut {
-                    missing: missing.iter().map(|&rank| rank as usize).collect(),
-                    call: Header::decode(header)?.call,
-                    waited: Duration::from_nanos(waited),
-                }))
+        let [kind, detail, count, ref rest @ ..] = *words else {
+            return match *words {
+                [0] => Some(Self::AnyoneThere),
+                [1] => Some(Self::Here),
+                _ => None,
+            };
+        };
+        let (list, header) = rest.split_at_checked(count as usize)?;
+        let call = Header::decode(header)?.call;
+        Some(Self::Failed(match kind {
+            2 => Error::TimedOut {
+                missing: list.iter().map(|&rank| rank as usize).collect(),
+                call,
+                waited: Duration::from_nanos(detail),
+            },
+            3 => {
+                let bytes = list.iter().map(|&byte| byte as u8).collect();
+                let message = String::from_utf8(bytes).ok()?;
+                Error::Library { backend: library::NAME, rank: detail as usize, call, message }
             }
-            _ => None,
-        }
+            _ => return None,
+        }))
     }
 }
 
@@ -161,7 +172,7 @@ impl Engine {
     fn library_failed_in_news(&mut self, group: usize, failure: Failure) {
         let call = Call { operation: Operation::Barrier, element: None };
         let rank = self.groups[group].world_rank();
-        self.groups[group].failure.get_or_insert(failure.error(rank, &call));
+        self.fail_group(group, failure.error(rank, &call));
     }
 }
 
@@ -173,8 +184,10 @@ mod tests {
     fn news_arrive_as_they_were_sent() {
         let call = Call { operation: Operation::Group { ranks: vec![3, 1] }, element: None };
         let waited = Duration::from_nanos(1_234_567);
-        let failed = Item::Failed(Error::TimedOut { missing: vec![3, 0], call, waited });
-        for item in [Item::AnyoneThere, Item::Here, failed] {
+        let late = Error::TimedOut { missing: vec![3, 0], call: call.clone(), waited };
+        let broken =
+            Error::Library { backend: library::NAME, rank: 2, call, message: "no route, für heute".into() };
+        for item in [Item::AnyoneThere, Item::Here, Item::Failed(late), Item::Failed(broken)] {
             let words = item.encode(4);
             assert_eq!(Item::decode(&words), Some(item));
         }

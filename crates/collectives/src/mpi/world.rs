@@ -114,7 +114,10 @@ impl Drop for Shared {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Operations whose requests were dropped, and news for the others, who count on them.
         let (mut pace, started) = (Pace::new(self.strategy), Instant::now());
-        while !engine.is_idle() && !(engine.has_failed() && started.elapsed() > LAST_WORDS) {
+        while !engine.is_idle() {
+            if engine.has_failed() && started.elapsed() > LAST_WORDS {
+                break;
+            }
             engine.progress();
             pace.pause();
         }
