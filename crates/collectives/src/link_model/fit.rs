@@ -24,7 +24,7 @@ pub struct Measurement {
 pub struct Fit {
     /// The model.
     pub link: LinkModel,
-    /// By measurement: the model's time by the measured one, less 1. None is left out, so there is at least one.
+    /// By measurement: the model's time by the measured one, less 1.
     pub relative_errors: Vec<f64>,
 }
 
@@ -33,12 +33,8 @@ impl Fit {
     #[must_use]
     pub fn median_error(&self) -> f64 {
         let magnitudes = self.sorted_magnitudes();
-        let middle = magnitudes.len() / 2;
-        if magnitudes.len() % 2 == 1 {
-            magnitudes[middle]
-        } else {
-            f64::midpoint(magnitudes[middle - 1], magnitudes[middle])
-        }
+        let at = |place: usize| magnitudes.get(place).copied().unwrap_or(0.0);
+        f64::midpoint(at(magnitudes.len().saturating_sub(1) / 2), at(magnitudes.len() / 2))
     }
 
     /// The largest magnitude of an error.

@@ -17,7 +17,7 @@ use crate::{bad_input, output, size, table};
   coll-bench --ranks 2,3,4 --wait park -o measured.json
   coll-bench fit measured.json --name my-machine
 
-It takes two group sizes and two sizes at least. In Rust, the result is LinkModel::new's.")]
+It takes two group sizes and two sizes at least. The figures are what LinkModel::new takes.")]
 pub(crate) struct FitFiles {
     /// What `coll-bench -o FILE` wrote; several of one machine are taken together
     #[arg(value_name = "FILE", required = true)]
