@@ -18,6 +18,10 @@
 )]
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
+// The suite of laws in `tests` is also run from within, on a played library.
+#[cfg(all(test, feature = "nccl"))]
+extern crate self as collectives;
+
 #[cfg(feature = "json")]
 mod bench_report;
 mod buckets;

@@ -23,7 +23,8 @@ use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, Red
 /// - Messages between two ranks are matched by their order alone, not by their tags, and a rank sends none to itself.
 /// - The first operations between two ranks connect them, and starting them may wait for the other one. Two ranks that
 ///   send to each other use all-to-all-v, or the lower one sends first.
-/// - Groups are made in an order that all ranks agree on, and cost a new communicator of NCCL each.
+/// - Each group is a communicator of NCCL, which takes time and device memory to make. Operations of several groups that
+///   run side by side in different streams share the device; NCCL asks for the same order of them on all ranks.
 /// - Reductions are the same on all ranks and in every run on the same links, but not in the order of the ranks.
 ///
 /// Its clones and subgroups are the same rank. Dropping the last one finalizes all communicators; after an error or in

@@ -20,13 +20,16 @@ pub(super) struct World {
     pub(super) rank: usize,
     pub(super) library: NcclLibrary,
     pub(super) settings: Settings,
-    /// The groups that were asked for by their ranks, in the order in which they were made: for ever, since asking again
-    /// gives the same.
-    listed: Mutex<Vec<Arc<GroupState>>>,
+    /// The groups that were asked for by their ranks, in the order in which they were asked for first: for ever, since
+    /// asking again gives the same.
+    listed: Mutex<Vec<Listed>>,
     abandoned: Mutex<Abandoned>,
     /// Last, so that the other ranks learn that this one has left when it has nothing more to do with them.
     pub(super) store: Store,
 }
+
+/// A group's id, and the group once it is made. Each has a lock of its own: threads of a rank make groups side by side.
+type Listed = (String, Arc<Mutex<Option<Arc<GroupState>>>>);
 
 /// A communicator and its members.
 #[derive(Debug)]
@@ -62,19 +65,25 @@ impl World {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The group with this id, made by `make` the first time. One at a time: ranks make groups in one order.
+    /// The group with this id, made by `make` the first time.
     pub(super) fn listed(
         &self,
         id: &str,
         make: impl FnOnce() -> Result<GroupState>,
     ) -> Result<Arc<GroupState>> {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(group) = listed.iter().find(|group| group.id == id) {
+        let known = listed.iter().find(|(known, _)| known == id).map(|(_, slot)| Arc::clone(slot));
+        let slot = known.unwrap_or_else(|| {
+            let slot = Arc::default();
+            listed.push((id.to_owned(), Arc::clone(&slot)));
+            slot
+        });
+        drop(listed);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = &*slot {
             return Ok(Arc::clone(group));
         }
-        let group = Arc::new(make()?);
-        listed.push(Arc::clone(&group));
-        Ok(group)
+        Ok(Arc::clone(slot.insert(Arc::new(make()?))))
     }
 
     /// A communicator of its own over `members`, this rank at `rank` among them: the first one's id, given to the others.

@@ -1,85 +1,61 @@
-//! What the operations give, against their definitions on the host.
+//! The suite's laws, and what is NCCL's alone.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
+
+#[path = "../../../tests/suite/mod.rs"]
+mod suite;
 
 use std::mem;
 
 use proptest::prelude::*;
 
 use super::{blank, run_all, upload};
-use crate::nccl::{DeviceBuffer, NcclCommunicator};
-use crate::{
-    Communicator, Element, Exchanged, Group, Partition, Redistribution, ReduceOp, Request, bf16, f16,
-};
+use crate::nccl::{DeviceBuffer, DeviceStream, NcclCommunicator};
+use crate::{Communicator, Element, Exchanged, Group, Partition, Redistribution, ReduceOp, Request, Result};
 
-/// Small whole numbers, so that every order of additions gives the same.
-fn values<T: Element>(rank: usize, len: usize, number: impl Fn(u8) -> T) -> Vec<T> {
-    (0..len).map(|i| number(((i * 7 + rank * 5) % 11) as u8)).collect()
+impl suite::Ranks for NcclCommunicator {
+    const CHECKS: bool = false;
+    const REDUCES_HALF: bool = true;
+
+    fn queue(&self) -> DeviceStream {
+        self.new_stream().unwrap()
+    }
 }
 
-/// Every collective on one element type.
-fn collectives<T: Element>(ranks: &NcclCommunicator, len: usize, number: impl Fn(u8) -> T + Copy) {
-    let (rank, size) = (ranks.rank(), ranks.size());
-    let mut stream = ranks.new_stream().unwrap();
-    let of = |rank: usize, len: usize| values(rank, len, number);
-    let everyones = |len: usize| (0..size).map(|rank| of(rank, len)).collect::<Vec<_>>();
-    let reduced = |op, len: usize| {
-        let (inputs, mut output) = (everyones(len), vec![T::default(); len]);
-        T::reduce(op, &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut output);
-        output
+impl<T: Element> suite::Carries<T> for NcclCommunicator {
+    fn buffer(&self, values: &[T]) -> DeviceBuffer<T> {
+        upload(values, &self.new_stream().unwrap())
+    }
+
+    fn values(&self, buffer: &DeviceBuffer<T>) -> Vec<T> {
+        buffer.download(&self.new_stream().unwrap()).unwrap()
+    }
+}
+
+type Law = fn(&NcclCommunicator, &suite::Case) -> Result<()>;
+
+macro_rules! laws {
+    (any memory { $($any:ident)* } host memory { $($host:ident)* }) => {
+        const LAWS: &[(&str, Law)] = &[$((stringify!($any), suite::$any)),*];
     };
-    for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min] {
-        let mut buffer = upload(&of(rank, len), &stream);
-        ranks.all_reduce(&mut buffer, op, &mut stream).unwrap();
-        assert_eq!(buffer.download(&stream).unwrap(), reduced(op, len));
-
-        let (mut send, mut receive) = (upload(&of(rank, len * size), &stream), blank(len, &stream));
-        ranks.reduce_scatter(&mut send, &mut receive, op, &mut stream).unwrap();
-        assert_eq!(receive.download(&stream).unwrap(), reduced(op, len * size)[rank * len..(rank + 1) * len]);
-    }
-    for root in 0..size {
-        let mut buffer = upload(&of(rank, len), &stream);
-        ranks.broadcast(&mut buffer, root, &mut stream).unwrap();
-        assert_eq!(buffer.download(&stream).unwrap(), of(root, len));
-    }
-    let (mut send, mut receive) = (upload(&of(rank, len), &stream), blank(len * size, &stream));
-    ranks.all_gather(&mut send, &mut receive, &mut stream).unwrap();
-    assert_eq!(receive.download(&stream).unwrap(), everyones(len).concat());
-    assert_eq!(send.download(&stream).unwrap(), of(rank, len));
-    ranks.barrier(&mut stream).unwrap();
 }
 
-#[test]
-fn collectives_are_what_they_are_defined_to_be_on_every_element_type() {
-    for size in 1..=4 {
-        run_all(size, |ranks| {
-            for len in [0, 1, 13] {
-                collectives(&ranks, len, f32::from);
-                collectives(&ranks, len, f64::from);
-                collectives(&ranks, len, i32::from);
-                collectives(&ranks, len, i64::from);
-                collectives(&ranks, len, |value| value);
-                collectives(&ranks, len, |value| f16::from_f32(value.into()));
-                collectives(&ranks, len, |value| bf16::from_f32(value.into()));
-            }
-        });
-    }
-}
+suite::for_each_law!(laws);
+
+/// NCCL has no tags and no messages to oneself, and takes a communicator's operations in one order on all ranks: a message
+/// does not overtake a barrier.
+const NO_LAWS_HERE: [&str; 2] =
+    ["messages_arrive_in_order_under_their_tag", "a_barrier_lets_nobody_pass_before_the_last_has_come"];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 8, ..ProptestConfig::default() })]
 
+    /// On groups of one to five ranks.
     #[test]
-    fn all_to_all_v_brings_every_chunk(counts in proptest::collection::vec(proptest::collection::vec(0_usize..5, 4), 4), size in 1_usize..=4) {
-        // From `from` to `to`, the elements (from, to, 0), (from, to, 1), ...
-        let chunk = |from: usize, to: usize| (0..counts[from][to]).map(move |i| (from * 100 + to * 10 + i) as i32);
+    fn the_laws_hold(size in 1_usize..=5, case in suite::cases()) {
         run_all(size, |ranks| {
-            let (me, mut stream) = (ranks.rank(), ranks.new_stream().unwrap());
-            let sent: Vec<i32> = (0..size).flat_map(|to| chunk(me, to)).collect();
-            let expected: Vec<i32> = (0..size).flat_map(|from| chunk(from, me)).collect();
-            let receive_counts: Vec<usize> = (0..size).map(|from| counts[from][me]).collect();
-            let (mut send, mut receive) = (upload(&sent, &stream), blank(expected.len(), &stream));
-            ranks.all_to_all_v(&mut send, &counts[me][..size], &mut receive, &receive_counts, &mut stream).unwrap();
-            assert_eq!(receive.download(&stream).unwrap(), expected);
+            for (name, law) in LAWS.iter().filter(|(name, _)| !NO_LAWS_HERE.contains(name)) {
+                law(&ranks, &case).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
         });
     }
 
@@ -111,28 +87,6 @@ proptest! {
             }
         });
     }
-}
-
-#[test]
-fn groups_and_splits_work_side_by_side() {
-    let sums = run_all(4, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
-        let mut sum = |group: &NcclCommunicator| {
-            let mut buffer = upload(&[ranks.rank() as i32 + 1], &stream);
-            group.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();
-            (group.rank(), buffer.download(&stream).unwrap()[0])
-        };
-        let halves = ranks.split(Some(ranks.rank() as u32 % 2), -(ranks.rank() as i32)).unwrap().unwrap();
-        let but_one = ranks.split((ranks.rank() != 1).then_some(7), 0).unwrap();
-        let listed: Vec<usize> = if ranks.rank() < 2 { vec![1, 0] } else { vec![2, 3] };
-        let listed = ranks.group(&listed).unwrap();
-        let again = listed.group(&[0, 1]).unwrap().group(&[0, 1]).unwrap();
-        (sum(&halves), but_one.map(|group| sum(&group)), sum(&listed), sum(&again), sum(&ranks))
-    });
-    assert_eq!(sums[0], ((1, 4), Some((0, 8)), (1, 3), (1, 3), (0, 10)));
-    assert_eq!(sums[1], ((1, 6), None, (0, 3), (0, 3), (1, 10)));
-    assert_eq!(sums[2], ((0, 4), Some((1, 8)), (0, 7), (0, 7), (2, 10)));
-    assert_eq!(sums[3], ((0, 6), Some((2, 8)), (1, 7), (1, 7), (3, 10)));
 }
 
 #[test]
@@ -179,20 +133,6 @@ fn memory_of_a_dropped_request_stays_until_the_device_is_done() {
         let buffer = upload(&[2.0_f32; 8], &stream);
         let sum = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap().wait().unwrap();
         assert_eq!(sum.download(&stream).unwrap(), [4.0; 8]);
-    });
-}
-
-#[test]
-fn requests_are_tested_and_waited_for_in_any_order() {
-    run_all(2, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
-        let mut started: Vec<_> = (0..4_i64)
-            .map(|i| ranks.start_all_reduce(upload(&[i], &stream), ReduceOp::Sum, &mut stream).unwrap())
-            .collect();
-        while !started[0].test().unwrap() {}
-        for (i, request) in started.into_iter().enumerate().rev() {
-            assert_eq!(request.wait().unwrap().download(&stream).unwrap(), [2 * i as i64]);
-        }
     });
 }
 
