@@ -60,6 +60,25 @@ fn an_error_aborts_once_and_is_told_each_time() {
 }
 
 #[test]
+fn an_error_behind_an_operation_is_its_error_and_names_the_rank() {
+    let fabric = Arc::new(Fabric::default());
+    let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT);
+    let ranks = world.connect_with(fabric.library(), Arc::new(FakeDevice(Arc::clone(&fabric)))).unwrap();
+    let mut stream = ranks.new_stream().unwrap();
+    let buffer = DeviceBuffer::upload(&[1.0_f32; 3], &stream).unwrap();
+    let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap();
+    fabric.lock().async_error = Some(6);
+    let error = request.test().unwrap_err();
+    assert_eq!(error.to_string(), "NCCL: fake error 6 (rank 0, in all-reduce (sum of 3 f32))");
+    fabric.lock().async_error = None;
+    assert_eq!(request.test().unwrap_err(), error);
+    assert_eq!(request.wait().unwrap_err(), error);
+    drop((ranks, stream));
+    assert_eq!(fabric.lock().log, ["abort"]);
+    nothing_is_left(&fabric);
+}
+
+#[test]
 fn a_panic_aborts() {
     let fabric = Arc::new(Fabric::default());
     let comm = init(&fabric, 1).unwrap();
