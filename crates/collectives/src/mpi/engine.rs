@@ -233,10 +233,11 @@ impl Engine {
         if now.saturating_duration_since(since) < GRACE {
             return Ok(Progress::Waiting);
         }
-        let missing = operation.missing().unwrap_or_else(|| self.silent_since(operation.group, since));
-        let members = &self.groups[operation.group].members;
+        let group = &self.groups[operation.group];
+        let suspects = operation.missing().unwrap_or_else(|| group.others().collect());
+        let missing = self.silent_since(operation.group, since, suspects);
         let error = Error::TimedOut {
-            missing: missing.into_iter().map(|member| members[member]).collect(),
+            missing: missing.into_iter().map(|member| group.members[member]).collect(),
             call: operation.call.clone(),
             waited: now.saturating_duration_since(operation.started),
         };

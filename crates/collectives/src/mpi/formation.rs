@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use super::ending;
 use super::engine::Engine;
 use super::group::GroupState;
 use super::library::{self, Comm, Failure};
+use super::news::LISTEN_EVERY;
+use super::operation::GRACE;
 use super::pace::Pace;
 use super::tags::{self, Kind};
 use super::transfer::Transfer;
@@ -57,7 +59,7 @@ impl Plan {
 }
 
 /// Makes a group, or finds it if it is one that was asked for by its ranks before. `place` is this rank's in it.
-pub(super) fn form(shared: &Shared, plan: &Plan, place: usize) -> Result<usize> {
+pub(super) fn form(shared: &Arc<Shared>, plan: &Plan, place: usize) -> Result<usize> {
     if plan.split.is_none() {
         if let Some(group) = claim(shared, plan)? {
             return Ok(group);
@@ -96,14 +98,11 @@ fn claim(shared: &Shared, plan: &Plan) -> Result<Option<usize>> {
     }
 }
 
-fn make(shared: &Shared, plan: &Plan, place: usize) -> Result<usize> {
+fn make(shared: &Arc<Shared>, plan: &Plan, place: usize) -> Result<usize> {
     let tag = meet(shared, plan, place)?;
-    let (comm, timeout) = {
-        let engine = shared.engine();
-        (engine.groups[plan.parent].comm, engine.timeout)
-    };
+    let comm = shared.engine().groups[plan.parent].comm;
     // Without the engine's lock: this waits for the other members, who may need this process for something else first.
-    let made = watched(timeout, plan, || library::create_group(comm, &plan.ranks, tag));
+    let made = watched(shared, plan, || library::create_group(comm, &plan.ranks, tag));
     let mut engine = shared.engine();
     let parent = &engine.groups[plan.parent];
     match made {
@@ -220,22 +219,44 @@ impl Engine {
 
 /// Makes a communicator, which cannot be interrupted: if it takes longer than the time-out, the job ends.
 fn watched(
-    timeout: Duration,
+    shared: &Arc<Shared>,
     plan: &Plan,
     make: impl FnOnce() -> std::result::Result<Comm, Failure>,
 ) -> std::result::Result<Comm, Failure> {
     let (done, watch) = channel::<()>();
-    let call = plan.call();
+    let (watcher, watched) = (Arc::clone(shared), plan.clone());
+    let timeout = shared.engine().timeout;
     let watchdog = thread::Builder::new().name("mpi watchdog".into()).spawn(move || {
+        let unfinished = || watch.try_recv() != Err(TryRecvError::Disconnected);
         if watch.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("{}: {call} is not done after {timeout:?}: a rank of it has failed", library::NAME);
-            ending::end_job();
+            let (rank, error) = who_is_gone(&watcher, &watched, timeout);
+            if unfinished() {
+                eprintln!("rank {rank}: {error}: the job ends, because {} waits for ever", library::NAME);
+                ending::end_job();
+            }
         }
     });
-    if let Err(error) = watchdog {
-        return Err(Failure(format!("no thread can be started to watch it: {error}")));
-    }
+    let watchdog =
+        watchdog.map_err(|error| Failure(format!("no thread can be started to watch it: {error}")))?;
     let made = make();
     drop(done);
+    // It holds what has to be dropped before the program ends. A panic of it would have ended the job.
+    let _ = watchdog.join();
     made
+}
+
+/// This rank, and the members that do not answer, as an error. The watchdogs of the others answer.
+fn who_is_gone(shared: &Shared, plan: &Plan, waited: Duration) -> (usize, Error) {
+    let asked = Instant::now();
+    shared.engine().ask_who_is_there(plan.parent);
+    while asked.elapsed() < GRACE {
+        shared.engine().listen(Instant::now());
+        thread::sleep(LISTEN_EVERY);
+    }
+    let engine = shared.engine();
+    let parent = &engine.groups[plan.parent];
+    let others = plan.ranks.iter().copied().filter(|&rank| rank != parent.rank).collect();
+    let missing = engine.silent_since(plan.parent, asked, others);
+    let missing = missing.into_iter().map(|rank| parent.members[rank]).collect();
+    (parent.world_rank(), Error::TimedOut { missing, call: plan.call(), waited })
 }

@@ -18,7 +18,7 @@ use crate::{Call, Error, Operation};
 pub(super) const LISTEN_AFTER: Duration = Duration::from_millis(10);
 
 /// How often it does then.
-const LISTEN_EVERY: Duration = Duration::from_millis(2);
+pub(super) const LISTEN_EVERY: Duration = Duration::from_millis(2);
 
 /// A piece of news about one group.
 #[derive(Debug, Clone, PartialEq)]
@@ -142,10 +142,11 @@ impl Engine {
         self.tell(group, &others, &Item::AnyoneThere);
     }
 
-    /// The other members of a group of whom nothing was heard since then; all, if all were heard.
-    pub(super) fn silent_since(&self, group: usize, then: Instant) -> Vec<usize> {
+    /// Those of some members of a group of whom nothing was heard since then; all of them, if all were heard. A member
+    /// that is there but late may only be waiting for one that is gone.
+    pub(super) fn silent_since(&self, group: usize, then: Instant, suspects: Vec<usize>) -> Vec<usize> {
         let heard = |member: &usize| self.news.heard.get(&(group, *member)).is_some_and(|at| *at >= then);
-        let (alive, silent): (Vec<usize>, Vec<usize>) = self.groups[group].others().partition(heard);
+        let (alive, silent): (Vec<usize>, Vec<usize>) = suspects.into_iter().partition(heard);
         if silent.is_empty() { alive } else { silent }
     }
 

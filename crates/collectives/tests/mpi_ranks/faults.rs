@@ -45,22 +45,35 @@ pub(crate) fn panic_while_polling() {
     println!("SEEN {late:?}");
 }
 
+/// A number for each use of a seed.
+fn random(seed: u64, salt: u64) -> u64 {
+    seed.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+}
+
 /// One rank kills itself at a random time within a loop of collectives; the survivors say what they got and when.
 pub(crate) fn killed(seed: u64) {
+    killed_within(seed, |ranks, step| one_collective(ranks, random(seed, step % 64 + 3)));
+}
+
+/// As above, in a loop that makes groups.
+pub(crate) fn killed_while_grouping(seed: u64) {
+    killed_within(seed, |ranks, _| ranks.split(Some(0), 0).map(|_| ()));
+}
+
+fn killed_within(seed: u64, one_step: impl Fn(&MpiCommunicator, u64) -> Result<()>) {
     let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT).with_wait(WaitStrategy::Yield));
-    let random = move |salt: u64| seed.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let victim = random(1) as usize % ranks.size();
+    let victim = random(seed, 1) as usize % ranks.size();
     ranks.barrier(&mut ()).expect("all ranks are there");
     if ranks.rank() == victim {
         println!("VICTIM {victim}");
         thread::spawn(move || {
-            thread::sleep(Duration::from_micros(random(2) % 30_000));
+            thread::sleep(Duration::from_micros(random(seed, 2) % 30_000));
             let _ = process::Command::new("kill").args(["-KILL", &process::id().to_string()]).status();
         });
     }
     for step in 0.. {
         let started = Instant::now();
-        if let Err(error) = one_collective(&ranks, random(step % 64 + 3)) {
+        if let Err(error) = one_step(&ranks, step) {
             report(&error, started);
             break;
         }

@@ -27,6 +27,8 @@ pub(crate) fn run() -> ExitCode {
         Trial::test("a_panicking_rank_ends_the_job", || panics("panic")),
         Trial::test("a_rank_that_panics_while_it_polls_ends_the_job", || panics("panic-while-polling")),
         Trial::test("a_killed_rank_is_named", kills),
+        Trial::test("a_rank_killed_while_groups_are_made_is_named", kills_while_grouping),
+        Trial::test("mpirun_ends_a_job_of_which_a_rank_was_killed", killed_for_mpirun),
         Trial::test("a_rank_that_never_comes_is_named_and_told", never_comes),
         Trial::test("a_rank_that_never_comes_to_a_group_is_named", never_comes_to_a_group),
         Trial::test("what_mpi_cannot_do_is_an_error", || finishes(&Job::new(2, "mistakes").run(LIMIT)?)),
@@ -57,6 +59,7 @@ fn panics(trial: &str) -> Result<(), Failed> {
     if outcome.success || !outcome.output.contains("on purpose") || outcome.output.contains("SEEN") {
         return Err(outcome.failed("the job does not end by the panic"));
     }
+    println!("the job ended {took:?} after the panic");
     if took > Duration::from_secs(2) {
         return Err(outcome.failed(&format!("the job ends {took:?} after the panic")));
     }
@@ -86,6 +89,34 @@ fn kills() -> Result<(), Failed> {
         "{kills} kills: {exact} times all survivors named that rank alone; the longest wait was {longest} ms"
     );
     Ok(())
+}
+
+/// All survivors name the victim, in an error or, where MPI does not return, in a line before they end the job.
+fn kills_while_grouping() -> Result<(), Failed> {
+    for seed in 0..5 {
+        let outcome =
+            Job::new(4, "killed-while-grouping").surviving().with(seed).run(Duration::from_secs(30))?;
+        let victim = outcome.victim().ok_or_else(|| outcome.failed("no rank was killed"))?;
+        let named = format!("ranks [{victim}] did not join group ([0, 1, 2, 3]) within");
+        let ends =
+            outcome.output.lines().filter(|line| line.contains(&named) && line.contains("the job ends"));
+        let told = outcome.seen().iter().filter(|(missing, _)| *missing == [victim]).count();
+        // The first one that ends the job may come before the others have said anything.
+        if ends.count() == 0 && told < 3 {
+            return Err(outcome.failed(&format!("seed {seed}: rank {victim} is not named")));
+        }
+    }
+    Ok(())
+}
+
+/// Without `--enable-recovery`.
+fn killed_for_mpirun() -> Result<(), Failed> {
+    let outcome = Job::new(4, "killed").with(3).run(Duration::from_secs(30))?;
+    let victim = outcome.victim().ok_or_else(|| outcome.failed("no rank was killed"))?;
+    if !outcome.success && outcome.output.contains(&format!("process rank {victim} with PID")) {
+        return Ok(());
+    }
+    Err(outcome.failed("mpirun does not name the rank"))
 }
 
 fn never_comes() -> Result<(), Failed> {
