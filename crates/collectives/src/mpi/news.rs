@@ -20,6 +20,9 @@ pub(super) const LISTEN_AFTER: Duration = Duration::from_millis(10);
 /// How often it does then.
 pub(super) const LISTEN_EVERY: Duration = Duration::from_millis(2);
 
+/// How many groups it listens to then: a program may have thousands.
+const GROUPS_AT_A_TIME: usize = 32;
+
 /// A piece of news about one group.
 #[derive(Debug, Clone, PartialEq)]
 enum Item {
@@ -35,6 +38,8 @@ enum Item {
 #[derive(Debug, Default)]
 pub(super) struct News {
     listened: Option<Instant>,
+    /// The group to begin with.
+    turn: usize,
     /// News on their way: the group, the member and the words.
     arriving: Vec<(usize, usize, Transfer)>,
     /// When a member of a group was heard of.
@@ -94,7 +99,10 @@ impl Engine {
             return;
         }
         self.news.listened = Some(now);
-        for group in 0..self.groups.len() {
+        let groups = self.groups.len();
+        let turn = self.news.turn;
+        self.news.turn = (turn + GROUPS_AT_A_TIME) % groups;
+        for group in (turn..turn + GROUPS_AT_A_TIME.min(groups)).map(|group| group % groups) {
             if let Err(failure) = self.listen_to(group) {
                 self.library_failed_in_news(group, failure);
             }

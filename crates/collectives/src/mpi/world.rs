@@ -22,6 +22,9 @@ use crate::{Error, Result, WaitStrategy};
 /// # Ok::<(), collectives::Error>(())
 /// ```
 ///
+/// Groups last as long as the world: [`split`](crate::Group::split) makes new ones each time, which a program that runs for
+/// long keeps instead, or asks for by [`group`](crate::Group::group).
+///
 /// # How it ends
 ///
 /// When the last communicator and the last request are dropped, MPI is finalised, which waits until all ranks come to

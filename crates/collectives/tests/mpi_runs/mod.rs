@@ -21,9 +21,9 @@ pub(crate) fn run() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let trials = vec![
-        Trial::test("laws_hold_on_four_ranks", || laws(4, "laws", 30)),
-        Trial::test("laws_hold_on_three_ranks", || laws(3, "laws", 10)),
-        Trial::test("laws_hold_without_checks", || laws(4, "laws-unchecked", 10)),
+        Trial::test("laws_hold_on_four_ranks", || laws(4, "laws", 100)),
+        Trial::test("laws_hold_on_three_ranks", || laws(3, "laws", 50)),
+        Trial::test("laws_hold_without_checks", || laws(4, "laws-unchecked", 50)),
         Trial::test("a_panicking_rank_ends_the_job", || panics("panic")),
         Trial::test("a_rank_that_panics_while_it_polls_ends_the_job", || panics("panic-while-polling")),
         Trial::test("a_killed_rank_is_named", kills),
