@@ -89,7 +89,7 @@ macro_rules! element {
 
             fn reduce(op: ReduceOp, inputs: &[&[Self]], output: &mut [Self]) {
                 let Some((first, others)) = inputs.split_first() else { return };
-                let len = output.len().min(first.len());
+                let len = shortest(inputs, output);
                 let output = &mut output[..len];
                 output.copy_from_slice(&first[..len]);
                 for input in others {
@@ -122,7 +122,7 @@ macro_rules! half_element {
                 if inputs.is_empty() {
                     return;
                 }
-                let len = inputs.iter().map(|input| input.len()).fold(output.len(), usize::min);
+                let len = shortest(inputs, output);
                 let mut totals = [0.0_f32; WIDENED];
                 for start in (0..len).step_by(WIDENED) {
                     let block = start..len.min(start + WIDENED);
@@ -150,8 +150,40 @@ half_element!(bf16, Bf16);
 /// Half-precision elements that are widened to `f32` at a time.
 const WIDENED: usize = 256;
 
+fn shortest<T>(inputs: &[&[T]], output: &[T]) -> usize {
+    inputs.iter().map(|input| input.len()).fold(output.len(), usize::min)
+}
+
 fn each<T: Copy>(accumulator: &mut [T], input: &[T], combine: impl Fn(T, T) -> T) {
     for (a, b) in accumulator.iter_mut().zip(input) {
         *a = combine(*a, *b);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reductions_reach_as_far_as_the_shortest_slice() {
+        fn check<T: Element>(one: T, two: T, three: T) {
+            let mut output = [T::default(); 4];
+            T::reduce(ReduceOp::Sum, &[&[one, one, one], &[two, two]], &mut output);
+            assert_eq!(output, [three, three, T::default(), T::default()]);
+            T::reduce(ReduceOp::Max, &[], &mut output);
+            assert_eq!(output[0], three);
+        }
+        check(1.0_f32, 2.0, 3.0);
+        check(1_u8, 2, 3);
+        check(f16::from_f32(1.0), f16::from_f32(2.0), f16::from_f32(3.0));
+    }
+
+    /// Rounded after each term, 2048 + 1 + 1 would stay 2048.
+    #[test]
+    fn half_precision_sums_are_rounded_once() {
+        let terms = [2048.0, 1.0, 1.0].map(f16::from_f32);
+        let mut sum = [f16::ZERO];
+        f16::reduce(ReduceOp::Sum, &[&terms[..1], &terms[1..2], &terms[2..]], &mut sum);
+        assert_eq!(sum, [f16::from_f32(2050.0)]);
     }
 }

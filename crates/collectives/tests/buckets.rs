@@ -1,6 +1,8 @@
 //! Gradients reduced in buckets: the sums, whatever the order in which they become ready, and what is refused.
 #![expect(clippy::cast_possible_wrap, reason = "ranks and elements are small numbers")]
 
+use std::time::Duration;
+
 use collectives::{BucketedAllReduce, Bucketing, Error, Gradient, GradientFault, Group, ThreadWorld};
 use proptest::prelude::*;
 
@@ -113,6 +115,51 @@ fn wrong_gradients_are_refused_and_the_iteration_goes_on() {
     let rank_0 = (vec![unknown.clone(), length.clone(), elsewhere, missing.clone()], vec![2.0, 4.0]);
     let rank_1 = (vec![unknown, length, twice, missing], vec![2.0, 4.0, 5.0]);
     assert_eq!(results, [Ok(rank_0), Ok(rank_1)]);
+}
+
+/// Rank 1 comes too late for one gradient of three: what the others had started by then meets nothing that comes later.
+#[test]
+fn after_a_failure_only_a_new_one_sums() {
+    let gradients = [
+        Gradient { ranks: vec![0, 1, 2], elements: 1 },
+        Gradient { ranks: vec![0, 1], elements: 1 },
+        Gradient { ranks: vec![0, 2], elements: 1 },
+    ];
+    let late = std::sync::Barrier::new(3);
+    let world = ThreadWorld::new(3).with_timeout(Duration::from_millis(200));
+    let results = world.run(|ranks| {
+        let me = ranks.rank();
+        let mut all_reduce = BucketedAllReduce::new(&ranks, &gradients, 1)?;
+        let iteration = |all_reduce: &mut BucketedAllReduce<i64, _>, value: i64| {
+            for g in (0..gradients.len()).filter(|&g| gradients[g].ranks.contains(&me)) {
+                all_reduce.ready(g, &[value], &mut ())?;
+            }
+            let mut sums = Vec::new();
+            all_reduce.finish(|_, sum| sums.push(sum[0]))?;
+            Ok::<_, Error>(sums)
+        };
+        if me == 1 {
+            late.wait();
+        }
+        let failed = iteration(&mut all_reduce, 1);
+        if me != 1 {
+            late.wait();
+        }
+        let failure = failed.expect_err("rank 1 came too late");
+        assert!(matches!(failure, Error::TimedOut { .. }), "{failure}");
+        assert_eq!(iteration(&mut all_reduce, 10), Err(failure));
+        iteration(&mut BucketedAllReduce::new(&ranks, &gradients, 1)?, 100)
+    });
+    assert_eq!(results, [Ok(vec![300, 200, 200]), Ok(vec![300, 200]), Ok(vec![300, 200])]);
+}
+
+#[test]
+fn a_bucket_larger_than_memory_is_refused() {
+    let gradient = |elements| Gradient { ranks: vec![0], elements };
+    let gradients = [gradient(1), gradient(usize::MAX / 4)];
+    let ranks = ThreadWorld::new(1).communicators().remove(0);
+    let outcome = BucketedAllReduce::<f32, _>::new(&ranks, &gradients, 100).map(|_| ());
+    assert_eq!(outcome, Err(Error::BadGradient { rank: 0, gradient: 1, fault: GradientFault::TooLarge }));
 }
 
 #[test]

@@ -183,6 +183,21 @@ fn a_panic_reaches_every_rank() {
     }
 }
 
+/// Rank 0 is a victim that panics too, over what it was told: the cause is what the caller gets.
+#[test]
+fn the_first_panic_goes_on() {
+    let panic = std::panic::catch_unwind(|| {
+        ThreadWorld::new(2).run(|ranks| {
+            if ranks.rank() == 1 {
+                std::panic::resume_unwind(Box::new("the cause"));
+            }
+            let outcome = ranks.barrier(&mut ());
+            std::panic::resume_unwind(Box::new(outcome.expect_err("rank 1 is gone")));
+        });
+    });
+    assert_eq!(panic.expect_err("both panic").downcast_ref(), Some(&"the cause"));
+}
+
 #[test]
 fn a_rank_that_does_not_come_is_named_and_told() {
     for wait in EVERY_WAY_TO_WAIT {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::Bucketing;
+use crate::partition::check_distinct;
 use crate::{Communicator, Element, Error, ReduceOp, Request, Result};
 
 /// A gradient that several ranks hold and sum up.
@@ -40,6 +41,8 @@ pub enum GradientFault {
     },
     /// It was not given in this iteration.
     Missing,
+    /// With it, its bucket is larger than any memory.
+    TooLarge,
 }
 
 impl fmt::Display for GradientFault {
@@ -52,6 +55,7 @@ impl fmt::Display for GradientFault {
                 write!(f, "it has {expected} elements, and {actual} were given")
             }
             Self::Missing => f.write_str("it was not given"),
+            Self::TooLarge => f.write_str("its bucket is larger than any memory"),
         }
     }
 }
@@ -62,6 +66,9 @@ impl fmt::Display for GradientFault {
 /// [`finish`](Self::finish)es. A bucket is on its way as soon as all its gradients and all earlier buckets are ready: all
 /// ranks start their buckets in one order, which follows from the list of gradients alone, so that overlapping groups
 /// cannot wait for each other in a circle. Give the list in the order of the backward pass, last layers first.
+///
+/// After a failed all-reduce the ranks may have come differently far: every later call gives the same error, and a new
+/// one on the same communicator starts afresh, in groups of its own.
 ///
 /// ```
 /// use collectives::{BucketedAllReduce, Gradient, Group, ThreadWorld};
@@ -91,6 +98,8 @@ pub struct BucketedAllReduce<T: Element, C: Communicator<T, Buffer = Vec<T>>> {
     buckets: Vec<Pending<T, C>>,
     /// How many have been started in this iteration.
     started: usize,
+    /// Why nothing can be reduced any more.
+    failure: Option<Error>,
 }
 
 #[derive(Debug, Clone)]
@@ -111,20 +120,35 @@ struct Pending<T: Element, C: Communicator<T>> {
 }
 
 impl<T: Element, C: Communicator<T, Buffer = Vec<T>>> BucketedAllReduce<T, C> {
-    /// Makes the buckets, of `bucket_bytes` or a little more, and their groups. All ranks of `communicator` call it with
-    /// the same arguments.
+    /// Makes the buckets, of `bucket_bytes` or a little more, and their groups. Collective: all ranks of `communicator`
+    /// call it with the same arguments.
     ///
     /// # Errors
-    /// A rank that there is not or that is listed twice; whatever [`Group::group`](crate::Group::group) gives.
+    /// More elements in a bucket than memory can have; a rank that there is not or that is listed twice; whatever
+    /// [`Group::split`](crate::Group::split) and [`Group::group`](crate::Group::group) give.
     pub fn new(communicator: &C, gradients: &[Gradient], bucket_bytes: u64) -> Result<Self> {
         let rank = communicator.rank();
         let mut bucketing = Bucketing::new(bucket_bytes);
         let mut all = Vec::new();
         for (index, gradient) in gradients.iter().enumerate() {
+            if let Some(&rank) = gradient.ranks.iter().find(|&&rank| rank >= communicator.size()) {
+                return Err(Error::NoSuchRank { rank, size: communicator.size() });
+            }
+            check_distinct(&gradient.ranks)?;
             let bytes = (gradient.elements as u64).saturating_mul(size_of::<T>() as u64);
             all.extend(bucketing.add(&gradient.ranks, index, bytes));
         }
         all.extend(bucketing.finish());
+
+        let too_large = all.iter().find(|bucket| bucket.bytes > isize::MAX as u64);
+        if let Some(gradient) = too_large.and_then(|bucket| bucket.gradients.last()) {
+            return Err(Error::BadGradient { rank, gradient: *gradient, fault: GradientFault::TooLarge });
+        }
+        // Groups of its own, which nobody else's operations can meet.
+        let key = i32::try_from(rank).unwrap_or(i32::MAX);
+        let Some(communicator) = communicator.split(Some(0), key)? else {
+            return Err(Error::NotAMember { rank, ranks: Vec::new() });
+        };
 
         let mut places = vec![None; gradients.len()];
         let mut buckets = Vec::new();
@@ -145,7 +169,7 @@ impl<T: Element, C: Communicator<T, Buffer = Vec<T>>> BucketedAllReduce<T, C> {
             });
         }
         let given = vec![false; gradients.len()];
-        Ok(Self { rank, gradients: gradients.to_vec(), places, given, buckets, started: 0 })
+        Ok(Self { rank, gradients: gradients.to_vec(), places, given, buckets, started: 0, failure: None })
     }
 
     /// Takes a copy of this rank's part of a gradient, starts the buckets that can start now, and gives those under way a
@@ -154,6 +178,7 @@ impl<T: Element, C: Communicator<T, Buffer = Vec<T>>> BucketedAllReduce<T, C> {
     /// # Errors
     /// A gradient that is not this rank's, was given before or has another length; whatever the all-reduce gives.
     pub fn ready(&mut self, gradient: usize, values: &[T], queue: &mut C::Queue) -> Result<()> {
+        self.check()?;
         let Some(place) = self.places.get(gradient) else {
             return Err(self.fault(gradient, GradientFault::Unknown { gradients: self.places.len() }));
         };
@@ -174,11 +199,8 @@ impl<T: Element, C: Communicator<T, Buffer = Vec<T>>> BucketedAllReduce<T, C> {
         bucket.missing -= 1;
         self.given[gradient] = true;
 
-        while let Some(next) = self.buckets.get_mut(self.started).filter(|bucket| bucket.missing == 0) {
-            let buffer = std::mem::take(&mut next.buffer);
-            next.request = Some(next.group.start_all_reduce(buffer, ReduceOp::Sum, queue)?);
-            self.started += 1;
-        }
+        let outcome = self.start_what_is_complete(queue);
+        self.keep(outcome)?;
         self.poll()
     }
 
@@ -187,41 +209,62 @@ impl<T: Element, C: Communicator<T, Buffer = Vec<T>>> BucketedAllReduce<T, C> {
     /// # Errors
     /// Whatever the all-reduce gives.
     pub fn poll(&mut self) -> Result<()> {
-        for bucket in &mut self.buckets[..self.started] {
-            if let Some(request) = &mut bucket.request {
-                request.test()?;
-            }
-        }
-        Ok(())
+        self.check()?;
+        let mut requests =
+            self.buckets[..self.started].iter_mut().filter_map(|bucket| bucket.request.as_mut());
+        let outcome = requests.try_for_each(|request| request.test().map(|_| ()));
+        self.keep(outcome)
     }
 
     /// Waits for all sums, hands each of this rank's gradients with its sum to `take`, and is ready for the next
     /// iteration.
     ///
     /// # Errors
-    /// A gradient that was not given in this iteration: it can still be given. Whatever the all-reduce gives: the
-    /// iteration is lost then.
-    pub fn finish(&mut self, mut take: impl FnMut(usize, &[T])) -> Result<()> {
+    /// A gradient that was not given in this iteration: it can still be given. Whatever the all-reduce gives.
+    pub fn finish(&mut self, take: impl FnMut(usize, &[T])) -> Result<()> {
+        self.check()?;
         let missing = (0..self.places.len()).find(|&g| self.places[g].is_some() && !self.given[g]);
         if let Some(missing) = missing {
             return Err(self.fault(missing, GradientFault::Missing));
         }
-        self.started = 0;
-        self.given.fill(false);
-        let mut outcome = Ok(());
+        let outcome = self.collect(take);
+        self.keep(outcome)
+    }
+
+    fn start_what_is_complete(&mut self, queue: &mut C::Queue) -> Result<()> {
+        while let Some(next) = self.buckets.get_mut(self.started).filter(|bucket| bucket.missing == 0) {
+            let buffer = std::mem::take(&mut next.buffer);
+            next.request = Some(next.group.start_all_reduce(buffer, ReduceOp::Sum, queue)?);
+            self.started += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for all buckets and makes them ready for the next iteration.
+    fn collect(&mut self, mut take: impl FnMut(usize, &[T])) -> Result<()> {
         for bucket in &mut self.buckets {
-            bucket.missing = bucket.gradients.len();
-            let Some(request) = bucket.request.take() else { continue };
-            if outcome.is_ok() {
-                outcome = request.wait().map(|sums| bucket.buffer = sums);
+            if let Some(request) = bucket.request.take() {
+                bucket.buffer = request.wait()?;
             }
-            if outcome.is_ok() {
-                for &gradient in &bucket.gradients {
-                    if let Some(place) = &self.places[gradient] {
-                        take(gradient, &bucket.buffer[place.elements.clone()]);
-                    }
+            bucket.missing = bucket.gradients.len();
+            for &gradient in &bucket.gradients {
+                if let Some(place) = &self.places[gradient] {
+                    take(gradient, &bucket.buffer[place.elements.clone()]);
                 }
             }
+        }
+        self.started = 0;
+        self.given.fill(false);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn keep(&mut self, outcome: Result<()>) -> Result<()> {
+        if let Err(failure) = &outcome {
+            self.failure = Some(failure.clone());
         }
         outcome
     }

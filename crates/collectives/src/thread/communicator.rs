@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::exchange::SPLIT_ELEMENTS;
 use super::group::{Channel, End, GroupState, Role};
 use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
-use super::world::Presence;
+use super::world::{Presence, World};
 use crate::partition::check_distinct;
 use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
 
@@ -23,6 +23,10 @@ pub struct ThreadCommunicator {
 impl ThreadCommunicator {
     pub(super) fn new(presence: Arc<Presence>, group: Arc<GroupState>, rank: usize) -> Self {
         Self { presence, group, rank }
+    }
+
+    pub(super) fn world(&self) -> &Arc<World> {
+        &self.presence.world
     }
 
     /// Starts a collective, whose lengths are right if `lengths` are.
@@ -63,7 +67,7 @@ impl ThreadCommunicator {
         buffers: Exchanged<Vec<T>>,
         invalid: Option<Error>,
     ) -> Result<Pending<T>> {
-        let world = &self.presence.world;
+        let world = self.world();
         let joined = self.group.join(role, call, buffers, invalid, || world.parking.notify())?;
         Ok(Pending::new(Arc::clone(world), Arc::clone(&self.group), joined))
     }
@@ -121,7 +125,7 @@ impl Group for ThreadCommunicator {
         members.sort_unstable();
         let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
         let rank = ranks.iter().position(|&rank| rank == self.rank);
-        let group = self.presence.world.split_group((self.group.id, sequence, color), &self.group, &ranks);
+        let group = self.world().split_group((self.group.id, sequence, color), &self.group, &ranks);
         Ok(rank.map(|rank| Self::new(Arc::clone(&self.presence), group, rank)))
     }
 
@@ -132,7 +136,7 @@ impl Group for ThreadCommunicator {
             .iter()
             .position(|&rank| rank == self.rank)
             .ok_or_else(|| Error::NotAMember { rank: self.rank, ranks: ranks.to_vec() })?;
-        let group = self.presence.world.listed_group(&self.group, ranks);
+        let group = self.world().listed_group(&self.group, ranks);
         Ok(Self::new(Arc::clone(&self.presence), group, rank))
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::parking::Progress;
 use super::shared::SharedBuffer;
 use super::units::Units;
-use crate::{Element, Exchanged, Operation, ReduceOp};
+use crate::{Call, Element, Exchanged, Operation, ReduceOp};
 
 /// Bytes of an all-reduce that make a unit of work. Smaller all-reduces are one unit: dividing them costs more than it
 /// saves. Larger units would keep everybody waiting when the thread that has the last one loses its core.
@@ -73,23 +73,33 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    /// Does at most one unit of work, and calls `finished` if it was the last.
+    /// Does at most one unit of work as member `slot`, and calls `changed` if nothing is left for anyone to do or it
+    /// panics.
     ///
     /// # Safety
     /// All members have deposited buffers whose lengths fit the operation, and that happened before this.
-    pub(super) unsafe fn advance(&self, finished: impl FnOnce()) -> Progress {
+    pub(super) unsafe fn advance(&self, slot: usize, changed: impl Fn()) -> Progress {
         if self.units.are_finished() {
             return Progress::Complete;
         }
         let Some(unit) = self.units.take() else {
             return Progress::Blocked;
         };
+        let mut taken = Taken { units: &self.units, slot, changed, done: false };
         // SAFETY: the buffers are there, as the caller promises, and `unit` is nobody else's.
         unsafe { self.run(unit) };
-        if self.units.finish() {
-            finished();
-        }
+        taken.done = true;
         Progress::Advanced
+    }
+
+    /// The slot of the member that panicked in the work, which is never complete then.
+    pub(super) fn broken_by(&self) -> Option<usize> {
+        self.units.broken_by()
+    }
+
+    /// What the members called.
+    pub(super) fn call(&self) -> Call {
+        Call { operation: self.operation.clone(), element: Some(T::TYPE) }
     }
 
     /// Takes a member's buffers back.
@@ -191,10 +201,54 @@ impl<T: Element> Exchange<T> {
     }
 }
 
+/// A unit that a member has taken: finished or given up when it is dropped, so that a panic leaves nobody waiting.
+struct Taken<'a, F: Fn()> {
+    units: &'a Units,
+    slot: usize,
+    changed: F,
+    done: bool,
+}
+
+impl<F: Fn()> Drop for Taken<'_, F> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.units.give_up(self.slot);
+            (self.changed)();
+        } else if self.units.finish() {
+            (self.changed)();
+        }
+    }
+}
+
 /// What a member of a split tells the others: its color, or -1 for none, and its key.
 pub(super) const SPLIT_ELEMENTS: usize = 2;
 
 fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(BLOCK).map(move |start| start..end.min(start + BLOCK))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Nothing should panic in the work; if it does all the same, whoever waits learns of it.
+    #[test]
+    fn a_panic_in_the_work_is_written_down() {
+        let operation = Operation::AllReduce { count: 2, op: ReduceOp::Sum };
+        let exchange = Exchange::<f32>::new(&operation, 2);
+        let shorter = || Exchanged { send: Vec::new(), receive: vec![1.0] };
+        let changed = std::cell::Cell::new(0);
+        let advance = |slot| {
+            // SAFETY: all members have deposited; buffers that are too short are found out before they are touched.
+            unsafe { exchange.advance(slot, || changed.set(changed.get() + 1)) }
+        };
+        for slot in 0..2 {
+            // SAFETY: before any work.
+            unsafe { exchange.deposit(slot, &operation, shorter()) };
+        }
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| advance(1)));
+        assert!(panic.is_err());
+        assert_eq!((advance(0), exchange.broken_by(), changed.get()), (Progress::Blocked, Some(1), 1));
+    }
 }

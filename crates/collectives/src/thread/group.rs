@@ -18,13 +18,16 @@ pub(super) struct GroupState {
     /// The world's ranks, by their place in the group.
     pub(super) members: Vec<usize>,
     table: Mutex<Table>,
+    /// The subgroups that were asked for by their lists: as long as this group, since asking again gives the same.
+    listed: Mutex<HashMap<Vec<usize>, Arc<GroupState>>>,
 }
 
 /// The operations that still wait for members, and what each member's next one is.
 #[derive(Debug)]
 struct Table {
     next_collective: Vec<u64>,
-    next_message: HashMap<(End, Channel), u64>,
+    /// Of each end of a channel, until both are level.
+    next_message: HashMap<Channel, [u64; 2]>,
     meetings: HashMap<Key, Meeting>,
 }
 
@@ -124,7 +127,13 @@ impl GroupState {
             next_message: HashMap::new(),
             meetings: HashMap::new(),
         };
-        Self { id, members, table: Mutex::new(table) }
+        Self { id, members, table: Mutex::new(table), listed: Mutex::new(HashMap::new()) }
+    }
+
+    /// The subgroup of the members at `ranks`, the same each time; `make` makes it the first time.
+    pub(super) fn listed(&self, ranks: &[usize], make: impl FnOnce() -> Arc<Self>) -> Arc<Self> {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(listed.entry(ranks.to_vec()).or_insert_with(make))
     }
 
     /// Leaves a call and its buffers with the other members'. `invalid` is what is wrong with the call by itself, which
@@ -182,16 +191,21 @@ impl GroupState {
         }
     }
 
-    /// Lets an operation that still waits fail, if `why` gives a reason. It gets the ranks that are missing and the call
-    /// that this member made.
+    /// Lets the operation of this fate fail if it still waits and `why` gives a reason. It gets the ranks that are missing
+    /// and the call that this member made.
     pub(super) fn give_up(
         &self,
         key: Key,
         slot: usize,
+        fate: &Arc<Fate>,
         why: impl FnOnce(Vec<usize>, &Call) -> Option<Error>,
     ) {
         let table = self.table();
-        let Some(meeting) = table.meetings.get(&key) else { return };
+        // Another operation may have the key by now.
+        let Some(meeting) = table.meetings.get(&key).filter(|meeting| Arc::ptr_eq(&meeting.fate, fate))
+        else {
+            return;
+        };
         let Some(Some(call)) = meeting.calls.get(slot) else { return };
         let missing = (0..meeting.calls.len())
             .filter(|&other| meeting.calls[other].is_none())
@@ -203,9 +217,11 @@ impl GroupState {
     }
 
     fn conflict(&self, key: Key, slot: usize, call: &Call, calls: &[Option<Call>]) -> Option<Error> {
-        calls.iter().enumerate().find_map(|(other, other_call)| {
-            let other_call =
-                other_call.as_ref().filter(|other_call| !other_call.agrees_with(other, call, slot))?;
+        // A member also receives what it sends to itself.
+        let itself = (slot, Some(call));
+        let others = calls.iter().map(Option::as_ref).enumerate();
+        std::iter::once(itself).chain(others).find_map(|(other, other_call)| {
+            let other_call = other_call.filter(|other_call| !other_call.agrees_with(other, call, slot))?;
             Some(Error::Mismatch {
                 first: self.world_rank(key, other),
                 first_call: Box::new(other_call.clone()),
@@ -215,7 +231,8 @@ impl GroupState {
         })
     }
 
-    fn world_rank(&self, key: Key, slot: usize) -> usize {
+    /// The rank of the world in a slot of an operation.
+    pub(super) fn world_rank(&self, key: Key, slot: usize) -> usize {
         match key {
             Key::Message(channel, _) if slot == End::Sender as usize => self.members[channel.from],
             Key::Message(channel, _) => self.members[channel.to],
@@ -230,15 +247,21 @@ impl GroupState {
 
 impl Table {
     fn next_key(&mut self, role: Role) -> (Key, usize) {
-        let next = match role {
-            Role::Member(member) => &mut self.next_collective[member],
-            Role::End(end, channel) => self.next_message.entry((end, channel)).or_insert(0),
-        };
-        let sequence = *next;
-        *next += 1;
         match role {
-            Role::Member(member) => (Key::Collective(sequence), member),
-            Role::End(end, channel) => (Key::Message(channel, sequence), end as usize),
+            Role::Member(member) => {
+                let sequence = self.next_collective[member];
+                self.next_collective[member] += 1;
+                (Key::Collective(sequence), member)
+            }
+            Role::End(end, channel) => {
+                let next = self.next_message.entry(channel).or_default();
+                let sequence = next[end as usize];
+                next[end as usize] += 1;
+                if next[0] == next[1] {
+                    self.next_message.remove(&channel);
+                }
+                (Key::Message(channel, sequence), end as usize)
+            }
         }
     }
 }

@@ -65,22 +65,26 @@ impl Parking {
         alarm: Option<Instant>,
         mut poll: impl FnMut(Instant) -> Result<Progress>,
     ) -> Result<bool> {
-        let wake_at = limit.into_iter().chain(alarm).min();
         let mut blocked = 0;
         loop {
             let now = Instant::now();
             match poll(now)? {
                 Progress::Complete => return Ok(true),
-                Progress::Advanced => {
+                Progress::Advanced if limit.is_none_or(|limit| now < limit) => {
                     blocked = 0;
                     continue;
                 }
+                Progress::Advanced => return Ok(false),
                 Progress::Blocked if limit.is_some_and(|limit| now >= limit) => return Ok(false),
                 Progress::Blocked => blocked += 1,
             }
             match self.strategy {
                 WaitStrategy::Spin => spin_loop(),
-                WaitStrategy::Park if blocked > POLLS_BEFORE_SLEEP => self.sleep(wake_at, &mut poll)?,
+                WaitStrategy::Park if blocked > POLLS_BEFORE_SLEEP => {
+                    // An alarm that is over has had its effect in the poll above.
+                    let alarm = alarm.filter(|&alarm| alarm > now);
+                    self.sleep(limit.into_iter().chain(alarm).min(), &mut poll)?;
+                }
                 WaitStrategy::Yield | WaitStrategy::Park => yield_now(),
             }
         }

@@ -8,7 +8,7 @@ use super::exchange::Exchange;
 use super::group::{Fate, GroupState, Joined, Key};
 use super::parking::Progress;
 use super::world::World;
-use crate::{Element, Error, Exchanged, Request, Result};
+use crate::{Departure, Element, Error, Exchanged, Request, Result};
 
 /// One member's part in an operation.
 #[derive(Debug)]
@@ -57,14 +57,22 @@ impl<T: Element> Pending<T> {
     }
 
     fn poll(&mut self, now: Instant) -> Result<Progress> {
-        if self.fate.is_open() {
-            // SAFETY: an operation is opened after all its members have left their buffers, with lengths that were checked.
-            return Ok(unsafe { self.exchange.advance(|| self.world.parking.notify()) });
+        if !self.fate.is_open() {
+            self.check_on_the_others(now);
+            return match self.fate.failure() {
+                Some(failure) => Err(failure),
+                None => Ok(Progress::Blocked),
+            };
         }
-        self.check_on_the_others(now);
-        match self.fate.failure() {
-            Some(failure) => Err(failure),
-            None => Ok(Progress::Blocked),
+        // SAFETY: an operation is opened after all its members have left their buffers, with lengths that were checked.
+        let progress = unsafe { self.exchange.advance(self.slot, || self.world.parking.notify()) };
+        match self.exchange.broken_by() {
+            Some(slot) if progress == Progress::Blocked => Err(Error::RankFailed {
+                rank: self.group.world_rank(self.key, slot),
+                how: Departure::Panicked,
+                call: self.exchange.call(),
+            }),
+            _ => Ok(progress),
         }
     }
 
@@ -77,7 +85,7 @@ impl<T: Element> Pending<T> {
             return;
         }
         self.departures = departures;
-        self.group.give_up(self.key, self.slot, |missing, call| {
+        self.group.give_up(self.key, self.slot, &self.fate, |missing, call| {
             match self.world.liveness.casualty(&missing) {
                 Some((rank, how)) => Some(Error::RankFailed { rank, how, call: call.clone() }),
                 None if overdue => Some(Error::TimedOut { missing, call: call.clone(), waited }),

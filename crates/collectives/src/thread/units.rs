@@ -8,11 +8,20 @@ pub(super) struct Units {
     count: usize,
     taken: AtomicUsize,
     unfinished: AtomicUsize,
+    /// Who panicked in a unit, or `NOBODY`.
+    broken_by: AtomicUsize,
 }
+
+const NOBODY: usize = usize::MAX;
 
 impl Units {
     pub(super) fn new(count: usize) -> Self {
-        Self { count, taken: AtomicUsize::new(0), unfinished: AtomicUsize::new(count) }
+        Self {
+            count,
+            taken: AtomicUsize::new(0),
+            unfinished: AtomicUsize::new(count),
+            broken_by: AtomicUsize::new(NOBODY),
+        }
     }
 
     /// A unit that nobody else gets.
@@ -33,5 +42,15 @@ impl Units {
     /// Whether all are done. Whoever sees it sees also what was done.
     pub(super) fn are_finished(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) == 0
+    }
+
+    /// Writes down that a member will never finish a unit that it took.
+    pub(super) fn give_up(&self, member: usize) {
+        self.broken_by.store(member, Ordering::Release);
+    }
+
+    /// The member because of which the work will never be finished.
+    pub(super) fn broken_by(&self) -> Option<usize> {
+        Some(self.broken_by.load(Ordering::Acquire)).filter(|&member| member != NOBODY)
     }
 }

@@ -79,23 +79,35 @@ impl ThreadWorld {
     /// Runs `rank` on one thread for each rank and gives what they return, in the order of the ranks.
     ///
     /// # Panics
-    /// If a rank panics: with its panic, after all ranks have ended (the others get
+    /// If a rank panics: with the first one's panic, after all ranks have ended (the others get
     /// [`Error::RankFailed`](crate::Error::RankFailed) from what they wait for). If the system starts no more threads,
     /// like [`std::thread::scope`].
     pub fn run<R: Send>(&self, rank: impl Fn(ThreadCommunicator) -> R + Sync) -> Vec<R> {
+        let communicators = self.communicators();
+        let world = communicators.first().map(|communicator| Arc::clone(communicator.world()));
         let outcomes: Vec<thread::Result<R>> = thread::scope(|scope| {
             let rank = &rank;
-            let threads: Vec<_> = self
-                .communicators()
+            let threads: Vec<_> = communicators
                 .into_iter()
                 .map(|communicator| scope.spawn(move || rank(communicator)))
                 .collect();
             threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
-        outcomes
-            .into_iter()
-            .map(|outcome| outcome.unwrap_or_else(|panic| panic::resume_unwind(panic)))
-            .collect()
+        // Ranks that panic afterwards are often only its victims.
+        let first_panic = world.and_then(|world| world.liveness.first_panic());
+        let (mut results, mut panics) = (Vec::new(), Vec::new());
+        for (rank, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                Ok(result) => results.push(result),
+                Err(panic) if Some(rank) == first_panic => panic::resume_unwind(panic),
+                Err(panic) => panics.push(panic),
+            }
+        }
+        // A rank whose communicators were elsewhere when it panicked.
+        match panics.pop() {
+            Some(panic) => panic::resume_unwind(panic),
+            None => results,
+        }
     }
 }
 
@@ -111,8 +123,6 @@ pub(super) struct World {
 #[derive(Debug, Default)]
 struct Groups {
     created: u64,
-    /// For ever: asking for a group again gives the same.
-    listed: HashMap<(u64, Vec<usize>), Arc<GroupState>>,
     /// Until each member has fetched its group: the number left to come.
     split: HashMap<SplitKey, (Arc<GroupState>, usize)>,
 }
@@ -123,17 +133,16 @@ pub(super) type SplitKey = (u64, u64, u32);
 impl World {
     /// The subgroup of `parent` at the places `ranks`, the same each time.
     pub(super) fn listed_group(&self, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let Groups { created, listed, .. } = &mut *groups;
-        let group =
-            listed.entry((parent.id, ranks.to_vec())).or_insert_with(|| subgroup(created, parent, ranks));
-        Arc::clone(group)
+        parent.listed(ranks, || {
+            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+            subgroup(&mut groups.created, parent, ranks)
+        })
     }
 
     /// The subgroup that a split made, which each member fetches once.
     pub(super) fn split_group(&self, key: SplitKey, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let Groups { created, split, .. } = &mut *groups;
+        let Groups { created, split } = &mut *groups;
         let (group, left) =
             split.entry(key).or_insert_with(|| (subgroup(created, parent, ranks), ranks.len()));
         let group = Arc::clone(group);

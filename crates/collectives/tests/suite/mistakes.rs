@@ -97,6 +97,13 @@ pub(crate) fn a_wrong_buffer_of_one_rank_is_an_error_on_all<C: Subject>(
             "not the wrong length: {exchanged:?}"
         );
 
+        // The odd rank expects two elements from itself and sends one.
+        let mut receive_counts = vec![1; size];
+        receive_counts[rank] += odd;
+        let (mut send, mut receive) = (floats(size), floats(size + odd));
+        let exchanged = ranks.all_to_all_v(&mut send, &vec![1; size], &mut receive, &receive_counts, queue);
+        assert!(matches!(exchanged, Err(Error::Mismatch { .. })), "not a mismatch: {exchanged:?}");
+
         if size > 1 {
             // The odd rank expects two elements from its neighbour, which sends one.
             let mut receive_counts = vec![1; size];
