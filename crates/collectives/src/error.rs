@@ -122,7 +122,7 @@ pub enum Error {
     },
 
     /// Not all ranks met at the start. Rank 0 and every rank that it reached get this error.
-    #[error("ranks {missing:?} did not come to {address} within {waited:?}{}", listed(refused))]
+    #[error("ranks {missing:?} did not come to {address} within {waited:?}{}{}", told(cause.as_deref()), listed(refused))]
     Rendezvous {
         /// Where rank 0 listens.
         address: String,
@@ -132,6 +132,8 @@ pub enum Error {
         waited: Duration,
         /// Who did come but was refused, and why: known on rank 0.
         refused: Vec<String>,
+        /// Why the last attempt to reach rank 0 failed: known on a rank that never reached it.
+        cause: Option<String>,
     },
 
     /// Rank 0 does not let a rank into the job.
@@ -281,6 +283,11 @@ pub enum Error {
         /// What is wrong with it, and where in it.
         reason: String,
     },
+}
+
+/// The end of a line that may have a reason.
+fn told(cause: Option<&str>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }
 
 /// The end of a line that may list something.

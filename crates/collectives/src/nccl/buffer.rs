@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 
-use super::device::{Mark, Owner, Stream};
-use crate::{Element, Error, Result};
+use super::device::{Owner, Stream};
+use super::enqueued::{Enqueued, Underway};
+use crate::{Element, Error, Result, WaitStrategy};
 
 /// Elements in the memory of a device.
 ///
@@ -58,22 +59,24 @@ impl<T: Element> DeviceBuffer<T> {
         let failed =
             |message| Error::Device { action: format!("allocate {len} {} elements", T::TYPE), message };
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| failed("too many".to_owned()))?;
-        let (pointer, owner) = stream.0.allocate(bytes).map_err(failed)?;
+        let (pointer, owner) = stream.raw.allocate(bytes).map_err(failed)?;
         Ok(Self { pointer, len, owner: Some(owner), element: PhantomData })
     }
 
-    /// A copy of `elements`; returns when it is made.
+    /// A copy of `elements`; returns when it is made, after all that is in `stream`.
     ///
     /// # Errors
-    /// [`Error::Device`] when there is no memory or the copy fails.
+    /// [`Error::Device`] when there is no memory or the copy fails, and those of
+    /// [`synchronize`](DeviceStream::synchronize).
     pub fn upload(elements: &[T], stream: &DeviceStream) -> Result<Self> {
         let buffer = Self::uninitialised(elements.len(), stream)?;
         if !buffer.is_empty() {
+            stream.settle()?;
             // SAFETY: elements are plain numbers.
             let bytes =
                 unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
             // SAFETY: the buffer is as long as the elements.
-            unsafe { stream.0.upload(bytes, buffer.pointer) }.map_err(|message| Error::Device {
+            unsafe { stream.raw.upload(bytes, buffer.pointer) }.map_err(|message| Error::Device {
                 action: format!("copy {} {} elements from the host", elements.len(), T::TYPE),
                 message,
             })?;
@@ -84,15 +87,16 @@ impl<T: Element> DeviceBuffer<T> {
     /// The elements, once all work on `stream` is done.
     ///
     /// # Errors
-    /// [`Error::Device`] when the copy fails.
+    /// [`Error::Device`] when the copy fails, and those of [`synchronize`](DeviceStream::synchronize).
     pub fn download(&self, stream: &DeviceStream) -> Result<Vec<T>> {
         let mut elements = vec![T::default(); self.len];
         if !self.is_empty() {
+            stream.settle()?;
             let size = size_of_val(elements.as_slice());
             // SAFETY: elements are plain numbers, any bytes are valid ones.
             let bytes = unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size) };
             // SAFETY: the buffer is as long as the elements.
-            unsafe { stream.0.download(self.pointer, bytes) }.map_err(|message| Error::Device {
+            unsafe { stream.raw.download(self.pointer, bytes) }.map_err(|message| Error::Device {
                 action: format!("copy {} {} elements to the host", self.len, T::TYPE),
                 message,
             })?;
@@ -151,39 +155,55 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 }
 
 /// Work on a device that is done in the order in which it is enqueued: a CUDA stream.
+///
+/// It and its clones know the operations that were started in it. Who waits for the stream by other means than theirs,
+/// by cudarc's say, waits for the requests first: nobody notices there that an operation lacks a rank.
 #[derive(Debug, Clone)]
-pub struct DeviceStream(pub(super) Arc<dyn Stream>);
+pub struct DeviceStream {
+    pub(super) raw: Arc<dyn Stream>,
+    pub(super) underway: Arc<Underway>,
+}
 
 impl DeviceStream {
-    /// The same stream as cudarc's.
-    #[must_use]
-    pub fn from_cuda(stream: Arc<CudaStream>) -> Self {
-        Self(Arc::new(stream))
+    pub(super) fn new(raw: Arc<dyn Stream>) -> Self {
+        Self { raw, underway: Arc::default() }
     }
 
-    /// Waits until all work enqueued so far is done.
+    /// The same stream as cudarc's. It knows nothing of operations that were started in another `DeviceStream` of it.
+    #[must_use]
+    pub fn from_cuda(stream: Arc<CudaStream>) -> Self {
+        Self::new(Arc::new(stream))
+    }
+
+    /// Waits until all work enqueued so far is done. An operation that fails, or is late, ends the wait.
     ///
     /// # Errors
-    /// [`Error::Device`]: what went wrong in any of it.
+    /// That of an operation in it, unless its request was told; [`Error::Device`]: what went wrong in other work.
     pub fn synchronize(&self) -> Result<()> {
+        self.settle()?;
         let failed = |message| Error::Device { action: "finish its work".to_owned(), message };
-        self.0.synchronize().map_err(failed)
+        self.raw.synchronize().map_err(failed)
+    }
+
+    /// Waits for the operations. The driver's own waits would not notice that they fail.
+    fn settle(&self) -> Result<()> {
+        self.underway.wait(WaitStrategy::Park)
     }
 }
 
 /// What the device may still write to after its request was dropped.
 #[derive(Debug, Default)]
-pub(super) struct Abandoned(Vec<(Box<dyn Mark>, Owner)>);
+pub(super) struct Abandoned(Vec<(Arc<Enqueued>, Owner)>);
 
 impl Abandoned {
-    /// Keeps `memory` until the device has passed `mark`.
-    pub(super) fn keep(&mut self, mark: Box<dyn Mark>, memory: Owner) {
-        self.0.push((mark, memory));
+    /// Keeps `memory` until the device has passed `operation`.
+    pub(super) fn keep(&mut self, operation: Arc<Enqueued>, memory: Owner) {
+        self.0.push((operation, memory));
     }
 
     /// Frees what the device is done with.
     pub(super) fn sweep(&mut self) {
-        self.0.retain(|(mark, _)| !matches!(mark.reached(), Ok(true)));
+        self.0.retain(|(operation, _)| !operation.has_passed());
     }
 }
 

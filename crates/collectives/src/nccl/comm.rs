@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -45,6 +46,8 @@ pub(super) struct Settings {
 pub(super) struct NcclComm {
     settings: Settings,
     state: Mutex<State>,
+    /// Set before it is aborted, while the state is locked: from then on kernels may have left without a result.
+    ending: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -86,7 +89,8 @@ impl NcclComm {
     }
 
     fn new(settings: &Settings, handle: Handle) -> Self {
-        Self { settings: settings.clone(), state: Mutex::new(State { handle, failure: None }) }
+        let state = Mutex::new(State { handle, failure: None });
+        Self { settings: settings.clone(), state, ending: AtomicBool::new(false) }
     }
 
     /// Divides the communicator; all its ranks call it. `None` for [`NO_COLOR`].
@@ -144,7 +148,7 @@ impl NcclComm {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread is in a call, which notices itself.
+            // Another thread is in a call, which notices itself, or ends the communicator: see `is_ending`.
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         if let Some(failure) = &state.failure {
@@ -157,6 +161,11 @@ impl NcclComm {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether it was aborted, or is about to be: whatever was not found done before may be left half done.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst)
     }
 
     /// Ends the communicator at once: its kernels leave the device. The first reason is kept.
@@ -229,6 +238,7 @@ impl NcclComm {
         let handle = std::mem::replace(&mut state.handle, ptr::null_mut());
         state.failure.get_or_insert(failure);
         if !handle.is_null() {
+            self.ending.store(true, Ordering::SeqCst);
             // Without the device the abort still frees what the host has.
             let _ = self.settings.device.bind();
             // SAFETY: the handle was alive, and nobody has it any more. There is nothing left to do about an error.

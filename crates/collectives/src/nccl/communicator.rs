@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::buffer::{DeviceBuffer, DeviceStream};
 use super::comm::NO_COLOR;
-use super::group::{GroupState, Ticket, World, unmet_error};
+use super::group::{GroupState, Ticket, World};
 use super::launch::{Launch, Step, only};
 use super::request::{Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRequest, Pending};
 use crate::partition::check_distinct;
@@ -20,6 +20,11 @@ use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, Red
 /// - Calls are not compared across ranks. Ranks that call different operations, lengths or types get an error when the
 ///   time-out has passed at the latest, or wrong data where NCCL cannot tell; a wrong argument is an error on its own
 ///   rank at once, and the others time out. A started operation of a group that failed fails too.
+/// - A rank that has started a collective but neither polls nor waits for anything may be taken for one that did not
+///   come, and so may one whose own part was done when the others' time-out passed. The poll that finds a failure takes
+///   as long as the abort and the question who is missing, up to about 1 s; polls of other threads do not wait for it.
+/// - `split` waits for the operations of its group that this rank has started, as NCCL asks. A split to which not all
+///   ranks come is the end of the group.
 /// - Messages between two ranks are matched by their order alone, not by their tags, and a rank sends none to itself.
 /// - The first operations between two ranks connect them, and starting them may wait for the other one. Two ranks that
 ///   send to each other use all-to-all-v, or the lower one sends first.
@@ -47,7 +52,7 @@ impl NcclCommunicator {
     /// [`Error::Device`] when the driver has none.
     pub fn new_stream(&self) -> Result<DeviceStream> {
         let failed = |message| Error::Device { action: "make a stream".to_owned(), message };
-        self.world.settings.device.stream().map(DeviceStream).map_err(failed)
+        self.world.settings.device.stream().map(DeviceStream::new).map_err(failed)
     }
 
     /// Starts a collective, whose lengths are right if `lengths` are.
@@ -131,6 +136,8 @@ impl Group for NcclCommunicator {
         let group = &*self.group;
         let call = Call { operation: Operation::Split, element: None };
         group.check()?;
+        // First of all, so that a wrong argument leaves this rank's count what the others' is.
+        let sequence = group.next_call();
         let color = match color.map(i32::try_from) {
             None => NO_COLOR,
             Some(Ok(color)) => color,
@@ -139,17 +146,18 @@ impl Group for NcclCommunicator {
                 return Err(self.world.library_error(&call, message));
             }
         };
+        // NCCL may deadlock if it divides a communicator with operations under way.
+        group.underway.wait(self.world.settings.wait)?;
         // NCCL tells nobody who else is in the new group, nor who did not come to the split.
-        let sequence = group.next_call();
         let name = format!("{} split {sequence}", group.id);
         let choice = [color.to_be_bytes(), key.to_be_bytes()].concat();
         let timeout = self.world.settings.timeout;
-        let choices = self.world.store.meet(&name, &group.members, group.rank, &choice, timeout);
-        let choices = choices.map_err(|unmet| unmet_error(unmet, &call))?;
+        let choices = self.world.store.agree(&name, &group.members, group.rank, &choice, timeout);
+        let choices = choices.map_err(|unmet| group.part(&self.world, unmet, &call))?;
         let Some(comm) = group
             .comm
             .split(color, key)
-            .map_err(|failure| group.fail(&self.world, failure, &call, &Ticket::Collective(sequence)))?
+            .map_err(|failure| group.fail(&self.world, &failure, &call, &Ticket::Collective(sequence)))?
         else {
             return Ok(None);
         };

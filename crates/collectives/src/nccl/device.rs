@@ -53,7 +53,7 @@ pub(super) trait Stream: fmt::Debug + Send + Sync {
 }
 
 /// A point in a stream.
-pub(super) trait Mark: fmt::Debug + Send {
+pub(super) trait Mark: fmt::Debug + Send + Sync {
     /// Whether all the work before it is done.
     fn reached(&self) -> Result<bool, String>;
 }

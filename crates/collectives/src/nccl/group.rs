@@ -1,13 +1,14 @@
 //! What a rank's communicators share, and how their failures become errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::api::UniqueId;
 use super::bootstrap::{Store, Unmet};
 use super::buffer::Abandoned;
 use super::comm::{Failure, NcclComm, Settings};
+use super::enqueued::Underway;
 use super::library::NcclLibrary;
 use crate::{Call, Departure, Error, Result};
 
@@ -43,8 +44,19 @@ pub(super) struct GroupState {
     pub(super) comm: NcclComm,
     /// Collectives started so far.
     calls: AtomicU64,
+    pub(super) underway: Underway,
+    fate: Mutex<Fate>,
+    /// The fate is no longer open.
+    decided: Condvar,
+}
+
+#[derive(Debug)]
+enum Fate {
+    Sound,
+    /// A thread is aborting it and finding out why.
+    Open,
     /// Why the group is of no more use.
-    failure: Mutex<Option<Error>>,
+    Failed(Error),
 }
 
 /// Which of a group's operations.
@@ -97,8 +109,8 @@ impl World {
         let offer = if rank == 0 { id_bytes(&self.library.unique_id()?) } else { Vec::new() };
         let offers = self
             .store
-            .meet(&id, &members, rank, &offer, self.settings.timeout)
-            .map_err(|unmet| unmet_error(unmet, call))?;
+            .agree(&id, &members, rank, &offer, self.settings.timeout)
+            .map_err(|unmet| self.unmet_error(unmet, call))?;
         let unique_id = offers.first().and_then(|offer| id_from_bytes(offer)).ok_or_else(|| {
             self.library_error(call, "the first rank of the group sent no communicator's id".to_owned())
         })?;
@@ -109,6 +121,18 @@ impl World {
 
     pub(super) fn library_error(&self, call: &Call, message: String) -> Error {
         Error::Library { backend: "NCCL", rank: self.rank, call: call.clone(), message }
+    }
+
+    /// Ranks that did not meet in `call`.
+    fn unmet_error(&self, unmet: Unmet, call: &Call) -> Error {
+        match unmet {
+            Unmet::TimedOut { missing, waited } => Error::TimedOut { missing, call: call.clone(), waited },
+            Unmet::Departed(rank) => Error::RankFailed { rank, how: Departure::Lost, call: call.clone() },
+            Unmet::GivenUp(ranks) => self.library_error(
+                call,
+                format!("this rank came too late: ranks {ranks:?} no longer waited for it"),
+            ),
+        }
     }
 
     /// What a failure means. NCCL does not know who is missing, but the ranks that fail do: they meet once more.
@@ -131,12 +155,12 @@ impl World {
             }
         };
         let wait = INQUEST.min(self.settings.timeout);
-        let met = self.store.meet(&format!("{id} failed {sequence}"), members, rank, &[], wait);
+        let met = self.store.meet(&inquest(id, *sequence), members, rank, &[], wait);
         match (met, failure) {
             (Err(Unmet::Departed(rank)), _) => {
                 Error::RankFailed { rank, how: Departure::Lost, call: call.clone() }
             }
-            (Err(Unmet::TimedOut { missing, .. }), Failure::TimedOut(waited)) => {
+            (Err(Unmet::TimedOut { missing, .. } | Unmet::GivenUp(missing)), Failure::TimedOut(waited)) => {
                 Error::TimedOut { missing, call: call.clone(), waited }
             }
             (Ok(_), Failure::TimedOut(waited)) => self.library_error(
@@ -152,7 +176,16 @@ impl World {
 
 impl GroupState {
     pub(super) fn new(id: String, members: Vec<usize>, rank: usize, comm: NcclComm) -> Self {
-        Self { id, members, rank, comm, calls: AtomicU64::new(1), failure: Mutex::default() }
+        Self {
+            id,
+            members,
+            rank,
+            comm,
+            calls: AtomicU64::new(1),
+            underway: Underway::default(),
+            fate: Mutex::new(Fate::Sound),
+            decided: Condvar::new(),
+        }
     }
 
     /// The number of the next collective.
@@ -160,33 +193,84 @@ impl GroupState {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Why the group is of no more use, if it is.
+    /// Tells the others, without waiting for them, that this rank has come to a collective. Whether that went out.
+    pub(super) fn announce(&self, world: &World, sequence: u64) -> bool {
+        world.store.leave(&inquest(&self.id, sequence), &self.members, self.rank)
+    }
+
+    /// Why the group is of no more use, if it is. Waits if another thread is finding out.
     pub(super) fn check(&self) -> Result<()> {
-        self.failure().clone().map_or(Ok(()), Err)
+        let fate = self.decided.wait_while(self.fate(), |fate| matches!(fate, Fate::Open));
+        match &*fate.unwrap_or_else(PoisonError::into_inner) {
+            Fate::Failed(error) => Err(error.clone()),
+            Fate::Sound | Fate::Open => Ok(()),
+        }
+    }
+
+    /// As [`check`](Self::check), but `false` while another thread is finding out.
+    pub(super) fn is_sound(&self) -> Result<bool> {
+        match &*self.fate() {
+            Fate::Sound => Ok(true),
+            Fate::Open => Ok(false),
+            Fate::Failed(error) => Err(error.clone()),
+        }
     }
 
     /// Ends the group because of what happened in `call`. The first failure is everybody's.
-    pub(super) fn fail(&self, world: &World, failure: Failure, call: &Call, ticket: &Ticket) -> Error {
-        let mut slot = self.failure();
-        if let Some(error) = &*slot {
-            return error.clone();
+    pub(super) fn fail(&self, world: &World, failure: &Failure, call: &Call, ticket: &Ticket) -> Error {
+        loop {
+            if let Some(error) = self.try_fail(world, failure, call, ticket) {
+                return error;
+            }
+            if let Err(error) = self.check() {
+                return error;
+            }
         }
-        self.comm.abort(failure.clone());
-        let error = world.diagnose(failure, (&self.id, &self.members, self.rank), call, ticket);
-        slot.insert(error).clone()
     }
 
-    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    /// As [`fail`](Self::fail), but `None` while another thread is at it.
+    pub(super) fn try_fail(
+        &self,
+        world: &World,
+        failure: &Failure,
+        call: &Call,
+        ticket: &Ticket,
+    ) -> Option<Error> {
+        let place = (self.id.as_str(), self.members.as_slice(), self.rank);
+        self.end(failure.clone(), || world.diagnose(failure.clone(), place, call, ticket))
+    }
+
+    /// Ends the group because its ranks did not meet in `call`.
+    pub(super) fn part(&self, world: &World, unmet: Unmet, call: &Call) -> Error {
+        let error = world.unmet_error(unmet, call);
+        world.store.failed();
+        self.end(Failure::Library(error.to_string()), || error.clone()).unwrap_or(error)
+    }
+
+    /// Aborts the communicator and only then asks why. Nothing is locked meanwhile.
+    fn end(&self, failure: Failure, reason: impl FnOnce() -> Error) -> Option<Error> {
+        let mut fate = self.fate();
+        match &*fate {
+            Fate::Failed(error) => return Some(error.clone()),
+            Fate::Open => return None,
+            Fate::Sound => *fate = Fate::Open,
+        }
+        drop(fate);
+        self.comm.abort(failure);
+        let error = reason();
+        *self.fate() = Fate::Failed(error.clone());
+        self.decided.notify_all();
+        Some(error)
+    }
+
+    fn fate(&self) -> MutexGuard<'_, Fate> {
+        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ranks that did not meet in `call`.
-pub(super) fn unmet_error(unmet: Unmet, call: &Call) -> Error {
-    match unmet {
-        Unmet::TimedOut { missing, waited } => Error::TimedOut { missing, call: call.clone(), waited },
-        Unmet::Departed(rank) => Error::RankFailed { rank, how: Departure::Lost, call: call.clone() },
-    }
+/// Where the ranks that have come to a collective leave word, if it fails or is slow.
+fn inquest(id: &str, sequence: u64) -> String {
+    format!("{id} failed {sequence}")
 }
 
 /// An id as it is sent.

@@ -11,6 +11,7 @@ use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 use super::api::{Code, Handle, Nccl, RawStream, SUCCESS};
 use super::buffer::{DeviceBuffer, DeviceStream};
 use super::comm::Failure;
+use super::enqueued::Enqueued;
 use super::group::{GroupState, Ticket, World};
 use super::request::{Buffers, Pending};
 use crate::{Call, Element, ElementType, Exchanged, ReduceOp, Result};
@@ -75,11 +76,13 @@ impl Launch<'_> {
         group.check()?;
         world.abandoned().sweep();
         let ticket = peer.map_or_else(|| Ticket::Collective(group.next_call()), Ticket::Message);
-        let stream = &*queue.0;
+        let stream = &*queue.raw;
         let started = Instant::now();
         let copied = steps.iter().try_for_each(|step| match *step {
-            // SAFETY: the caller keeps to the memory, and copies between different buffers.
-            Step::Copy { from, to, count } => unsafe { stream.copy(from, to, count * size_of::<T>()) },
+            Step::Copy { from, to, count } if count > 0 => {
+                // SAFETY: the caller keeps to the memory, and copies between different buffers.
+                unsafe { stream.copy(from, to, count * size_of::<T>()) }
+            }
             _ => Ok(()),
         });
         let element = element_code(T::TYPE);
@@ -93,31 +96,27 @@ impl Launch<'_> {
             })
         });
         // After a failure the device may still be at it, too.
-        let mark = stream.mark();
-        match (enqueued, mark) {
-            (Ok(()), Ok(mark)) => Ok(Pending {
-                world: Arc::clone(world),
-                group: Arc::clone(group),
-                call,
-                ticket,
-                started,
-                mark: Some(mark),
-                memory,
-            }),
-            (enqueued, mark) => {
-                let failure = match (enqueued, &mark) {
-                    (Err(failure), _) => failure,
-                    (_, Err(message)) => Failure::Library(message.clone()),
-                    (Ok(()), Ok(_)) => Failure::Library(String::new()),
-                };
-                match mark {
-                    Ok(mark) => world.abandoned().keep(mark, Box::new(memory)),
-                    // Nobody can tell when the device is done with it.
-                    Err(_) => mem::forget(memory),
-                }
-                Err(group.fail(world, failure, &call, &ticket))
+        let operation = match stream.mark() {
+            Ok(mark) => Arc::new(Enqueued::new((world, group), call.clone(), ticket.clone(), started, mark)),
+            Err(message) => {
+                // Nobody can tell when the device is done with it.
+                mem::forget(memory);
+                let failure = enqueued.err().unwrap_or(Failure::Library(message));
+                return Err(group.fail(world, &failure, &call, &ticket));
             }
+        };
+        if let Err(failure) = enqueued {
+            world.abandoned().keep(operation, Box::new(memory));
+            return Err(group.fail(world, &failure, &call, &ticket));
         }
+        group.underway.add(&operation);
+        queue.underway.add(&operation);
+        Ok(Pending {
+            operation: Some(operation),
+            memory,
+            _group: Arc::clone(group),
+            world: Arc::clone(world),
+        })
     }
 }
 

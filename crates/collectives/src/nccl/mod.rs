@@ -13,6 +13,7 @@ mod comm;
 mod communicator;
 mod cuda;
 mod device;
+mod enqueued;
 #[cfg(test)]
 mod fake;
 mod group;

@@ -5,42 +5,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::DeviceBuffer;
-use super::comm::Failure;
-use super::device::Mark;
-use super::group::{GroupState, Ticket, World};
+use super::enqueued::Enqueued;
+use super::group::{GroupState, World};
 use super::pause::poll_until;
-use crate::{Call, Element, Exchanged, Request, Result};
+use crate::{Element, Exchanged, Request, Result};
 
 /// Work in a stream, and the memory that it needs.
 #[derive(Debug)]
 pub(super) struct Pending<T: Element> {
-    pub(super) world: Arc<World>,
-    pub(super) group: Arc<GroupState>,
-    pub(super) call: Call,
-    pub(super) ticket: Ticket,
-    pub(super) started: Instant,
-    /// Behind the work. `None` once it is done.
-    pub(super) mark: Option<Box<dyn Mark>>,
+    /// `None` once it is done.
+    pub(super) operation: Option<Arc<Enqueued>>,
     pub(super) memory: Buffers<T>,
+    /// Ends before its world, which may be left by nobody else.
+    pub(super) _group: Arc<GroupState>,
+    pub(super) world: Arc<World>,
 }
 
 impl<T: Element> Pending<T> {
     fn poll(&mut self) -> Result<bool> {
-        let Some(mark) = &self.mark else { return Ok(true) };
-        // An aborted operation passes its mark too.
-        self.group.check()?;
-        let progress = self.group.comm.check().and_then(|()| mark.reached().map_err(Failure::Library));
-        let waited = self.started.elapsed();
-        let failure = match progress {
-            Ok(true) => {
-                self.mark = None;
-                return Ok(true);
+        if let Some(operation) = &self.operation {
+            if !operation.poll()? {
+                return Ok(false);
             }
-            Ok(false) if waited < self.world.settings.timeout => return Ok(false),
-            Ok(false) => Failure::TimedOut(waited),
-            Err(failure) => failure,
-        };
-        Err(self.group.fail(&self.world, failure, &self.call, &self.ticket))
+            self.operation = None;
+        }
+        Ok(true)
     }
 
     fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
@@ -57,8 +46,8 @@ impl<T: Element> Pending<T> {
 
 impl<T: Element> Drop for Pending<T> {
     fn drop(&mut self) {
-        if let Some(mark) = self.mark.take() {
-            self.world.abandoned().keep(mark, Box::new(mem::take(&mut self.memory)));
+        if let Some(operation) = self.operation.take() {
+            self.world.abandoned().keep(operation, Box::new(mem::take(&mut self.memory)));
         }
     }
 }

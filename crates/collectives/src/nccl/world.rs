@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::NcclCommunicator;
-use super::bootstrap::{Environment, Meeting, Store, Unmet};
+use super::bootstrap::{Environment, Meeting, Store, Token, Unmet};
 use super::comm::Settings;
 use super::cuda;
 use super::device::Device;
@@ -54,7 +54,7 @@ impl NcclWorld {
     /// Rank `rank` of `size`, on the device with this number on this host, meeting at `localhost:29501`.
     #[must_use]
     pub fn new(rank: usize, size: usize, device: usize) -> Self {
-        let meeting = Meeting { host: "localhost".to_owned(), port: 29501, token: String::new() };
+        let meeting = Meeting { host: "localhost".to_owned(), port: 29501, token: Token::new("") };
         Self::of(Environment { rank, size, device, meeting })
     }
 
@@ -72,7 +72,7 @@ impl NcclWorld {
     /// What all ranks of this job know, and nobody else.
     #[must_use]
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
-        self.me.meeting.token = token.into();
+        self.me.meeting.token = Token::new(token);
         self
     }
 
@@ -131,7 +131,7 @@ impl NcclWorld {
         if let Err(unmet) = met {
             let unmet = match unmet {
                 Unmet::TimedOut { missing, .. } => Unmet::TimedOut { missing, waited: started.elapsed() },
-                departed @ Unmet::Departed(_) => departed,
+                other => other,
             };
             return Err(store.start_failed(unmet, started.elapsed()));
         }

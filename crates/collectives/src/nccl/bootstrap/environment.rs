@@ -1,5 +1,6 @@
 //! Where and as whom a rank joins: torchrun's variables, and two of our own.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::{Error, Result};
@@ -24,13 +25,34 @@ pub(in crate::nccl) struct Environment {
 pub(in crate::nccl) struct Meeting {
     pub(in crate::nccl) host: String,
     pub(in crate::nccl) port: u16,
-    pub(in crate::nccl) token: String,
+    pub(in crate::nccl) token: Token,
+}
+
+/// A job's secret, which is shown nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::nccl) struct Token(String);
+
+impl Token {
+    pub(in crate::nccl) fn new(token: impl Into<String>) -> Self {
+        Self(token.into())
+    }
+
+    /// What is proved to be known.
+    pub(super) fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "..." })
+    }
 }
 
 impl Meeting {
     /// Fails for a place that others can reach when there is no token to tell ours from theirs.
     pub(in crate::nccl) fn check(&self, size: usize) -> Result<()> {
-        if size <= 1 || self.is_loopback() || !self.token.is_empty() {
+        if size <= 1 || self.is_loopback() || !self.token.secret().is_empty() {
             return Ok(());
         }
         Err(unavailable(format!(
@@ -75,7 +97,7 @@ impl Environment {
         if rank >= size {
             return Err(unavailable(format!("RANK is {rank} in a WORLD_SIZE of {size}: it counts from 0")));
         }
-        let token = variable(TOKEN_VARIABLE).unwrap_or_default();
+        let token = Token::new(variable(TOKEN_VARIABLE).unwrap_or_default());
         // Alone, a rank meets nobody.
         if size == 1 && variable("MASTER_ADDR").is_none() {
             let meeting = Meeting { host: "localhost".to_owned(), port: 0, token };
@@ -131,10 +153,10 @@ mod tests {
     #[test]
     fn torchruns_variables_say_all() {
         let found = read(&[]).unwrap();
-        let meeting = Meeting { host: "127.0.0.1".to_owned(), port: 29501, token: String::new() };
+        let meeting = Meeting { host: "127.0.0.1".to_owned(), port: 29501, token: Token::new("") };
         assert_eq!(found, Environment { rank: 3, size: 4, device: 1, meeting });
         assert_eq!(read(&[("COLLECTIVES_PORT", "700")]).unwrap().meeting.port, 700);
-        assert_eq!(read(&[("COLLECTIVES_JOB_TOKEN", "s")]).unwrap().meeting.token, "s");
+        assert_eq!(read(&[("COLLECTIVES_JOB_TOKEN", "s")]).unwrap().meeting.token.secret(), "s");
         assert_eq!(read(&[("MASTER_ADDR", "::1")]).unwrap().meeting.address(), "[::1]:29501");
         assert!(read(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "-")]).is_ok());
     }
@@ -148,6 +170,12 @@ mod tests {
         assert!(complaint(&[("RANK", "4")]).contains("RANK is 4 in a WORLD_SIZE of 4"));
         assert!(complaint(&[("MASTER_PORT", "65535")]).contains("no port 65536"));
         assert!(complaint(&[("COLLECTIVES_PORT", "0")]).contains("no port 0"));
+    }
+
+    #[test]
+    fn the_token_is_not_shown() {
+        let found = read(&[("COLLECTIVES_JOB_TOKEN", "hunter2")]).unwrap();
+        assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
     }
 
     #[test]

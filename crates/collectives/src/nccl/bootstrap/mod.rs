@@ -6,11 +6,12 @@
 
 mod environment;
 mod handshake;
+mod meetings;
 mod server;
 mod store;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub(super) use environment::{Environment, Meeting};
+pub(super) use environment::{Environment, Meeting, Token};
 pub(super) use store::{Store, Unmet};

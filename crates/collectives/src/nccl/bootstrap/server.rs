@@ -7,9 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::environment::Meeting;
+use super::environment::{Meeting, Token};
 use super::handshake::{self, Broken, Verdict};
-use super::wire::{self, Reply, Request, Within};
+use super::meetings::Meetings;
+use super::wire::{self, Act, Reply, Request, Within};
 
 /// How long somebody who connects may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(5);
@@ -29,7 +30,7 @@ pub(super) struct Server {
 
 #[derive(Debug)]
 struct Shared {
-    token: String,
+    token: Token,
     size: usize,
     state: Mutex<State>,
     /// Somebody has gone.
@@ -44,18 +45,10 @@ struct State {
     present: BTreeSet<usize>,
     departed: BTreeSet<usize>,
     refused: Vec<String>,
-    meetings: HashMap<String, Slots>,
+    meetings: Meetings,
     given_up: bool,
     failed: bool,
     closed: bool,
-}
-
-/// What the members of a meeting have left.
-#[derive(Debug)]
-struct Slots {
-    values: Vec<Option<Vec<u8>>>,
-    /// Who has taken all values.
-    served: BTreeSet<usize>,
 }
 
 impl Server {
@@ -180,6 +173,9 @@ impl Shared {
         loop {
             let request = Request::decode(&wire::receive(&mut stream)?)?;
             let reply = self.lock().answer(&request);
+            if request.act == Act::Leave {
+                continue;
+            }
             wire::send(&mut stream, &reply.encode())?;
             if matches!(reply, Reply::GivenUp(_)) {
                 return Ok(());
@@ -208,7 +204,7 @@ impl Shared {
         let greeted = stream
             .set_nodelay(true)
             .map_err(Broken::from)
-            .and_then(|()| handshake::receive(&mut limited, &self.token, judge));
+            .and_then(|()| handshake::receive(&mut limited, self.token.secret(), judge));
         let reason = match greeted {
             Ok((_, _, Verdict::Welcome)) => return admitted,
             // It may not be the rank that it says.
@@ -240,29 +236,9 @@ impl Shared {
 
 impl State {
     fn answer(&mut self, request: &Request) -> Reply {
-        let Request { key, place, members, value } = request;
-        let count = members.len();
-        let slots = self
-            .meetings
-            .entry(key.clone())
-            .or_insert_with(|| Slots { values: vec![None; count], served: BTreeSet::new() });
-        if slots.values.len() != count {
-            return Reply::Missing(members.clone());
+        match self.meetings.answer(request, &self.departed) {
+            Reply::Missing(missing) if self.given_up => Reply::GivenUp(missing),
+            reply => reply,
         }
-        slots.values[*place] = Some(value.clone());
-        let absent = members.iter().zip(&slots.values).filter(|(_, value)| value.is_none());
-        let missing: Vec<usize> = absent.map(|(&rank, _)| rank).collect();
-        if missing.is_empty() {
-            let values = slots.values.iter().flatten().cloned().collect();
-            slots.served.insert(*place);
-            if slots.served.len() == count {
-                self.meetings.remove(key);
-            }
-            return Reply::All(values);
-        }
-        if let Some(&rank) = missing.iter().find(|rank| self.departed.contains(rank)) {
-            return Reply::Departed(rank);
-        }
-        if self.given_up { Reply::GivenUp(missing) } else { Reply::Missing(missing) }
     }
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::handshake::{self, Broken, Verdict};
-use super::wire::{Reply, Request};
-use super::{Meeting, Store, Unmet};
+use super::store::dial_any;
+use super::wire::{Act, Reply, Request};
+use super::{Meeting, Store, Token, Unmet};
 use crate::{Error, Result};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -17,7 +18,11 @@ const SHORT: Duration = Duration::from_millis(700);
 
 fn meeting(token: &str) -> Meeting {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    Meeting { host: "127.0.0.1".to_owned(), port: free.local_addr().unwrap().port(), token: token.to_owned() }
+    Meeting {
+        host: "127.0.0.1".to_owned(),
+        port: free.local_addr().unwrap().port(),
+        token: Token::new(token),
+    }
 }
 
 /// What a rank does at the start.
@@ -100,7 +105,7 @@ fn strangers_keep_nobody_out() {
 #[test]
 fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
     let right = meeting("secret");
-    let wrong = Meeting { token: "guess".to_owned(), ..right.clone() };
+    let wrong = Meeting { token: Token::new("guess"), ..right.clone() };
     thread::scope(|scope| {
         let first = scope.spawn(|| start(&right, 0, 2, LONG));
         assert!(refusal(start(&wrong, 1, 2, LONG)).contains("its job token (COLLECTIVES_JOB_TOKEN)"));
@@ -112,7 +117,7 @@ fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
 #[test]
 fn what_does_not_fit_is_refused_and_rank_0_says_so() {
     let right = meeting("secret");
-    let wrong = Meeting { token: "guess".to_owned(), ..right.clone() };
+    let wrong = Meeting { token: Token::new("guess"), ..right.clone() };
     let error = thread::scope(|scope| {
         let first = scope.spawn(|| start(&right, 0, 3, Duration::from_secs(2)));
         let second = scope.spawn(|| start(&right, 1, 3, LONG));
@@ -299,11 +304,94 @@ proptest! {
         key in ".{0,20}",
         members in proptest::collection::vec(0_usize..1000, 1..9),
         value in proptest::collection::vec(any::<u8>(), 0..200),
+        act in prop::sample::select(vec![Act::Ask, Act::Leave, Act::Withdraw]),
     ) {
-        let request = Request { key, place: members.len() - 1, members: members.clone(), value: value.clone() };
+        let request = Request { act, key, place: members.len() - 1, members: members.clone(), value: value.clone() };
         prop_assert_eq!(Request::decode(&request.encode()).unwrap(), request);
-        for reply in [Reply::All(vec![value, vec![]]), Reply::Missing(members.clone()), Reply::GivenUp(members), Reply::Departed(7)] {
+        for reply in [Reply::All(vec![value, vec![]]), Reply::Missing(members.clone()), Reply::GivenUp(members.clone()), Reply::Withdrawn(members), Reply::Departed(7)] {
             prop_assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
         }
+    }
+}
+
+#[test]
+fn a_rank_0_that_cannot_be_reached_is_named_with_the_reason() {
+    for (host, reason) in [("127.0.0.1", "refused"), ("no-such-host.invalid", "lookup")] {
+        let meeting = Meeting { host: host.to_owned(), ..meeting("secret") };
+        let error = start(&meeting, 1, 2, SHORT).unwrap_err().to_string();
+        assert!(error.starts_with("ranks [0] did not come to ") && error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn a_silent_address_leaves_time_for_the_next() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    // Until nobody is let in any more.
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
+        waiting.push(stream);
+        if waiting.len() > 900 {
+            return println!("SKIPPED: the system lets everybody in");
+        }
+    }
+    let open = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _listens = TcpListener::bind(open).unwrap();
+    dial_any(&[address, open], Instant::now() + SHORT).unwrap();
+}
+
+#[test]
+fn a_rank_0_that_falls_silent_is_not_waited_for_long() {
+    let meeting = meeting("secret");
+    let listener = TcpListener::bind((meeting.host.as_str(), meeting.port)).unwrap();
+    thread::scope(|scope| {
+        let silent = scope.spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            handshake::receive(&mut stream, "secret", |_, _| Verdict::Welcome).unwrap();
+            stream
+        });
+        let store = Store::join(&meeting, 1, 2, LONG).unwrap();
+        let _silent = silent.join().unwrap();
+        let started = Instant::now();
+        let unmet = store.meet("some", &[0, 1], 1, &[], SHORT).unwrap_err();
+        assert!(matches!(&unmet, Unmet::TimedOut { missing, .. } if missing == &[0]), "{unmet:?}");
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn who_came_first_and_gave_up_is_not_taken_for_there() {
+    let stores = start_all(&meeting(""), &[0, 1, 2], 3, LONG);
+    let agree = |rank: usize| stores[rank].as_ref().unwrap().agree("some", &[0, 1, 2], rank, &[], SHORT);
+    let first = agree(1).unwrap_err();
+    assert!(matches!(&first, Unmet::TimedOut { missing, .. } if missing == &[0, 2]), "{first:?}");
+    // Who gave up was there: it is not among the missing.
+    let second = agree(2).unwrap_err();
+    assert!(matches!(&second, Unmet::TimedOut { missing, .. } if missing == &[0]), "{second:?}");
+    assert_eq!(agree(0), Err(Unmet::GivenUp(vec![1, 2])));
+    // All have learned of it, so that the next try is a new one.
+    let third = agree(0).unwrap_err();
+    assert!(matches!(&third, Unmet::TimedOut { missing, .. } if missing == &[1, 2]), "{third:?}");
+}
+
+#[test]
+fn what_was_left_without_a_wait_is_found_later() {
+    let stores = start_all(&meeting(""), &[0, 1, 2], 3, LONG);
+    let store = |rank: usize| stores[rank].as_ref().unwrap();
+    for other in 0..2000 {
+        assert!(store(1).leave(&format!("other {other}"), &[0, 1], 1));
+    }
+    // An answer says that all before it have arrived.
+    store(1).meet("until now", &[1], 0, &[], LONG).unwrap();
+    assert!(store(1).leave("some", &[0, 1, 2], 1) && store(0).leave("some", &[0, 1, 2], 0));
+    assert_eq!(store(2).meet("some", &[0, 1, 2], 2, &[], LONG), Ok(vec![vec![]; 3]));
+}
+
+#[test]
+fn nobody_shows_the_token() {
+    let meeting = meeting("hunter2");
+    let store = Store::join(&meeting, 0, 2, LONG).unwrap();
+    for shown in [format!("{meeting:?}"), format!("{store:?}")] {
+        assert!(!shown.contains("hunter2"), "{shown}");
     }
 }

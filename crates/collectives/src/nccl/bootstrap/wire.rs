@@ -7,9 +7,21 @@ use std::time::{Duration, Instant};
 /// No message is longer: a value of a few hundred bytes from each of some thousand ranks.
 const LONGEST: usize = 1 << 22;
 
-/// A rank's value, and the question whether all others have left theirs. May be repeated.
+/// What a rank does at a meeting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    /// It leaves its value and asks whether all others have left theirs. May be repeated.
+    Ask,
+    /// It leaves its value, and wants no answer.
+    Leave,
+    /// It waits no longer and takes its value back, unless the others are all there by now: then that is the answer.
+    Withdraw,
+}
+
+/// A rank's act at a meeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
+    pub(super) act: Act,
     /// What the ranks meet for.
     pub(super) key: String,
     /// The sender's place among them.
@@ -28,6 +40,8 @@ pub(super) enum Reply {
     Missing(Vec<usize>),
     /// They are not, and rank 0 waits no longer.
     GivenUp(Vec<usize>),
+    /// All came, but these have withdrawn.
+    Withdrawn(Vec<usize>),
     /// This one was there once, and is gone.
     Departed(usize),
 }
@@ -54,6 +68,7 @@ pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
 impl Request {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
+        put_number(&mut bytes, self.act as usize);
         put_bytes(&mut bytes, self.key.as_bytes());
         put_number(&mut bytes, self.place);
         put_ranks(&mut bytes, &self.members);
@@ -63,12 +78,18 @@ impl Request {
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let mut unread = Unread(bytes);
+        let act = match unread.number()? {
+            0 => Act::Ask,
+            1 => Act::Leave,
+            2 => Act::Withdraw,
+            _ => return Err(malformed()),
+        };
         let key = String::from_utf8(unread.bytes()?.to_vec()).map_err(|_| malformed())?;
         let (place, members, value) = (unread.number()?, unread.ranks()?, unread.bytes()?.to_vec());
         if place >= members.len() {
             return Err(malformed());
         }
-        Ok(Self { key, place, members, value })
+        Ok(Self { act, key, place, members, value })
     }
 }
 
@@ -95,6 +116,10 @@ impl Reply {
                 put_number(&mut bytes, 3);
                 put_number(&mut bytes, *rank);
             }
+            Self::Withdrawn(ranks) => {
+                put_number(&mut bytes, 4);
+                put_ranks(&mut bytes, ranks);
+            }
         }
         bytes
     }
@@ -109,6 +134,7 @@ impl Reply {
             1 => Self::Missing(unread.ranks()?),
             2 => Self::GivenUp(unread.ranks()?),
             3 => Self::Departed(unread.number()?),
+            4 => Self::Withdrawn(unread.ranks()?),
             _ => return Err(malformed()),
         })
     }

@@ -64,6 +64,11 @@ impl FakeNccl {
             }
             Some(_) => {}
         }
+        let takes = state.abort_takes;
+        drop(state);
+        if how == "abort" {
+            std::thread::sleep(takes);
+        }
         if fails { FAILED } else { SUCCESS }
     }
 }
@@ -72,7 +77,8 @@ impl State {
     fn add(&mut self, clique: usize, rank: usize) -> usize {
         self.ids += 1;
         let handle = self.ids as usize;
-        let comm = Comm { clique, rank, collectives: 0, splits: 0, finalized: false, pending: POLLS };
+        let comm =
+            Comm { clique, rank, collectives: 0, splits: 0, underway: 0, finalized: false, pending: POLLS };
         self.comms.insert(handle, comm);
         self.cliques[clique].joined += 1;
         handle
@@ -167,12 +173,16 @@ impl Nccl for FakeNccl {
         self.call(|state| {
             let Some(comm) = state.comms.get_mut(&(comm as usize)) else { return FAILED };
             let (parent, number, rank) = (comm.clique, comm.splits, comm.rank);
+            let underway = comm.underway;
             comm.splits += 1;
             comm.pending = POLLS;
             let splits = &mut state.cliques[parent].splits;
             splits.resize(splits.len().max(number + 1), std::collections::HashMap::new());
             splits[number].insert(rank, (color, key, new as usize));
             state.complete_split(parent, number);
+            if underway > 0 {
+                state.violations.push(format!("a split with {underway} operations under way"));
+            }
             IN_PROGRESS
         })
     }
@@ -230,6 +240,9 @@ impl Nccl for FakeNccl {
         let Some(&(comm, stream, _)) = group.first().filter(|_| code == SUCCESS) else { return code };
         let streams: Vec<_> = self.0.lock().streams.iter().filter_map(std::sync::Weak::upgrade).collect();
         let operations = group.into_iter().map(|(.., operation)| operation).collect();
+        if let Some(comm) = self.0.lock().comms.get_mut(&comm) {
+            comm.underway += 1;
+        }
         match streams.iter().find(|known| Arc::as_ptr(known) as usize == stream) {
             Some(stream) => stream.push(Work::Batch { comm, operations, posted: false }),
             None => self.0.lock().violations.push("a stream that is no more".to_owned()),

@@ -105,6 +105,9 @@ impl Stream for Arc<FakeStream> {
 
     unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), String> {
         self.fabric.driver_call()?;
+        if bytes == 0 {
+            self.fabric.lock().violations.push("a copy of nothing".to_owned());
+        }
         self.push(Work::Copy { from, to, bytes });
         Ok(())
     }

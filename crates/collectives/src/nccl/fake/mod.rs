@@ -7,6 +7,7 @@ mod device;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 pub(super) use device::FakeDevice;
 use device::FakeStream;
@@ -31,6 +32,8 @@ pub(super) struct State {
     /// What should not have been called.
     pub(super) violations: Vec<String>,
     pub(super) allocations: usize,
+    /// How long an abort takes once the kernels have left.
+    pub(super) abort_takes: Duration,
     streams: Vec<Weak<FakeStream>>,
     ids: u64,
     comms: HashMap<usize, Comm>,
@@ -44,6 +47,8 @@ struct Comm {
     rank: usize,
     collectives: u64,
     splits: usize,
+    /// Batches in streams that are not done.
+    underway: usize,
     finalized: bool,
     /// Polls until a call is through.
     pending: u32,
@@ -132,7 +137,9 @@ impl Fabric {
                 for operation in operations.iter_mut().filter(|operation| !operation.done) {
                     operation.done = finish(operation, comm.rank, clique);
                 }
-                operations.iter().all(|operation| operation.done)
+                let done = operations.iter().all(|operation| operation.done);
+                comm.underway -= usize::from(done);
+                done
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod comm;
 mod failures;
+mod late;
 mod laws;
 
 use std::net::TcpListener;
@@ -23,13 +24,23 @@ fn run<R: Send>(
     timeout: Duration,
     rank: impl Fn(Result<NcclCommunicator>) -> R + Sync,
 ) -> Vec<R> {
-    let fabric = Arc::new(Fabric::default());
+    run_on(&Arc::default(), ranks, size, timeout, rank)
+}
+
+/// As [`run`], on a library and devices that the test has a hand in.
+fn run_on<R: Send>(
+    fabric: &Arc<Fabric>,
+    ranks: &[usize],
+    size: usize,
+    timeout: Duration,
+    rank: impl Fn(Result<NcclCommunicator>) -> R + Sync,
+) -> Vec<R> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let results = thread::scope(|scope| {
         let threads: Vec<_> = ranks
             .iter()
             .map(|&number| {
-                let (rank, fabric) = (&rank, &fabric);
+                let rank = &rank;
                 scope.spawn(move || {
                     let world = NcclWorld::new(number, size, 0)
                         .with_address("127.0.0.1", port)
@@ -42,7 +53,7 @@ fn run<R: Send>(
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    nothing_is_left(&fabric);
+    nothing_is_left(fabric);
     results
 }
 

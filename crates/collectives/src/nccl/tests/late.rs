@@ -1,0 +1,235 @@
+//! Ranks that come late, streams that wait for those that do not come, and threads that look while another one fails.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::fake::Fabric;
+use super::{LONG, SHORT, blank, run, run_all, run_on, upload};
+use crate::nccl::{DeviceBuffer, DeviceStream, NcclCommunicator, NcclRequest};
+use crate::{Communicator, Error, Group, ReduceOp, Request, Result};
+
+fn start(ranks: &NcclCommunicator, stream: &mut DeviceStream) -> NcclRequest<f32> {
+    ranks.start_all_reduce(upload(&[1.0_f32; 4], stream), ReduceOp::Sum, stream).unwrap()
+}
+
+fn missing(outcome: Result<()>) -> Vec<usize> {
+    match outcome.unwrap_err() {
+        Error::TimedOut { missing, .. } => missing,
+        other => panic!("not a time-out: {other}"),
+    }
+}
+
+#[test]
+fn no_thread_takes_an_aborted_operation_for_a_done_one() {
+    let fabric = Arc::new(Fabric::default());
+    fabric.lock().abort_takes = Duration::from_millis(300);
+    let (started, connected, over) = (Barrier::new(3), Barrier::new(2), Barrier::new(2));
+    run_on(&fabric, &[0, 1], 2, LONG, |ranks| {
+        let ranks = ranks.unwrap();
+        connected.wait();
+        if ranks.rank() == 0 {
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let mut stream = ranks.new_stream().unwrap();
+                        let request = start(&ranks, &mut stream);
+                        started.wait();
+                        let outcome = request.wait();
+                        assert!(matches!(outcome, Err(Error::Library { .. })), "{outcome:?}");
+                    });
+                }
+                started.wait();
+                fabric.lock().async_error = Some(6);
+            });
+        }
+        over.wait();
+    });
+}
+
+#[test]
+fn a_test_does_not_wait_while_another_thread_fails() {
+    let fabric = Arc::new(Fabric::default());
+    fabric.lock().abort_takes = Duration::from_secs(1);
+    let (failed, connected, over) = (AtomicBool::new(false), Barrier::new(2), Barrier::new(2));
+    run_on(&fabric, &[0, 1], 2, LONG, |ranks| {
+        let ranks = ranks.unwrap();
+        connected.wait();
+        if ranks.rank() == 0 {
+            // An upload would wait for the operation before it.
+            let mut streams = [ranks.new_stream().unwrap(), ranks.new_stream().unwrap()];
+            let [first, mut second] = streams.each_mut().map(|stream| start(&ranks, stream));
+            fabric.lock().async_error = Some(6);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let error = first.wait().unwrap_err();
+                    failed.store(true, Ordering::SeqCst);
+                    error
+                });
+                while !fabric.lock().log.contains(&"abort") {
+                    thread::yield_now();
+                }
+                assert_eq!(second.test(), Ok(false));
+                assert!(!failed.load(Ordering::SeqCst), "it waited for the other thread");
+            });
+            assert!(second.wait().is_err());
+        }
+        over.wait();
+    });
+}
+
+#[test]
+fn a_rank_that_came_late_is_not_blamed() {
+    let (timeout, over) = (Duration::from_secs(3), Barrier::new(3));
+    let outcomes = run(&[0, 1, 2], 3, timeout, |ranks| {
+        let ranks = ranks.unwrap();
+        if ranks.rank() == 1 {
+            thread::sleep(timeout / 2);
+        }
+        let outcome = (ranks.rank() != 2).then(|| {
+            let mut stream = ranks.new_stream().unwrap();
+            start(&ranks, &mut stream).wait().map(drop)
+        });
+        over.wait();
+        outcome
+    });
+    for outcome in outcomes.into_iter().flatten() {
+        assert_eq!(missing(outcome), [2]);
+    }
+}
+
+#[test]
+fn waiting_for_a_stream_ends_when_an_operation_in_it_is_late() {
+    type Wait = fn(&DeviceBuffer<f32>, &DeviceStream) -> Result<()>;
+    let waits: [Wait; 3] = [
+        |_, stream| stream.synchronize(),
+        |buffer, stream| buffer.download(stream).map(drop),
+        |_, stream| DeviceBuffer::upload(&[1_u8], stream).map(drop),
+    ];
+    for (wait, dropped) in waits.into_iter().flat_map(|wait| [(wait, false), (wait, true)]) {
+        let over = Barrier::new(2);
+        run(&[0, 1], 2, SHORT, |ranks| {
+            let ranks = ranks.unwrap();
+            if ranks.rank() == 0 {
+                let mut stream = ranks.new_stream().unwrap();
+                let buffer = blank::<f32>(4, &stream);
+                let request = Some(start(&ranks, &mut stream)).filter(|_| !dropped);
+                assert_eq!(missing(wait(&buffer, &stream)), [1]);
+                assert!(request.is_none_or(|request| request.wait().is_err()));
+                // It was told once, and the kernel has left.
+                stream.synchronize().unwrap();
+            }
+            over.wait();
+        });
+    }
+}
+
+#[test]
+fn a_split_waits_for_what_is_under_way() {
+    let sums = run_all(2, |ranks| {
+        let mut stream = ranks.new_stream().unwrap();
+        if ranks.rank() == 1 {
+            thread::sleep(SHORT);
+        }
+        let kept = start(&ranks, &mut stream);
+        drop(start(&ranks, &mut ranks.new_stream().unwrap()));
+        // A split with operations under way is noted as wrong.
+        let all = ranks.split(Some(0), 0).unwrap().unwrap();
+        start(&all, &mut stream).wait().unwrap();
+        kept.wait().unwrap().download(&stream).unwrap()
+    });
+    assert_eq!(sums, [[2.0; 4], [2.0; 4]]);
+}
+
+#[test]
+fn a_split_fails_with_the_operation_that_it_waits_for() {
+    let over = Barrier::new(2);
+    run(&[0, 1], 2, SHORT, |ranks| {
+        let ranks = ranks.unwrap();
+        if ranks.rank() == 0 {
+            let mut stream = ranks.new_stream().unwrap();
+            let request = start(&ranks, &mut stream);
+            let error = ranks.split(Some(0), 0).unwrap_err();
+            assert_eq!(request.wait().unwrap_err(), error);
+            assert_eq!(missing(Err(error)), [1]);
+        }
+        over.wait();
+    });
+}
+
+#[test]
+fn a_rank_that_comes_too_late_to_a_split_learns_it_at_once() {
+    let (given_up, over) = (Barrier::new(2), Barrier::new(2));
+    let timeout = Duration::from_secs(2);
+    run(&[0, 1], 2, timeout, |ranks| {
+        let ranks = ranks.unwrap();
+        if ranks.rank() == 0 {
+            assert_eq!(missing(ranks.split(Some(0), 0).map(drop)), [1]);
+            given_up.wait();
+        } else {
+            given_up.wait();
+            let started = Instant::now();
+            let error = ranks.split(Some(0), 0).unwrap_err();
+            assert!(error.to_string().contains("ranks [0] no longer waited for it"), "{error}");
+            assert!(started.elapsed() < timeout);
+        }
+        // Neither takes the next one for the one that failed.
+        assert!(ranks.split(Some(0), 0).is_err());
+        over.wait();
+    });
+}
+
+#[test]
+fn a_group_that_did_not_come_about_can_be_asked_for_again() {
+    let (given_up, told) = (Barrier::new(2), Barrier::new(2));
+    run(&[0, 1], 2, SHORT, |ranks| {
+        let ranks = ranks.unwrap();
+        if ranks.rank() == 0 {
+            assert_eq!(missing(ranks.group(&[0, 1]).map(drop)), [1]);
+            given_up.wait();
+        } else {
+            given_up.wait();
+            let error = ranks.group(&[0, 1]).unwrap_err();
+            assert!(error.to_string().contains("ranks [0] no longer waited for it"), "{error}");
+        }
+        told.wait();
+        let group = ranks.group(&[0, 1]).unwrap();
+        start(&group, &mut ranks.new_stream().unwrap()).wait().unwrap();
+    });
+}
+
+#[test]
+fn a_wrong_color_does_not_shift_the_splits() {
+    let next = Barrier::new(2);
+    run(&[0, 1], 2, SHORT, |ranks| {
+        let ranks = ranks.unwrap();
+        let first = ranks.split(Some(if ranks.rank() == 0 { u32::MAX } else { 1 }), 0).map(drop);
+        if ranks.rank() == 0 {
+            assert!(first.unwrap_err().to_string().contains("a color is at most"));
+        } else {
+            assert_eq!(missing(first), [0]);
+        }
+        for _ in 0..2 {
+            next.wait();
+            // Its group has ended on rank 1, so that no split brings anything but an error.
+            assert!(ranks.split(Some(1), 0).is_err());
+        }
+        next.wait();
+    });
+}
+
+#[test]
+fn a_request_outlives_its_communicator() {
+    run(&[0, 1], 2, LONG, |ranks| {
+        let ranks = ranks.unwrap();
+        let mut stream = ranks.new_stream().unwrap();
+        if ranks.rank() == 1 {
+            thread::sleep(SHORT);
+        }
+        let request = start(&ranks, &mut stream);
+        drop(ranks);
+        // Memory that the device may still write to would be left over.
+        drop(request);
+    });
+}
