@@ -73,18 +73,18 @@ impl LinkModel {
 
     /// Ranks that are threads of one process.
     ///
-    /// Round figures (2 us startup, 1.5 us latency, 3 GB/s) that reproduce one measurement of this crate's all-reduce:
-    /// four ranks on two cores of a busy Intel Xeon took 12 us for 4 KiB and 2.2 ms for 4 MiB. On another machine, or with
-    /// a core for each rank, they are assumptions: `coll-bench --ranks 2,3,4 -o measured.json` measures there, and
-    /// `coll-bench fit measured.json` gives the figures that fit.
+    /// Round figures (1 us startup, 0.8 us latency, 8 GB/s) near those that `coll-bench fit` found for all-reduces of 1 KiB
+    /// to 4 MiB by this crate's threads, two to four of them on two cores of an Intel Xeon: 27% off in the median, 44% at worst, since
+    /// one bandwidth cannot tell caches from memory. On another machine they are assumptions: `coll-bench --ranks 2,3,4
+    /// --backend threads --wait park -o measured.json` measures there, and `coll-bench fit measured.json` fits.
     #[must_use]
     pub fn shared_memory() -> Self {
         Self::of(
             "shared-memory",
             Level {
-                startup: Duration::from_micros(2),
-                latency: Duration::from_nanos(1_500),
-                bandwidth_bytes_per_s: 3e9,
+                startup: Duration::from_micros(1),
+                latency: Duration::from_nanos(800),
+                bandwidth_bytes_per_s: 8e9,
             },
         )
     }
