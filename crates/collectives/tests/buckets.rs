@@ -1,64 +1,20 @@
-//! Gradients reduced in buckets: the sums, whatever the order in which they become ready, and what is refused.
-#![expect(clippy::cast_possible_wrap, reason = "ranks and elements are small numbers")]
+//! Which gradients go into which bucket, what is refused, and what is left after a failure. (The sums are a law of the suite.)
 
 use std::time::Duration;
 
 use collectives::{BucketedAllReduce, Bucketing, Error, Gradient, GradientFault, Group, ThreadWorld};
 use proptest::prelude::*;
 
-const RANKS: usize = 4;
-
-/// Gradients of random groups and lengths, and for each rank an order in which it computes them.
-fn gradients() -> impl Strategy<Value = (Vec<Gradient>, Vec<Vec<usize>>)> {
-    let ranks = prop::sample::subsequence((0..RANKS).collect::<Vec<_>>(), 1..=RANKS);
+fn gradients() -> impl Strategy<Value = Vec<Gradient>> {
+    let ranks = prop::sample::subsequence((0..4_usize).collect::<Vec<_>>(), 1..=4);
     let gradient = (ranks, 0..300_usize).prop_map(|(ranks, elements)| Gradient { ranks, elements });
-    prop::collection::vec(gradient, 1..12).prop_flat_map(|gradients| {
-        let order = Just((0..gradients.len()).collect::<Vec<_>>()).prop_shuffle();
-        (Just(gradients), prop::collection::vec(order, RANKS))
-    })
-}
-
-fn value(rank: usize, gradient: usize, iteration: usize, element: usize) -> i64 {
-    (rank * 1_000 + gradient * 100 + iteration * 10 + element % 7) as i64
+    prop::collection::vec(gradient, 1..12)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Ranks compute in different orders: the groups overlap, and still nobody waits for ever or gets another's sum.
-    #[test]
-    fn every_gradient_is_summed_over_its_ranks((gradients, orders) in gradients(), bucket_bytes in 0..4_000_u64) {
-        let results = ThreadWorld::new(RANKS).run(|ranks| -> Result<(), Error> {
-            let me = ranks.rank();
-            let mut all_reduce = BucketedAllReduce::new(&ranks, &gradients, bucket_bytes)?;
-            for iteration in 0..3 {
-                for &g in orders[me].iter().filter(|&&g| gradients[g].ranks.contains(&me)) {
-                    let values: Vec<i64> =
-                        (0..gradients[g].elements).map(|i| value(me, g, iteration, i)).collect();
-                    all_reduce.ready(g, &values, &mut ())?;
-                }
-                let mut seen = Vec::new();
-                all_reduce.finish(|g, sums| {
-                    seen.push(g);
-                    let sum = |i| gradients[g].ranks.iter().map(|&rank| value(rank, g, iteration, i)).sum();
-                    let expected: Vec<i64> = (0..gradients[g].elements).map(sum).collect();
-                    assert_eq!(sums, expected);
-                })?;
-                seen.sort_unstable();
-                let mine: Vec<usize> =
-                    (0..gradients.len()).filter(|&g| gradients[g].ranks.contains(&me)).collect();
-                assert_eq!(seen, mine);
-            }
-            Ok(())
-        });
-        for result in results {
-            prop_assert_eq!(result, Ok(()));
-        }
-    }
-
     /// Each gradient once, with its own kind, in order; full buckets have the size but for their last gradient.
     #[test]
-    fn buckets_are_of_one_group_and_size((gradients, _) in gradients(), bucket_bytes in 1..2_000_u64) {
+    fn buckets_are_of_one_group_and_size(gradients in gradients(), bucket_bytes in 1..2_000_u64) {
         let mut bucketing = Bucketing::new(bucket_bytes);
         let bytes = |g: usize| gradients[g].elements as u64;
         let mut seen = Vec::new();

@@ -5,6 +5,7 @@
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test binary takes what its backend can do")]
 
+mod buckets;
 mod case;
 mod collectives;
 mod groups;
@@ -15,6 +16,7 @@ mod requests;
 
 use ::collectives::{Communicator, Element, Group, bf16, f16};
 
+pub(crate) use buckets::*;
 pub(crate) use case::{Case, cases};
 pub(crate) use collectives::*;
 pub(crate) use groups::*;
@@ -104,6 +106,7 @@ macro_rules! for_each_law {
             host memory {
                 every_sample_arrives_and_comes_back
                 a_buffer_comes_back_in_its_own_memory
+                gradients_are_summed_over_their_ranks
             }
         }
     };
