@@ -6,9 +6,10 @@ use layer_profile::DataSheet;
 
 /// The links between devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
 /// their short names or those that CUDA reports, and shared memory for processors. There is none of a DGX-1, whose V100s
-/// are not all linked to each other: a V100 has those of a DGX A100.
+/// are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no switch between them, and
+/// how they are linked is the server's business.
 pub(crate) fn default_link(device: &str) -> anyhow::Result<LinkModel> {
-    match known_gpu(device).as_deref() {
+    match known_gpu(device).filter(|_| !is_card(device)).as_deref() {
         Some("h100") => Ok(LinkModel::dgx_h100()),
         Some("h200") => Ok(LinkModel::dgx_h200()),
         Some(_) => Ok(LinkModel::dgx_a100()),
@@ -29,6 +30,12 @@ fn known_gpu(device: &str) -> Option<String> {
     let has_sheet = |name: &String| DataSheet::named(name).is_ok();
     let of_cuda = || by_cuda.then(|| words.map(str::to_ascii_lowercase).find(has_sheet)).flatten();
     Some(device.to_owned()).filter(has_sheet).or_else(of_cuda)
+}
+
+/// A card for a slot, such as `NVIDIA A100-PCIE-40GB`, `NVIDIA H100 PCIe` or `NVIDIA H100 NVL`.
+fn is_card(device: &str) -> bool {
+    let mut words = device.split(|letter: char| !letter.is_alphanumeric());
+    words.any(|word| word.eq_ignore_ascii_case("pcie") || word == "NVL")
 }
 
 /// Engines on a processor name it with their number of threads: `AMD EPYC 7763 64-Core Processor, 2 threads`.
@@ -58,6 +65,16 @@ mod tests {
         }
         for processor in ["cpu-core", "x86_64, 1 thread", "Intel(R) Xeon(R) CPU @ 2.20GHz, 16 threads"] {
             assert_eq!(link(processor).as_deref(), Some("shared-memory"), "{processor}");
+        }
+        for card in [
+            "NVIDIA A100-PCIE-40GB",
+            "NVIDIA A100 80GB PCIe",
+            "NVIDIA H100 PCIe",
+            "NVIDIA H100 NVL",
+            "Tesla V100-PCIE-16GB",
+        ] {
+            let error = default_link(card).unwrap_err().to_string();
+            assert!(error.contains(card) && error.contains("give --link NAME"), "{error}");
         }
         for unknown in ["NVIDIA GH200 480GB", "NVIDIA A10", "my-h200", "board, many threads", ""] {
             assert_eq!(link(unknown), None, "{unknown}");
