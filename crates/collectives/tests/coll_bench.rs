@@ -106,6 +106,19 @@ fn tables_name_the_test_and_the_units() {
     }
 }
 
+#[test]
+fn tables_say_where_ranks_that_spin_do_not() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let note = "# more ranks than cores: ranks that spin give their core away";
+    let shown =
+        |ranks: usize, wait: &str| succeed(&format!("{QUICK} --ranks {ranks} --sizes 4KiB --wait {wait}"));
+    assert!(shown(cores + 1, "spin").contains(note));
+    assert!(!shown(cores + 1, "park").contains(note));
+    if cores > 1 {
+        assert!(!shown(2, "spin").contains(note));
+    }
+}
+
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn without_mpi_it_says_how_to_have_it() {
@@ -156,6 +169,48 @@ fn without_mpirun_it_says_where_it_was_looked_for() {
     assert!(message.contains("there is no `mpirun` in PATH (/nowhere)"), "{message}");
 }
 
+/// Runs the command with this script as `mpirun`, and measures little.
+#[cfg(feature = "mpi")]
+fn with_mpirun(script: &str, arguments: &str) -> Output {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = TempDir::new().unwrap();
+    let mpirun = folder.path().join("mpirun");
+    std::fs::write(&mpirun, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&mpirun, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coll-bench"));
+    command.args("--rounds 1 --samples 1 --min-time 100us --ranks 2 --sizes 4KiB --wait park".split(' '));
+    command.args(arguments.split_whitespace()).env("PATH", folder.path()).output().unwrap()
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn where_mpirun_starts_nothing_threads_are_measured_alone() {
+    let script = "echo 'not as root' >&2; exit 1";
+    let default = with_mpirun(script, "");
+    let message = text(&default.stderr);
+    assert!(default.status.success(), "{message}");
+    assert!(text(&default.stdout).contains(" 4 KiB  threads  park"), "{}", text(&default.stdout));
+    assert!(message.starts_with("threads only: ") && message.ends_with("not as root\n"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+
+    let asked = with_mpirun(script, "--backend threads,open-mpi");
+    let message = text(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{message}");
+    assert!(message.contains("mpirun: not as root") && asked.stdout.is_empty(), "{message}");
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn where_a_side_fails_what_was_measured_before_is_shown() {
+    let only_the_first = r#"case "$*" in *--version) ;; *) echo 'out of slots' >&2; exit 1 ;; esac"#;
+    let output = with_mpirun(only_the_first, "");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(text(&output.stdout).contains(" 4 KiB  threads  park"), "{}", text(&output.stdout));
+    assert!(message.ends_with("mpirun: out of slots\n"), "{message}");
+}
+
 #[test]
 fn what_was_measured_is_fitted() {
     let folder = TempDir::new().unwrap();
@@ -195,6 +250,12 @@ fn what_was_measured_is_fitted() {
     assert_eq!(fitted["rows"].as_array().unwrap().len(), 4);
 
     refused(&format!("fit {two} {four} {spin}"), "threads, park; threads, spin: choose one with --backend");
+    let elsewhere = std::fs::read_to_string(&two).unwrap().replace(r#""cores": 2"#, r#""cores": 64"#);
+    std::fs::write(file("elsewhere.json"), elsewhere).unwrap();
+    refused(
+        &format!("fit {four} {}", file("elsewhere.json")),
+        &format!("elsewhere.json was measured on another machine (x, 64 cores) than {four} (x, 2 cores)"),
+    );
     refused(&format!("fit {two} {four} --backend mpi"), "no such measurements");
     refused(&format!("fit {four}"), "at least 3 of them");
     refused(&format!("fit {}", file("none.json")), "none.json");
@@ -227,7 +288,39 @@ fn bad_input_is_refused_in_one_line() {
     refused("--rounds 0", "--rounds has to be at least 1");
     refused("--samples 0", "--samples has to be at least 1");
     refused("--min-time 5", "60ms");
-    refused("-o nowhere/measured.json", "the folder `nowhere` does not exist");
+    refused("--ranks 4611686018427387904 --op all-gather", "at most 1024 ranks");
+    refused("--ranks 1000000000000", "at most 1024 ranks");
+    refused("--sizes 10000000000GiB", "no memory for all-reduce of 10000000000 GiB among 4 ranks");
+    refused("--sizes 100000GiB --op send", "no memory for send");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused_before_measuring() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    // What would be measured takes far too long.
+    let long = "--rounds 100000 -o";
+    refused(&format!("{long} {}", folder.path().display()), "it cannot be written: Is a directory");
+    refused(
+        &format!("{long} {}", path("no/such.json").display()),
+        "such.json: it cannot be written: No such",
+    );
+    // Refused for its sizes, after the file was looked at or before: nothing is left, and nothing is lost.
+    std::fs::write(path("old.json"), "old").unwrap();
+    for name in ["old.json", "new.json"] {
+        let arguments = format!("--sizes 9GiB --backend mpi -o {}", path(name).display());
+        assert_eq!(coll_bench(&arguments).status.code(), Some(2));
+    }
+    assert_eq!(std::fs::read_to_string(path("old.json")).unwrap(), "old");
+    assert!(!path("new.json").exists());
+}
+
+#[test]
+fn results_are_shown_where_the_file_fails_in_the_end() {
+    let output = coll_bench(&format!("{QUICK} --ranks 2 --sizes 4KiB --wait park -o /dev/full"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("# coll-bench: all-reduce"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("/dev/full: "), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What is measured: one operation, on one rank, over and over.
 
+use std::collections::TryReserveError;
 use std::hint::black_box;
 
 use collectives::{Collective, Communicator, ReduceOp};
@@ -28,6 +29,18 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// What a rank sends from and receives into; in place where there is nothing for the latter.
+    pub(crate) fn elements(self, bytes: u64, ranks: usize) -> (usize, usize) {
+        let whole = bytes as usize / size_of::<f32>();
+        let part = whole / ranks;
+        match self {
+            Self::Collective(Collective::ReduceScatter) => (whole, part),
+            Self::Collective(Collective::AllGather) => (part, whole),
+            Self::Collective(Collective::AllToAll | Collective::Send) | Self::Copy => (whole, whole),
+            Self::Collective(_) => (whole, 0),
+        }
+    }
+
     pub(crate) fn run(self, contender: &mut impl Contender, buffers: &mut Buffers) -> anyhow::Result<()> {
         match self {
             Self::Collective(collective) => contender.collective(collective, buffers),
@@ -49,21 +62,24 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new(work: Work, bytes: u64, ranks: usize) -> Self {
-        let whole = bytes as usize / size_of::<f32>();
-        let part = whole / ranks;
-        let (send, receive) = match work {
-            Work::Collective(Collective::ReduceScatter) => (whole, part),
-            Work::Collective(Collective::AllGather) => (part, whole),
-            Work::Collective(Collective::AllToAll | Collective::Send) | Work::Copy => (whole, whole),
-            Work::Collective(_) => (whole, 0),
-        };
-        Self { send: vec![0.0; send], receive: vec![0.0; receive], counts: vec![part; ranks] }
+    /// # Errors
+    /// Where there is no memory for them.
+    pub(crate) fn new(work: Work, bytes: u64, ranks: usize) -> Result<Self, TryReserveError> {
+        let (send, receive) = work.elements(bytes, ranks);
+        let counts = vec![bytes as usize / size_of::<f32>() / ranks; ranks];
+        Ok(Self { send: zeros(send)?, receive: zeros(receive)?, counts })
     }
 
     pub(crate) fn result(&self) -> &[f32] {
         if self.receive.is_empty() { &self.send } else { &self.receive }
     }
+}
+
+fn zeros(elements: usize) -> Result<Vec<f32>, TryReserveError> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(elements)?;
+    buffer.resize(elements, 0.0);
+    Ok(buffer)
 }
 
 /// Communicators of this crate whose ranks hold host memory.

@@ -1,10 +1,10 @@
 //! A link model from what was measured.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use collectives::{BenchReport, BenchRow, Collective, Fit, LinkModel, Measurement};
+use collectives::{BenchReport, BenchRow, Collective, Fit, LinkModel, Machine, Measurement};
 use comfy_table::Table;
 use serde_json::json;
 
@@ -41,10 +41,7 @@ pub(crate) struct FitFiles {
 
 impl FitFiles {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let mut rows = Vec::new();
-        for file in &self.files {
-            rows.extend(BenchReport::load(file).map_err(|error| bad_input(error.to_string()))?.rows);
-        }
+        let mut rows = self.rows()?;
         rows.retain(|row| self.wants(row));
         let side = only_side(&rows)?;
         let measurements: Vec<Measurement> = rows.iter().map(BenchRow::measurement).collect();
@@ -54,6 +51,31 @@ impl FitFiles {
         } else {
             output::write(&shown(&side, &rows, &fit))
         }
+    }
+
+    /// All that the files have.
+    fn rows(&self) -> anyhow::Result<Vec<BenchRow>> {
+        let mut rows = Vec::new();
+        let mut first: Option<(&Path, Machine)> = None;
+        for file in &self.files {
+            let report = BenchReport::load(file).map_err(|error| bad_input(error.to_string()))?;
+            rows.extend(report.rows);
+            match &first {
+                None => first = Some((file, report.machine)),
+                Some((_, machine)) if *machine == report.machine => {}
+                Some((other, machine)) => {
+                    let shown = |machine: &Machine| format!("{}, {} cores", machine.processor, machine.cores);
+                    return Err(bad_input(format!(
+                        "{} was measured on another machine ({}) than {} ({}): fit them one by one",
+                        file.display(),
+                        shown(&report.machine),
+                        other.display(),
+                        shown(machine)
+                    )));
+                }
+            }
+        }
+        Ok(rows)
     }
 
     fn wants(&self, row: &BenchRow) -> bool {

@@ -6,6 +6,7 @@ mod fit;
 mod machine;
 mod measure;
 mod measuring;
+mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg(not(feature = "mpi"))]

@@ -1,7 +1,8 @@
 //! What is asked for.
 
+use std::ffi::c_int;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,7 +13,10 @@ use crate::backend::{Backend, Lane, Wait};
 use crate::measuring::Effort;
 use crate::mpi::Mpirun;
 use crate::rounds::Plan;
-use crate::{bad_input, output, results, size, table};
+use crate::{bad_input, memory, one_line, output, results, size, table};
+
+/// Far more than a machine has cores: with more, the scheduler is measured and little else.
+const MAX_RANKS: usize = 1024;
 
 #[derive(Args)]
 pub(crate) struct Measure {
@@ -52,16 +56,18 @@ pub(crate) struct Measure {
 
 impl Measure {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let plan = self.plan()?;
-        if let Some(path) = &self.output {
-            check_folder(path)?;
+        let (series, outcome) = self.plan()?.run();
+        let report = results::report(&series);
+        if report.rows.is_empty() {
+            return outcome;
         }
-        let report = results::report(&plan.run()?);
+        // What took so long to measure is shown, whatever else fails.
+        let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
+        output::write(&text)?;
         if let Some(path) = &self.output {
             fs::write(path, report.to_json() + "\n").with_context(|| path.display().to_string())?;
         }
-        let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
-        output::write(&text)
+        outcome
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
@@ -72,6 +78,11 @@ impl Measure {
         at_least_one("--samples", self.samples)?;
         let mut groups: Vec<(usize, Vec<(Collective, u64)>)> = Vec::new();
         for &ranks in &self.ranks {
+            if ranks > MAX_RANKS {
+                return Err(bad_input(format!(
+                    "--ranks {ranks}: at most {MAX_RANKS} ranks of one machine are measured"
+                )));
+            }
             if ranks < 2 {
                 return Err(bad_input(format!(
                     "--ranks {ranks}: there is nothing to measure between fewer than 2 ranks"
@@ -91,14 +102,25 @@ impl Measure {
             }
         }
         let effort = Effort { samples: self.samples, min_time: self.min_time };
+        memory::check(&groups)?;
+        if let Some(path) = &self.output {
+            output::check_file(path)?;
+        }
         let (lanes, mpirun) = self.sides()?;
+        if mpirun.is_some() {
+            check_counts(&groups)?;
+        }
         Ok(Plan { lanes, mpirun, groups, rounds: self.rounds, effort })
     }
 
     /// What is to be measured, and what starts processes, if it is needed or there.
     fn sides(&self) -> anyhow::Result<(Vec<Lane>, Option<Mpirun>)> {
         let mpirun = match self.backend.as_slice() {
-            [] => Mpirun::find().ok(),
+            // One that is not built in is no surprise.
+            [] if !cfg!(feature = "mpi") => None,
+            [] => Mpirun::find()
+                .map_err(|error| eprintln!("{}", one_line(&format!("threads only: {error:#}"))))
+                .ok(),
             asked if asked.iter().all(|&backend| backend == Backend::Threads) => None,
             _ => Some(Mpirun::find()?),
         };
@@ -140,7 +162,7 @@ fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Resu
         Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => ranks,
         _ => 1,
     };
-    let unit = (parts * size_of::<f32>()) as u64;
+    let unit = parts as u64 * size_of::<f32>() as u64;
     if bytes < unit {
         return Err(bad_input(format!(
             "{bytes} B are too few for {collective} among {ranks} ranks: give at least {unit} B"
@@ -149,13 +171,16 @@ fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Resu
     Ok(bytes / unit * unit)
 }
 
-fn check_folder(file: &Path) -> anyhow::Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() {
-        return Ok(());
+/// MPI counts elements in a C `int`.
+fn check_counts(groups: &[(usize, Vec<(Collective, u64)>)]) -> anyhow::Result<()> {
+    let most = c_int::MAX as u64 * size_of::<f32>() as u64;
+    match groups.iter().flat_map(|(_, operations)| operations).find(|(_, bytes)| *bytes > most) {
+        None => Ok(()),
+        Some((collective, bytes)) => Err(bad_input(format!(
+            "{} are more elements for {collective} than MPI can count: give at most {most} B, or --backend threads",
+            size::shown(*bytes)
+        ))),
     }
-    let (file, folder) = (file.display(), folder.display());
-    Err(bad_input(format!("{file}: the folder `{folder}` does not exist: make it first")))
 }
 
 /// Such as `60ms`.

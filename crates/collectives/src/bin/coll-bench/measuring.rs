@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use collectives::Collective;
 
 use crate::contender::{Buffers, Contender, Work};
+use crate::size;
 
 /// One operation at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,13 @@ pub(crate) struct Samples {
 
 /// Measures on one rank while the others do the same. All ranks return the same.
 pub(crate) fn measure(contender: &mut impl Contender, task: Task, effort: Effort) -> anyhow::Result<Samples> {
-    let mut buffers = Buffers::new(task.work, task.bytes, contender.size());
+    let buffers = Buffers::new(task.work, task.bytes, contender.size());
+    // Nobody begins where somebody cannot.
+    let failed = contender.largest(if buffers.is_ok() { 0.0 } else { 1.0 })? > 0.0;
+    let (false, Ok(mut buffers)) = (failed, buffers) else {
+        let (bytes, ranks) = (size::shown(task.bytes), contender.size());
+        bail!("there is no memory for buffers of {bytes} on each of {ranks} ranks");
+    };
     check(contender, task.work, &mut buffers)?;
     // Sums of it never grow, and unlike 0.0 it is no page of zeros that the system has yet to provide.
     buffers.send.fill(-0.0);

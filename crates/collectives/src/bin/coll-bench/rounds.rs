@@ -42,9 +42,15 @@ struct Launch {
 impl Plan {
     /// Runs all rounds. A machine's speed wanders: each round has every side, one after another and every other time
     /// backwards, so that what is compared was measured close together. Only one side's ranks are alive at a time.
-    pub(crate) fn run(&self) -> anyhow::Result<Vec<Series>> {
+    /// Where one fails, what was measured until then comes with the error.
+    pub(crate) fn run(&self) -> (Vec<Series>, anyhow::Result<()>) {
         let (launches, mut series) = self.launches();
-        let progress = progress(launches.len() * self.rounds);
+        let outcome = self.run_rounds(&launches, &mut series);
+        (series, outcome)
+    }
+
+    fn run_rounds(&self, launches: &[Launch], series: &mut [Series]) -> anyhow::Result<()> {
+        let progress = progress(launches.len().saturating_mul(self.rounds));
         for round in 0..self.rounds {
             let forwards = launches.iter();
             let order: Vec<&Launch> =
@@ -58,7 +64,7 @@ impl Plan {
             }
         }
         progress.finish_and_clear();
-        Ok(series)
+        Ok(())
     }
 
     fn launch(&self, launch: &Launch) -> anyhow::Result<Vec<Samples>> {

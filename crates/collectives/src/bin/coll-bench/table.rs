@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use collectives::{BenchReport, BenchRow, Collective};
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::backend::Wait;
 use crate::size;
 
 /// All tables, each under what it shows.
@@ -16,8 +17,14 @@ pub(crate) fn shown(report: &BenchReport, conditions: &str) -> String {
         let elements = if sums { ", sum of f32" } else { ", f32" };
         let elements = if op == Collective::Barrier { "" } else { elements };
         let machine = &report.machine;
+        let spins = rows.iter().any(|row| row.wait.as_deref() == Some(Wait::Spin.name()));
+        let note = if spins && ranks > machine.cores {
+            "# more ranks than cores: ranks that spin give their core away between polls\n"
+        } else {
+            ""
+        };
         format!(
-            "# coll-bench: {op}{elements}, {ranks} ranks, {}, {} cores\n# {conditions}\n{}",
+            "# coll-bench: {op}{elements}, {ranks} ranks, {}, {} cores\n# {conditions}\n{note}{}",
             machine.processor,
             machine.cores,
             table(rows)

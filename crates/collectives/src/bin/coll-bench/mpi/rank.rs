@@ -13,7 +13,7 @@ use crate::measuring::{Effort, Samples, Task, measure};
 use crate::output;
 
 /// Far longer than any operation.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const OPERATION: Duration = Duration::from_secs(60);
 
 /// What one rank of a job is told.
 #[derive(Args)]
@@ -49,7 +49,7 @@ impl RankArgs {
         let effort = Effort { samples: self.samples, min_time: Duration::from_nanos(self.min_time_ns) };
         let (rank, samples) = match self.backend {
             Backend::Mpi => {
-                let world = MpiWorld::new().with_wait(self.wait.strategy()).with_timeout(TIMEOUT);
+                let world = MpiWorld::new().with_wait(self.wait.strategy()).with_timeout(OPERATION);
                 let mut ranks = world.communicator()?;
                 let samples: anyhow::Result<Vec<Samples>> =
                     self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
