@@ -22,6 +22,9 @@ use crate::{Call, Error, Operation, Result};
 /// The place of the whole world among the groups.
 pub(super) const EVERYONE: usize = 0;
 
+/// How often a rank that was busy elsewhere looks for news: MPI takes in a few messages each time.
+const LOOKS_TO_CATCH_UP: usize = 64;
+
 /// The operations whose data has to start in the order in which they were started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
@@ -51,6 +54,8 @@ pub(super) struct Engine {
     finished: HashMap<u64, Result<Buffers>>,
     next_id: u64,
     outbox: Vec<Outgoing>,
+    /// When this rank last let MPI work.
+    worked: Instant,
 }
 
 /// Words that are being sent.
@@ -75,6 +80,7 @@ impl Engine {
             finished: HashMap::new(),
             next_id: 0,
             outbox: Vec::new(),
+            worked: Instant::now(),
         }
     }
 
@@ -88,10 +94,9 @@ impl Engine {
     }
 
     fn begin(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<UnderWay> {
+        self.catch_up(group);
         let state = &mut self.groups[group];
-        if let Some(failure) = &state.failure {
-            return Err(failure.clone());
-        }
+        state.usable()?;
         let size = state.members.len();
         let (lane, data_tag, peers, tags) = match call.operation {
             Operation::Send { to: peer, tag, .. } | Operation::Receive { from: peer, tag, .. } => {
@@ -173,9 +178,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes in what the members of a group have told while this rank was busy elsewhere: they may have given up, and what
+    /// they sent before would do for this rank's next operation.
+    pub(super) fn catch_up(&mut self, group: usize) {
+        if self.worked.elapsed() >= LISTEN_AFTER {
+            for _ in 0..LOOKS_TO_CATCH_UP {
+                self.hear(group);
+            }
+        }
+    }
+
     /// Does all that can be done without waiting, for every operation of the process.
     pub(super) fn progress(&mut self) {
         let now = Instant::now();
+        self.worked = now;
         self.clear_outbox();
         let oldest = self.under_way.first().map(|(_, operation)| operation.started);
         if oldest.is_some_and(|started| now.saturating_duration_since(started) >= LISTEN_AFTER) {
@@ -186,7 +202,7 @@ impl Engine {
         under_way.retain_mut(|(id, operation)| {
             let lane = (operation.group, operation.lane);
             let outcome = if held.contains(&lane) {
-                self.groups[operation.group].failure.clone().map_or(Ok(Progress::Waiting), Err)
+                self.groups[operation.group].usable().map(|()| Progress::Waiting)
             } else {
                 self.advance(operation, now)
             };
@@ -209,18 +225,29 @@ impl Engine {
     }
 
     fn advance(&mut self, operation: &mut UnderWay, now: Instant) -> Result<Progress> {
-        let group = &self.groups[operation.group];
-        let progress = match &group.failure {
-            Some(failure) => Err(failure.clone()),
-            None => operation.advance(group),
-        };
-        match progress {
+        match self.step(operation) {
             Err(error @ Error::Library { .. }) => Err(self.fail_group(operation.group, error)),
             Ok(Progress::Waiting) if now.saturating_duration_since(operation.started) >= self.timeout => {
                 self.overdue(operation, now)
             }
             other => other,
         }
+    }
+
+    fn step(&mut self, operation: &mut UnderWay) -> Result<Progress> {
+        let group = operation.group;
+        self.groups[group].usable()?;
+        if operation.holds_its_lane() {
+            if !operation.headers_are_here(&self.groups[group])? {
+                return Ok(Progress::Waiting);
+            }
+            // They stay when their senders have given up, and this rank is late.
+            if !self.hear(group) {
+                return Ok(Progress::Waiting);
+            }
+            self.groups[group].usable()?;
+        }
+        operation.advance(&self.groups[group])
     }
 
     /// Lets an operation fail that has waited too long, and its group with it.

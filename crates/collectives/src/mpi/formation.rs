@@ -86,9 +86,7 @@ fn claim(shared: &Shared, plan: &Plan) -> Result<Option<usize>> {
             // The thread that makes it watches the time.
             Some(None) => engine.progress(),
             None => {
-                if let Some(failure) = &engine.groups[plan.parent].failure {
-                    return Err(failure.clone());
-                }
+                engine.groups[plan.parent].usable()?;
                 engine.formations.listed.insert(plan.clone(), None);
                 return Ok(None);
             }
@@ -123,6 +121,7 @@ fn meet(shared: &Shared, plan: &Plan, place: usize) -> Result<c_int> {
     let started = Instant::now();
     let founded = {
         let mut engine = shared.engine();
+        engine.catch_up(plan.parent);
         let founded = engine.groups[plan.parent].founded;
         engine.groups[plan.parent].founded += 1;
         engine.announce(plan, place, founded)?;
@@ -134,9 +133,10 @@ fn meet(shared: &Shared, plan: &Plan, place: usize) -> Result<c_int> {
         let mut engine = shared.engine();
         engine.progress();
         engine.listen(Instant::now());
+        let all_heard = engine.hear(plan.parent);
         engine.receive_arrivals(plan)?;
         let come = engine.formations.arrivals.entry(plan.clone()).or_default();
-        if come.len() + 1 == plan.ranks.len() {
+        if come.len() + 1 == plan.ranks.len() && all_heard {
             let first = plan.ranks[0];
             let number = if place == 0 { founded } else { come.get(&first).copied().unwrap_or(founded) };
             engine.formations.arrivals.remove(plan);
@@ -166,9 +166,7 @@ impl Engine {
 
     /// Takes in who has come, to this group or another one of the same parent.
     fn receive_arrivals(&mut self, plan: &Plan) -> Result<()> {
-        if let Some(failure) = &self.groups[plan.parent].failure {
-            return Err(failure.clone());
-        }
+        self.groups[plan.parent].usable()?;
         self.try_receive_arrivals(plan.parent).map_err(|failure| self.library_failed(plan, failure))
     }
 

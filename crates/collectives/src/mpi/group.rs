@@ -1,7 +1,7 @@
 //! What this rank knows about one group.
 
 use super::library::Comm;
-use crate::Error;
+use crate::{Error, Result};
 
 /// A group that this rank is in.
 #[derive(Debug)]
@@ -22,6 +22,11 @@ pub(super) struct GroupState {
 impl GroupState {
     pub(super) fn new(comm: Comm, members: Vec<usize>, rank: usize) -> Self {
         Self { comm, members, rank, next_sequence: 0, founded: 0, failure: None }
+    }
+
+    /// The group's failure, if it has failed.
+    pub(super) fn usable(&self) -> Result<()> {
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     /// This rank in the world.

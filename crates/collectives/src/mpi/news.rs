@@ -1,7 +1,8 @@
 //! What members tell each other when something takes too long: who is alive, and that the group has failed.
 //!
 //! So the ranks that are really gone are named where an operation stops half-way, and a failure is the same for all, also
-//! for those who come late. Nobody listens before an operation has lasted a while: the usual case pays nothing.
+//! for those who come late: they look for news before they take the others' old headers for new ones. Apart from that, nobody
+//! listens before an operation has lasted a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -107,6 +108,21 @@ impl Engine {
                 self.library_failed_in_news(group, failure);
             }
         }
+        self.take_in_arrived(now);
+    }
+
+    /// Reads what the members of one group have told so far; whether none of it is still on its way.
+    pub(super) fn hear(&mut self, group: usize) -> bool {
+        if let Err(failure) = self.listen_to(group) {
+            self.library_failed_in_news(group, failure);
+        }
+        if !self.news.arriving.is_empty() {
+            self.take_in_arrived(Instant::now());
+        }
+        self.news.arriving.iter().all(|(other, ..)| *other != group)
+    }
+
+    fn take_in_arrived(&mut self, now: Instant) {
         let mut arriving = std::mem::take(&mut self.news.arriving);
         arriving.retain_mut(|(group, member, transfer)| {
             match transfer.test() {

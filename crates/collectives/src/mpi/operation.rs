@@ -79,15 +79,21 @@ impl UnderWay {
         matches!(self.phase, Phase::Checking { .. })
     }
 
-    /// Does what can be done without waiting.
+    /// Whether all that this rank needs to know of the others' calls has come.
+    pub(super) fn headers_are_here(&mut self, group: &GroupState) -> Result<bool> {
+        let Phase::Checking { others, .. } = &mut self.phase else { return Ok(true) };
+        for receipt in others {
+            if !receipt.transfer.test().map_err(|failure| failure.error(group.world_rank(), &self.call))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does what can be done without waiting, with all headers here.
     pub(super) fn advance(&mut self, group: &GroupState) -> Result<Progress> {
         let library_error = |failure: Failure, call: &Call| failure.error(group.world_rank(), call);
         if let Phase::Checking { own, others, work } = &mut self.phase {
-            for receipt in others.iter_mut() {
-                if !receipt.transfer.test().map_err(|failure| library_error(failure, &self.call))? {
-                    return Ok(Progress::Waiting);
-                }
-            }
             let not_understood = || Failure("a header of another version of this crate".into());
             let mut headers = vec![own.clone()];
             for receipt in others.iter() {

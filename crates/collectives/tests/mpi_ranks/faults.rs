@@ -107,18 +107,43 @@ fn report(error: &Error, started: Instant) {
     println!("SEEN missing {missing} after {} ms: {error}", started.elapsed().as_millis());
 }
 
-/// Rank 3 comes when the others have given up, and is told as well.
-pub(crate) fn never_comes() {
-    let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
+/// Rank 0 comes when the others have given up, and is told as well: also by an operation for which it has, by then, all that
+/// it needs from them.
+pub(crate) fn comes_late(operation: u64) {
+    let timeout = Duration::from_millis(300);
+    let ranks = start(&MpiWorld::new().with_timeout(timeout).with_checks(operation < 6));
     ranks.barrier(&mut ()).expect("all ranks are there");
-    if ranks.rank() == 3 {
-        thread::sleep(2 * TIMEOUT);
+    if ranks.rank() == 0 {
+        thread::sleep(3 * timeout);
     }
     let started = Instant::now();
-    let error = ranks.all_reduce(&mut vec![0.0_f32; 10], ReduceOp::Sum, &mut ()).expect_err("rank 3 is late");
+    let error = one_that_does_not_wait(&ranks, operation).expect_err("rank 0 is late");
     report(&error, started);
     assert_eq!(ranks.barrier(&mut ()), Err(error), "the group has failed for good");
+    // Until rank 0 has come: `mpirun` may end the job with the first rank.
+    if ranks.rank() != 0 {
+        thread::sleep(3 * timeout);
+    }
     process::exit(0);
+}
+
+/// An operation in which rank 0 gives and the others get, or nobody does.
+fn one_that_does_not_wait(ranks: &MpiCommunicator, operation: u64) -> Result<()> {
+    let (first, size) = (ranks.rank() == 0, ranks.size());
+    match operation {
+        0 => ranks.all_reduce(&mut vec![0.0_f32; 10], ReduceOp::Sum, &mut ()),
+        1 => ranks.barrier(&mut ()),
+        2 | 6 => ranks.broadcast(&mut vec![0_i32; 10], 0, &mut ()),
+        3 if first => (1..size).try_for_each(|to| ranks.send(&mut vec![0_u8; 10], to, 0, &mut ())),
+        3 => ranks.receive(&mut vec![0_u8; 10], 0, 0, &mut ()),
+        4 => {
+            let (sent, mut received) = (usize::from(first), vec![0; size]);
+            received[0] = 1;
+            let (mut send, mut receive) = (vec![0.0_f32; sent * size], vec![0.0; 1]);
+            ranks.all_to_all_v(&mut send, &vec![sent; size], &mut receive, &received, &mut ())
+        }
+        _ => ranks.group(&[1, 0, 2]).map(|_| ()),
+    }
 }
 
 /// Rank 1 never asks for the group that 0 and 2 ask for.

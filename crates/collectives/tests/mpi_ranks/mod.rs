@@ -22,7 +22,7 @@ pub(crate) fn run(trial: &str, arguments: &[String]) -> ExitCode {
         "panic-while-polling" => faults::panic_while_polling(),
         "killed" => faults::killed(argument(0)),
         "killed-while-grouping" => faults::killed_while_grouping(argument(0)),
-        "never-comes" => faults::never_comes(),
+        "comes-late" => faults::comes_late(argument(0)),
         "never-comes-to-a-group" => faults::never_comes_to_a_group(),
         "mistakes" => faults::mistakes(),
         "alone" => faults::alone(),
