@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ending;
 use super::formation::{Plan, form};
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest, Pending};
 use super::transfer::Buffers;
@@ -17,7 +18,7 @@ use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, Red
 ///
 /// Half-precision numbers are moved but not reduced. Where a maximum or minimum meets a NaN, the result may be either;
 /// sums of floats are taken in an order that MPI chooses by length and size of the group, the same on all ranks.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct MpiCommunicator {
     shared: Arc<Shared>,
     group: usize,
@@ -26,6 +27,7 @@ pub struct MpiCommunicator {
 }
 
 impl MpiCommunicator {
+    /// A handle that is counted already.
     pub(super) fn new(shared: Arc<Shared>, group: usize, rank: usize, size: usize) -> Self {
         Self { shared, group, rank, size }
     }
@@ -59,6 +61,20 @@ impl MpiCommunicator {
         let plan = Plan { parent: self.group, split, ranks: ranks.to_vec() };
         let group = form(&self.shared, &plan, place)?;
         Ok(Self::new(Arc::clone(&self.shared), group, place, ranks.len()))
+    }
+}
+
+impl Clone for MpiCommunicator {
+    fn clone(&self) -> Self {
+        self.shared.engine().hold(self.group);
+        Self::new(Arc::clone(&self.shared), self.group, self.rank, self.size)
+    }
+}
+
+impl Drop for MpiCommunicator {
+    fn drop(&mut self) {
+        ending::end_if_panicking();
+        self.shared.engine().release(self.group);
     }
 }
 

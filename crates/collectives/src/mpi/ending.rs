@@ -31,6 +31,13 @@ pub(super) fn abort_on_panic() {
     });
 }
 
+/// Ends the job for a panic that the hook was not told of, because the program has replaced it.
+pub(super) fn end_if_panicking() {
+    if thread::panicking() && IN_USE.load(Ordering::SeqCst) {
+        end_job();
+    }
+}
+
 /// Panics end only their thread again.
 pub(super) fn finalised() {
     IN_USE.store(false, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::formation::Formations;
-use super::group::GroupState;
+use super::group::{GroupState, Groups};
 use super::header::Header;
 use super::library::{Failure, World};
 use super::news::{LISTEN_AFTER, News};
@@ -46,7 +46,9 @@ pub(super) struct Engine {
     pub(super) timeout: Duration,
     checks: bool,
     pub(super) largest_tag: c_int,
-    pub(super) groups: Vec<GroupState>,
+    pub(super) groups: Groups,
+    /// Those without handles.
+    pub(super) leaving: Vec<usize>,
     pub(super) formations: Formations,
     pub(super) news: News,
     /// In the order in which they were started.
@@ -68,12 +70,14 @@ struct Outgoing {
 
 impl Engine {
     pub(super) fn new(world: &World, timeout: Duration, checks: bool) -> Self {
-        let everyone = GroupState::new(world.comm, (0..world.size).collect(), world.rank);
+        let mut groups = Groups::default();
+        groups.add(GroupState::new(world.comm, (0..world.size).collect(), world.rank));
         Self {
             timeout,
             checks,
             largest_tag: world.largest_tag,
-            groups: vec![everyone],
+            groups,
+            leaving: Vec::new(),
             formations: Formations::default(),
             news: News::default(),
             under_way: Vec::new(),
@@ -281,7 +285,7 @@ impl Engine {
                 false
             }
         });
-        self.outbox = outbox;
+        self.outbox.append(&mut outbox);
     }
 
     /// Whether an operation is complete, after a look at everything; fails as the operation did.
@@ -309,9 +313,15 @@ impl Engine {
         }
     }
 
-    /// Whether a group has failed, so that MPI may work on for ever.
-    pub(super) fn has_failed(&self) -> bool {
-        self.groups.iter().any(|group| group.failure.is_some())
+    /// Why a group has failed, if one has, so that MPI may work on for ever.
+    pub(super) fn failure(&self) -> Option<&Error> {
+        self.groups.iter().find_map(|group| group.failure.as_ref())
+    }
+
+    /// Whether something of a group is under way.
+    pub(super) fn is_busy_in(&self, group: usize) -> bool {
+        self.under_way.iter().any(|(_, operation)| operation.group == group)
+            || self.outbox.iter().any(|outgoing| outgoing.group == group)
     }
 
     /// Whether MPI holds memory of this process.

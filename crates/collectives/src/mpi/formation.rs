@@ -39,6 +39,21 @@ pub(super) struct Formations {
     arriving: Vec<(usize, usize, Transfer)>,
 }
 
+impl Formations {
+    /// The groups that were asked for by their ranks in this one, which are no longer listed.
+    pub(super) fn forget_those_of(&mut self, parent: usize) -> Vec<usize> {
+        let listed = self.listed.iter().filter(|(plan, _)| plan.parent == parent);
+        let groups = listed.filter_map(|(_, group)| *group).collect();
+        self.listed.retain(|plan, _| plan.parent != parent);
+        groups
+    }
+
+    /// Members that came to a group which this rank was not asked for.
+    pub(super) fn forget_arrivals_of(&mut self, parent: usize) {
+        self.arrivals.retain(|plan, _| plan.parent != parent);
+    }
+}
+
 impl Plan {
     /// This member's message to the others; `founded` is the number that makes the communicator's tag its own.
     fn encode(&self, founded: u64) -> Vec<u64> {
@@ -58,7 +73,8 @@ impl Plan {
     }
 }
 
-/// Makes a group, or finds it if it is one that was asked for by its ranks before. `place` is this rank's in it.
+/// Makes a group, or finds it if it is one that was asked for by its ranks before, and holds it for the caller. `place` is
+/// this rank's in it.
 pub(super) fn form(shared: &Arc<Shared>, plan: &Plan, place: usize) -> Result<usize> {
     if plan.split.is_none() {
         if let Some(group) = claim(shared, plan)? {
@@ -69,9 +85,14 @@ pub(super) fn form(shared: &Arc<Shared>, plan: &Plan, place: usize) -> Result<us
     let mut engine = shared.engine();
     if plan.split.is_none() {
         match made {
-            Ok(group) => engine.formations.listed.insert(plan.clone(), Some(group)),
-            Err(_) => engine.formations.listed.remove(plan),
-        };
+            Ok(group) => {
+                engine.hold(group);
+                engine.formations.listed.insert(plan.clone(), Some(group));
+            }
+            Err(_) => {
+                engine.formations.listed.remove(plan);
+            }
+        }
     }
     made
 }
@@ -82,7 +103,11 @@ fn claim(shared: &Shared, plan: &Plan) -> Result<Option<usize>> {
     loop {
         let mut engine = shared.engine();
         match engine.formations.listed.get(plan) {
-            Some(Some(group)) => return Ok(Some(*group)),
+            Some(Some(group)) => {
+                let group = *group;
+                engine.hold(group);
+                return Ok(Some(group));
+            }
             // The thread that makes it watches the time.
             Some(None) => engine.progress(),
             None => {
@@ -106,8 +131,9 @@ fn make(shared: &Arc<Shared>, plan: &Plan, place: usize) -> Result<usize> {
     match made {
         Ok(comm) => {
             let members = plan.ranks.iter().map(|&rank| parent.members[rank]).collect();
-            engine.groups.push(GroupState::new(comm, members, place));
-            Ok(engine.groups.len() - 1)
+            let group = engine.groups.add(GroupState::new(comm, members, place));
+            engine.hold(group);
+            Ok(group)
         }
         Err(failure) => {
             let error = failure.error(parent.world_rank(), &plan.call());
@@ -122,6 +148,7 @@ fn meet(shared: &Shared, plan: &Plan, place: usize) -> Result<c_int> {
     let founded = {
         let mut engine = shared.engine();
         engine.catch_up(plan.parent);
+        engine.take_leave();
         let founded = engine.groups[plan.parent].founded;
         engine.groups[plan.parent].founded += 1;
         engine.announce(plan, place, founded)?;

@@ -1,5 +1,8 @@
 //! What this rank knows about one group.
 
+use std::collections::{BTreeMap, HashSet};
+use std::ops::{Index, IndexMut};
+
 use super::library::Comm;
 use crate::{Error, Result};
 
@@ -15,13 +18,29 @@ pub(super) struct GroupState {
     pub(super) next_sequence: u64,
     /// Subgroups that this rank has been the first member of.
     pub(super) founded: u64,
+    /// Communicators of the program, and one if the group is listed.
+    pub(super) handles: usize,
+    /// The members that have left.
+    pub(super) gone: HashSet<usize>,
+    /// This rank has.
+    pub(super) said_goodbye: bool,
     /// Why the group cannot be used any more.
     pub(super) failure: Option<Error>,
 }
 
 impl GroupState {
     pub(super) fn new(comm: Comm, members: Vec<usize>, rank: usize) -> Self {
-        Self { comm, members, rank, next_sequence: 0, founded: 0, failure: None }
+        Self {
+            comm,
+            members,
+            rank,
+            next_sequence: 0,
+            founded: 0,
+            handles: 0,
+            gone: HashSet::new(),
+            said_goodbye: false,
+            failure: None,
+        }
     }
 
     /// The group's failure, if it has failed.
@@ -38,5 +57,52 @@ impl GroupState {
     pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank;
         (0..self.members.len()).filter(move |&member| member != rank)
+    }
+}
+
+/// The groups that this rank is in, by numbers that are not used again.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    there: BTreeMap<usize, GroupState>,
+    next: usize,
+}
+
+impl Groups {
+    /// Adds a group and gives its number.
+    pub(super) fn add(&mut self, group: GroupState) -> usize {
+        self.there.insert(self.next, group);
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(super) fn remove(&mut self, group: usize) -> Option<GroupState> {
+        self.there.remove(&group)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.there.len()
+    }
+
+    /// The numbers of at most `count` groups from a number on.
+    pub(super) fn from(&self, first: usize, count: usize) -> Vec<usize> {
+        self.there.range(first..).map(|(&group, _)| group).take(count).collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &GroupState> {
+        self.there.values()
+    }
+}
+
+impl Index<usize> for Groups {
+    type Output = GroupState;
+
+    fn index(&self, group: usize) -> &GroupState {
+        &self.there[&group]
+    }
+}
+
+impl IndexMut<usize> for Groups {
+    fn index_mut(&mut self, group: usize) -> &mut GroupState {
+        self.there.get_mut(&group).expect("a group stays as long as it has a handle or anything under way")
     }
 }

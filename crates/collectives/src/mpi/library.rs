@@ -36,7 +36,7 @@ pub(super) fn check(code: c_int) -> Result<(), Failure> {
     Err(Failure(if known { text.to_string_lossy().into_owned() } else { format!("error {code}") }))
 }
 
-/// A communicator of the library, which lives as long as the process uses MPI.
+/// A communicator of the library, which lives until it is freed or the process leaves MPI.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comm(pub(super) ffi::MPI_Comm);
 
@@ -126,6 +126,12 @@ pub(super) fn create_group(parent: Comm, ranks: &[usize], tag: c_int) -> Result<
         ffi::MPI_Group_free(&raw mut whole);
         made.and_then(|()| returning_errors(comm))
     }
+}
+
+/// Frees a communicator in which nothing is under way. Open MPI gives up this process's part of it, and waits for nobody.
+pub(super) fn free(mut comm: Comm) -> Result<(), Failure> {
+    // SAFETY: a communicator that was made by `create_group`, and whose last handle this is.
+    check(unsafe { ffi::MPI_Comm_free(&raw mut comm.0) })
 }
 
 /// # Safety

@@ -22,7 +22,7 @@ pub(super) const LISTEN_AFTER: Duration = Duration::from_millis(10);
 pub(super) const LISTEN_EVERY: Duration = Duration::from_millis(2);
 
 /// How many groups it listens to then: a program may have thousands.
-const GROUPS_AT_A_TIME: usize = 32;
+pub(super) const GROUPS_AT_A_TIME: usize = 32;
 
 /// A piece of news about one group.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +31,8 @@ enum Item {
     AnyoneThere,
     /// The sender is.
     Here,
+    /// The sender has no more use for the group, and sends nothing more in it.
+    Goodbye,
     /// The group is of no more use.
     Failed(Error),
 }
@@ -47,6 +49,12 @@ pub(super) struct News {
     heard: HashMap<(usize, usize), Instant>,
 }
 
+impl News {
+    pub(super) fn forget(&mut self, group: usize) {
+        self.heard.retain(|(other, _), _| *other != group);
+    }
+}
+
 impl Item {
     fn encode(&self, size: usize) -> Vec<u64> {
         let failed = |kind: u64, detail: u64, list: Vec<u64>, call: &Call| {
@@ -61,6 +69,7 @@ impl Item {
             Self::Failed(Error::Library { rank, call, message, .. }) => {
                 failed(3, *rank as u64, message.bytes().map(u64::from).collect(), call)
             }
+            Self::Goodbye => vec![2],
             // Nothing else lets a group fail.
             Self::Here | Self::Failed(_) => vec![1],
         }
@@ -71,6 +80,7 @@ impl Item {
             return match *words {
                 [0] => Some(Self::AnyoneThere),
                 [1] => Some(Self::Here),
+                [2] => Some(Self::Goodbye),
                 _ => None,
             };
         };
@@ -100,15 +110,19 @@ impl Engine {
             return;
         }
         self.news.listened = Some(now);
-        let groups = self.groups.len();
-        let turn = self.news.turn;
-        self.news.turn = (turn + GROUPS_AT_A_TIME) % groups;
-        for group in (turn..turn + GROUPS_AT_A_TIME.min(groups)).map(|group| group % groups) {
+        let mut turn = self.groups.from(self.news.turn, GROUPS_AT_A_TIME);
+        if turn.len() < GROUPS_AT_A_TIME {
+            let rest = (GROUPS_AT_A_TIME - turn.len()).min(self.groups.len() - turn.len());
+            turn.extend(self.groups.from(0, rest));
+        }
+        self.news.turn = turn.last().map_or(0, |last| last + 1);
+        for group in turn {
             if let Err(failure) = self.listen_to(group) {
                 self.library_failed_in_news(group, failure);
             }
         }
         self.take_in_arrived(now);
+        self.take_leave();
     }
 
     /// Reads what the members of one group have told so far; whether none of it is still on its way.
@@ -153,6 +167,9 @@ impl Engine {
         match item {
             Item::AnyoneThere => self.tell(group, &[member], &Item::Here),
             Item::Here => {}
+            Item::Goodbye => {
+                self.groups[group].gone.insert(member);
+            }
             // Its sender has told everyone.
             Item::Failed(error) => {
                 self.groups[group].failure.get_or_insert(error);
@@ -169,7 +186,10 @@ impl Engine {
     /// Those of some members of a group of whom nothing was heard since then; all of them, if all were heard. A member
     /// that is there but late may only be waiting for one that is gone.
     pub(super) fn silent_since(&self, group: usize, then: Instant, suspects: Vec<usize>) -> Vec<usize> {
-        let heard = |member: &usize| self.news.heard.get(&(group, *member)).is_some_and(|at| *at >= then);
+        let gone = &self.groups[group].gone;
+        let heard = |member: &usize| {
+            gone.contains(member) || self.news.heard.get(&(group, *member)).is_some_and(|at| *at >= then)
+        };
         let (alive, silent): (Vec<usize>, Vec<usize>) = suspects.into_iter().partition(heard);
         if silent.is_empty() { alive } else { silent }
     }
@@ -185,16 +205,32 @@ impl Engine {
         error
     }
 
+    /// Tells the members of a group that this rank needs it no more.
+    pub(super) fn say_goodbye(&mut self, group: usize) {
+        let others: Vec<usize> = self.groups[group].others().collect();
+        self.tell(group, &others, &Item::Goodbye);
+    }
+
     fn tell(&mut self, group: usize, members: &[usize], item: &Item) {
+        let state = &self.groups[group];
+        // Nothing comes after a goodbye, and who has left does not listen.
+        if state.said_goodbye && *item != Item::Goodbye {
+            return;
+        }
+        let members: Vec<usize> = members
+            .iter()
+            .copied()
+            .filter(|member| *item == Item::Goodbye || !state.gone.contains(member))
+            .collect();
         let words: Arc<[u64]> = item.encode(self.groups[group].members.len()).into();
         let call = Call { operation: Operation::Barrier, element: None };
-        for &member in members {
+        for member in members {
             // A member that cannot be told finds out by itself.
             let _ = self.post(group, &call, member, tags::NEWS, &words);
         }
     }
 
-    fn library_failed_in_news(&mut self, group: usize, failure: Failure) {
+    pub(super) fn library_failed_in_news(&mut self, group: usize, failure: Failure) {
         let call = Call { operation: Operation::Barrier, element: None };
         let rank = self.groups[group].world_rank();
         self.fail_group(group, failure.error(rank, &call));
@@ -212,7 +248,7 @@ mod tests {
         let late = Error::TimedOut { missing: vec![3, 0], call: call.clone(), waited };
         let broken =
             Error::Library { backend: library::NAME, rank: 2, call, message: "no route, für heute".into() };
-        for item in [Item::AnyoneThere, Item::Here, Item::Failed(late), Item::Failed(broken)] {
+        for item in [Item::AnyoneThere, Item::Here, Item::Goodbye, Item::Failed(late), Item::Failed(broken)] {
             let words = item.encode(4);
             assert_eq!(Item::decode(&words), Some(item));
         }

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::ending;
 use super::pace::Pace;
 use super::world::Shared;
 use crate::{Element, Exchanged, Request, Result};
@@ -52,6 +53,7 @@ impl<T: Element> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
+        ending::end_if_panicking();
         self.shared.engine().abandon(self.id);
     }
 }

@@ -22,8 +22,9 @@ use crate::{Error, Result, WaitStrategy};
 /// # Ok::<(), collectives::Error>(())
 /// ```
 ///
-/// Groups last as long as the world: [`split`](crate::Group::split) makes new ones each time, which a program that runs for
-/// long keeps instead, or asks for by [`group`](crate::Group::group).
+/// A group that [`split`](crate::Group::split) made is freed when all its members have dropped its last communicator and
+/// request; one that was asked for by [`group`](crate::Group::group), with that which it was asked for in. Open MPI has about
+/// 65,000 at a time; making one more is an error, after which the group that it was to be made in is of no more use.
 ///
 /// # How it ends
 ///
@@ -32,10 +33,12 @@ use crate::{Error, Result, WaitStrategy};
 /// one by `mpirun`, which ends the whole job.
 ///
 /// After a time-out or an error of the library the group concerned gives that error for ever, and MPI is not finalised,
-/// because that would wait for the rank that failed. The program should end with an error, upon which `mpirun` ends the
+/// because that would wait for the rank that failed; a line on standard error says so at the end. The program should end with an error, upon which `mpirun` ends the
 /// job (unless `--enable-recovery` tells it not to).
 ///
-/// A panic of any thread ends the job within two seconds, after its message is printed; also one that would be caught.
+/// A panic of any thread ends the job within two seconds, after its message is printed; also one that would be caught. This
+/// is done by a panic hook: a program with one of its own sets it before it asks for the communicator. One that is set later
+/// must call the hook that it replaces; otherwise the job only ends where the panic drops a communicator or a request.
 #[derive(Debug, Clone)]
 pub struct MpiWorld {
     wait: WaitStrategy,
@@ -91,7 +94,8 @@ impl MpiWorld {
         let world = library::initialise()
             .map_err(|failure| Error::Unavailable { backend: library::NAME, reason: failure.0 })?;
         ending::abort_on_panic();
-        let engine = Engine::new(&world, self.timeout, self.checks);
+        let mut engine = Engine::new(&world, self.timeout, self.checks);
+        engine.hold(EVERYONE);
         let shared = Shared { engine: Mutex::new(engine), strategy: affordable(self.wait) };
         Ok(MpiCommunicator::new(Arc::new(shared), EVERYONE, world.rank, world.size))
     }
@@ -119,13 +123,17 @@ impl Drop for Shared {
         // Operations whose requests were dropped, and news for the others, who count on them.
         let (mut pace, started) = (Pace::new(self.strategy), Instant::now());
         while !engine.is_idle() {
-            if engine.has_failed() && started.elapsed() > LAST_WORDS {
+            if engine.failure().is_some() && started.elapsed() > LAST_WORDS {
                 break;
             }
             engine.progress();
             pace.pause();
         }
-        if !engine.has_failed() {
+        if let Some(failure) = engine.failure() {
+            // Nobody may have asked for the operation that failed.
+            let rank = engine.groups[EVERYONE].rank;
+            eprintln!("rank {rank} ends without finalising {}: {failure}", library::NAME);
+        } else {
             ending::finalised();
             library::finalise();
         }

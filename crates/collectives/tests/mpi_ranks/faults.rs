@@ -1,5 +1,6 @@
 //! Ranks that fail, and what the others see of it. Each prints a line `SEEN ...` that the trial reads.
 
+use std::panic;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -43,6 +44,28 @@ pub(crate) fn panic_while_polling() {
     }
     let late = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
     println!("SEEN {late:?}");
+}
+
+/// As above, in a program whose own panic hook replaces the one that ends the job.
+pub(crate) fn panic_with_own_hook() {
+    let ranks = start(&MpiWorld::new());
+    panic::set_hook(Box::new(|information| eprintln!("own hook: {information}")));
+    ranks.barrier(&mut ()).expect("all ranks are there");
+    if ranks.rank() == 2 {
+        say_when("PANIC");
+        panic!("on purpose");
+    }
+    let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
+    println!("SEEN {outcome:?}");
+}
+
+/// Rank 0 drops a request that nothing matches.
+pub(crate) fn unmatched() {
+    let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
+    if ranks.rank() == 0 {
+        drop(ranks.start_receive(vec![0_u8], 1, 5, &mut ()));
+    }
+    ranks.barrier(&mut ()).expect("all ranks are there");
 }
 
 /// A number for each use of a seed.

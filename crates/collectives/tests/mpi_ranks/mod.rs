@@ -1,6 +1,7 @@
 //! What one rank of a trial does.
 
 mod faults;
+mod groups;
 mod laws;
 
 use std::process::ExitCode;
@@ -20,10 +21,14 @@ pub(crate) fn run(trial: &str, arguments: &[String]) -> ExitCode {
         "laws-unchecked" => laws::run_unchecked(argument(0), argument(1)),
         "panic" => faults::panic(),
         "panic-while-polling" => faults::panic_while_polling(),
+        "panic-with-own-hook" => faults::panic_with_own_hook(),
+        "unmatched" => faults::unmatched(),
         "killed" => faults::killed(argument(0)),
         "killed-while-grouping" => faults::killed_while_grouping(argument(0)),
         "comes-late" => faults::comes_late(argument(0)),
         "never-comes-to-a-group" => faults::never_comes_to_a_group(),
+        "many-groups" => groups::come_and_go(argument(0)),
+        "group-kept-by-one" => groups::kept_by_one(),
         "mistakes" => faults::mistakes(),
         "alone" => faults::alone(),
         other => panic!("there is no trial {other}"),

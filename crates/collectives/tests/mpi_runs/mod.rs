@@ -10,7 +10,7 @@ use job::{Job, Outcome};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// More than any trial takes on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -26,11 +26,17 @@ pub(crate) fn run() -> ExitCode {
         Trial::test("laws_hold_without_checks", || laws(4, "laws-unchecked", 50)),
         Trial::test("a_panicking_rank_ends_the_job", || panics("panic")),
         Trial::test("a_rank_that_panics_while_it_polls_ends_the_job", || panics("panic-while-polling")),
+        Trial::test("a_panicking_rank_with_a_hook_of_its_own_ends_the_job", || panics("panic-with-own-hook")),
+        Trial::test("a_dropped_request_that_nothing_matches_is_told_at_the_end", unmatched),
         Trial::test("a_killed_rank_is_named", kills),
         Trial::test("a_rank_killed_while_groups_are_made_is_named", kills_while_grouping),
         Trial::test("mpirun_ends_a_job_of_which_a_rank_was_killed", killed_for_mpirun),
         Trial::test("a_rank_that_comes_late_is_named_and_told", comes_late),
         Trial::test("a_rank_that_never_comes_to_a_group_is_named", never_comes_to_a_group),
+        Trial::test("groups_that_are_dropped_are_freed", groups_come_and_go),
+        Trial::test("a_group_can_be_dropped_by_some", || {
+            finishes(&Job::new(3, "group-kept-by-one").run(LIMIT)?)
+        }),
         Trial::test("what_mpi_cannot_do_is_an_error", || finishes(&Job::new(2, "mistakes").run(LIMIT)?)),
         Trial::test("without_mpirun_there_is_one_rank", || finishes(&Job::alone("alone").run(LIMIT)?)),
         Trial::test("without_the_library_the_loader_names_it", without_the_library),
@@ -64,6 +70,15 @@ fn panics(trial: &str) -> Result<(), Failed> {
         return Err(outcome.failed(&format!("the job ends {took:?} after the panic")));
     }
     Ok(())
+}
+
+fn unmatched() -> Result<(), Failed> {
+    let outcome = Job::new(2, "unmatched").run(LIMIT)?;
+    let line = "rank 0 ends without finalising Open MPI: ranks [1] did not join receive";
+    if !outcome.success && outcome.output.contains(line) {
+        return Ok(());
+    }
+    Err(outcome.failed("the job does not end with the error of the request"))
 }
 
 /// Kills ranks at random times: 10, or as many as `MPI_KILLS` says.
@@ -139,6 +154,12 @@ fn never_comes_to_a_group() -> Result<(), Failed> {
         return Ok(());
     }
     Err(outcome.failed("not both ranks are told that rank 1 is missing"))
+}
+
+/// More than the 65,000 that Open MPI has at a time, if `MPI_GROUPS` says so.
+fn groups_come_and_go() -> Result<(), Failed> {
+    let groups = number_in("MPI_GROUPS").unwrap_or(3_000);
+    finishes(&Job::new(3, "many-groups").with(groups).run(LIMIT)?)
 }
 
 /// A copy of this program that asks for a library which is nowhere.
