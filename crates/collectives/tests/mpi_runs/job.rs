@@ -2,12 +2,9 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libtest_mimic::Failed;
 
@@ -56,59 +53,38 @@ impl Job {
         self
     }
 
-    fn command(&self) -> Result<Command, Failed> {
-        let this = env::current_exe()?;
-        let mut command = match self.ranks {
-            None => Command::new(this),
-            Some(ranks) => {
-                let mut mpirun = Command::new("mpirun");
-                mpirun.args(["-n", &ranks.to_string()]);
-                mpirun.args(self.survives.then_some("--enable-recovery")).arg(this);
-                // More ranks than cores, and containers in which everyone is root.
-                mpirun.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
-                mpirun.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
-                mpirun
-            }
-        };
-        command.arg("--rank").args(&self.arguments);
+    /// Under `timeout`, which ends it also when this program was killed before. Both are in this program's group, so that
+    /// whatever ends that ends them; `mpirun` then ends its ranks, which are in groups of their own.
+    fn command(&self, limit: Duration) -> Result<Command, Failed> {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--foreground", "--kill-after=5"])
+            .arg(limit.as_secs().to_string())
+            .stdin(Stdio::null());
+        if let Some(ranks) = self.ranks {
+            command.args(["mpirun", "-n", &ranks.to_string()]);
+            command.args(self.survives.then_some("--enable-recovery"));
+            // More ranks than cores, and containers in which everyone is root.
+            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+            command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        }
+        command.arg(env::current_exe()?).arg("--rank").args(&self.arguments);
         Ok(command)
     }
 
-    /// Runs the job. One that takes longer than `limit` is killed, and is a failure.
+    /// Runs the job. One that takes longer than `limit`, in whole seconds, is ended, and is a failure.
     pub(crate) fn run(self, limit: Duration) -> Result<Outcome, Failed> {
         let file = scratch(&self.arguments.join("-"));
         let written = File::create(&file)?;
-        let mut command = self.command()?;
-        command.stdout(written.try_clone()?).stderr(written).process_group(0);
-        let status = wait(&mut command.spawn()?, limit);
+        let status = self.command(limit)?.stdout(written.try_clone()?).stderr(written).status()?;
         let ended = SystemTime::now().duration_since(UNIX_EPOCH)?;
         let output = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
         fs::remove_file(&file)?;
-        match status? {
-            Some(success) => Ok(Outcome { success, output, ended }),
-            None => Err(format!("killed after {limit:?}\n{output}").into()),
+        // What `timeout` gives for one that it has ended, and for one that it had to kill.
+        if matches!(status.code(), Some(124) | None) {
+            return Err(format!("ended after {limit:?}\n{output}").into());
         }
-    }
-}
-
-/// Whether the child succeeds; `None` if it had to be killed, with all processes of its group.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<bool>> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.success()));
-        }
-        if started.elapsed() >= limit {
-            // `mpirun` ends its ranks, which are in groups of their own, when it is asked to end.
-            for (signal, pause) in [("-TERM", 2), ("-KILL", 0)] {
-                let group = format!("-{}", child.id());
-                let _ = Command::new("kill").args([signal, "--", &group]).status();
-                thread::sleep(Duration::from_secs(pause));
-            }
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(5));
+        Ok(Outcome { success: status.success(), output, ended })
     }
 }
 
