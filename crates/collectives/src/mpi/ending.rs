@@ -38,6 +38,12 @@ pub(super) fn end_if_panicking() {
     }
 }
 
+/// A line on standard error, in one piece: the pieces of several ranks would be mixed.
+pub(super) fn say(line: &str) {
+    let line = format!("{line}\n");
+    eprint!("{line}");
+}
+
 /// Panics end only their thread again.
 pub(super) fn finalised() {
     IN_USE.store(false, Ordering::SeqCst);

@@ -256,7 +256,10 @@ fn watched(
         if watch.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
             let (rank, error) = who_is_gone(&watcher, &watched, timeout);
             if unfinished() {
-                eprintln!("rank {rank}: {error}: the job ends, because {} waits for ever", library::NAME);
+                ending::say(&format!(
+                    "rank {rank}: {error}: the job ends, because {} waits for ever",
+                    library::NAME
+                ));
                 ending::end_job();
             }
         }

@@ -132,7 +132,7 @@ impl Drop for Shared {
         if let Some(failure) = engine.failure() {
             // Nobody may have asked for the operation that failed.
             let rank = engine.groups[EVERYONE].rank;
-            eprintln!("rank {rank} ends without finalising {}: {failure}", library::NAME);
+            ending::say(&format!("rank {rank} ends without finalising {}: {failure}", library::NAME));
         } else {
             ending::finalised();
             library::finalise();
