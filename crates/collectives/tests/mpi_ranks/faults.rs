@@ -1,5 +1,6 @@
 //! Ranks that fail, and what the others see of it. Each prints a line `SEEN ...` that the trial reads.
 
+use std::io::{self, Write};
 use std::panic;
 use std::process;
 use std::thread;
@@ -49,7 +50,11 @@ pub(crate) fn panic_while_polling() {
 /// As above, in a program whose own panic hook replaces the one that ends the job.
 pub(crate) fn panic_with_own_hook() {
     let ranks = start(&MpiWorld::new());
-    panic::set_hook(Box::new(|information| eprintln!("own hook: {information}")));
+    // In one piece: what several ranks and streams write meets in one file.
+    panic::set_hook(Box::new(|information| {
+        let line = format!("own hook: {information}\n");
+        let _ = io::stderr().write_all(line.as_bytes());
+    }));
     ranks.barrier(&mut ()).expect("all ranks are there");
     if ranks.rank() == 2 {
         say_when("PANIC");
