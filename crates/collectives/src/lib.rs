@@ -29,7 +29,9 @@ mod call;
 mod communicator;
 mod element;
 mod error;
+mod lengths;
 mod link_model;
+mod membership;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg(feature = "nccl")]

@@ -34,3 +34,31 @@ pub struct Exchanged<B> {
     /// What was received.
     pub receive: B,
 }
+
+/// Makes [`Request`]s of a backend's three wrappers of its `Pending<T>`: of one buffer, of two, and of none. `Pending` has
+/// the inherent methods `test`, `wait_until` and `wait`, and gives both buffers back.
+macro_rules! requests {
+    ($one:ident, $two:ident, $none:ident, buffers: $buffer:ident) => {
+        $crate::request::requests!(@impl [T: Element] $one<T>, $buffer<T>, |buffers| buffers.receive);
+        $crate::request::requests!(@impl [T: Element] $two<T>, Exchanged<$buffer<T>>, |buffers| buffers);
+        $crate::request::requests!(@impl [] $none, (), |_buffers| ());
+    };
+    (@impl [$($generics:tt)*] $request:ty, $output:ty, |$buffers:ident| $of_both:expr) => {
+        impl<$($generics)*> Request for $request {
+            type Output = $output;
+
+            fn test(&mut self) -> Result<bool> {
+                self.0.test()
+            }
+
+            fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+                self.0.wait_until(Instant::now().checked_add(limit))
+            }
+
+            fn wait(self) -> Result<$output> {
+                self.0.wait().map(|$buffers| $of_both)
+            }
+        }
+    };
+}
+pub(crate) use requests;

@@ -1,5 +1,7 @@
 //! How a rank waits for the others.
 
+use std::thread;
+
 /// What a rank does while it waits for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
@@ -13,4 +15,15 @@ pub enum WaitStrategy {
     /// nearly as fast when the others are near, and a long wait leaves the core to background work.
     #[default]
     Park,
+}
+
+impl WaitStrategy {
+    /// The strategy as a host with so many ranks can afford it.
+    pub(crate) fn among(self, ranks: usize) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        match self {
+            Self::Spin if ranks > cores => Self::Yield,
+            other => other,
+        }
+    }
 }

@@ -7,8 +7,8 @@ use super::formation::{Plan, form};
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest, Pending};
 use super::transfer::Buffers;
 use super::world::Shared;
-use crate::partition::check_distinct;
-use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
+use crate::membership::{of_one_color, place_among};
+use crate::{Call, Communicator, Element, Exchanged, Group, Operation, ReduceOp, Result};
 
 /// One process's end of a group.
 ///
@@ -103,27 +103,14 @@ impl Group for MpiCommunicator {
         let choices = pending.wait()?.receive;
         let Some(color) = color else { return Ok(None) };
 
-        let mut members: Vec<(i64, usize)> = choices
-            .chunks_exact(2)
-            .enumerate()
-            .filter(|(_, choice)| choice[0] == i64::from(color))
-            .map(|(rank, choice)| (choice[1], rank))
-            .collect();
-        members.sort_unstable();
-        let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let choices = choices.chunks_exact(2).map(|choice| (choice[0], choice[1]));
+        let ranks = of_one_color(choices, i64::from(color));
         let place = ranks.iter().position(|&rank| rank == self.rank);
         place.map(|place| self.subgroup(Some(sequence), &ranks, place)).transpose()
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Self> {
-        if let Some(&rank) = ranks.iter().find(|&&rank| rank >= self.size) {
-            return Err(Error::NoSuchRank { rank, size: self.size });
-        }
-        check_distinct(ranks)?;
-        let place = ranks
-            .iter()
-            .position(|&rank| rank == self.rank)
-            .ok_or_else(|| Error::NotAMember { rank: self.rank, ranks: ranks.to_vec() })?;
+        let place = place_among(ranks, self.rank, self.size)?;
         self.subgroup(None, ranks, place)
     }
 

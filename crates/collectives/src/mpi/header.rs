@@ -1,6 +1,7 @@
 //! What ranks tell each other about a call before its data moves, and what follows from comparing it.
 
 use super::work::Fault;
+use crate::lengths::WrongLength;
 use crate::{Call, ElementType, Error, Operation, ReduceOp};
 
 /// Words before the counts of an all-to-all-v.
@@ -62,7 +63,7 @@ impl Header {
             Some(Fault::NoSuchRank { rank }) => (1, [rank, 0]),
             Some(Fault::Unsupported) => (2, [0; 2]),
             Some(Fault::TooLong) => (3, [0; 2]),
-            Some(Fault::WrongLength { buffer, expected, actual }) => {
+            Some(Fault::WrongLength(WrongLength { buffer, expected, actual })) => {
                 (4 + place(&BUFFERS, &buffer), [expected, actual])
             }
         };
@@ -103,7 +104,10 @@ impl Header {
             1 => Some(Fault::NoSuchRank { rank: expected }),
             2 => Some(Fault::Unsupported),
             3 => Some(Fault::TooLong),
-            code => Some(Fault::WrongLength { buffer: BUFFERS.get(code as usize - 4)?, expected, actual }),
+            code => {
+                let buffer = BUFFERS.get(code as usize - 4)?;
+                Some(Fault::WrongLength(WrongLength { buffer, expected, actual }))
+            }
         };
         Some(Self { sequence, call: Call { operation, element }, fault })
     }
@@ -164,7 +168,8 @@ mod tests {
             Operation::Receive { count: 4, from: 0, tag: 0 },
             Operation::Group { ranks: vec![2, 0] },
         ];
-        let wrong_length = |buffer| Some(Fault::WrongLength { buffer, expected: usize::MAX, actual: 1 });
+        let wrong_length =
+            |buffer| Some(Fault::WrongLength(WrongLength { buffer, expected: usize::MAX, actual: 1 }));
         let faults =
             [None, Some(Fault::NoSuchRank { rank: 9 }), Some(Fault::Unsupported), Some(Fault::TooLong)];
         for operation in operations {

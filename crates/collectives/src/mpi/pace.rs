@@ -43,9 +43,5 @@ impl Pace {
 pub(super) fn affordable(strategy: WaitStrategy) -> WaitStrategy {
     let local_ranks: usize =
         std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok().and_then(|size| size.parse().ok()).unwrap_or(1);
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    match strategy {
-        WaitStrategy::Spin if local_ranks > cores => WaitStrategy::Yield,
-        other => other,
-    }
+    strategy.among(local_ranks)
 }

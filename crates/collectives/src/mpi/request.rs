@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::ending;
 use super::pace::Pace;
 use super::world::Shared;
+use crate::request::requests;
 use crate::{Element, Exchanged, Request, Result};
 
 /// This rank's part in an operation.
@@ -24,10 +25,6 @@ impl<T: Element> Pending<T> {
 
     pub(super) fn test(&mut self) -> Result<bool> {
         self.shared.engine().poll(self.id)
-    }
-
-    pub(super) fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.wait_until(Instant::now().checked_add(limit))
     }
 
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
@@ -73,50 +70,4 @@ pub struct MpiExchangeRequest<T: Element>(pub(super) Pending<T>);
 #[must_use = "a barrier holds nobody back until it is waited for"]
 pub struct MpiBarrierRequest(pub(super) Pending<u8>);
 
-impl<T: Element> Request for MpiRequest<T> {
-    type Output = Vec<T>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_timeout(limit)
-    }
-
-    fn wait(self) -> Result<Vec<T>> {
-        Ok(self.0.wait()?.receive)
-    }
-}
-
-impl<T: Element> Request for MpiExchangeRequest<T> {
-    type Output = Exchanged<Vec<T>>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_timeout(limit)
-    }
-
-    fn wait(self) -> Result<Exchanged<Vec<T>>> {
-        self.0.wait()
-    }
-}
-
-impl Request for MpiBarrierRequest {
-    type Output = ();
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_timeout(limit)
-    }
-
-    fn wait(self) -> Result<()> {
-        self.0.wait().map(|_| ())
-    }
-}
+requests!(MpiRequest, MpiExchangeRequest, MpiBarrierRequest, buffers: Vec);

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use super::transfer::Buffers;
+use crate::lengths::WrongLength;
 use crate::{Call, ElementType, Error, Operation, ReduceOp};
 
 /// Elements that the buffers of one operation may hold: MPI counts them in a C `int`.
@@ -40,7 +41,7 @@ pub(super) struct Counts {
 /// What is wrong with one rank's call by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    WrongLength { buffer: &'static str, expected: usize, actual: usize },
+    WrongLength(WrongLength),
     NoSuchRank { rank: usize },
     Unsupported,
     TooLong,
@@ -51,9 +52,7 @@ impl Fault {
     pub(super) fn error(&self, rank: usize, call: &Call, size: usize) -> Error {
         let call = call.clone();
         match *self {
-            Self::WrongLength { buffer, expected, actual } => {
-                Error::WrongLength { rank, call, buffer, expected, actual }
-            }
+            Self::WrongLength(wrong) => wrong.error(rank, &call),
             Self::NoSuchRank { rank } => Error::NoSuchRank { rank, size },
             Self::Unsupported => Error::Unsupported { backend: super::library::NAME, call },
             Self::TooLong => Error::TooLong { backend: super::library::NAME, call, limit: LARGEST },
@@ -65,6 +64,9 @@ impl Work {
     /// The work of a call in a group of `size`; `data_tag` is the tag of a message.
     pub(super) fn new(call: &Call, buffers: Buffers, size: usize, data_tag: c_int) -> Result<Self, Fault> {
         let (send, receive) = (buffers.send_len, buffers.receive_len);
+        if let Some(wrong) = WrongLength::among(&call.operation, size, send, receive) {
+            return Err(Fault::WrongLength(wrong));
+        }
         let route = match call.operation {
             Operation::Barrier | Operation::Group { .. } => Route::Barrier,
             // Everyone's color and key.
@@ -84,22 +86,16 @@ impl Work {
             }
             Operation::AllGather { count } => {
                 need("send buffer", Some(count), send)?;
-                need("receive buffer", count.checked_mul(size), receive)?;
                 int(receive)?;
                 Route::AllGather { count: int(count)? }
             }
             Operation::ReduceScatter { count, op } => {
                 need("receive buffer", Some(count), receive)?;
-                need("send buffer", count.checked_mul(size), send)?;
                 reducible(call)?;
                 int(send)?;
                 Route::ReduceScatter { count: int(count)?, op }
             }
             Operation::AllToAllV { ref send_counts, ref receive_counts } => {
-                need("send counts", Some(size), send_counts.len())?;
-                need("receive counts", Some(size), receive_counts.len())?;
-                need("send buffer", sum(send_counts), send)?;
-                need("receive buffer", sum(receive_counts), receive)?;
                 int(send)?;
                 int(receive)?;
                 Route::AllToAllV(Counts {
@@ -137,10 +133,7 @@ impl Work {
 }
 
 fn need(buffer: &'static str, expected: Option<usize>, actual: usize) -> Result<(), Fault> {
-    if expected == Some(actual) {
-        return Ok(());
-    }
-    Err(Fault::WrongLength { buffer, expected: expected.unwrap_or(usize::MAX), actual })
+    WrongLength::of(buffer, expected, actual).map_or(Ok(()), |wrong| Err(Fault::WrongLength(wrong)))
 }
 
 fn member(rank: usize, size: usize) -> Result<(), Fault> {
@@ -156,10 +149,6 @@ fn reducible(call: &Call) -> Result<(), Fault> {
 
 fn int(number: usize) -> Result<c_int, Fault> {
     c_int::try_from(number).map_err(|_| Fault::TooLong)
-}
-
-fn sum(counts: &[usize]) -> Option<usize> {
-    counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count))
 }
 
 /// Where each rank's chunk begins.

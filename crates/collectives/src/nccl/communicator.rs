@@ -7,7 +7,8 @@ use super::comm::NO_COLOR;
 use super::group::{GroupState, Ticket, World};
 use super::launch::{Launch, Step, only};
 use super::request::{Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRequest, Pending};
-use crate::partition::check_distinct;
+use crate::lengths::WrongLength;
+use crate::membership::{check_rank, of_one_color, place_among};
 use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
 
 /// One rank's end of a group of GPUs.
@@ -55,25 +56,38 @@ impl NcclCommunicator {
         self.world.settings.device.stream().map(DeviceStream::new).map_err(failed)
     }
 
-    /// Starts a collective, whose lengths are right if `lengths` are.
+    /// Starts a collective whose buffers have the lengths that it needs, or fails.
+    fn checked<T: Element>(
+        &self,
+        operation: Operation,
+        queue: &DeviceStream,
+        memory: Buffers<T>,
+        steps: impl FnOnce(&Buffers<T>) -> Vec<Step>,
+    ) -> Result<Pending<T>> {
+        let (send, receive) = (memory.send.len(), memory.receive.len());
+        let wrong = WrongLength::among(&operation, self.size(), send, receive).or_else(|| match &operation {
+            // Ranks' calls are not compared, but what a rank sends to itself it also receives.
+            Operation::AllToAllV { send_counts, receive_counts } => {
+                let (kept, actual) = (send_counts[self.rank()], receive_counts[self.rank()]);
+                WrongLength::of("receive counts", Some(kept), actual)
+            }
+            _ => None,
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong.error(self.world.rank, &Call { operation, element: Some(T::TYPE) }));
+        }
+        self.collective(operation, queue, memory, steps)
+    }
+
+    /// Starts a collective, whose steps keep to the memory.
     pub(super) fn collective<T: Element>(
         &self,
         operation: Operation,
         queue: &DeviceStream,
         memory: Buffers<T>,
-        lengths: &[Length],
         steps: impl FnOnce(&Buffers<T>) -> Vec<Step>,
     ) -> Result<Pending<T>> {
         let call = Call { operation, element: Some(T::TYPE) };
-        if let Some(wrong) = lengths.iter().find(|length| length.expected != Some(length.actual)) {
-            return Err(Error::WrongLength {
-                rank: self.world.rank,
-                call,
-                buffer: wrong.buffer,
-                expected: wrong.expected.unwrap_or(usize::MAX),
-                actual: wrong.actual,
-            });
-        }
         let steps = steps(&memory);
         self.launch(call, None, queue).start(memory, &steps)
     }
@@ -86,7 +100,7 @@ impl NcclCommunicator {
         buffer: DeviceBuffer<T>,
         step: Step,
     ) -> Result<NcclRequest<T>> {
-        self.check_rank(peer)?;
+        check_rank(peer, self.size())?;
         let call = Call { operation, element: Some(T::TYPE) };
         if peer == self.rank() {
             return Err(Error::Unsupported { backend: "NCCL", call });
@@ -98,26 +112,9 @@ impl NcclCommunicator {
         Launch { world: &self.world, group: &self.group, call, peer, queue }
     }
 
-    fn check_rank(&self, rank: usize) -> Result<()> {
-        let size = self.size();
-        if rank < size { Ok(()) } else { Err(Error::NoSuchRank { rank, size }) }
-    }
-
     fn members(&self, ranks: &[usize]) -> Vec<usize> {
         ranks.iter().map(|&rank| self.group.members[rank]).collect()
     }
-}
-
-/// What a call's arguments say about the length of one of its buffers.
-pub(super) struct Length {
-    pub(super) buffer: &'static str,
-    /// `None` if it is more than can be counted.
-    pub(super) expected: Option<usize>,
-    pub(super) actual: usize,
-}
-
-fn sum(counts: &[usize]) -> Option<usize> {
-    counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count))
 }
 
 impl Group for NcclCommunicator {
@@ -162,29 +159,18 @@ impl Group for NcclCommunicator {
             return Ok(None);
         };
 
-        let mut members: Vec<(i32, usize)> = choices
-            .iter()
-            .enumerate()
-            .filter_map(|(rank, choice)| {
-                let (theirs, key) = choice.split_first_chunk::<4>()?;
-                let key = i32::from_be_bytes(*key.first_chunk()?);
-                (i32::from_be_bytes(*theirs) == color).then_some((key, rank))
-            })
-            .collect();
-        members.sort_unstable();
-        let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let choices = choices.iter().map(|choice| {
+            let (color, key) = choice.split_first_chunk::<4>()?;
+            Some((i32::from_be_bytes(*color), i32::from_be_bytes(*key.first_chunk()?)))
+        });
+        let ranks = of_one_color(choices.map(|choice| choice.unwrap_or((NO_COLOR, 0))), color);
         let rank = ranks.iter().position(|&rank| rank == group.rank).unwrap_or(0);
         let child = GroupState::new(format!("{name} color {color}"), self.members(&ranks), rank, comm);
         Ok(Some(Self::new(Arc::clone(&self.world), Arc::new(child))))
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Self> {
-        ranks.iter().try_for_each(|&rank| self.check_rank(rank))?;
-        check_distinct(ranks)?;
-        let rank = ranks
-            .iter()
-            .position(|&rank| rank == self.rank())
-            .ok_or_else(|| Error::NotAMember { rank: self.rank(), ranks: ranks.to_vec() })?;
+        let rank = place_among(ranks, self.rank(), self.size())?;
         let id = format!("{} {ranks:?}", self.group.id);
         let group = self.world.listed(&id, || {
             let call = Call { operation: Operation::Group { ranks: ranks.to_vec() }, element: None };
@@ -215,7 +201,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
         let steps = |memory: &Buffers<T>| vec![Step::AllReduce { buffer: memory.receive.at(0), count, op }];
-        self.collective(Operation::AllReduce { count, op }, queue, only(buffer), &[], steps).map(NcclRequest)
+        self.collective(Operation::AllReduce { count, op }, queue, only(buffer), steps).map(NcclRequest)
     }
 
     fn start_broadcast(
@@ -224,11 +210,10 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         root: usize,
         queue: &mut DeviceStream,
     ) -> Result<NcclRequest<T>> {
-        self.check_rank(root)?;
+        check_rank(root, self.size())?;
         let count = buffer.len();
         let steps = |memory: &Buffers<T>| vec![Step::Broadcast { buffer: memory.receive.at(0), count, root }];
-        self.collective(Operation::Broadcast { count, root }, queue, only(buffer), &[], steps)
-            .map(NcclRequest)
+        self.collective(Operation::Broadcast { count, root }, queue, only(buffer), steps).map(NcclRequest)
     }
 
     fn start_all_gather(
@@ -238,17 +223,11 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         queue: &mut DeviceStream,
     ) -> Result<NcclExchangeRequest<T>> {
         let count = send.len();
-        let whole = Length {
-            buffer: "receive buffer",
-            expected: count.checked_mul(self.size()),
-            actual: receive.len(),
-        };
         let steps = |memory: &Buffers<T>| {
             vec![Step::AllGather { send: memory.send.at(0), receive: memory.receive.at(0), count }]
         };
         let memory = Exchanged { send, receive };
-        self.collective(Operation::AllGather { count }, queue, memory, &[whole], steps)
-            .map(NcclExchangeRequest)
+        self.checked(Operation::AllGather { count }, queue, memory, steps).map(NcclExchangeRequest)
     }
 
     fn start_reduce_scatter(
@@ -259,14 +238,11 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         queue: &mut DeviceStream,
     ) -> Result<NcclExchangeRequest<T>> {
         let count = receive.len();
-        let whole =
-            Length { buffer: "send buffer", expected: count.checked_mul(self.size()), actual: send.len() };
         let steps = |memory: &Buffers<T>| {
             vec![Step::ReduceScatter { send: memory.send.at(0), receive: memory.receive.at(0), count, op }]
         };
         let memory = Exchanged { send, receive };
-        self.collective(Operation::ReduceScatter { count, op }, queue, memory, &[whole], steps)
-            .map(NcclExchangeRequest)
+        self.checked(Operation::ReduceScatter { count, op }, queue, memory, steps).map(NcclExchangeRequest)
     }
 
     fn start_all_to_all_v(
@@ -277,16 +253,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         receive_counts: &[usize],
         queue: &mut DeviceStream,
     ) -> Result<NcclExchangeRequest<T>> {
-        let (rank, size) = (self.rank(), Some(self.size()));
-        let mut lengths = vec![
-            Length { buffer: "send counts", expected: size, actual: send_counts.len() },
-            Length { buffer: "receive counts", expected: size, actual: receive_counts.len() },
-            Length { buffer: "send buffer", expected: sum(send_counts), actual: send.len() },
-            Length { buffer: "receive buffer", expected: sum(receive_counts), actual: receive.len() },
-        ];
-        if let (Some(&kept), Some(&actual)) = (send_counts.get(rank), receive_counts.get(rank)) {
-            lengths.push(Length { buffer: "receive counts", expected: Some(kept), actual });
-        }
+        let rank = self.rank();
         let steps = |memory: &Buffers<T>| {
             let (mut sent, mut received) = (0, 0);
             let mut steps = Vec::new();
@@ -307,8 +274,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
             send_counts: send_counts.to_vec(),
             receive_counts: receive_counts.to_vec(),
         };
-        self.collective(operation, queue, Exchanged { send, receive }, &lengths, steps)
-            .map(NcclExchangeRequest)
+        self.checked(operation, queue, Exchanged { send, receive }, steps).map(NcclExchangeRequest)
     }
 
     fn start_send(

@@ -77,7 +77,7 @@ impl NcclCommunicator {
             std::iter::once(copy).chain(sends).chain(receives).collect()
         };
         let operation = Operation::AllToAllV { send_counts, receive_counts };
-        self.collective(operation, queue, Exchanged { send: input, receive: output }, &[], steps)
+        self.collective(operation, queue, Exchanged { send: input, receive: output }, steps)
             .map(NcclExchangeRequest)
     }
 }

@@ -8,6 +8,7 @@ use super::DeviceBuffer;
 use super::enqueued::Enqueued;
 use super::group::{GroupState, World};
 use super::pause::poll_until;
+use crate::request::requests;
 use crate::{Element, Exchanged, Request, Result};
 
 /// Work in a stream, and the memory that it needs.
@@ -22,7 +23,7 @@ pub(super) struct Pending<T: Element> {
 }
 
 impl<T: Element> Pending<T> {
-    fn poll(&mut self) -> Result<bool> {
+    fn test(&mut self) -> Result<bool> {
         if let Some(operation) = &self.operation {
             if !operation.poll()? {
                 return Ok(false);
@@ -34,7 +35,7 @@ impl<T: Element> Pending<T> {
 
     fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
         let strategy = self.world.settings.wait;
-        let done = poll_until(strategy, limit, || Ok(self.poll()?.then_some(())))?;
+        let done = poll_until(strategy, limit, || Ok(self.test()?.then_some(())))?;
         Ok(done.is_some())
     }
 
@@ -70,50 +71,4 @@ pub struct NcclExchangeRequest<T: Element>(pub(super) Pending<T>);
 #[must_use = "a barrier holds nobody back until it is waited for"]
 pub struct NcclBarrierRequest(pub(super) Pending<u8>);
 
-impl<T: Element> Request for NcclRequest<T> {
-    type Output = DeviceBuffer<T>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.poll()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_until(Instant::now().checked_add(limit))
-    }
-
-    fn wait(self) -> Result<DeviceBuffer<T>> {
-        Ok(self.0.wait()?.receive)
-    }
-}
-
-impl<T: Element> Request for NcclExchangeRequest<T> {
-    type Output = Exchanged<DeviceBuffer<T>>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.poll()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_until(Instant::now().checked_add(limit))
-    }
-
-    fn wait(self) -> Result<Exchanged<DeviceBuffer<T>>> {
-        self.0.wait()
-    }
-}
-
-impl Request for NcclBarrierRequest {
-    type Output = ();
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.poll()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_until(Instant::now().checked_add(limit))
-    }
-
-    fn wait(self) -> Result<()> {
-        self.0.wait().map(|_| ())
-    }
-}
+requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: DeviceBuffer);

@@ -6,7 +6,8 @@ use super::exchange::SPLIT_ELEMENTS;
 use super::group::{Channel, End, GroupState, Role};
 use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
 use super::world::{Presence, World};
-use crate::partition::check_distinct;
+use crate::lengths::WrongLength;
+use crate::membership::{check_rank, of_one_color, place_among};
 use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
 
 /// One rank's end of a group of threads.
@@ -29,23 +30,10 @@ impl ThreadCommunicator {
         &self.presence.world
     }
 
-    /// Starts a collective, whose lengths are right if `lengths` are.
-    fn collective<T: Element>(
-        &self,
-        operation: Operation,
-        buffers: Exchanged<Vec<T>>,
-        lengths: &[Length],
-    ) -> Result<Pending<T>> {
+    fn collective<T: Element>(&self, operation: Operation, buffers: Exchanged<Vec<T>>) -> Result<Pending<T>> {
+        let wrong = WrongLength::among(&operation, self.size(), buffers.send.len(), buffers.receive.len());
         let call = Call { operation, element: Some(T::TYPE) };
-        let invalid = lengths.iter().find(|length| length.expected != Some(length.actual)).map(|length| {
-            Error::WrongLength {
-                rank: self.group.members[self.rank],
-                call: call.clone(),
-                buffer: length.buffer,
-                expected: length.expected.unwrap_or(usize::MAX),
-                actual: length.actual,
-            }
-        });
+        let invalid = wrong.map(|wrong| wrong.error(self.group.members[self.rank], &call));
         self.join(Role::Member(self.rank), call, buffers, invalid)
     }
 
@@ -71,28 +59,11 @@ impl ThreadCommunicator {
         let joined = self.group.join(role, call, buffers, invalid, || world.parking.notify())?;
         Ok(Pending::new(Arc::clone(world), Arc::clone(&self.group), joined))
     }
-
-    fn check_rank(&self, rank: usize) -> Result<()> {
-        let size = self.size();
-        if rank < size { Ok(()) } else { Err(Error::NoSuchRank { rank, size }) }
-    }
-}
-
-/// What a call's arguments say about the length of one of its buffers.
-struct Length {
-    buffer: &'static str,
-    /// `None` if it is more than can be counted.
-    expected: Option<usize>,
-    actual: usize,
 }
 
 /// The buffer of an operation that has only one.
 fn only<T>(buffer: Vec<T>) -> Exchanged<Vec<T>> {
     Exchanged { send: Vec::new(), receive: buffer }
-}
-
-fn sum(counts: &[usize]) -> Option<usize> {
-    counts.iter().try_fold(0_usize, |sum, &count| sum.checked_add(count))
 }
 
 impl Group for ThreadCommunicator {
@@ -116,26 +87,15 @@ impl Group for ThreadCommunicator {
         let choices = pending.wait()?.receive;
         let Some(color) = color else { return Ok(None) };
 
-        let mut members: Vec<(i64, usize)> = choices
-            .chunks_exact(SPLIT_ELEMENTS)
-            .enumerate()
-            .filter(|(_, choice)| choice[0] == i64::from(color))
-            .map(|(rank, choice)| (choice[1], rank))
-            .collect();
-        members.sort_unstable();
-        let ranks: Vec<usize> = members.into_iter().map(|(_, rank)| rank).collect();
+        let choices = choices.chunks_exact(SPLIT_ELEMENTS).map(|choice| (choice[0], choice[1]));
+        let ranks = of_one_color(choices, i64::from(color));
         let rank = ranks.iter().position(|&rank| rank == self.rank);
         let group = self.world().split_group((self.group.id, sequence, color), &self.group, &ranks);
         Ok(rank.map(|rank| Self::new(Arc::clone(&self.presence), group, rank)))
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Self> {
-        ranks.iter().try_for_each(|&rank| self.check_rank(rank))?;
-        check_distinct(ranks)?;
-        let rank = ranks
-            .iter()
-            .position(|&rank| rank == self.rank)
-            .ok_or_else(|| Error::NotAMember { rank: self.rank, ranks: ranks.to_vec() })?;
+        let rank = place_among(ranks, self.rank, self.size())?;
         let group = self.world().listed_group(&self.group, ranks);
         Ok(Self::new(Arc::clone(&self.presence), group, rank))
     }
@@ -153,12 +113,12 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
 
     fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
         let operation = Operation::AllReduce { count: buffer.len(), op };
-        self.collective(operation, only(buffer), &[]).map(ThreadRequest)
+        self.collective(operation, only(buffer)).map(ThreadRequest)
     }
 
     fn start_broadcast(&self, buffer: Vec<T>, root: usize, (): &mut ()) -> Result<ThreadRequest<T>> {
         // A wrong root is an error on all ranks, so that one rank's mistake does not shift the others' sequence.
-        let invalid = self.check_rank(root).err();
+        let invalid = check_rank(root, self.size()).err();
         let operation = Operation::Broadcast { count: buffer.len(), root };
         let call = Call { operation, element: Some(T::TYPE) };
         self.join(Role::Member(self.rank), call, only(buffer), invalid).map(ThreadRequest)
@@ -170,14 +130,8 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         receive: Vec<T>,
         (): &mut (),
     ) -> Result<ThreadExchangeRequest<T>> {
-        let count = send.len();
-        let whole = Length {
-            buffer: "receive buffer",
-            expected: count.checked_mul(self.size()),
-            actual: receive.len(),
-        };
-        self.collective(Operation::AllGather { count }, Exchanged { send, receive }, &[whole])
-            .map(ThreadExchangeRequest)
+        let operation = Operation::AllGather { count: send.len() };
+        self.collective(operation, Exchanged { send, receive }).map(ThreadExchangeRequest)
     }
 
     fn start_reduce_scatter(
@@ -187,11 +141,8 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         op: ReduceOp,
         (): &mut (),
     ) -> Result<ThreadExchangeRequest<T>> {
-        let count = receive.len();
-        let whole =
-            Length { buffer: "send buffer", expected: count.checked_mul(self.size()), actual: send.len() };
-        self.collective(Operation::ReduceScatter { count, op }, Exchanged { send, receive }, &[whole])
-            .map(ThreadExchangeRequest)
+        let operation = Operation::ReduceScatter { count: receive.len(), op };
+        self.collective(operation, Exchanged { send, receive }).map(ThreadExchangeRequest)
     }
 
     fn start_all_to_all_v(
@@ -202,28 +153,21 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         receive_counts: &[usize],
         (): &mut (),
     ) -> Result<ThreadExchangeRequest<T>> {
-        let size = Some(self.size());
-        let lengths = [
-            Length { buffer: "send counts", expected: size, actual: send_counts.len() },
-            Length { buffer: "receive counts", expected: size, actual: receive_counts.len() },
-            Length { buffer: "send buffer", expected: sum(send_counts), actual: send.len() },
-            Length { buffer: "receive buffer", expected: sum(receive_counts), actual: receive.len() },
-        ];
         let operation = Operation::AllToAllV {
             send_counts: send_counts.to_vec(),
             receive_counts: receive_counts.to_vec(),
         };
-        self.collective(operation, Exchanged { send, receive }, &lengths).map(ThreadExchangeRequest)
+        self.collective(operation, Exchanged { send, receive }).map(ThreadExchangeRequest)
     }
 
     fn start_send(&self, buffer: Vec<T>, to: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
-        self.check_rank(to)?;
+        check_rank(to, self.size())?;
         let operation = Operation::Send { count: buffer.len(), to, tag };
         self.message(End::Sender, Channel { from: self.rank, to, tag }, operation, buffer)
     }
 
     fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
-        self.check_rank(from)?;
+        check_rank(from, self.size())?;
         let operation = Operation::Receive { count: buffer.len(), from, tag };
         self.message(End::Receiver, Channel { from, to: self.rank, tag }, operation, buffer)
     }

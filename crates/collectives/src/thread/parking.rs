@@ -1,7 +1,6 @@
 //! How a rank waits for the others.
 
 use std::sync::PoisonError;
-use std::thread;
 use std::time::Instant;
 
 use super::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, spin_loop, yield_now};
@@ -33,12 +32,8 @@ pub(super) struct Parking {
 
 impl Parking {
     pub(super) fn new(strategy: WaitStrategy, ranks: usize) -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            strategy: match strategy {
-                WaitStrategy::Spin if ranks > cores => WaitStrategy::Yield,
-                strategy => strategy,
-            },
+            strategy: strategy.among(ranks),
             events: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             lock: Mutex::new(()),

@@ -8,6 +8,7 @@ use super::exchange::Exchange;
 use super::group::{Fate, GroupState, Joined, Key};
 use super::parking::Progress;
 use super::world::World;
+use crate::request::requests;
 use crate::{Departure, Element, Error, Exchanged, Request, Result};
 
 /// One member's part in an operation.
@@ -38,10 +39,6 @@ impl<T: Element> Pending<T> {
 
     pub(super) fn test(&mut self) -> Result<bool> {
         Ok(self.poll(Instant::now())? == Progress::Complete)
-    }
-
-    pub(super) fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.wait_until(Instant::now().checked_add(limit))
     }
 
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
@@ -113,50 +110,4 @@ pub struct ThreadExchangeRequest<T>(pub(super) Pending<T>);
 #[must_use = "a barrier holds nobody back until it is waited for"]
 pub struct ThreadBarrierRequest(pub(super) Pending<u8>);
 
-impl<T: Element> Request for ThreadRequest<T> {
-    type Output = Vec<T>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_timeout(limit)
-    }
-
-    fn wait(self) -> Result<Vec<T>> {
-        Ok(self.0.wait()?.receive)
-    }
-}
-
-impl<T: Element> Request for ThreadExchangeRequest<T> {
-    type Output = Exchanged<Vec<T>>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_timeout(limit)
-    }
-
-    fn wait(self) -> Result<Exchanged<Vec<T>>> {
-        self.0.wait()
-    }
-}
-
-impl Request for ThreadBarrierRequest {
-    type Output = ();
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_timeout(limit)
-    }
-
-    fn wait(self) -> Result<()> {
-        self.0.wait().map(|_| ())
-    }
-}
+requests!(ThreadRequest, ThreadExchangeRequest, ThreadBarrierRequest, buffers: Vec);
