@@ -20,20 +20,18 @@ impl BackgroundLoop {
         Ok(Self { pieces })
     }
 
-    /// A loop of tasklets that are cut to `bound`, usually
+    /// A loop of tasklets that are cut to `bound`, if there is one: usually
     /// [`Policy::background_piece`](crate::Policy::background_piece), as [`pieces`](crate::pieces()) does it. A
     /// tasklet is given by its length and its samples; one sample means that it cannot be cut.
     ///
     /// [`Error::EmptyLoop`] when none takes any time.
     pub fn cut(
         tasklets: impl IntoIterator<Item = (Duration, usize)>,
-        bound: Duration,
+        bound: Option<Duration>,
     ) -> Result<Self, Error> {
-        Self::new(
-            tasklets
-                .into_iter()
-                .flat_map(|(takes, samples)| pieces(takes, samples, bound).map(|piece| piece.takes)),
-        )
+        Self::new(tasklets.into_iter().flat_map(|(takes, samples)| {
+            pieces(takes, samples, bound.unwrap_or(Duration::MAX)).map(|piece| piece.takes)
+        }))
     }
 
     /// The tasklets of one lap, in order.

@@ -64,7 +64,9 @@ impl CpuDriver {
         let mut background_error = None;
         loop {
             // The foreground is asked before every command: the multiplexer must know what it has to hold back.
-            match foreground.poll()? {
+            let state = foreground.poll()?;
+            worker.background_ran(matches!(state, JobState::Ready(_)))?;
+            match state {
                 JobState::Ready(estimate) => worker.offer(JobId::FOREGROUND, estimate)?,
                 JobState::Waiting if worker.background_offered => {}
                 JobState::Waiting => match background.as_mut().map(|job| job.poll()) {
@@ -104,6 +106,10 @@ struct Worker {
     /// The background has a tasklet waiting in the multiplexer, and is not asked for another.
     background_offered: bool,
     wake: Option<Duration>,
+    /// A background tasklet that has run, which the multiplexer has not been told: when, and how long it took.
+    ran: Option<(TaskletId, Duration, Duration)>,
+    /// When the foreground is taken to have come back.
+    came_back: Option<Duration>,
     usage: Usage,
 }
 
@@ -115,6 +121,8 @@ impl Worker {
             next_number: 0,
             background_offered: false,
             wake: None,
+            ran: None,
+            came_back: None,
             usage: Usage::default(),
         }
     }
@@ -123,7 +131,25 @@ impl Worker {
         let tasklet = Tasklet::new(job, self.next_number).estimated(estimate);
         self.next_number += 1;
         self.background_offered |= !job.is_foreground();
-        self.mux.handle(self.epoch.elapsed(), Event::Ready(tasklet))
+        let ready = if job.is_foreground() { self.came_back.take() } else { None };
+        self.mux.handle(ready.unwrap_or_else(|| self.epoch.elapsed()), Event::Ready(tasklet))?;
+        self.tell_background_ran()
+    }
+
+    /// The foreground has been asked again. When it has come back while a background tasklet ran, nobody knows when:
+    /// it is taken to have waited for half of it.
+    fn background_ran(&mut self, foreground_is_back: bool) -> Result<(), Error> {
+        if !foreground_is_back {
+            return self.tell_background_ran();
+        }
+        self.came_back = self.ran.map(|(_, finished, took)| finished.saturating_sub(took / 2));
+        Ok(())
+    }
+
+    fn tell_background_ran(&mut self) -> Result<(), Error> {
+        self.ran.take().map_or(Ok(()), |(tasklet, finished, took)| {
+            self.mux.handle(finished, Event::Finished { tasklet, took })
+        })
     }
 
     /// What to run now, if anything.
@@ -148,7 +174,12 @@ impl Worker {
     fn finish(&mut self, tasklet: TaskletId, started: Instant) -> Result<(), Error> {
         let took = started.elapsed();
         self.usage.record(tasklet.job, took);
-        self.mux.handle(self.epoch.elapsed(), Event::Finished { tasklet, took })
+        let finished = self.epoch.elapsed();
+        if tasklet.job.is_foreground() {
+            return self.mux.handle(finished, Event::Finished { tasklet, took });
+        }
+        self.ran = Some((tasklet, finished, took));
+        Ok(())
     }
 
     fn until_wake(&self) -> Option<Duration> {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::TaskletId;
+use crate::{Tasklet, TaskletId};
 
 /// What this crate refuses.
 ///
@@ -30,6 +30,12 @@ pub enum Error {
         /// The time of the newest event.
         last: Duration,
     },
+    /// A tasklet was reported ready for a job that takes nothing new: it is being drained, or has failed.
+    #[error("{} is ready, but its job takes nothing new: it is being drained, or has failed", .0.id)]
+    Closed(Tasklet),
+    /// Only background jobs can be paused, drained, weighed or given up.
+    #[error("the foreground is never held back or given up: {0} was asked for it")]
+    NotBackground(&'static str),
     /// A background loop in which nothing takes any time: its laps could not be told apart.
     #[error("a background loop needs at least one piece that takes time")]
     EmptyLoop,

@@ -9,14 +9,20 @@
 //!   [`BackgroundLoop`].
 //! - **What came of it**: [`Usage`].
 
+mod background;
 mod background_loop;
 mod cpu;
+mod device;
+mod driver;
 mod error;
+mod feedback;
+mod gaps;
 mod idle;
 mod job;
 mod multiplexer;
 mod pieces;
 mod policy;
+mod presets;
 mod queue;
 mod tasklet;
 mod usage;
@@ -24,12 +30,14 @@ mod virtual_time;
 
 pub use background_loop::BackgroundLoop;
 pub use cpu::{CpuDriver, Outcome};
+pub use device::{Device, Finished};
+pub use driver::{Driver, DriverError};
 pub use error::Error;
 pub use idle::Idle;
 pub use job::{Job, JobFn, JobState, job_fn};
 pub use multiplexer::{Command, Event, Multiplexer};
 pub use pieces::{Piece, pieces};
-pub use policy::Policy;
+pub use policy::{BesideCommunication, Feedback, Gaps, Policy};
 pub use tasklet::{JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
 pub use virtual_time::{Span, VirtualDriver};

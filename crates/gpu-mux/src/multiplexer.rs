@@ -1,5 +1,10 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::background::Background;
+use crate::feedback::Slowdown;
+use crate::gaps::{Admission, GapFitting};
+use crate::policy::BesideCommunication;
 use crate::queue::Queue;
 use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 
@@ -7,7 +12,8 @@ use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A tasklet may be launched: everything it depends on has been launched, and the device keeps that order.
+    /// A tasklet may be launched: everything it depends on has finished, or has been launched where the device keeps
+    /// the order, or is what it comes [`after`](Tasklet::after).
     Ready(Tasklet),
     /// A tasklet that was launched has finished.
     Finished {
@@ -18,6 +24,17 @@ pub enum Event {
     },
     /// Time has passed and nothing else has happened: the answer to [`Command::WakeAt`].
     Tick,
+    /// A background job is to rest: what is in flight finishes, and nothing more of it is launched.
+    Pause(JobId),
+    /// A background job goes on after a pause, or takes tasklets again while it is drained.
+    Resume(JobId),
+    /// A background job is to end: what waits is still launched, and nothing new is taken.
+    Drain(JobId),
+    /// A background job is given up: what waits is dropped, and what is in flight counts no more, whether it ever
+    /// finishes or not. It is not taken back.
+    Failed(JobId),
+    /// A background job gets a share of the background's time in proportion to this; 1 if it is never said.
+    Weigh(JobId, NonZeroU32),
 }
 
 /// What the [`Multiplexer`] tells its driver.
@@ -33,18 +50,25 @@ pub enum Command {
 /// Decides what one device runs next: the policy, without a clock, a thread or a device.
 ///
 /// A driver feeds it events, each with its time since an epoch of the driver's choice, and then obeys its
-/// commands. All events of one instant should go in before the first command comes out: a decision is made when
-/// it is asked for, so that a foreground tasklet that becomes ready just when the one before it finishes leaves
-/// no opening for the background.
+/// commands until there is none. All events of one instant should go in before the first command comes out: a
+/// decision is made when it is asked for, so that a foreground tasklet that becomes ready just when the one before it
+/// finishes leaves no opening for the background.
 ///
 /// The rules, with the limits set by [`Policy`]:
 /// - every tasklet is launched once, and each job's in the order of their numbers;
-/// - the foreground goes first, as soon as it is ready;
-/// - background is launched only while no foreground *compute* tasklet is waiting or in flight;
+/// - the foreground goes first, as soon as it is ready, as far as it may be launched ahead;
+/// - background is launched while no more of it is in flight than may be, no second tasklet that is longer than
+///   its bound is, and no rule withholds it: for compute or communication of the foreground, for its slow-down, or
+///   because the gap is too short;
+/// - background jobs share by their weights;
 /// - the same events, asked for commands at the same points, give the same commands.
 ///
-/// Handling an event and asking for a command are O(1), or O(log n) for n tasklets in flight when they finish in
-/// launch order. Nothing is allocated once the queues have reached their largest length.
+/// A background job that stalls keeps its place among those in flight, and delays nobody but the background; one
+/// that is reported as [failed](Event::Failed) loses it.
+///
+/// Handling an event and asking for a command are O(b) for b background jobs, and O(log n) more for n tasklets in
+/// flight. Nothing is allocated once the queues have reached their largest length and every job and
+/// [site](Tasklet::site) has come up.
 ///
 /// ```
 /// use gpu_mux::{Command, Event, JobId, Multiplexer, Policy, Tasklet};
@@ -67,9 +91,15 @@ pub struct Multiplexer {
     policy: Policy,
     now: Duration,
     foreground: Queue,
-    background: Queue,
-    /// When the foreground's last compute tasklet finished.
-    quiet_since: Duration,
+    background: Background,
+    slowdown: Option<Slowdown>,
+    gaps: Option<GapFitting>,
+    /// The foreground computed when it was last looked at.
+    computing: bool,
+    /// When the foreground's last compute tasklet finished, and where.
+    quiet: (Duration, Option<u32>),
+    /// Foreground communication, queued or in flight, that holds the background back.
+    withholding: usize,
     /// The wake-up that the driver has been asked for and has not answered.
     wake: Option<Duration>,
     over_long: u64,
@@ -83,33 +113,58 @@ impl Multiplexer {
             policy,
             now: Duration::ZERO,
             foreground: Queue::default(),
-            background: Queue::default(),
-            quiet_since: Duration::ZERO,
+            background: Background::new(policy.background_piece),
+            slowdown: policy.feedback.map(Slowdown::new),
+            gaps: policy.gaps.map(GapFitting::new),
+            computing: false,
+            quiet: (Duration::ZERO, None),
+            withholding: 0,
             wake: None,
             over_long: 0,
         }
     }
 
+    /// The rules.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Takes in what happened at `now`, counted from the driver's epoch.
     ///
     /// An event that is refused changes nothing: [`Error::TimeWentBack`] when `now` is before the last event,
-    /// [`Error::OutOfOrder`] for a tasklet whose number is not larger than its job's last,
-    /// [`Error::NotInFlight`] for the end of a tasklet that was not launched or has ended before.
+    /// [`Error::OutOfOrder`] for a tasklet whose number is not larger than its job's last, [`Error::Closed`] for one of
+    /// a job that takes nothing new, [`Error::NotInFlight`] for the end of a tasklet that was not launched or has ended
+    /// before, [`Error::NotBackground`] for holding back the foreground.
     pub fn handle(&mut self, now: Duration, event: Event) -> Result<(), Error> {
         if now < self.now {
             return Err(Error::TimeWentBack { now, last: self.now });
         }
         match event {
-            Event::Ready(tasklet) => self.queue(tasklet.id.job).push(tasklet)?,
+            Event::Ready(tasklet) if tasklet.id.job.is_foreground() => {
+                self.foreground.push(tasklet)?;
+                self.withholding += usize::from(self.withholds(&tasklet));
+            }
+            Event::Ready(tasklet) => self.background.push(tasklet)?,
+            Event::Finished { tasklet, took } if tasklet.job.is_foreground() => {
+                self.foreground_finished(now, tasklet, took)?;
+            }
             Event::Finished { tasklet, took } => {
-                let finished = self.queue(tasklet.job).finish(tasklet)?;
-                if !tasklet.job.is_foreground() {
-                    self.over_long += u64::from(took > self.policy.background_piece);
-                } else if finished.lane == Lane::Compute && self.foreground.compute_in_flight() == 0 {
-                    self.quiet_since = now;
+                if self.background.finish(now, tasklet, took)? {
+                    self.over_long +=
+                        u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
+                    self.background_ended(now, 1);
                 }
             }
             Event::Tick => self.wake = None,
+            Event::Pause(job) => self.background.pause(background(job, "a pause")?),
+            Event::Resume(job) => self.background.resume(background(job, "going on")?),
+            Event::Drain(job) => self.background.drain(background(job, "an end")?),
+            Event::Weigh(job, weight) => self.background.weigh(background(job, "a weight")?, weight),
+            Event::Failed(job) => {
+                let lost = self.background.fail(background(job, "giving up")?, now);
+                self.background_ended(now, lost);
+            }
         }
         self.now = now;
         Ok(())
@@ -118,19 +173,21 @@ impl Multiplexer {
     /// The next thing to do as of the last event's time; `None` when there is nothing more until another event.
     pub fn poll_command(&mut self) -> Option<Command> {
         if self.foreground_may_launch() {
-            return self.foreground.launch().map(Command::Launch);
+            return self.launch_foreground().map(Command::Launch);
         }
-        if !self.background_may_launch() {
-            return None;
+        if self.computing && !self.foreground.computes() {
+            self.computing = false;
+            let (since, site) = self.quiet;
+            self.gap_begins(since, site);
         }
-        let opens = self.quiet_since.saturating_add(self.policy.background_after);
-        if opens <= self.now {
-            return self.background.launch().map(Command::Launch);
-        }
+        let until = match self.background_turn()? {
+            Turn::Launch(place) => return self.background.launch(place, self.now).map(Command::Launch),
+            Turn::NotBefore(until) => until?,
+        };
         // Asked for once: a driver drains commands until there is none.
-        (self.wake != Some(opens)).then(|| {
-            self.wake = Some(opens);
-            Command::WakeAt(opens)
+        (self.wake != Some(until)).then(|| {
+            self.wake = Some(until);
+            Command::WakeAt(until)
         })
     }
 
@@ -141,8 +198,92 @@ impl Multiplexer {
         self.over_long
     }
 
-    fn queue(&mut self, job: JobId) -> &mut Queue {
-        if job.is_foreground() { &mut self.foreground } else { &mut self.background }
+    /// Tasklets of a job that are in flight: zero for a job that has been paused once it has come to rest.
+    #[must_use]
+    pub fn in_flight(&self, job: JobId) -> usize {
+        if job.is_foreground() { self.foreground.in_flight() } else { self.background.in_flight_of(job) }
+    }
+
+    /// Whether nothing of a job waits or is in flight: for one that is drained, that it is done.
+    #[must_use]
+    pub fn is_empty(&self, job: JobId) -> bool {
+        if job.is_foreground() { self.foreground.is_empty() } else { self.background.is_empty(job) }
+    }
+
+    /// The foreground's present slow-down by [`Policy::feedback`], 1 for none; `None` without that rule.
+    #[must_use]
+    pub fn foreground_slowdown(&self) -> Option<f64> {
+        self.slowdown.as_ref().map(Slowdown::average)
+    }
+
+    fn foreground_finished(&mut self, now: Duration, id: TaskletId, took: Duration) -> Result<(), Error> {
+        let finished = self.foreground.finish(id)?;
+        match finished.lane {
+            Lane::Compute => {
+                self.quiet = (now, finished.site);
+                if let Some(slowdown) = &mut self.slowdown {
+                    slowdown.finished(now, &finished, took);
+                }
+                if let Some(gaps) = &mut self.gaps {
+                    gaps.foreground_finished(now, finished.estimate);
+                }
+            }
+            Lane::Communication => self.withholding -= usize::from(self.withholds(&finished)),
+        }
+        self.computes_from(now);
+        Ok(())
+    }
+
+    fn launch_foreground(&mut self) -> Option<TaskletId> {
+        let tasklet = self.foreground.launch()?;
+        match tasklet.lane {
+            Lane::Compute => self.computes_from(self.now),
+            // It needs the device too: one gap ends and the next begins.
+            Lane::Communication if !self.computing => {
+                self.gap_ends(self.now);
+                self.gap_begins(self.now, tasklet.site);
+            }
+            Lane::Communication => {}
+        }
+        Some(tasklet.id)
+    }
+
+    /// Something has happened at `now` after which the foreground may compute.
+    fn computes_from(&mut self, now: Duration) {
+        if !self.computing && self.foreground.computes() {
+            self.computing = true;
+            self.gap_ends(now);
+        }
+    }
+
+    fn gap_begins(&mut self, since: Duration, site: Option<u32>) {
+        if let Some(gaps) = &mut self.gaps {
+            gaps.begin(since, site);
+        }
+    }
+
+    fn gap_ends(&mut self, now: Duration) {
+        if let Some(gaps) = &mut self.gaps {
+            gaps.end(now, self.background.in_flight());
+        }
+    }
+
+    fn background_ended(&mut self, now: Duration, tasklets: usize) {
+        if let Some(gaps) = &mut self.gaps {
+            (0..tasklets).for_each(|_| gaps.background_ended(now));
+        }
+    }
+
+    /// Whether a foreground tasklet, as long as it is queued or in flight, holds the background back.
+    fn withholds(&self, tasklet: &Tasklet) -> bool {
+        tasklet.lane == Lane::Communication
+            && match self.policy.background_beside_communication {
+                BesideCommunication::Never => true,
+                BesideCommunication::LongReceives(longer) => {
+                    !(tasklet.receives && tasklet.estimate.is_some_and(|estimate| estimate > longer))
+                }
+                BesideCommunication::Always => false,
+            }
     }
 
     /// Communication does not fill the compute units, so it is not counted against the launch-ahead limits.
@@ -159,9 +300,57 @@ impl Multiplexer {
 
     /// Asked only when the foreground has nothing to launch: any compute of its that still waits does so because of
     /// compute in flight.
-    fn background_may_launch(&self) -> bool {
-        self.background.next().is_some()
-            && self.background.in_flight() < self.policy.background_in_flight
-            && self.foreground.compute_in_flight() == 0
+    fn background_turn(&mut self) -> Option<Turn> {
+        let limit = if self.foreground.is_empty() {
+            self.policy.background_in_flight_alone
+        } else {
+            self.policy.background_in_flight
+        };
+        if self.background.in_flight() >= limit
+            || self.withholding > 0
+            || (self.computing && !self.policy.background_beside_compute)
+        {
+            return None;
+        }
+        let mut turn: Option<(f64, usize)> = None;
+        let mut again: Option<Duration> = None;
+        let mut any = false;
+        let starts = self.background.free_at(self.now);
+        for (place, tasklet) in self.background.candidates() {
+            any = true;
+            let admission = match &mut self.gaps {
+                Some(gaps) if !self.computing => {
+                    gaps.admit(self.now, starts, self.background.estimate(tasklet))
+                }
+                _ => Admission::Now,
+            };
+            let served = self.background.turn(place);
+            match admission {
+                Admission::Now if turn.is_none_or(|(first, _)| served < first) => {
+                    turn = Some((served, place));
+                }
+                Admission::Now => {}
+                Admission::NotBefore(until) => again = again.into_iter().chain(until).min(),
+            }
+        }
+        if !any {
+            return None;
+        }
+        if let Some(until) = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(self.now)) {
+            return Some(Turn::NotBefore(Some(until)));
+        }
+        Some(turn.map_or(Turn::NotBefore(again), |(_, place)| Turn::Launch(place)))
     }
+}
+
+/// What comes of a background that nothing but time holds back.
+enum Turn {
+    /// The next tasklet of the job in this place.
+    Launch(usize),
+    /// To be asked again then, if time alone can help.
+    NotBefore(Option<Duration>),
+}
+
+fn background(job: JobId, asked: &'static str) -> Result<JobId, Error> {
+    if job.is_foreground() { Err(Error::NotBackground(asked)) } else { Ok(job) }
 }

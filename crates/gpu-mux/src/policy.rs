@@ -1,43 +1,100 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// The rules of sharing. Every rule is a field, so that what it is worth can be measured by switching it off.
+/// The rules of sharing. Every technique is a field, so that what it is worth can be measured by switching it off.
+///
+/// The first four are carried out by who prepares and launches the work, the others by the
+/// [`Multiplexer`](crate::Multiplexer). A driver says which of them its device has.
 ///
 /// ```
 /// use gpu_mux::Policy;
 /// use std::time::Duration;
 ///
-/// let gentle = Policy { background_piece: Duration::from_micros(200), ..Policy::default() };
-/// assert_eq!(gentle.background_in_flight, 1);
+/// let gentle = Policy { background_piece: Some(Duration::from_micros(200)), ..Policy::default() };
+/// assert!(gentle.stream_priority && !gentle.background_beside_compute);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
+    /// The foreground's streams have the highest priority and the background's the lowest, so that the device gives
+    /// what becomes free to the foreground first.
+    pub stream_priority: bool,
+    /// A tasklet is launched as one captured graph, not kernel by kernel.
+    pub captured_graphs: bool,
+    /// How long one background tasklet should take at most; `None` when the background is not to be cut. Longer
+    /// work is cut before it is offered (see [`pieces`](crate::pieces())). What is longer all the same is
+    /// counted, not refused, and only one such tasklet is in flight at a time.
+    pub background_piece: Option<Duration>,
+    /// Samples that a background kernel works on at most; `None` for the whole batch. Smaller kernels can be cut
+    /// finer, and use the device less well.
+    pub background_micro_batch: Option<NonZeroUsize>,
     /// Foreground compute tasklets that may be in flight at once. More than one hides the launch latency of an
-    /// asynchronous device. Default 4, as in DeepPool's published runtime.
+    /// asynchronous device.
     pub foreground_ahead: NonZeroUsize,
     /// More than [`foreground_ahead`](Self::foreground_ahead) may be in flight while all of them together are
     /// estimated to take less than this, so that a run of short tasklets does not leave the device dry. Zero
-    /// switches the rule off. Default 1 ms, as in DeepPool's published runtime.
+    /// switches the rule off.
     pub foreground_ahead_time: Duration,
-    /// Background tasklets that may be in flight at once: with [`background_piece`](Self::background_piece) it
-    /// bounds how long the foreground waits. Zero holds the background back altogether. Default 1.
+    /// Background tasklets of all jobs that may be in flight at once: with
+    /// [`background_piece`](Self::background_piece) it bounds how long the foreground waits. Zero holds the
+    /// background back.
     pub background_in_flight: usize,
-    /// How long one background tasklet should take at most. Longer work is to be cut before it is offered
-    /// (see [`pieces`](crate::pieces)); what is longer all the same is counted, not refused. Default 500 us.
-    pub background_piece: Duration,
-    /// How long the foreground's compute must have been idle before background is launched. It keeps pieces out
-    /// of gaps too short for them, at the price of the beginning of every gap. Default zero.
-    pub background_after: Duration,
+    /// The same while the foreground has nothing queued or in flight.
+    pub background_in_flight_alone: usize,
+    /// Whether background is launched while the foreground computes, to use what its kernels leave of the device.
+    pub background_beside_compute: bool,
+    /// Whether background is launched while foreground communication is queued or in flight.
+    pub background_beside_communication: BesideCommunication,
+    /// Holds the background back while the foreground is seen to be slow.
+    pub feedback: Option<Feedback>,
+    /// Launches background where it is expected to end before the foreground comes back.
+    pub gaps: Option<Gaps>,
 }
 
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            foreground_ahead: NonZeroUsize::MIN.saturating_add(3),
-            foreground_ahead_time: Duration::from_millis(1),
-            background_in_flight: 1,
-            background_piece: Duration::from_micros(500),
-            background_after: Duration::ZERO,
-        }
-    }
+/// When background is launched while foreground communication is queued or in flight.
+///
+/// Communication kernels need some compute units and much of the memory bandwidth, which the background takes from
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BesideCommunication {
+    /// Not before all of it has finished.
+    Never,
+    /// While all of it is [received](crate::Tasklet::receives) and is estimated to take longer than this.
+    LongReceives(Duration),
+    /// Communication holds no background back.
+    Always,
+}
+
+/// Throttling by what is measured: the background is held back while the foreground's tasklets take longer than on a
+/// device of their own.
+///
+/// The measure is a moving average of `took / estimate` over the foreground's compute tasklets that have an
+/// [estimate](crate::Tasklet::estimate). As long as no foreground tasklet finishes it stays what it is, so it is
+/// believed for [`patience`](Self::patience) only.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Feedback {
+    /// The background is held back above this slow-down, and let back in below it; 1 is no slow-down.
+    pub limit: f64,
+    /// The weight, from 0 to 1, of a new tasklet that is slower than the average.
+    pub rise: f64,
+    /// The weight, from 0 to 1, of one that is faster.
+    pub fall: f64,
+    /// How long after the foreground's last tasklet the average still counts.
+    pub patience: Duration,
+}
+
+/// Gap fitting: background is launched where it is expected to end before the foreground comes back.
+///
+/// What the foreground does over and over leaves the same gaps over and over. How long a gap is, is learned for each
+/// [site](crate::Tasklet::site) at which one begins; a background tasklet that would end after the gap is launched
+/// only as far as a budget covers the delay. The budget grows with time and shrinks by the delays that really come
+/// about, whatever was expected: over any time T the foreground is delayed by no more than
+/// `delay_share * T + credit`, and what is in flight when the budget ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gaps {
+    /// The part of all time, from 0 to 1, by which the foreground may be delayed.
+    pub delay_share: f64,
+    /// How much of that may be saved up.
+    pub credit: Duration,
+    /// The weight, from 0 to 1, of a gap's newest length in what is expected of the next one.
+    pub weight: f64,
 }

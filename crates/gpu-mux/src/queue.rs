@@ -10,10 +10,10 @@ pub(crate) struct Queue {
     waiting: VecDeque<Tasklet>,
     /// Launched in rising order, so this stays sorted by number whatever finishes first.
     in_flight: VecDeque<Tasklet>,
-    compute_in_flight: Load,
+    compute: Load,
 }
 
-/// What is in flight on one lane, kept as sums so that a decision does not have to add them up.
+/// What is in flight on the compute lane, kept as sums so that a decision does not have to add them up.
 #[derive(Debug, Clone, Default)]
 struct Load {
     tasklets: usize,
@@ -38,23 +38,28 @@ impl Queue {
     }
 
     /// Moves the next tasklet from waiting to in flight.
-    pub(crate) fn launch(&mut self) -> Option<TaskletId> {
+    pub(crate) fn launch(&mut self) -> Option<Tasklet> {
         let tasklet = self.waiting.pop_front()?;
         if tasklet.lane == Lane::Compute {
-            self.compute_in_flight.add(tasklet.estimate);
+            self.compute.add(tasklet.estimate);
         }
         self.in_flight.push_back(tasklet);
-        Some(tasklet.id)
+        Some(tasklet)
     }
 
     /// Removes a tasklet that is in flight: O(log n) to find it, O(1) to remove the oldest.
     pub(crate) fn finish(&mut self, id: TaskletId) -> Result<Tasklet, Error> {
-        let found = self.in_flight.binary_search_by_key(&id.number, |tasklet| tasklet.id.number);
-        let tasklet = found.ok().and_then(|at| self.in_flight.remove(at)).ok_or(Error::NotInFlight(id))?;
+        let found = position(&self.in_flight, id.number);
+        let tasklet = found.and_then(|at| self.in_flight.remove(at)).ok_or(Error::NotInFlight(id))?;
         if tasklet.lane == Lane::Compute {
-            self.compute_in_flight.remove(tasklet.estimate);
+            self.compute.remove(tasklet.estimate);
         }
         Ok(tasklet)
+    }
+
+    /// Nothing waits and nothing is in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
     /// Tasklets in flight on both lanes.
@@ -62,15 +67,40 @@ impl Queue {
         self.in_flight.len()
     }
 
+    /// The tasklets in flight, the oldest first.
+    pub(crate) fn all_in_flight(&self) -> impl Iterator<Item = &Tasklet> {
+        self.in_flight.iter()
+    }
+
     /// Compute tasklets in flight.
     pub(crate) fn compute_in_flight(&self) -> usize {
-        self.compute_in_flight.tasklets
+        self.compute.tasklets
     }
 
     /// How long the compute tasklets in flight are estimated to take together, if all of them have an estimate.
     pub(crate) fn compute_estimate(&self) -> Option<Duration> {
-        (self.compute_in_flight.without_estimate == 0).then_some(self.compute_in_flight.estimated)
+        (self.compute.without_estimate == 0).then_some(self.compute.estimated)
     }
+
+    /// Whether the device has compute work of this job that waits for nothing.
+    ///
+    /// O(c + log n) with c communication tasklets launched before the first compute tasklet in flight.
+    pub(crate) fn computes(&self) -> bool {
+        self.compute.tasklets > 0
+            && self
+                .in_flight
+                .iter()
+                .find(|tasklet| tasklet.lane == Lane::Compute)
+                .is_some_and(|first| !first.after.is_some_and(|after| self.is_unfinished(after)))
+    }
+
+    fn is_unfinished(&self, id: TaskletId) -> bool {
+        [&self.in_flight, &self.waiting].iter().any(|tasklets| position(tasklets, id.number).is_some())
+    }
+}
+
+fn position(tasklets: &VecDeque<Tasklet>, number: u64) -> Option<usize> {
+    tasklets.binary_search_by_key(&number, |tasklet| tasklet.id.number).ok()
 }
 
 impl Load {

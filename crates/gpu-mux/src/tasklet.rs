@@ -8,8 +8,14 @@ pub struct JobId(u32);
 impl JobId {
     /// The latency-sensitive job, which is never made to wait for a decision.
     pub const FOREGROUND: Self = Self(0);
-    /// The job that gets what the foreground leaves idle.
-    pub const BACKGROUND: Self = Self(1);
+    /// The first of the jobs that get what the foreground leaves idle.
+    pub const BACKGROUND: Self = Self::background(0);
+
+    /// The background job with this index, from 0 on; indices above `u32::MAX - 1` count as that.
+    #[must_use]
+    pub const fn background(index: u32) -> Self {
+        Self(index.saturating_add(1))
+    }
 
     /// Whether this is the job that goes first.
     #[must_use]
@@ -20,7 +26,11 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_foreground() { "foreground" } else { "background" })
+        match self.0 {
+            0 => f.write_str("foreground"),
+            1 => f.write_str("background"),
+            number => write!(f, "background {}", number - 1),
+        }
     }
 }
 
@@ -53,6 +63,15 @@ pub enum Lane {
 }
 
 /// The unit that is launched: work that runs to completion once it has started.
+///
+/// ```
+/// use gpu_mux::{JobId, Lane, Tasklet};
+/// use std::time::Duration;
+///
+/// let receive = Tasklet::new(JobId::FOREGROUND, 6).on(Lane::Communication).receiving();
+/// let layer = Tasklet::new(JobId::FOREGROUND, 7).after(receive.id).estimated(Duration::from_micros(80)).at_site(3);
+/// assert_eq!(layer.after, Some(receive.id));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tasklet {
@@ -60,15 +79,30 @@ pub struct Tasklet {
     pub id: TaskletId,
     /// What it occupies.
     pub lane: Lane,
-    /// How long it is expected to take, if that is known.
+    /// How long it takes on a device of its own, if that is known.
     pub estimate: Option<Duration>,
+    /// A tasklet of the same job's other lane that the device makes it wait for, so that it may be launched before
+    /// that one has finished. Until then it does not count as computing.
+    pub after: Option<TaskletId>,
+    /// Its place in what the job does over and over, such as the step of a training iteration: what is learned
+    /// about a place in one round is used in the next.
+    pub site: Option<u32>,
+    /// Communication that only waits for what another device sends.
+    pub receives: bool,
 }
 
 impl Tasklet {
     /// Compute work of `job`, its `number`-th in launch order, of unknown length.
     #[must_use]
     pub fn new(job: JobId, number: u64) -> Self {
-        Self { id: TaskletId { job, number }, lane: Lane::Compute, estimate: None }
+        Self {
+            id: TaskletId { job, number },
+            lane: Lane::Compute,
+            estimate: None,
+            after: None,
+            site: None,
+            receives: false,
+        }
     }
 
     /// The same tasklet on `lane`.
@@ -77,9 +111,27 @@ impl Tasklet {
         Self { lane, ..self }
     }
 
-    /// The same tasklet with the time it is expected to take.
+    /// The same tasklet with the time it takes on a device of its own.
     #[must_use]
     pub fn estimated(self, estimate: impl Into<Option<Duration>>) -> Self {
         Self { estimate: estimate.into(), ..self }
+    }
+
+    /// The same tasklet, which the device makes wait for another one.
+    #[must_use]
+    pub fn after(self, tasklet: impl Into<Option<TaskletId>>) -> Self {
+        Self { after: tasklet.into(), ..self }
+    }
+
+    /// The same tasklet with its place in what the job does over and over.
+    #[must_use]
+    pub fn at_site(self, site: impl Into<Option<u32>>) -> Self {
+        Self { site: site.into(), ..self }
+    }
+
+    /// The same tasklet on the communication lane, where it only waits for another device.
+    #[must_use]
+    pub fn receiving(self) -> Self {
+        Self { lane: Lane::Communication, receives: true, ..self }
     }
 }

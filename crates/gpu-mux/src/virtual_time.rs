@@ -31,7 +31,8 @@ pub struct Span {
 ///
 /// let us = Duration::from_micros;
 /// let background = BackgroundLoop::new([us(30)])?;
-/// let mut device = VirtualDriver::new(Policy::default(), Some(background));
+/// let one_at_a_time = Policy { background_in_flight: 1, background_in_flight_alone: 1, gaps: None, ..Policy::default() };
+/// let mut device = VirtualDriver::new(one_at_a_time, Some(background));
 /// device.foreground(us(0), us(100))?;
 /// // 150 us of idle time: five background tasklets fit, and nobody waits.
 /// assert_eq!(device.foreground(us(250), us(100))?.start, us(250));

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gpu_mux::{CpuDriver, Error, Idle, Job, JobState, Outcome, Policy};
 use proptest::prelude::*;
@@ -127,42 +127,16 @@ fn the_background_goes_on_in_the_next_run() {
     };
     let mut background = job('b', &[Go; 3]);
     // Held back for longer than the run lasts: what it announced in the first run is still there in the next.
-    let never = CpuDriver::new(Policy { background_after: Duration::from_secs(3600), ..Policy::default() });
+    let never = CpuDriver::new(Policy {
+        background_in_flight: 0,
+        background_in_flight_alone: 0,
+        ..Policy::default()
+    });
     never.run(&mut job('F', &[Wait, Go]), Some(&mut background)).unwrap();
     let always = CpuDriver::new(Policy::default());
     let outcome = always.run(&mut job('F', &[Wait, Wait, Wait, Wait]), Some(&mut background)).unwrap();
     assert_eq!(outcome.usage.background_tasklets, 3);
     assert_eq!(log.take(), "Fbbb");
-}
-
-/// Waits for a time, and then is finished.
-struct WaitFor {
-    until: Instant,
-}
-
-impl Job for WaitFor {
-    type Error = JobError;
-
-    fn poll(&mut self) -> Result<JobState, JobError> {
-        Ok(if Instant::now() < self.until { JobState::Waiting } else { JobState::Finished })
-    }
-
-    fn run(&mut self) -> Result<(), JobError> {
-        Ok(())
-    }
-}
-
-#[test]
-fn the_background_starts_when_the_foreground_has_been_idle_for_long_enough() {
-    let after = Duration::from_millis(2);
-    let log = RefCell::new(String::new());
-    let mut background = Scripted { name: 'b', steps: [Go; 3].into(), announced: None, log: &log };
-    let driver = CpuDriver::new(Policy { background_after: after, ..Policy::default() });
-    // The sleep would outlast the foreground: the multiplexer's wake-up must cut it short.
-    let driver = driver.idle(Idle::Sleep(Duration::from_millis(600)));
-    let mut foreground = WaitFor { until: Instant::now() + Duration::from_millis(300) };
-    let outcome = driver.run(&mut foreground, Some(&mut background));
-    assert_eq!(outcome.unwrap().usage.background_tasklets, 3);
 }
 
 #[test]
@@ -177,7 +151,7 @@ fn every_way_of_waiting_sees_the_work_that_comes() {
 
 #[test]
 fn over_long_background_tasklets_are_counted() {
-    let driver = CpuDriver::new(Policy { background_piece: Duration::ZERO, ..Policy::default() });
+    let driver = CpuDriver::new(Policy { background_piece: Some(Duration::ZERO), ..Policy::default() });
     let (_, outcome) = run_with(&driver, &[Wait, Wait, Go], &[Go; 2]);
     let usage = outcome.unwrap().usage;
     assert!(usage.longest_background.is_zero() || usage.over_long > 0);

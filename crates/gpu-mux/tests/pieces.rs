@@ -38,7 +38,7 @@ fn extreme_times_do_not_overflow() {
 #[test]
 fn a_loop_is_cut_tasklet_by_tasklet() {
     let ms = Duration::from_millis;
-    let cut = BackgroundLoop::cut([(ms(4), 8), (ms(3), 1), (ms(1), 8)], ms(2)).unwrap();
+    let cut = BackgroundLoop::cut([(ms(4), 8), (ms(3), 1), (ms(1), 8)], Some(ms(2))).unwrap();
     assert_eq!(cut.pieces(), [ms(2), ms(2), ms(3), ms(1)]);
     assert_eq!(cut.lap(), ms(8));
 }

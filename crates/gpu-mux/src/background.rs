@@ -1,0 +1,195 @@
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::queue::Queue;
+use crate::{Error, JobId, Tasklet, TaskletId};
+
+/// The background jobs, and what of theirs is in flight.
+///
+/// They share what time there is by their weights: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) on
+/// the tasklets' times. A job that was away does not catch up.
+#[derive(Debug, Clone)]
+pub(crate) struct Background {
+    /// How long a tasklet should take at most.
+    piece: Option<Duration>,
+    jobs: Vec<Job>,
+    in_flight: usize,
+    over_long_in_flight: usize,
+    /// How long what is in flight takes, by its estimates.
+    estimated: Duration,
+    /// When what is in flight will have finished, by its estimates.
+    busy_until: Duration,
+    /// The service of the job that was served last, when it was.
+    served: f64,
+}
+
+#[derive(Debug, Clone)]
+struct Job {
+    id: JobId,
+    queue: Queue,
+    weight: NonZeroU32,
+    state: State,
+    /// Device time that it had, in seconds, by its weight.
+    served: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Paused,
+    /// Takes nothing new.
+    Draining,
+    Failed,
+}
+
+impl Background {
+    pub(crate) fn new(piece: Option<Duration>) -> Self {
+        Self {
+            piece,
+            jobs: Vec::new(),
+            in_flight: 0,
+            over_long_in_flight: 0,
+            estimated: Duration::ZERO,
+            busy_until: Duration::ZERO,
+            served: 0.0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, tasklet: Tasklet) -> Result<(), Error> {
+        let served = self.served;
+        let job = self.job_mut(tasklet.id.job);
+        if matches!(job.state, State::Draining | State::Failed) {
+            return Err(Error::Closed(tasklet));
+        }
+        let returns = job.queue.is_empty();
+        job.queue.push(tasklet)?;
+        if returns {
+            job.served = job.served.max(served);
+        }
+        Ok(())
+    }
+
+    /// The next tasklet of each job that may be launched now as far as the jobs are concerned, by its job's place.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = (usize, &Tasklet)> {
+        let open = |job: &Job| matches!(job.state, State::Open | State::Draining);
+        self.jobs
+            .iter()
+            .enumerate()
+            .filter(move |(_, job)| open(job))
+            .filter_map(|(place, job)| Some((place, job.queue.next()?)))
+            // One tasklet that is too long at a time: the foreground never waits for two.
+            .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
+    }
+
+    /// The smaller the earlier its turn.
+    pub(crate) fn turn(&self, place: usize) -> f64 {
+        self.jobs[place].served
+    }
+
+    pub(crate) fn launch(&mut self, place: usize, now: Duration) -> Option<TaskletId> {
+        let job = &mut self.jobs[place];
+        let tasklet = job.queue.launch()?;
+        let estimate = tasklet.estimate.or(self.piece).unwrap_or_default();
+        self.served = job.served;
+        job.served += estimate.as_secs_f64() / f64::from(job.weight.get());
+        self.busy_until = self.free_at(now).saturating_add(estimate);
+        self.in_flight += 1;
+        self.over_long_in_flight += usize::from(self.is_over_long(&tasklet));
+        self.estimated = self.estimated.saturating_add(estimate);
+        Some(tasklet.id)
+    }
+
+    /// Takes in the end of a tasklet; false when its job has failed, and nobody waits for it any more.
+    pub(crate) fn finish(&mut self, now: Duration, id: TaskletId, took: Duration) -> Result<bool, Error> {
+        let job = self.jobs.iter_mut().find(|job| job.id == id.job).ok_or(Error::NotInFlight(id))?;
+        if job.state == State::Failed {
+            return Ok(false);
+        }
+        let tasklet = job.queue.finish(id)?;
+        let estimate = tasklet.estimate.or(self.piece).unwrap_or_default();
+        job.served += (took.as_secs_f64() - estimate.as_secs_f64()) / f64::from(job.weight.get());
+        self.forget(&tasklet);
+        self.busy_until = now.saturating_add(self.estimated);
+        Ok(true)
+    }
+
+    pub(crate) fn weigh(&mut self, id: JobId, weight: NonZeroU32) {
+        self.job_mut(id).weight = weight;
+    }
+
+    pub(crate) fn pause(&mut self, id: JobId) {
+        self.move_to(id, State::Paused);
+    }
+
+    pub(crate) fn resume(&mut self, id: JobId) {
+        self.move_to(id, State::Open);
+    }
+
+    pub(crate) fn drain(&mut self, id: JobId) {
+        self.move_to(id, State::Draining);
+    }
+
+    fn move_to(&mut self, id: JobId, state: State) {
+        let job = self.job_mut(id);
+        if job.state != State::Failed {
+            job.state = state;
+        }
+    }
+
+    /// Drops all that the job has, and says how much of it was in flight.
+    pub(crate) fn fail(&mut self, id: JobId, now: Duration) -> usize {
+        let job = self.job_mut(id);
+        job.state = State::Failed;
+        let queue = std::mem::take(&mut job.queue);
+        queue.all_in_flight().for_each(|tasklet| self.forget(tasklet));
+        self.busy_until = now.saturating_add(self.estimated);
+        queue.in_flight()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn in_flight_of(&self, id: JobId) -> usize {
+        self.jobs.iter().find(|job| job.id == id).map_or(0, |job| job.queue.in_flight())
+    }
+
+    pub(crate) fn is_empty(&self, id: JobId) -> bool {
+        self.jobs.iter().find(|job| job.id == id).is_none_or(|job| job.queue.is_empty())
+    }
+
+    /// When a tasklet that is launched now would begin.
+    pub(crate) fn free_at(&self, now: Duration) -> Duration {
+        if self.in_flight == 0 { now } else { self.busy_until.max(now) }
+    }
+
+    /// What a tasklet is taken to take: without an estimate, as long as it should take at most.
+    pub(crate) fn estimate(&self, tasklet: &Tasklet) -> Duration {
+        tasklet.estimate.or(self.piece).unwrap_or_default()
+    }
+
+    fn is_over_long(&self, tasklet: &Tasklet) -> bool {
+        self.piece.is_some_and(|piece| self.estimate(tasklet) > piece)
+    }
+
+    fn forget(&mut self, tasklet: &Tasklet) {
+        self.in_flight -= 1;
+        self.over_long_in_flight -= usize::from(self.is_over_long(tasklet));
+        self.estimated = self.estimated.saturating_sub(self.estimate(tasklet));
+    }
+
+    /// Jobs are few, and known from their first event on.
+    fn job_mut(&mut self, id: JobId) -> &mut Job {
+        let place = self.jobs.iter().position(|job| job.id == id).unwrap_or_else(|| {
+            self.jobs.push(Job {
+                id,
+                queue: Queue::default(),
+                weight: NonZeroU32::MIN,
+                state: State::Open,
+                served: self.served,
+            });
+            self.jobs.len() - 1
+        });
+        &mut self.jobs[place]
+    }
+}

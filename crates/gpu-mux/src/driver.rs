@@ -1,0 +1,167 @@
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::{Command, Device, Error, Event, Finished, JobId, Multiplexer, Policy, Tasklet, TaskletId};
+
+/// Runs a foreground and background jobs on a [`Device`], as a [`Multiplexer`] decides.
+///
+/// It is the same loop for a GPU and for the virtual device: whoever has work
+/// [offers](Self::offer) it with a tasklet as soon as it may be launched, [polls](Self::poll) until nothing more has
+/// finished, and then [waits](Self::wait).
+///
+/// What goes wrong when background is launched ends that job, and no other: see
+/// [`background_failures`](Self::background_failures).
+#[derive(Debug)]
+pub struct Driver<D: Device> {
+    mux: Multiplexer,
+    device: D,
+    waiting: Vec<(JobId, Waiting<D::Work>)>,
+    /// When the multiplexer wants to be asked again.
+    wake: Option<Duration>,
+    failures: Vec<(JobId, D::Error)>,
+}
+
+/// The work of a job's tasklets that wait in the multiplexer, in launch order.
+type Waiting<W> = VecDeque<(Tasklet, W)>;
+
+/// Why a [`Driver`] cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DriverError<E> {
+    /// The multiplexer refused an event: a tasklet was offered that it cannot take.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// The device failed, other than by launching background.
+    #[error("the device failed: {0}")]
+    Device(#[source] E),
+}
+
+impl<D: Device> Driver<D> {
+    /// A driver of this device by these rules.
+    #[must_use]
+    pub fn new(policy: Policy, device: D) -> Self {
+        Self { mux: Multiplexer::new(policy), device, waiting: Vec::new(), wake: None, failures: Vec::new() }
+    }
+
+    /// Takes in a tasklet that may be launched, as [`Event::Ready`] says, with its work. It is launched by
+    /// [`poll`](Self::poll).
+    pub fn offer(&mut self, tasklet: Tasklet, work: D::Work) -> Result<(), DriverError<D::Error>> {
+        self.tell(Event::Ready(tasklet))?;
+        self.queue(tasklet.id.job).push_back((tasklet, work));
+        Ok(())
+    }
+
+    /// A tasklet that has finished. When there is none: launches what may be launched, and gives `None` if nothing has
+    /// finished meanwhile.
+    ///
+    /// Whatever a finished tasklet makes ready should be offered before the next call.
+    pub fn poll(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
+        if let Some(finished) = self.finished()? {
+            return Ok(Some(finished));
+        }
+        if self.wake.is_some_and(|wake| wake <= self.device.now()) {
+            self.wake = None;
+            self.tell(Event::Tick)?;
+        }
+        while let Some(command) = self.mux.poll_command() {
+            match command {
+                Command::WakeAt(time) => self.wake = Some(time),
+                Command::Launch(tasklet) => self.launch(tasklet)?,
+            }
+        }
+        self.finished()
+    }
+
+    /// Lets time pass until [`poll`](Self::poll) may have something to do, but not beyond `until`.
+    ///
+    /// With nothing in flight, nothing to wake up for and no `until` it returns at once.
+    pub fn wait(&mut self, until: Option<Duration>) -> Result<(), DriverError<D::Error>> {
+        let until = until.into_iter().chain(self.wake).min();
+        self.device.wait(until).map_err(DriverError::Device)
+    }
+
+    /// Lets a background job rest; see [`Event::Pause`].
+    pub fn pause(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
+        self.tell(Event::Pause(job))
+    }
+
+    /// Lets it go on; see [`Event::Resume`].
+    pub fn resume(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
+        self.tell(Event::Resume(job))
+    }
+
+    /// Lets it end; see [`Event::Drain`].
+    pub fn drain(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
+        self.tell(Event::Drain(job))
+    }
+
+    /// Gives it up; see [`Event::Failed`].
+    pub fn give_up(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
+        self.tell(Event::Failed(job))?;
+        self.queue(job).clear();
+        Ok(())
+    }
+
+    /// Sets its share of the background's time; see [`Event::Weigh`].
+    pub fn weigh(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
+        self.tell(Event::Weigh(job, weight))
+    }
+
+    /// Background jobs that ended because they could not be launched, and why.
+    #[must_use]
+    pub fn background_failures(&self) -> &[(JobId, D::Error)] {
+        &self.failures
+    }
+
+    /// The one that decides.
+    #[must_use]
+    pub fn multiplexer(&self) -> &Multiplexer {
+        &self.mux
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The device, for what only it can be told. Launching on it behind the driver's back breaks the rules.
+    #[must_use]
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), DriverError<D::Error>> {
+        Ok(self.mux.handle(self.device.now(), event)?)
+    }
+
+    fn finished(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
+        let finished = self.device.finished().map_err(DriverError::Device)?;
+        if let Some(Finished { tasklet, took }) = finished {
+            self.tell(Event::Finished { tasklet, took })?;
+        }
+        Ok(finished)
+    }
+
+    fn launch(&mut self, id: TaskletId) -> Result<(), DriverError<D::Error>> {
+        // The multiplexer launches what it was told of, in the same order.
+        let Some((tasklet, work)) = self.queue(id.job).pop_front() else { return Ok(()) };
+        match self.device.launch(&tasklet, work) {
+            Err(error) if id.job.is_foreground() => Err(DriverError::Device(error)),
+            Err(error) => {
+                self.failures.push((id.job, error));
+                self.give_up(id.job)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Jobs are few, and known from their first event on.
+    fn queue(&mut self, job: JobId) -> &mut Waiting<D::Work> {
+        let place = self.waiting.iter().position(|(id, _)| *id == job).unwrap_or_else(|| {
+            self.waiting.push((job, VecDeque::new()));
+            self.waiting.len() - 1
+        });
+        &mut self.waiting[place].1
+    }
+}

@@ -1,0 +1,40 @@
+use std::time::Duration;
+
+use crate::Tasklet;
+use crate::policy::Feedback;
+
+/// How slow the foreground is at present, and whether the background is held back for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Slowdown {
+    rules: Feedback,
+    /// Moving average of `took / estimate`.
+    average: f64,
+    /// When the foreground's last tasklet finished.
+    last: Duration,
+}
+
+impl Slowdown {
+    pub(crate) fn new(rules: Feedback) -> Self {
+        Self { rules, average: 1.0, last: Duration::ZERO }
+    }
+
+    /// A foreground compute tasklet has finished. What has no estimate, or one of zero, says nothing.
+    pub(crate) fn finished(&mut self, now: Duration, tasklet: &Tasklet, took: Duration) {
+        if let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) {
+            let ratio = took.as_secs_f64() / alone.as_secs_f64();
+            let weight = if ratio > self.average { self.rules.rise } else { self.rules.fall };
+            self.average += weight * (ratio - self.average);
+            self.last = now;
+        }
+    }
+
+    /// When the background may be launched again, if it may not be launched now.
+    pub(crate) fn holds_until(&self, now: Duration) -> Option<Duration> {
+        let until = self.last.saturating_add(self.rules.patience);
+        (self.average > self.rules.limit && now < until).then_some(until)
+    }
+
+    pub(crate) fn average(&self) -> f64 {
+        self.average
+    }
+}

@@ -1,0 +1,123 @@
+//! Policies by name.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::Policy;
+use crate::policy::{BesideCommunication, Feedback, Gaps};
+
+impl Policy {
+    /// Two jobs on two streams, and nothing done about it: kernels are launched one by one as they come.
+    #[must_use]
+    pub const fn naive() -> Self {
+        Self {
+            stream_priority: false,
+            captured_graphs: false,
+            background_piece: None,
+            background_micro_batch: None,
+            foreground_ahead: NonZeroUsize::MAX,
+            foreground_ahead_time: Duration::ZERO,
+            background_in_flight: usize::MAX,
+            background_in_flight_alone: usize::MAX,
+            background_beside_compute: true,
+            background_beside_communication: BesideCommunication::Always,
+            feedback: None,
+            gaps: None,
+        }
+    }
+
+    /// The foreground's streams have priority, and nothing else.
+    #[must_use]
+    pub const fn priority() -> Self {
+        Self { stream_priority: true, ..Self::naive() }
+    }
+
+    /// The rules of DeepPool's published artifact: graphs, one background piece in flight, which is withheld while
+    /// foreground communication is queued, and four foreground tasklets or 1 ms launched ahead. The artifact's
+    /// pieces take half a millisecond *or more*; here that is their bound.
+    #[must_use]
+    pub const fn deeppool() -> Self {
+        Self {
+            captured_graphs: true,
+            background_piece: Some(Duration::from_micros(500)),
+            foreground_ahead: NonZeroUsize::MIN.saturating_add(3),
+            foreground_ahead_time: Duration::from_millis(1),
+            background_in_flight: 1,
+            background_in_flight_alone: 1,
+            background_beside_communication: BesideCommunication::Never,
+            ..Self::priority()
+        }
+    }
+
+    /// The rules of DeepPool's later variant: as [`deeppool`](Self::deeppool), but background is held back while
+    /// the foreground's slow-down is above 1.1, may run beside receives of more than 500 us, and has four pieces
+    /// in flight while there is no foreground.
+    #[must_use]
+    pub const fn feedback() -> Self {
+        Self {
+            background_in_flight_alone: 4,
+            background_beside_communication: BesideCommunication::LongReceives(Duration::from_micros(500)),
+            feedback: Some(Feedback {
+                limit: 1.1,
+                rise: 1.0,
+                fall: 0.1,
+                patience: Duration::from_millis(10),
+            }),
+            ..Self::deeppool()
+        }
+    }
+
+    /// The presets by name, the default last.
+    #[must_use]
+    pub fn presets() -> Vec<(&'static str, Self)> {
+        vec![
+            ("naive", Self::naive()),
+            ("priority", Self::priority()),
+            ("deeppool", Self::deeppool()),
+            ("feedback", Self::feedback()),
+            ("default", Self::default()),
+        ]
+    }
+
+    /// The techniques one by one, each added to those before it, from [`naive`](Self::naive) to the default.
+    #[must_use]
+    pub fn ladder() -> Vec<(&'static str, Self)> {
+        let all = Self::default();
+        let mut policy = Self::naive();
+        let mut ladder = vec![("naive", policy)];
+        let mut add = |name, technique: &dyn Fn(&mut Self)| {
+            technique(&mut policy);
+            ladder.push((name, policy));
+        };
+        add("+ stream priority", &|p| p.stream_priority = all.stream_priority);
+        add("+ captured graphs", &|p| p.captured_graphs = all.captured_graphs);
+        add("+ bounded pieces", &|p| p.background_piece = all.background_piece);
+        add("+ pieces in flight", &|p| {
+            p.background_in_flight = all.background_in_flight;
+            p.background_in_flight_alone = all.background_in_flight_alone;
+        });
+        add("+ foreground ahead", &|p| {
+            p.foreground_ahead = all.foreground_ahead;
+            p.foreground_ahead_time = all.foreground_ahead_time;
+        });
+        add("+ not beside compute", &|p| p.background_beside_compute = all.background_beside_compute);
+        add("+ gap fitting", &|p| p.gaps = all.gaps);
+        ladder
+    }
+}
+
+impl Default for Policy {
+    /// Ours: graphs, priorities and short pieces, launched only while the foreground does not compute and where they
+    /// are expected to end before it comes back.
+    fn default() -> Self {
+        Self {
+            background_piece: Some(Duration::from_micros(250)),
+            background_in_flight: 2,
+            background_in_flight_alone: 2,
+            background_beside_compute: false,
+            background_beside_communication: BesideCommunication::Always,
+            gaps: Some(Gaps { delay_share: 0.015, credit: Duration::from_micros(500), weight: 0.5 }),
+            ..Self::deeppool()
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The laws of the policy, over random event sequences and random policies.
+
+mod world;
+
+use gpu_mux::{Event, JobId};
+use proptest::prelude::*;
+use world::{Action, JOBS, JobState, State, World, actions, policies, us};
+
+fn background_jobs() -> impl Iterator<Item = JobId> {
+    (0..JOBS).map(JobId::background)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// While they are played, every launch is judged: its order, the limit in flight, what withholds background, and
+    /// that the foreground waits for no decision.
+    #[test]
+    fn everything_is_launched_once_in_order(policy in policies(), actions in actions()) {
+        let mut world = World::play(policy, &actions);
+        // Everybody goes on, no more foreground: all that is left must get its turn.
+        for job in background_jobs() {
+            if world.job(job) == JobState::Paused {
+                world.tell(Event::Resume(job));
+            }
+        }
+        world.jobs.iter_mut().filter(|state| **state == JobState::Paused).for_each(|state| *state = JobState::Open);
+        for _ in 0..=4 * world.tasklets.len() {
+            world.obey();
+            for id in world.in_flight() {
+                world.finish(id, us(1));
+            }
+            let next = world.wake.unwrap_or(world.now);
+            world.advance(next.saturating_sub(world.now));
+        }
+        prop_assert!(
+            world.tasklets.iter().all(|(_, state)| matches!(state, State::Done | State::Lost)),
+            "some were never launched"
+        );
+        for job in background_jobs().chain([JobId::FOREGROUND]) {
+            let done: Vec<_> = world.select(job, State::Done).map(|tasklet| tasklet.id).collect();
+            let launched = world.launched(job);
+            prop_assert!(launched.len() >= done.len() && launched.is_sorted());
+        }
+    }
+
+    #[test]
+    fn the_same_events_give_the_same_commands(policy in policies(), actions in actions()) {
+        prop_assert_eq!(World::play(policy, &actions).commands, World::play(policy, &actions).commands);
+    }
+
+    /// Whatever the background does, offers, or fails to do, the foreground is launched as without it.
+    #[test]
+    fn the_foreground_does_not_notice_the_background(policy in policies(), actions in actions()) {
+        // Only foreground tasklets finish: the background stalls, too.
+        let play = |with_background: bool| {
+            let mut world = World::new(policy);
+            for action in &actions {
+                match action {
+                    Action::Finish(pick, took) => {
+                        let in_flight: Vec<_> =
+                            world.in_flight().into_iter().filter(|id| id.job.is_foreground()).collect();
+                        if !in_flight.is_empty() {
+                            world.finish(*pick.get(&in_flight), *took);
+                        }
+                    }
+                    action if with_background || !action.is_about_background() => world.act(action),
+                    _ => {}
+                }
+            }
+            world.launched(JobId::FOREGROUND).len()
+        };
+        prop_assert_eq!(play(true), play(false));
+    }
+
+    #[test]
+    fn a_pause_drains_and_then_launches_nothing(policy in policies(), actions in actions()) {
+        let mut world = World::play(policy, &actions);
+        background_jobs().for_each(|job| world.tell(Event::Pause(job)));
+        world.jobs.iter_mut().filter(|state| **state != JobState::Failed).for_each(|state| *state = JobState::Paused);
+        let launched = |world: &World| -> usize { background_jobs().map(|job| world.launched(job).len()).sum() };
+        let before = launched(&world);
+        for _ in 0..10 {
+            world.obey();
+            world.in_flight().into_iter().for_each(|id| world.finish(id, us(1)));
+            world.advance(us(1000));
+        }
+        prop_assert_eq!(launched(&world), before);
+        prop_assert!(background_jobs().all(|job| world.mux.in_flight(job) == 0));
+    }
+
+    /// With the foreground idle, something of the background that waits is in flight, at the latest when the wake-up
+    /// that was asked for has come often enough.
+    #[test]
+    fn background_progresses_while_the_foreground_is_idle(policy in policies(), actions in actions()) {
+        let mut world = World::play(policy, &actions);
+        while world.select(JobId::FOREGROUND, State::Waiting).chain(world.select(JobId::FOREGROUND, State::InFlight)).next().is_some() {
+            world.obey();
+            for id in world.in_flight() {
+                world.finish(id, us(1));
+            }
+        }
+        let waits = |world: &World| {
+            background_jobs()
+                .any(|job| world.job(job) != JobState::Paused && world.select(job, State::Waiting).next().is_some())
+        };
+        for _ in 0..1000 {
+            world.obey();
+            if !waits(&world) || world.background_in_flight().next().is_some() {
+                return Ok(());
+            }
+            let wake = world.wake;
+            prop_assert!(wake.is_some(), "nothing is in flight, and no wake-up was asked for");
+            world.advance(wake.unwrap_or_default().saturating_sub(world.now));
+        }
+        prop_assert!(false, "never launched");
+    }
+
+    /// No wake-up is asked for when there is nothing that could be launched then.
+    #[test]
+    fn an_idle_multiplexer_asks_for_nothing(policy in policies(), actions in actions()) {
+        let mut world = World::play(policy, &actions);
+        background_jobs().for_each(|job| world.tell(Event::Failed(job)));
+        world.jobs = [JobState::Failed; JOBS as usize];
+        world.tasklets.retain(|(tasklet, _)| tasklet.id.job.is_foreground());
+        let commands = world.commands.len();
+        world.obey();
+        world.commands[commands..].iter().for_each(|command| {
+            assert!(matches!(command, gpu_mux::Command::Launch(_)), "{command:?}");
+        });
+    }
+}

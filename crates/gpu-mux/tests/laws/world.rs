@@ -1,0 +1,354 @@
+//! Random histories of a multiplexer, kept as plain lists from which every command is judged.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use gpu_mux::{
+    BesideCommunication, Command, Error, Event, Feedback, Gaps, JobId, Lane, Multiplexer, Policy, Tasklet,
+    TaskletId,
+};
+use proptest::prelude::*;
+
+pub(super) const JOBS: u32 = 3;
+
+pub(super) const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Action {
+    Foreground {
+        lane: Lane,
+        estimate: Option<Duration>,
+        receives: bool,
+        site: Option<u32>,
+        /// Whether it comes after the newest tasklet of the other lane.
+        after: bool,
+    },
+    Background(u32, Option<Duration>),
+    /// Finish one of the tasklets in flight.
+    Finish(prop::sample::Index, Duration),
+    Advance(Duration),
+    /// Ask for commands until there is none.
+    Obey,
+    Pause(u32),
+    Resume(u32),
+    Weigh(u32, NonZeroU32),
+    Drain(u32),
+    Fail(u32),
+}
+
+impl Action {
+    pub(super) fn is_about_background(&self) -> bool {
+        !matches!(self, Self::Foreground { .. } | Self::Finish(..) | Self::Advance(_) | Self::Obey)
+    }
+}
+
+pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let estimate = || prop::option::of((0..400_u64).prop_map(us));
+    let foreground = (any::<bool>(), estimate(), any::<bool>(), prop::option::of(0..4_u32), any::<bool>())
+        .prop_map(|(compute, estimate, receives, site, after)| {
+            let lane = if compute { Lane::Compute } else { Lane::Communication };
+            Action::Foreground { lane, estimate, receives, site, after }
+        });
+    let job = 0..JOBS;
+    let action = prop_oneof![
+        8 => foreground,
+        8 => (job.clone(), estimate()).prop_map(|(job, estimate)| Action::Background(job, estimate)),
+        16 => (any::<prop::sample::Index>(), 0..400_u64).prop_map(|(at, took)| Action::Finish(at, us(took))),
+        8 => (0..200_u64).prop_map(|time| Action::Advance(us(time))),
+        16 => Just(Action::Obey),
+        1 => job.clone().prop_map(Action::Pause),
+        2 => job.clone().prop_map(Action::Resume),
+        1 => (job.clone(), 1..5_u32).prop_map(|(job, w)| Action::Weigh(job, NonZeroU32::new(w).unwrap())),
+        1 => job.clone().prop_map(Action::Drain),
+        1 => job.prop_map(Action::Fail),
+    ];
+    prop::collection::vec(action, 0..250)
+}
+
+pub(super) fn policies() -> impl Strategy<Value = Policy> {
+    let beside = prop_oneof![
+        Just(BesideCommunication::Never),
+        (0..300_u64).prop_map(|longer| BesideCommunication::LongReceives(us(longer))),
+        Just(BesideCommunication::Always),
+    ];
+    let feedback = (10..20_u32, 0..=10_u32, 1..5_u64).prop_map(|(limit, fall, patience)| Feedback {
+        limit: f64::from(limit) / 10.0,
+        rise: 1.0,
+        fall: f64::from(fall) / 10.0,
+        patience: us(100 * patience),
+    });
+    let gaps = (1..=10_u32, 0..500_u64, 0..=4_u32).prop_map(|(share, credit, weight)| Gaps {
+        delay_share: f64::from(share) / 100.0,
+        credit: us(credit),
+        weight: f64::from(weight) / 4.0,
+    });
+    (
+        (1..4_usize, 0..600_u64, 1..4_usize, 1..4_usize, prop::option::of(50..300_u64)),
+        (any::<bool>(), beside, prop::option::of(feedback), prop::option::of(gaps)),
+    )
+        .prop_map(
+            |((ahead, ahead_time, in_flight, alone, piece), (beside_compute, beside, feedback, gaps))| {
+                Policy {
+                    background_piece: piece.map(us),
+                    foreground_ahead: NonZeroUsize::new(ahead).unwrap(),
+                    foreground_ahead_time: us(ahead_time),
+                    background_in_flight: in_flight,
+                    background_in_flight_alone: alone,
+                    background_beside_compute: beside_compute,
+                    background_beside_communication: beside,
+                    feedback,
+                    gaps,
+                    ..Policy::default()
+                }
+            },
+        )
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum State {
+    Waiting,
+    InFlight,
+    Done,
+    /// Its job failed.
+    Lost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum JobState {
+    Open,
+    Paused,
+    Draining,
+    Failed,
+}
+
+/// A multiplexer and everything that has happened to it.
+pub(super) struct World {
+    pub(super) mux: Multiplexer,
+    pub(super) policy: Policy,
+    pub(super) now: Duration,
+    pub(super) tasklets: Vec<(Tasklet, State)>,
+    pub(super) jobs: [JobState; JOBS as usize],
+    pub(super) wake: Option<Duration>,
+    pub(super) commands: Vec<Command>,
+}
+
+impl World {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self {
+            mux: Multiplexer::new(policy),
+            policy,
+            now: Duration::ZERO,
+            tasklets: Vec::new(),
+            jobs: [JobState::Open; JOBS as usize],
+            wake: None,
+            commands: Vec::new(),
+        }
+    }
+
+    /// Plays the actions, and checks every command.
+    pub(super) fn play(policy: Policy, actions: &[Action]) -> Self {
+        let mut world = Self::new(policy);
+        for action in actions {
+            world.act(action);
+        }
+        world
+    }
+
+    pub(super) fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Foreground { lane, estimate, receives, site, after } => {
+                let other = |t: &&Tasklet| t.id.job.is_foreground() && t.lane != lane;
+                let newest = self.tasklets.iter().map(|(t, _)| t).rfind(other).map(|t| t.id);
+                let tasklet = self.next(JobId::FOREGROUND).on(lane).estimated(estimate).at_site(site);
+                let tasklet = tasklet.after(newest.filter(|_| after));
+                self.ready(if receives && lane == Lane::Communication {
+                    tasklet.receiving()
+                } else {
+                    tasklet
+                });
+            }
+            Action::Background(job, estimate) => {
+                self.ready(self.next(JobId::background(job)).estimated(estimate));
+            }
+            Action::Finish(pick, took) => {
+                let in_flight = self.in_flight();
+                if !in_flight.is_empty() {
+                    self.finish(*pick.get(&in_flight), took);
+                }
+            }
+            Action::Advance(time) => self.advance(time),
+            Action::Obey => self.obey(),
+            Action::Pause(job) => self.move_to(job, JobState::Paused, Event::Pause),
+            Action::Resume(job) => self.move_to(job, JobState::Open, Event::Resume),
+            Action::Drain(job) => self.move_to(job, JobState::Draining, Event::Drain),
+            Action::Weigh(job, weight) => {
+                self.tell(Event::Weigh(JobId::background(job), weight));
+            }
+            Action::Fail(job) => {
+                self.move_to(job, JobState::Failed, Event::Failed);
+                let lost = |t: &Tasklet| t.id.job == JobId::background(job);
+                let unfinished = |s: State| s != State::Done;
+                self.tasklets
+                    .iter_mut()
+                    .filter(|(t, s)| lost(t) && unfinished(*s))
+                    .for_each(|(_, s)| *s = State::Lost);
+            }
+        }
+    }
+
+    fn next(&self, job: JobId) -> Tasklet {
+        Tasklet::new(job, self.tasklets.len() as u64)
+    }
+
+    fn ready(&mut self, tasklet: Tasklet) {
+        let closed = !tasklet.id.job.is_foreground()
+            && matches!(self.job(tasklet.id.job), JobState::Draining | JobState::Failed);
+        if closed {
+            assert_eq!(self.mux.handle(self.now, Event::Ready(tasklet)), Err(Error::Closed(tasklet)));
+        } else {
+            self.tasklets.push((tasklet, State::Waiting));
+            self.tell(Event::Ready(tasklet));
+        }
+    }
+
+    pub(super) fn finish(&mut self, id: TaskletId, took: Duration) {
+        self.set(id, State::Done);
+        self.tell(Event::Finished { tasklet: id, took });
+    }
+
+    /// A driver may be late: every tick comes with the first event after the time it was asked for.
+    pub(super) fn advance(&mut self, time: Duration) {
+        self.now += time;
+        if self.wake.is_some_and(|wake| wake <= self.now) {
+            self.wake = None;
+            self.tell(Event::Tick);
+        }
+    }
+
+    /// Obeys until there is no command, and judges each.
+    pub(super) fn obey(&mut self) {
+        while let Some(command) = self.mux.poll_command() {
+            self.commands.push(command);
+            match command {
+                Command::WakeAt(time) => self.wake = Some(time),
+                Command::Launch(id) => {
+                    self.judge(id);
+                    self.set(id, State::InFlight);
+                }
+            }
+        }
+        assert!(self.foreground_due().is_none(), "the foreground waits without a reason");
+    }
+
+    fn judge(&self, id: TaskletId) {
+        let first = self.select(id.job, State::Waiting).next().map(|tasklet| tasklet.id);
+        assert_eq!(first, Some(id), "each once, and in the queue's order");
+        if !id.job.is_foreground() {
+            assert!(self.foreground_due().is_none(), "the foreground goes first");
+            assert!(self.background_in_flight().count() < self.background_limit());
+            assert!(!self.is_withheld(), "background is withheld");
+            assert!(matches!(self.job(id.job), JobState::Open | JobState::Draining));
+            let both = [self.tasklet(id), self.background_in_flight().find(|t| self.is_over_long(t))];
+            assert!(
+                !both.iter().flatten().all(|t| self.is_over_long(t)) || both[1].is_none(),
+                "two over-long"
+            );
+        }
+    }
+
+    /// The foreground tasklet that the rules say must be launched now.
+    fn foreground_due(&self) -> Option<TaskletId> {
+        let next = self.select(JobId::FOREGROUND, State::Waiting).next()?;
+        let ahead: Vec<&Tasklet> = self.foreground_compute(State::InFlight).collect();
+        let time: Option<Duration> = ahead.iter().map(|t| t.estimate).sum();
+        let room = ahead.len() < self.policy.foreground_ahead.get()
+            || time.is_some_and(|time| time < self.policy.foreground_ahead_time);
+        (next.lane == Lane::Communication || room).then_some(next.id)
+    }
+
+    fn foreground_compute(&self, state: State) -> impl Iterator<Item = &Tasklet> {
+        self.select(JobId::FOREGROUND, state).filter(|t| t.lane == Lane::Compute)
+    }
+
+    pub(super) fn is_withheld(&self) -> bool {
+        let unfinished = |id: TaskletId| {
+            self.tasklets.iter().any(|(t, s)| t.id == id && matches!(s, State::Waiting | State::InFlight))
+        };
+        let computes =
+            self.foreground_compute(State::InFlight).next().is_some_and(|t| !t.after.is_some_and(unfinished));
+        let withholds = |t: &Tasklet| {
+            t.lane == Lane::Communication
+                && match self.policy.background_beside_communication {
+                    BesideCommunication::Never => true,
+                    BesideCommunication::LongReceives(longer) => {
+                        !t.receives || t.estimate.is_none_or(|e| e <= longer)
+                    }
+                    BesideCommunication::Always => false,
+                }
+        };
+        let communicates = [State::Waiting, State::InFlight]
+            .iter()
+            .any(|&state| self.select(JobId::FOREGROUND, state).any(withholds));
+        communicates || (computes && !self.policy.background_beside_compute)
+    }
+
+    pub(super) fn background_limit(&self) -> usize {
+        let has = |state| self.select(JobId::FOREGROUND, state).next().is_some();
+        if has(State::Waiting) || has(State::InFlight) {
+            self.policy.background_in_flight
+        } else {
+            self.policy.background_in_flight_alone
+        }
+    }
+
+    pub(super) fn background_in_flight(&self) -> impl Iterator<Item = &Tasklet> {
+        (0..JOBS).flat_map(|job| self.select(JobId::background(job), State::InFlight))
+    }
+
+    pub(super) fn is_over_long(&self, tasklet: &Tasklet) -> bool {
+        let estimate = tasklet.estimate.or(self.policy.background_piece);
+        estimate.zip(self.policy.background_piece).is_some_and(|(estimate, piece)| estimate > piece)
+    }
+
+    pub(super) fn job(&self, id: JobId) -> JobState {
+        let place = (0..JOBS).position(|job| JobId::background(job) == id).unwrap();
+        self.jobs[place]
+    }
+
+    fn move_to(&mut self, job: u32, state: JobState, event: impl Fn(JobId) -> Event) {
+        if self.jobs[job as usize] != JobState::Failed {
+            self.jobs[job as usize] = state;
+        }
+        self.tell(event(JobId::background(job)));
+    }
+
+    pub(super) fn select(&self, job: JobId, state: State) -> impl Iterator<Item = &Tasklet> {
+        self.tasklets.iter().filter(move |(t, s)| t.id.job == job && *s == state).map(|(t, _)| t)
+    }
+
+    fn tasklet(&self, id: TaskletId) -> Option<&Tasklet> {
+        self.tasklets.iter().map(|(t, _)| t).find(|t| t.id == id)
+    }
+
+    fn set(&mut self, id: TaskletId, state: State) {
+        self.tasklets.iter_mut().filter(|(t, _)| t.id == id).for_each(|(_, s)| *s = state);
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        self.mux.handle(self.now, event).unwrap();
+    }
+
+    pub(super) fn in_flight(&self) -> Vec<TaskletId> {
+        self.tasklets.iter().filter(|(_, s)| *s == State::InFlight).map(|(t, _)| t.id).collect()
+    }
+
+    pub(super) fn launched(&self, job: JobId) -> Vec<TaskletId> {
+        let launch = |command: &Command| match command {
+            Command::Launch(id) if id.job == job => Some(*id),
+            _ => None,
+        };
+        self.commands.iter().filter_map(launch).collect()
+    }
+}
