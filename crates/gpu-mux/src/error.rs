@@ -39,4 +39,28 @@ pub enum Error {
     /// A background loop in which nothing takes any time: its laps could not be told apart.
     #[error("a background loop needs at least one piece that takes time")]
     EmptyLoop,
+    /// A figure of a kernel or a device is outside its range.
+    #[error("{name} is {value}, expected {expected}")]
+    BadFigure {
+        /// What it is a figure of.
+        name: &'static str,
+        /// What it is.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A file cannot be read, or holds something else than expected.
+    #[error("{file}: {reason}")]
+    BadFile {
+        /// The file.
+        file: String,
+        /// The place in it, and what is wrong there.
+        reason: String,
+    },
+    /// An iteration of a workload without a kernel that takes time: it would never end, or at once.
+    #[error("an iteration of the {0} needs a kernel that takes time")]
+    EmptyIteration(&'static str),
+    /// Nothing runs, and nothing will.
+    #[error("nothing runs: the policy lets nothing of what has been offered be launched")]
+    Stalled,
 }

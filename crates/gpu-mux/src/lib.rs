@@ -19,6 +19,8 @@ mod feedback;
 mod gaps;
 mod idle;
 mod job;
+#[cfg(feature = "json")]
+mod json;
 mod multiplexer;
 mod pieces;
 mod policy;
@@ -26,7 +28,9 @@ mod presets;
 mod queue;
 mod tasklet;
 mod usage;
+mod virtual_device;
 mod virtual_time;
+mod workload;
 
 pub use background_loop::BackgroundLoop;
 pub use cpu::{CpuDriver, Outcome};
@@ -40,4 +44,9 @@ pub use pieces::{Piece, pieces};
 pub use policy::{BesideCommunication, Feedback, Gaps, Policy};
 pub use tasklet::{JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
+pub use virtual_device::{
+    Awaits, DeviceParameter, DeviceParameters, Exchange, ForegroundState, Kernel, Occupancy, Partners,
+    VirtualDevice, VirtualWork,
+};
 pub use virtual_time::{Span, VirtualDriver};
+pub use workload::{Iteration, Jobs, Play, Played, Step, StepWork, Workload};

@@ -1,0 +1,69 @@
+//! Files: JSON with a schema, times in microseconds, and errors that say where.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Error;
+
+/// A file's content.
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path)
+        .map_err(|error| Error::BadFile { file: path.display().to_string(), reason: error.to_string() })
+}
+
+/// The value of a text whose field `schema` must be `schema`.
+pub(crate) fn parse<T: DeserializeOwned>(file: &str, text: &str, schema: &str) -> Result<T, Error> {
+    let bad = |reason: String| Error::BadFile { file: file.to_owned(), reason };
+    // First, so that a file of another kind is not told by its fields.
+    let found: Schema = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+    if found.schema != schema {
+        return Err(bad(format!("expected the schema {schema:?}, got {:?}", found.schema)));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (place, reason) = (error.path().to_string(), error.into_inner());
+        bad(if place == "." { reason.to_string() } else { format!("{place}: {reason}") })
+    })
+}
+
+#[derive(serde::Deserialize)]
+struct Schema {
+    schema: String,
+}
+
+pub(crate) fn shown(value: &impl Serialize) -> String {
+    // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+/// A time as microseconds.
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// The nearest nanosecond to so many microseconds; `None` when that is no time.
+pub(crate) fn duration(us: f64) -> Option<Duration> {
+    let ns = (us * 1e3).round();
+    (0.0..9e18).contains(&ns).then(|| Duration::from_nanos(ns as u64))
+}
+
+/// Durations as fields in microseconds.
+pub(crate) mod as_micros {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        super::micros(*time).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let us = f64::deserialize(from)?;
+        super::duration(us)
+            .ok_or_else(|| de::Error::custom(format!("expected a time of at least 0 us, got {us}")))
+    }
+}

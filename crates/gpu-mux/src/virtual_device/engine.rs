@@ -1,0 +1,236 @@
+use std::collections::VecDeque;
+
+use super::occupancy::{ForegroundState, Occupancy};
+use super::stream::{Launch, NEVER, Phase, Stream};
+use super::{Awaits, Exchange};
+use crate::{Error, JobId, Lane, TaskletId};
+use std::time::Duration;
+
+/// What is fixed about the device, in its own units.
+#[derive(Debug, Clone)]
+pub(super) struct Hardware {
+    pub(super) multiprocessors: u32,
+    pub(super) queues: usize,
+    pub(super) kernel_gap: u64,
+    pub(super) communication_multiprocessors: u32,
+    pub(super) communication_memory: f64,
+    /// The foreground's streams go first.
+    pub(super) priorities: bool,
+}
+
+/// A tasklet that has ended on the device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) tasklet: TaskletId,
+    pub(super) started: u64,
+    pub(super) at: u64,
+}
+
+/// The device without its host: streams, kernels that run, and what they get. Times are nanoseconds since its epoch.
+#[derive(Debug, Clone)]
+pub(super) struct Engine {
+    pub(super) hardware: Hardware,
+    pub(super) now: u64,
+    pub(super) streams: Vec<Stream>,
+    launches: u64,
+    pub(super) free: u32,
+    /// Something has changed that no event tells.
+    pub(super) unsettled: bool,
+    /// In the order in which they ended.
+    pub(super) ended: VecDeque<Ended>,
+    pub(super) exchanges: VecDeque<Exchange>,
+    pub(super) occupancy: Occupancy,
+    /// Kept between calls so that nothing is allocated.
+    pub(super) order: Vec<usize>,
+}
+
+impl Engine {
+    pub(super) fn new(hardware: Hardware) -> Self {
+        Self {
+            free: hardware.multiprocessors,
+            hardware,
+            now: 0,
+            streams: Vec::new(),
+            launches: 0,
+            unsettled: false,
+            ended: VecDeque::new(),
+            exchanges: VecDeque::new(),
+            occupancy: Occupancy::default(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Appends a tasklet to its stream.
+    pub(super) fn launch(&mut self, lane: Lane, mut launch: Launch) {
+        let stream = self.stream(launch.tasklet.job, lane);
+        launch.order = self.launches;
+        launch.after = launch.after.filter(|&id| self.streams.iter().any(|stream| stream.find(id).is_some()));
+        self.launches += 1;
+        self.streams[stream].launches.push_back(launch);
+        self.unsettled = true;
+    }
+
+    fn stream(&mut self, job: JobId, lane: Lane) -> usize {
+        let found = self.streams.iter().position(|stream| stream.job == job && stream.lane == lane);
+        found.unwrap_or_else(|| {
+            let number = self.streams.len();
+            self.streams.push(Stream {
+                job,
+                lane,
+                priority: u8::from(self.hardware.priorities && !job.is_foreground()),
+                hardware_queue: number % self.hardware.queues,
+                launches: VecDeque::new(),
+                running: None,
+                free_from: 0,
+                last_end: 0,
+            });
+            number
+        })
+    }
+
+    /// When something happens next; `None` when nothing does by itself.
+    pub(super) fn next_event(&self) -> Option<u64> {
+        if self.unsettled {
+            return Some(self.now);
+        }
+        let next = self.streams.iter().map(|stream| stream.next_event(self.now)).min();
+        next.filter(|&time| time < NEVER)
+    }
+
+    /// Lets time pass, with everything that happens until then.
+    pub(super) fn advance(&mut self, to: u64) {
+        while let Some(event) = self.next_event().filter(|&event| event <= to) {
+            self.pass(event);
+            self.settle();
+        }
+        self.pass(to);
+    }
+
+    fn pass(&mut self, to: u64) {
+        if to > self.now {
+            let state = self.foreground_state();
+            let background =
+                self.streams.iter().any(|stream| !stream.job.is_foreground() && stream.is_begun());
+            self.occupancy.record(state, background, Duration::from_nanos(to - self.now));
+            self.now = to;
+        }
+    }
+
+    fn foreground_state(&self) -> ForegroundState {
+        let busy = |lane: Lane| {
+            let mut of_foreground = self.streams.iter().filter(|stream| stream.job.is_foreground());
+            of_foreground.find(|stream| stream.lane == lane && stream.is_busy(self.now))
+        };
+        match (busy(Lane::Compute), busy(Lane::Communication)) {
+            (Some(_), _) => ForegroundState::Computing,
+            (None, None) => ForegroundState::Idle,
+            (None, Some(stream)) => match &stream.running {
+                Some(running) if running.phase != Phase::Working => ForegroundState::Waiting,
+                _ => ForegroundState::Transferring,
+            },
+        }
+    }
+
+    /// Carries out everything that is due now: first all ends, then what starts because of them.
+    fn settle(&mut self) {
+        loop {
+            self.unsettled = false;
+            for stream in 0..self.streams.len() {
+                self.end_phase(stream);
+                self.skip_empty(stream);
+            }
+            self.dispatch();
+            self.set_rates();
+            let is_due =
+                |stream: &Stream| stream.running.as_ref().is_some_and(|running| running.until <= self.now);
+            if !self.unsettled && !self.streams.iter().any(is_due) {
+                return;
+            }
+        }
+    }
+
+    fn end_phase(&mut self, stream: usize) {
+        let now = self.now;
+        let at = &mut self.streams[stream];
+        let Some(running) = at.running.as_mut().filter(|running| running.until <= now) else { return };
+        let Some(head) = at.launches.front() else { return };
+        match running.phase {
+            Phase::Waiting => {
+                running.phase = Phase::Working;
+                running.until = NEVER;
+                return;
+            }
+            Phase::Working if head.is_told() => {
+                running.phase = Phase::Ending;
+                running.until = head.partners_end.map_or(NEVER, |end| end.max(now));
+                self.exchanges.push_back(Exchange {
+                    tasklet: head.tasklet,
+                    at: Duration::from_nanos(now),
+                    awaits: Awaits::End,
+                });
+                if running.until > now {
+                    return;
+                }
+            }
+            Phase::Working | Phase::Ending => {}
+        }
+        self.free += running.given;
+        at.running = None;
+        if head.is_begun() {
+            self.end_tasklet(stream);
+        } else {
+            at.free_from = now.saturating_add(head.gap);
+        }
+    }
+
+    /// Ends tasklets without kernels at the head of a stream.
+    fn skip_empty(&mut self, stream: usize) {
+        while self.streams[stream].head_opens().is_some_and(|opens| opens <= self.now)
+            && self.streams[stream].launches.front().is_some_and(|head| head.kernel_count() == 0)
+        {
+            self.end_tasklet(stream);
+        }
+    }
+
+    fn end_tasklet(&mut self, stream: usize) {
+        let stream = &mut self.streams[stream];
+        let Some(launch) = stream.launches.pop_front() else { return };
+        stream.last_end = self.now;
+        if launch.kernel_count() > 0 {
+            stream.free_from = self.now.saturating_add(self.hardware.kernel_gap);
+        }
+        let started = launch.started.unwrap_or(self.now);
+        self.ended.push_back(Ended { tasklet: launch.tasklet, started, at: self.now });
+        let ready_from = self.now.saturating_add(self.hardware.kernel_gap);
+        for waiting in self.streams.iter_mut().flat_map(|stream| &mut stream.launches) {
+            if waiting.after == Some(launch.tasklet) {
+                (waiting.after, waiting.ready_from) = (None, ready_from);
+                self.unsettled = true;
+            }
+        }
+    }
+
+    /// Tells a communication when its partners come or end.
+    pub(super) fn tell(&mut self, tasklet: TaskletId, awaits: Awaits, at: u64) -> Result<(), Error> {
+        let at = at.max(self.now);
+        let found = self.streams.iter_mut().find_map(|stream| Some((stream.find(tasklet)?, stream)));
+        let (place, stream) = found.ok_or(Error::NotInFlight(tasklet))?;
+        let launch = &mut stream.launches[place];
+        let phase = match awaits {
+            Awaits::Partners => {
+                launch.partners_at = Some(at);
+                Phase::Waiting
+            }
+            Awaits::End => {
+                launch.partners_end = Some(at);
+                Phase::Ending
+            }
+        };
+        // Only the first of a stream runs.
+        if let Some(running) = stream.running.as_mut().filter(|running| place == 0 && running.phase == phase)
+        {
+            running.until = at;
+        }
+        Ok(())
+    }
+}

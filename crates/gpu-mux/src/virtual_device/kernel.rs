@@ -1,0 +1,66 @@
+use std::time::Duration;
+
+use crate::Error;
+
+/// A kernel as a [`VirtualDevice`](crate::VirtualDevice) sees it: what it asks of the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kernel {
+    time: Duration,
+    share: f64,
+    memory: f64,
+}
+
+impl Kernel {
+    /// A kernel that takes `time` on a device of its own, has blocks for the fraction `share` of the device's streaming
+    /// multiprocessors (above 0, at most 1), and meanwhile uses the fraction `memory` of the memory's bandwidth (0 to 1).
+    ///
+    /// [`Error::BadFigure`] for a fraction outside its range.
+    pub fn new(time: Duration, share: f64, memory: f64) -> Result<Self, Error> {
+        if !(share > 0.0 && share <= 1.0) {
+            let expected = "above 0 and at most 1";
+            return Err(Error::BadFigure {
+                name: "a kernel's share of the device",
+                value: share.to_string(),
+                expected,
+            });
+        }
+        if !(0.0..=1.0).contains(&memory) {
+            let expected = "from 0 to 1";
+            let name = "a kernel's memory bandwidth";
+            return Err(Error::BadFigure { name, value: memory.to_string(), expected });
+        }
+        Ok(Self { time, share, memory })
+    }
+
+    /// How long it takes on a device of its own.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// The fraction of the device's streaming multiprocessors that it has blocks for.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// The fraction of the memory's bandwidth that it uses on a device of its own.
+    #[must_use]
+    pub fn memory(&self) -> f64 {
+        self.memory
+    }
+
+    /// The same kernel with a part (0 to 1) of its samples, and so of its blocks.
+    ///
+    /// One that fills the device takes that part of the time. One that does not has a single wave of blocks: it takes
+    /// as long as before, and fills that much less of the device.
+    #[must_use]
+    pub fn part(self, part: f64) -> Self {
+        let part = part.clamp(f64::MIN_POSITIVE, 1.0);
+        if self.share < 1.0 {
+            Self { share: self.share * part, memory: self.memory * part, ..self }
+        } else {
+            Self { time: self.time.mul_f64(part), ..self }
+        }
+    }
+}

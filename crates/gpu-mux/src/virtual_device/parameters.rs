@@ -1,0 +1,180 @@
+use std::time::Duration;
+
+use super::Kernel;
+use super::engine::Hardware;
+use super::stream::nanos;
+
+/// What a [`VirtualDevice`](crate::VirtualDevice) is made of.
+///
+/// Every parameter has a unit and a source; [`a100`](Self::a100) says where its figures come from. They are meant to
+/// be fixed before a policy is tuned on the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
+pub struct DeviceParameters {
+    /// Streaming multiprocessors: the grain in which kernels share the device. At least 1.
+    pub multiprocessors: u32,
+    /// Hardware queues from the host to the device. More streams than these share them, and wait for each other.
+    /// At least 1.
+    pub hardware_queues: u32,
+    /// Time of the host for launching one kernel.
+    #[cfg_attr(feature = "json", serde(rename = "launch_time_us", with = "crate::json::as_micros"))]
+    pub launch_time: Duration,
+    /// Time of the host for launching a captured graph, without that for its nodes.
+    #[cfg_attr(feature = "json", serde(rename = "graph_launch_time_us", with = "crate::json::as_micros"))]
+    pub graph_launch_time: Duration,
+    /// Time of the host for each node of a captured graph that it launches.
+    #[cfg_attr(feature = "json", serde(rename = "graph_node_time_us", with = "crate::json::as_micros"))]
+    pub graph_node_time: Duration,
+    /// From the end of the host's launch until an idle device starts the kernel.
+    #[cfg_attr(feature = "json", serde(rename = "launch_latency_us", with = "crate::json::as_micros"))]
+    pub launch_latency: Duration,
+    /// From the end of a kernel until the next one starts that waits for it, on its stream or on another.
+    #[cfg_attr(feature = "json", serde(rename = "kernel_gap_us", with = "crate::json::as_micros"))]
+    pub kernel_gap: Duration,
+    /// The same between two kernels of one captured graph.
+    #[cfg_attr(feature = "json", serde(rename = "graph_node_gap_us", with = "crate::json::as_micros"))]
+    pub graph_node_gap: Duration,
+    /// From the end of a tasklet on the device until the host sees it.
+    #[cfg_attr(feature = "json", serde(rename = "completion_latency_us", with = "crate::json::as_micros"))]
+    pub completion_latency: Duration,
+    /// The fraction of the multiprocessors that a communication kernel holds: above 0, at most 1.
+    pub communication_share: f64,
+    /// The fraction of the memory's bandwidth that it uses while it transfers: 0 to 1.
+    pub communication_memory: f64,
+}
+
+impl DeviceParameters {
+    /// An NVIDIA A100-SXM4 with 40 GB in a machine with `NVSwitch`, and CUDA 12.6 or newer.
+    ///
+    /// | parameter | value | source |
+    /// |---|---|---|
+    /// | `multiprocessors` | 108 | NVIDIA A100 data sheet |
+    /// | `hardware_queues` | 8 | CUDA programming guide: the default of `CUDA_DEVICE_MAX_CONNECTIONS` |
+    /// | `launch_time` | 3 us | NVIDIA developer forum, thread 233645: null kernels on recent hardware and software |
+    /// | `graph_launch_time`, `graph_node_time` | 2.5 us, 1 ns | NVIDIA blog, "Constant time launch for straight-line CUDA graphs": a repeated launch with CUDA 12.6 |
+    /// | `kernel_gap` | 0.9 us | NVIDIA blog, "Getting started with CUDA graphs": 3.8 us a kernel of 2.9 us when launches overlap (V100) |
+    /// | `graph_node_gap` | 0.5 us | the same: 3.4 us a kernel in a graph |
+    /// | `launch_latency`, `completion_latency` | 1.85 us each | the same: 9.6 us a kernel when the host waits for each; of these 2.9 us are the kernel and 3 us the launch, and the rest is split evenly, because only its sum is known |
+    /// | `communication_share` | 24/108 | NCCL's log on an HGX A100 (nccl-tests, issue 100): 24 channels, and a channel is a block |
+    /// | `communication_memory` | 0.39 | data sheet: `NVLink` at 300 GB/s each way, so 600 of the memory's 1,555 GB/s: an upper bound |
+    #[must_use]
+    pub fn a100() -> Self {
+        Self {
+            multiprocessors: 108,
+            hardware_queues: 8,
+            launch_time: Duration::from_micros(3),
+            graph_launch_time: Duration::from_nanos(2_500),
+            graph_node_time: Duration::from_nanos(1),
+            launch_latency: Duration::from_nanos(1_850),
+            kernel_gap: Duration::from_nanos(900),
+            graph_node_gap: Duration::from_nanos(500),
+            completion_latency: Duration::from_nanos(1_850),
+            communication_share: 24.0 / 108.0,
+            communication_memory: 0.39,
+        }
+    }
+
+    /// The same device whose host and whose gaps take no time: for work whose times contain them already.
+    #[must_use]
+    pub fn without_overheads(self) -> Self {
+        Self {
+            launch_time: Duration::ZERO,
+            graph_launch_time: Duration::ZERO,
+            graph_node_time: Duration::ZERO,
+            launch_latency: Duration::ZERO,
+            kernel_gap: Duration::ZERO,
+            graph_node_gap: Duration::ZERO,
+            completion_latency: Duration::ZERO,
+            ..self
+        }
+    }
+
+    /// The same device with one parameter times `factor`, within its range: to see what a result owes to it.
+    #[must_use]
+    pub fn scaled(mut self, parameter: DeviceParameter, factor: f64) -> Self {
+        let factor = factor.max(0.0);
+        let count = |count: u32| (f64::from(count) * factor).round().max(1.0) as u32;
+        match parameter {
+            DeviceParameter::Multiprocessors => self.multiprocessors = count(self.multiprocessors),
+            DeviceParameter::HardwareQueues => self.hardware_queues = count(self.hardware_queues),
+            DeviceParameter::LaunchTime => self.launch_time = self.launch_time.mul_f64(factor),
+            DeviceParameter::GraphLaunchTime => {
+                self.graph_launch_time = self.graph_launch_time.mul_f64(factor);
+            }
+            DeviceParameter::GraphNodeTime => self.graph_node_time = self.graph_node_time.mul_f64(factor),
+            DeviceParameter::LaunchLatency => self.launch_latency = self.launch_latency.mul_f64(factor),
+            DeviceParameter::KernelGap => self.kernel_gap = self.kernel_gap.mul_f64(factor),
+            DeviceParameter::GraphNodeGap => self.graph_node_gap = self.graph_node_gap.mul_f64(factor),
+            DeviceParameter::CompletionLatency => {
+                self.completion_latency = self.completion_latency.mul_f64(factor);
+            }
+            DeviceParameter::CommunicationShare => {
+                self.communication_share = (self.communication_share * factor).clamp(f64::MIN_POSITIVE, 1.0);
+            }
+            DeviceParameter::CommunicationMemory => {
+                self.communication_memory = (self.communication_memory * factor).min(1.0);
+            }
+        }
+        self
+    }
+
+    pub(super) fn hardware(&self, priorities: bool) -> Result<Hardware, crate::Error> {
+        let counts = [("multiprocessors", self.multiprocessors), ("hardware_queues", self.hardware_queues)];
+        if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
+            return Err(crate::Error::BadFigure { name, value: "0".to_owned(), expected: "at least 1" });
+        }
+        let communication = Kernel::new(Duration::ZERO, self.communication_share, self.communication_memory)?;
+        let mut hardware = Hardware {
+            multiprocessors: self.multiprocessors,
+            queues: self.hardware_queues as usize,
+            kernel_gap: nanos(self.kernel_gap),
+            communication_multiprocessors: 0,
+            communication_memory: communication.memory(),
+            priorities,
+        };
+        hardware.communication_multiprocessors = hardware.share(communication.share());
+        Ok(hardware)
+    }
+}
+
+/// A parameter of [`DeviceParameters`], for [`DeviceParameters::scaled`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the field of the same name")]
+pub enum DeviceParameter {
+    Multiprocessors,
+    HardwareQueues,
+    LaunchTime,
+    GraphLaunchTime,
+    GraphNodeTime,
+    LaunchLatency,
+    KernelGap,
+    GraphNodeGap,
+    CompletionLatency,
+    CommunicationShare,
+    CommunicationMemory,
+}
+
+impl DeviceParameter {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Multiprocessors,
+        Self::HardwareQueues,
+        Self::LaunchTime,
+        Self::GraphLaunchTime,
+        Self::GraphNodeTime,
+        Self::LaunchLatency,
+        Self::KernelGap,
+        Self::GraphNodeGap,
+        Self::CompletionLatency,
+        Self::CommunicationShare,
+        Self::CommunicationMemory,
+    ];
+}
+
+impl Hardware {
+    /// Multiprocessors that a kernel has blocks for.
+    pub(super) fn share(&self, share: f64) -> u32 {
+        // Rounding of the product must not ask for one more.
+        ((f64::from(self.multiprocessors) * share - 1e-9).ceil() as u32).clamp(1, self.multiprocessors)
+    }
+}

@@ -1,0 +1,135 @@
+//! Who gets what of the device.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::bandwidth::{Demand, memory_slowdown, stretch};
+use super::engine::{Engine, Hardware};
+use super::stream::{NEVER, Phase, Running, Stream, nanos};
+use super::{Awaits, Exchange, Partners, VirtualWork};
+
+impl Engine {
+    /// Hands out the multiprocessors that are free: by priority, then in the order of launches.
+    pub(super) fn dispatch(&mut self) {
+        if self.free == 0 {
+            return;
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend((0..self.streams.len()).filter(|&stream| self.wants_more(stream)));
+        order.sort_unstable_by_key(|&stream| {
+            let stream = &self.streams[stream];
+            (stream.priority, stream.launches.front().map(|head| head.order))
+        });
+        for &stream in &order {
+            // A hardware queue may have opened for a later one.
+            if self.free > 0 && self.wants_more(stream) {
+                self.give(stream);
+            }
+        }
+        // What stood behind one that has just begun may be first in its hardware queue now.
+        self.unsettled |= self.free > 0
+            && (0..self.streams.len()).any(|stream| !order.contains(&stream) && self.wants_more(stream));
+        self.order = order;
+    }
+
+    fn wants_more(&self, stream: usize) -> bool {
+        let stream = &self.streams[stream];
+        match &stream.running {
+            Some(running) => running.given < running.wanted,
+            None => {
+                stream.head_opens().is_some_and(|opens| opens <= self.now)
+                    && stream.launches.front().is_some_and(|head| head.kernel_count() > 0)
+                    && self.is_first_in_queue(stream)
+            }
+        }
+    }
+
+    /// A hardware queue lets nothing pass what has not begun.
+    fn is_first_in_queue(&self, stream: &Stream) -> bool {
+        let own = stream.oldest_to_begin();
+        self.streams
+            .iter()
+            .filter(|other| other.hardware_queue == stream.hardware_queue)
+            .filter_map(Stream::oldest_to_begin)
+            .all(|order| own.is_none_or(|own| own <= order))
+    }
+
+    fn give(&mut self, stream: usize) {
+        let stream = &mut self.streams[stream];
+        if stream.running.is_none() {
+            let Some(running) = start(stream, &self.hardware, self.now, &mut self.exchanges) else { return };
+            stream.running = Some(running);
+        }
+        if let Some(running) = &mut stream.running {
+            let more = (running.wanted - running.given).min(self.free);
+            running.given += more;
+            self.free -= more;
+        }
+    }
+
+    /// The speed of everything that runs, by what it has been given and by who else uses the memory.
+    pub(super) fn set_rates(&mut self) {
+        let slowdown = memory_slowdown(&self.streams.iter().filter_map(|stream| {
+            let running = stream.running.as_ref().filter(|running| running.phase == Phase::Working)?;
+            Some(Demand { bandwidth: running.memory * running.part(), bound: running.memory })
+        }));
+        for running in self.streams.iter_mut().filter_map(|stream| stream.running.as_mut()) {
+            if running.phase == Phase::Working {
+                running.set_rate(self.now, running.part() / stretch(running.memory, slowdown));
+            }
+        }
+    }
+}
+
+/// The kernel at the head of a stream, before it has been given anything.
+fn start(
+    stream: &mut Stream,
+    hardware: &Hardware,
+    now: u64,
+    exchanges: &mut VecDeque<Exchange>,
+) -> Option<Running> {
+    let last_end = stream.last_end;
+    let head = stream.launches.front_mut()?;
+    let kernel = head.next_kernel();
+    head.begun += 1;
+    head.started.get_or_insert(now);
+    let mut running = Running {
+        wanted: hardware.communication_multiprocessors,
+        given: 0,
+        memory: hardware.communication_memory,
+        phase: Phase::Working,
+        since: now,
+        left: 0.0,
+        rate: 0.0,
+        until: NEVER,
+    };
+    match (&head.work, kernel) {
+        (VirtualWork::Communication { transfer, partners }, _) => {
+            running.left = nanos(*transfer) as f64;
+            let come = match partners {
+                Partners::Ready => Some(now),
+                Partners::After(time) => Some(last_end.saturating_add(nanos(*time))),
+                Partners::Told => head.partners_at,
+            };
+            if come.is_none_or(|come| come > now) {
+                running.phase = Phase::Waiting;
+                running.until = come.unwrap_or(NEVER);
+            }
+            if *partners == Partners::Told {
+                exchanges.push_back(Exchange {
+                    tasklet: head.tasklet,
+                    at: Duration::from_nanos(now),
+                    awaits: Awaits::Partners,
+                });
+            }
+        }
+        (VirtualWork::Compute { .. }, Some(kernel)) => {
+            running.wanted = hardware.share(kernel.share());
+            running.memory = kernel.memory();
+            running.left = nanos(kernel.time()) as f64;
+        }
+        (VirtualWork::Compute { .. }, None) => return None,
+    }
+    Some(running)
+}

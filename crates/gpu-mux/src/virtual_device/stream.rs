@@ -1,0 +1,172 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Kernel, Partners, VirtualWork};
+use crate::{JobId, Lane, TaskletId};
+
+/// Nothing is known to happen.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// What runs in order on the device: one lane of one job. Times are nanoseconds since the device's epoch.
+#[derive(Debug, Clone)]
+pub(super) struct Stream {
+    pub(super) job: JobId,
+    pub(super) lane: Lane,
+    /// Smaller goes first.
+    pub(super) priority: u8,
+    pub(super) hardware_queue: usize,
+    /// Launched and not ended; the first may be running.
+    pub(super) launches: VecDeque<Launch>,
+    pub(super) running: Option<Running>,
+    /// The gap after the last kernel ends here.
+    pub(super) free_from: u64,
+    /// When the last tasklet ended.
+    pub(super) last_end: u64,
+}
+
+/// A tasklet on its stream.
+#[derive(Debug, Clone)]
+pub(super) struct Launch {
+    pub(super) tasklet: TaskletId,
+    pub(super) work: VirtualWork,
+    /// Its place in the order of all launches.
+    pub(super) order: u64,
+    /// Kernels that have started.
+    pub(super) begun: usize,
+    /// When its first kernel reaches the device.
+    pub(super) arrives: u64,
+    /// How long after it the next kernel does.
+    pub(super) arrival_step: u64,
+    /// Between the end of one of its kernels and the start of the next.
+    pub(super) gap: u64,
+    /// A tasklet that has not ended, and must have.
+    pub(super) after: Option<TaskletId>,
+    /// Not before this.
+    pub(super) ready_from: u64,
+    pub(super) started: Option<u64>,
+    /// When its partners have come, and when they end, as far as it has been told.
+    pub(super) partners_at: Option<u64>,
+    pub(super) partners_end: Option<u64>,
+}
+
+/// A kernel that holds a part of the device.
+#[derive(Debug, Clone)]
+pub(super) struct Running {
+    /// Multiprocessors that it has blocks for, and those it has got.
+    pub(super) wanted: u32,
+    pub(super) given: u32,
+    pub(super) memory: f64,
+    pub(super) phase: Phase,
+    /// Since when it has run at `rate`, and what was left to do then, in nanoseconds alone.
+    pub(super) since: u64,
+    pub(super) left: f64,
+    pub(super) rate: f64,
+    /// When its phase ends.
+    pub(super) until: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// For its partners.
+    Waiting,
+    Working,
+    /// For the end that it is told.
+    Ending,
+}
+
+impl Launch {
+    pub(super) fn kernel_count(&self) -> usize {
+        match &self.work {
+            VirtualWork::Compute { kernels, .. } => kernels.len(),
+            VirtualWork::Communication { .. } => 1,
+        }
+    }
+
+    /// The compute kernel that is next; `None` for a communication.
+    pub(super) fn next_kernel(&self) -> Option<Kernel> {
+        match &self.work {
+            VirtualWork::Compute { kernels, .. } => kernels.get(self.begun).copied(),
+            VirtualWork::Communication { .. } => None,
+        }
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun == self.kernel_count()
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        matches!(self.work, VirtualWork::Communication { partners: Partners::Told, .. })
+    }
+
+    pub(super) fn next_arrival(&self) -> u64 {
+        self.arrives.saturating_add(self.arrival_step.saturating_mul(self.begun as u64))
+    }
+}
+
+impl Stream {
+    /// When the kernel at the head could start, if nothing that has not happened yet keeps it.
+    pub(super) fn head_opens(&self) -> Option<u64> {
+        let head = self.launches.front().filter(|head| self.running.is_none() && head.after.is_none())?;
+        Some(head.next_arrival().max(self.free_from).max(head.ready_from))
+    }
+
+    /// A tasklet's place among the launches.
+    pub(super) fn find(&self, tasklet: TaskletId) -> Option<usize> {
+        if tasklet.job != self.job {
+            return None;
+        }
+        self.launches.iter().position(|launch| launch.tasklet == tasklet)
+    }
+
+    /// When something happens here by itself, after `now`.
+    pub(super) fn next_event(&self, now: u64) -> u64 {
+        if let Some(running) = &self.running {
+            return running.until;
+        }
+        let Some(opens) = self.head_opens() else { return NEVER };
+        let arrives = self.launches.front().map_or(NEVER, |head| head.arrives);
+        [arrives, opens].into_iter().filter(|&time| time > now).min().unwrap_or(NEVER)
+    }
+
+    /// Whether work that nothing keeps back has reached the device.
+    pub(super) fn is_busy(&self, now: u64) -> bool {
+        self.launches
+            .front()
+            .is_some_and(|head| head.after.is_none() && (head.begun > 0 || head.arrives <= now))
+    }
+
+    /// Whether a tasklet has started and not ended.
+    pub(super) fn is_begun(&self) -> bool {
+        self.launches.front().is_some_and(|head| head.started.is_some())
+    }
+
+    /// The oldest launch of which some kernel has not started.
+    pub(super) fn oldest_to_begin(&self) -> Option<u64> {
+        // Only the first can have begun.
+        self.launches.iter().take(2).find(|launch| !launch.is_begun()).map(|launch| launch.order)
+    }
+}
+
+impl Running {
+    /// What it has been given of what it wants.
+    pub(super) fn part(&self) -> f64 {
+        f64::from(self.given) / f64::from(self.wanted)
+    }
+
+    /// Goes on at another rate from `now` on.
+    pub(super) fn set_rate(&mut self, now: u64, rate: f64) {
+        if rate.to_bits() == self.rate.to_bits() {
+            return;
+        }
+        self.left = (self.left - (now - self.since) as f64 * self.rate).max(0.0);
+        (self.since, self.rate) = (now, rate);
+        self.until = now.saturating_add((self.left / rate - ROUNDING).ceil() as u64);
+    }
+}
+
+/// Nanoseconds that are rounding, not work.
+const ROUNDING: f64 = 1e-6;
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

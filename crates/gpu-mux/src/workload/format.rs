@@ -1,0 +1,193 @@
+//! Workloads as JSON.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Iteration, Step, StepWork, Workload};
+use crate::json::{self, duration, micros};
+use crate::{Error, Kernel};
+
+const SCHEMA: &str = "deeppool/workload/v1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadFile {
+    schema: String,
+    name: String,
+    foreground: IterationFields,
+    background: IterationFields,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IterationFields {
+    samples: usize,
+    steps: Vec<StepFields>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepFields {
+    name: String,
+    lane: LaneName,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kernels: Vec<KernelFields>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transfer_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partners_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    receives: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum LaneName {
+    Compute,
+    Communication,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KernelFields {
+    time_us: f64,
+    share: f64,
+    memory: f64,
+}
+
+impl Workload {
+    /// Reads a file of the format `deeppool/workload/v1`:
+    ///
+    /// ```json
+    /// {"schema": "deeppool/workload/v1", "name": "two layers",
+    ///  "foreground": {"samples": 32, "steps": [
+    ///    {"name": "receive", "lane": "communication", "transfer_us": 20, "partners_us": 300, "receives": true},
+    ///    {"name": "layer", "lane": "compute", "after": 0, "kernels": [{"time_us": 80, "share": 1, "memory": 0.3}]}]},
+    ///  "background": {"samples": 8, "steps": [
+    ///    {"name": "layer", "lane": "compute", "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}]}]}}
+    /// ```
+    ///
+    /// The fields are those of [`Workload`], [`Step`] and [`StepWork`], with times in microseconds, and those of
+    /// [`Kernel`]. `after` and `receives` may be left out.
+    ///
+    /// [`Error::BadFile`] when there is no such file or it holds something else: it names the file and the place in
+    /// it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        Self::from_json(&path.display().to_string(), &json::read(path)?)
+    }
+
+    /// Reads the content of such a file; `file` is its name in errors.
+    pub fn from_json(file: &str, text: &str) -> Result<Self, Error> {
+        let fields: WorkloadFile = json::parse(file, text, SCHEMA)?;
+        let iteration = |of: &str, fields: IterationFields| {
+            iteration(fields).map_err(|(place, reason)| Error::BadFile {
+                file: file.to_owned(),
+                reason: format!("{of}.{place}: {reason}"),
+            })
+        };
+        Ok(Self {
+            name: fields.name,
+            foreground: iteration("foreground", fields.foreground)?,
+            background: iteration("background", fields.background)?,
+        })
+    }
+
+    /// The file's content.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json::shown(&WorkloadFile {
+            schema: SCHEMA.to_owned(),
+            name: self.name.clone(),
+            foreground: iteration_fields(&self.foreground),
+            background: iteration_fields(&self.background),
+        })
+    }
+}
+
+/// The place and the reason of what is wrong.
+type Wrong = (String, String);
+
+fn iteration(fields: IterationFields) -> Result<Iteration, Wrong> {
+    if fields.samples == 0 {
+        return Err(("samples".to_owned(), "expected at least 1".to_owned()));
+    }
+    let lanes: Vec<bool> = fields.steps.iter().map(|step| step.lane == LaneName::Compute).collect();
+    let mut steps = Vec::with_capacity(fields.steps.len());
+    for (index, step) in fields.steps.into_iter().enumerate() {
+        let wrong = |reason: String| (format!("steps[{index}]"), reason);
+        if let Some(after) = step.after {
+            if after >= index || lanes[after] == lanes[index] {
+                let expected = "an earlier step on the other lane";
+                return Err(wrong(format!("after is {after}, expected the index of {expected}")));
+            }
+        }
+        steps.push(Step { work: work(&step).map_err(wrong)?, name: step.name, after: step.after });
+    }
+    let iteration = Iteration { samples: fields.samples, steps };
+    if iteration.compute_time().is_zero() {
+        return Err(("steps".to_owned(), "expected a kernel that takes time".to_owned()));
+    }
+    Ok(iteration)
+}
+
+fn work(step: &StepFields) -> Result<StepWork, String> {
+    let time = |name: &str, us: Option<f64>| {
+        let us = us.ok_or(format!("a communication needs {name}"))?;
+        duration(us).ok_or(format!("{name} is {us}, expected a time of at least 0"))
+    };
+    if step.lane == LaneName::Communication {
+        if !step.kernels.is_empty() {
+            return Err("a communication has no kernels".to_owned());
+        }
+        return Ok(StepWork::Communication {
+            transfer: time("transfer_us", step.transfer_us)?,
+            partners_after: time("partners_us", step.partners_us)?,
+            receives: step.receives,
+        });
+    }
+    if step.transfer_us.is_some() || step.partners_us.is_some() || step.receives {
+        return Err("compute has no transfer_us, partners_us and receives".to_owned());
+    }
+    let kernels = step.kernels.iter().map(|kernel| {
+        let time = duration(kernel.time_us)
+            .ok_or_else(|| format!("time_us is {}, expected a time of at least 0", kernel.time_us))?;
+        Kernel::new(time, kernel.share, kernel.memory).map_err(|error| error.to_string())
+    });
+    Ok(StepWork::Compute(kernels.collect::<Result<_, _>>()?))
+}
+
+fn iteration_fields(iteration: &Iteration) -> IterationFields {
+    let steps = iteration.steps.iter().map(|step| {
+        let mut fields = StepFields {
+            name: step.name.clone(),
+            lane: LaneName::Compute,
+            kernels: Vec::new(),
+            transfer_us: None,
+            partners_us: None,
+            receives: false,
+            after: step.after,
+        };
+        match &step.work {
+            StepWork::Compute(kernels) => {
+                let kernel = |kernel: &Kernel| KernelFields {
+                    time_us: micros(kernel.time()),
+                    share: kernel.share(),
+                    memory: kernel.memory(),
+                };
+                fields.kernels = kernels.iter().map(kernel).collect();
+            }
+            StepWork::Communication { transfer, partners_after, receives } => {
+                fields.lane = LaneName::Communication;
+                fields.transfer_us = Some(micros(*transfer));
+                fields.partners_us = Some(micros(*partners_after));
+                fields.receives = *receives;
+            }
+        }
+        fields
+    });
+    IterationFields { samples: iteration.samples, steps: steps.collect() }
+}

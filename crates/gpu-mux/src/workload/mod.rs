@@ -1,0 +1,101 @@
+//! What one device does over and over, to be played on a device.
+
+mod cut;
+#[cfg(feature = "json")]
+mod format;
+mod hosts;
+mod player;
+
+use std::time::Duration;
+
+pub use player::{Jobs, Play, Played};
+
+use crate::{Kernel, Lane};
+
+/// A foreground and a background job as one device sees them: the steps of one iteration of each.
+///
+/// With the feature `json` it is read from and written to a file, see [`load`](Self::load).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// What it is, for people.
+    pub name: String,
+    /// The job that goes first.
+    pub foreground: Iteration,
+    /// The job that fills its gaps.
+    pub background: Iteration,
+}
+
+/// One iteration of a job on one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Iteration {
+    /// Samples that it trains on: the global batch of a job on several devices.
+    pub samples: usize,
+    /// Its steps, in launch order.
+    pub steps: Vec<Step>,
+}
+
+/// What is launched at once: a tasklet, over and over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What it is, for people.
+    pub name: String,
+    /// What it does.
+    pub work: StepWork,
+    /// The index of the latest step before it on the other lane that it waits for.
+    pub after: Option<usize>,
+}
+
+/// What a [`Step`] does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepWork {
+    /// Runs kernels, one after another, on the compute lane.
+    Compute(Vec<Kernel>),
+    /// Exchanges data with other devices, on the communication lane.
+    Communication {
+        /// How long that takes once all partners are there.
+        transfer: Duration,
+        /// How long after the end of the communication before it the last partner comes: also across the border of
+        /// iterations, because other devices see no more of this one than its communication. The first of all is
+        /// counted from the start.
+        partners_after: Duration,
+        /// Whether it only waits for what another device sends.
+        receives: bool,
+    },
+}
+
+impl Iteration {
+    /// How long its kernels take, one after another.
+    #[must_use]
+    pub fn compute_time(&self) -> Duration {
+        self.kernels().map(Kernel::time).sum()
+    }
+
+    /// All kernels of its compute steps, in order.
+    pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.steps.iter().flat_map(|step| match &step.work {
+            StepWork::Compute(kernels) => kernels.as_slice(),
+            StepWork::Communication { .. } => &[],
+        })
+    }
+}
+
+impl Step {
+    /// Where it runs.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        match self.work {
+            StepWork::Compute(_) => Lane::Compute,
+            StepWork::Communication { .. } => Lane::Communication,
+        }
+    }
+
+    /// How long it is expected to take on a device of its own; for a communication with the time for which it
+    /// waits for its partners, at most.
+    #[must_use]
+    pub fn estimate(&self) -> Duration {
+        match &self.work {
+            StepWork::Compute(kernels) => kernels.iter().map(Kernel::time).sum(),
+            StepWork::Communication { transfer, partners_after, .. } => *transfer + *partners_after,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The virtual device as a driver sees it.
+
+use std::time::Duration;
+
+use gpu_mux::{
+    Awaits, Device, DeviceParameter, DeviceParameters, Error, ForegroundState, JobId, Kernel, Lane, Partners,
+    Tasklet, TaskletId, VirtualDevice, VirtualWork,
+};
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+fn ns(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
+
+fn kernel(us: u64, share: f64) -> Kernel {
+    Kernel::new(Duration::from_micros(us), share, 0.0).unwrap()
+}
+
+fn bare() -> DeviceParameters {
+    DeviceParameters::a100().without_overheads()
+}
+
+fn background(number: u64) -> Tasklet {
+    Tasklet::new(JobId::BACKGROUND, number)
+}
+
+fn foreground(number: u64) -> Tasklet {
+    Tasklet::new(JobId::FOREGROUND, number)
+}
+
+/// Runs until nothing happens any more: what ended when the host saw it, and how long it took.
+fn run(device: &mut VirtualDevice) -> Vec<(TaskletId, Duration, Duration)> {
+    let mut ends = Vec::new();
+    while device.next_event().is_some() {
+        device.wait(None).unwrap();
+        while let Some(finished) = device.finished().unwrap() {
+            ends.push((finished.tasklet, device.now(), finished.took));
+        }
+    }
+    ends
+}
+
+#[test]
+fn kernels_one_by_one_take_their_times_and_the_gaps() {
+    let parameters = DeviceParameters::a100();
+    let mut device = VirtualDevice::new(parameters).unwrap();
+    device.launch(&foreground(0), VirtualWork::kernels(vec![kernel(100, 1.0); 4])).unwrap();
+    let took = us(400) + parameters.kernel_gap * 3;
+    let seen = parameters.launch_time + parameters.launch_latency + took + parameters.completion_latency;
+    assert_eq!(run(&mut device), [(foreground(0).id, seen, took)]);
+}
+
+#[test]
+fn short_kernels_one_by_one_are_bound_by_the_host_and_a_graph_is_not() {
+    let parameters = DeviceParameters::a100();
+    let short = vec![kernel(1, 0.1); 100];
+    let took = |work| {
+        let mut device = VirtualDevice::new(parameters).unwrap();
+        device.launch(&foreground(0), work).unwrap();
+        run(&mut device)[0].2
+    };
+    assert_eq!(took(VirtualWork::kernels(short.clone())), us(1) + parameters.launch_time * 99);
+    assert_eq!(took(VirtualWork::graph(short)), us(100) + parameters.graph_node_gap * 99);
+}
+
+#[test]
+fn the_host_launches_one_after_another_and_sees_nothing_meanwhile() {
+    let parameters = DeviceParameters::a100();
+    let mut device = VirtualDevice::new(parameters).unwrap();
+    device.launch(&foreground(0), VirtualWork::graph([kernel(10, 1.0)])).unwrap();
+    device.launch(&background(0), VirtualWork::kernels(vec![kernel(1, 1.0); 100])).unwrap();
+    let ends = run(&mut device);
+    let first = parameters.graph_launch_time + parameters.graph_node_time;
+    assert_eq!(ends[0].1, first + us(300), "the end of the first is seen when the last is launched");
+    assert_eq!(ends[0].2, us(10));
+}
+
+#[test]
+fn priority_decides_who_gets_what_becomes_free() {
+    for (priorities, first) in [(true, foreground(0)), (false, background(1))] {
+        let mut device = VirtualDevice::with_priorities(bare(), priorities).unwrap();
+        // One that runs, one behind it, and the foreground that comes last.
+        device.launch(&background(0), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
+        device.wait(Some(us(1))).unwrap();
+        device.launch(&background(1), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
+        device.launch(&foreground(0), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
+        let ends = run(&mut device);
+        assert_eq!(ends[0].0, background(0).id, "what runs is not interrupted");
+        assert_eq!((ends[1].0, ends[1].1), (first.id, us(100)));
+    }
+}
+
+#[test]
+fn a_kernel_gets_what_is_left_and_more_when_others_end() {
+    let mut device = VirtualDevice::new(DeviceParameters { multiprocessors: 100, ..bare() }).unwrap();
+    device.launch(&background(0), VirtualWork::graph([kernel(50, 0.75)])).unwrap();
+    device.launch(&foreground(0), VirtualWork::graph([kernel(50, 0.5)])).unwrap();
+    // The background is dispatched second: half of the device for the foreground, half of three quarters for it.
+    let ends = run(&mut device);
+    assert_eq!((ends[0].0, ends[0].1), (foreground(0).id, us(50)));
+    // 50 us at two thirds of its speed, and the rest at full speed.
+    let left = Duration::from_nanos((50_000.0 * (1.0 - 2.0 / 3.0_f64)).ceil() as u64);
+    assert_eq!((ends[1].0, ends[1].1), (background(0).id, us(50) + left));
+}
+
+#[test]
+fn memory_bandwidth_is_shared() {
+    let mut device = VirtualDevice::new(bare()).unwrap();
+    let copy = Kernel::new(us(60), 0.25, 1.0).unwrap();
+    let sums = Kernel::new(us(60), 0.25, 0.0).unwrap();
+    device.launch(&foreground(0), VirtualWork::graph([copy])).unwrap();
+    device.launch(&background(0), VirtualWork::graph([copy])).unwrap();
+    device.launch(&Tasklet::new(JobId::background(1), 0), VirtualWork::graph([sums])).unwrap();
+    let ends = run(&mut device);
+    assert_eq!(ends.iter().map(|end| end.1).collect::<Vec<_>>(), [us(60), us(120), us(120)]);
+}
+
+#[test]
+fn nothing_passes_what_has_not_begun_on_a_shared_hardware_queue() {
+    let end_of_the_second_job = |hardware_queues| {
+        let mut device = VirtualDevice::new(DeviceParameters { hardware_queues, ..bare() }).unwrap();
+        device.launch(&background(0), VirtualWork::graph(vec![kernel(50, 0.1); 2])).unwrap();
+        device.launch(&Tasklet::new(JobId::background(1), 0), VirtualWork::graph([kernel(50, 0.1)])).unwrap();
+        let ends = run(&mut device);
+        ends.iter().find(|end| end.0.job == JobId::background(1)).unwrap().1
+    };
+    assert_eq!(end_of_the_second_job(2), us(50));
+    assert_eq!(end_of_the_second_job(1), us(100), "behind the second kernel of the first");
+}
+
+#[test]
+fn a_tasklet_waits_for_the_one_that_it_is_after() {
+    let parameters = DeviceParameters::a100();
+    let mut device = VirtualDevice::new(parameters).unwrap();
+    let receive = foreground(0).receiving();
+    let transfer = VirtualWork::Communication { transfer: us(20), partners: Partners::After(us(200)) };
+    device.launch(&receive, transfer).unwrap();
+    let layer = foreground(1).after(receive.id);
+    device.launch(&layer, VirtualWork::graph([kernel(30, 1.0)])).unwrap();
+    let ends = run(&mut device);
+    let end = us(220) + parameters.kernel_gap + us(30) + parameters.completion_latency;
+    assert_eq!((ends[1].0, ends[1].1, ends[1].2), (layer.id, end, us(30)));
+    // It holds its part of the device while it waits.
+    assert_eq!(ends[0].2, us(220).saturating_sub(parameters.launch_time + parameters.launch_latency));
+    assert_eq!(device.occupancy().time(ForegroundState::Transferring), us(20));
+}
+
+#[test]
+fn partners_can_be_told_when_they_come_and_end() {
+    let mut device = VirtualDevice::new(bare()).unwrap();
+    let exchange = foreground(0).on(Lane::Communication);
+    let work = VirtualWork::Communication { transfer: us(20), partners: Partners::Told };
+    device.launch(&exchange, work).unwrap();
+    device.wait(None).unwrap();
+    let arrived = device.exchange().unwrap();
+    assert_eq!((arrived.tasklet, arrived.at, arrived.awaits), (exchange.id, us(0), Awaits::Partners));
+    assert_eq!(device.next_event(), None, "until it is told, nothing happens");
+    device.wait(Some(us(40))).unwrap();
+    device.partners_arrive(exchange.id, us(50)).unwrap();
+    device.wait(None).unwrap();
+    let done = device.exchange().unwrap();
+    assert_eq!((done.tasklet, done.at, done.awaits), (exchange.id, us(70), Awaits::End));
+    device.partners_finish(exchange.id, us(75)).unwrap();
+    assert_eq!(run(&mut device), [(exchange.id, us(75), us(75))]);
+    assert_eq!(device.partners_arrive(exchange.id, us(80)), Err(Error::NotInFlight(exchange.id)));
+    assert_eq!(device.occupancy().time(ForegroundState::Waiting), us(55));
+}
+
+#[test]
+fn a_wait_ends_in_time_and_without_anything_to_wait_for() {
+    let mut device = VirtualDevice::new(bare()).unwrap();
+    device.wait(None).unwrap();
+    assert_eq!(device.now(), us(0));
+    device.launch(&background(0), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
+    device.wait(Some(us(20))).unwrap();
+    assert_eq!((device.now(), device.finished().unwrap()), (us(20), None));
+    device.wait(Some(us(90))).unwrap();
+    assert_eq!(device.now(), us(50));
+    let usage = device.occupancy();
+    assert_eq!(
+        (usage.time(ForegroundState::Idle), usage.background(ForegroundState::Idle)),
+        (us(50), us(50))
+    );
+}
+
+#[test]
+fn figures_outside_their_range_are_named() {
+    for (share, memory) in [(0.0, 0.5), (1.1, 0.5), (f64::NAN, 0.5), (0.5, -0.1), (0.5, 1.1), (0.5, f64::NAN)]
+    {
+        assert!(
+            matches!(Kernel::new(us(1), share, memory), Err(Error::BadFigure { .. })),
+            "{share} {memory}"
+        );
+    }
+    let none = DeviceParameters { hardware_queues: 0, ..bare() };
+    let error = VirtualDevice::new(none).unwrap_err().to_string();
+    assert_eq!(error, "hardware_queues is 0, expected at least 1");
+}
+
+#[test]
+fn a_parameter_is_scaled_within_its_range() {
+    let a100 = DeviceParameters::a100();
+    assert_eq!(a100.scaled(DeviceParameter::LaunchTime, 1.5).launch_time, ns(4_500));
+    assert_eq!(a100.scaled(DeviceParameter::Multiprocessors, 0.0).multiprocessors, 1);
+    for parameter in DeviceParameter::ALL {
+        for factor in [0.0, 0.5, 1.5, 100.0] {
+            assert!(VirtualDevice::new(a100.scaled(parameter, factor)).is_ok(), "{parameter:?} {factor}");
+        }
+        assert_ne!(a100.scaled(parameter, 0.4), a100, "{parameter:?}");
+    }
+}
