@@ -7,11 +7,14 @@
 //! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
 //! - **Who runs it**: [`CpuDriver`] on a thread, for two [`Job`]s; [`VirtualDriver`] in virtual time, with a
 //!   [`BackgroundLoop`].
+//! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
 //! - **What came of it**: [`Usage`].
 
 mod background;
 mod background_loop;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod device;
 mod driver;
 mod error;

@@ -1,0 +1,239 @@
+//! A GPU as a [`Device`](crate::Device).
+
+mod prepare;
+mod queue;
+mod work;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use prepare::PreparedBackground;
+pub use work::{EnqueueFn, Prepared, Work};
+
+use super::{Context, Error, Gate, GreenContext, Priority, Result, Stream};
+use crate::{Device, Finished};
+use crate::{JobId, Lane, Policy, Tasklet, TaskletId};
+use queue::DeviceQueue;
+
+/// Where the foreground's streams are among the queues.
+const COMPUTE: usize = 0;
+const COMMUNICATION: usize = 1;
+
+/// Polls after which waiting sleeps between them, and for how long: launches and ends are some microseconds apart.
+const POLLS: u32 = 50;
+const NAP: Duration = Duration::from_micros(20);
+
+/// What a [`CudaDevice`] does besides what a [`Policy`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeviceOptions {
+    /// The foreground's stream itself holds back background that is in flight: a [`Gate`] is shut while it computes, and open
+    /// while it waits for communication or has nothing to do. What was started runs on.
+    pub gate: bool,
+    /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
+    pub background_multiprocessors: Option<u32>,
+}
+
+/// A GPU that runs tasklets of a foreground job and of background jobs, for [`Driver`](crate::Driver).
+///
+/// The foreground has a stream for compute and one for communication, and every background job one of its own, all of which
+/// run beside each other. With [`Policy::stream_priority`] the foreground's have the greatest priority. A tasklet that is to
+/// run [after](Tasklet::after) another waits for it on the device. How long a tasklet took is what the device measured between
+/// the marks before and after it; with an empty stream that includes what the host needs to launch it.
+///
+/// Nothing here waits for the device but [`wait`](Device::wait), the preparations and the drop; once the queues have reached
+/// their largest length, nothing is allocated.
+///
+/// A background launch that fails leaves the foreground alone. It is different with a kernel that fails while it runs, by a
+/// wrong address for example: CUDA then answers every call of the process with that error ([`Error::is_sticky`]).
+#[derive(Debug)]
+pub struct CudaDevice {
+    context: Context,
+    policy: Policy,
+    /// The foreground's two streams, and then the background's.
+    queues: Vec<DeviceQueue>,
+    /// The jobs of the queues behind the foreground's.
+    background: Vec<JobId>,
+    green: Option<GreenContext>,
+    gate: Option<Gate>,
+    gate_is_open: bool,
+    launches: u64,
+    epoch: Instant,
+}
+
+impl CudaDevice {
+    /// A device, from now on in its epoch.
+    ///
+    /// Of the policy it carries out the stream priorities and, where work is prepared here, the captured graphs and bounded pieces.
+    ///
+    /// # Errors
+    /// [`Error::Lacking`] names a technique that was asked for and that device or driver do not have; what CUDA says.
+    pub fn new(context: &Context, policy: Policy, options: DeviceOptions) -> Result<Self> {
+        let capabilities = context.capabilities()?;
+        let lacking = |technique, reason: String| Err(Error::Lacking { technique, reason });
+        if policy.stream_priority && capabilities.priority_levels < 2 {
+            return lacking(
+                "stream priority",
+                "all streams of this device have the same priority".to_owned(),
+            );
+        }
+        if policy.stream_priority && policy.captured_graphs && !capabilities.node_priority {
+            let version = capabilities.driver_version;
+            return lacking(
+                "priority in captured graphs",
+                format!("driver version {version} is older than 11070"),
+            );
+        }
+        let foreground = if policy.stream_priority { Priority::Foreground } else { Priority::Background };
+        let queue = || Ok(DeviceQueue::new(Stream::new(context, foreground)?));
+        let queues = vec![queue()?, queue()?];
+        let green = options.background_multiprocessors;
+        let green = green.map(|count| GreenContext::new(context, count)).transpose()?;
+        let gate = options.gate.then(|| Gate::new(context, &queues[COMPUTE].stream)).transpose()?;
+        Ok(Self {
+            context: context.clone(),
+            policy,
+            queues,
+            background: Vec::new(),
+            green,
+            gate,
+            gate_is_open: true,
+            launches: 0,
+            epoch: Instant::now(),
+        })
+    }
+
+    /// The context of its streams.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The multiprocessors that the background is kept to, if it is.
+    #[must_use]
+    pub fn background_multiprocessors(&self) -> Option<u32> {
+        self.green.as_ref().map(GreenContext::multiprocessors)
+    }
+
+    /// The queue for a job's lane. A background job's is made when it is first asked for.
+    fn queue(&mut self, job: JobId, lane: Lane) -> Result<usize> {
+        if job.is_foreground() {
+            return Ok(if lane == Lane::Compute { COMPUTE } else { COMMUNICATION });
+        }
+        if let Some(place) = self.background.iter().position(|&known| known == job) {
+            return Ok(place + 2);
+        }
+        let stream = match &self.green {
+            Some(green) => Stream::within(green, Priority::Background)?,
+            None => Stream::new(&self.context, Priority::Background)?,
+        };
+        self.background.push(job);
+        self.queues.push(DeviceQueue::new(stream));
+        Ok(self.queues.len() - 1)
+    }
+
+    /// Makes what is launched into a queue from now on wait for a tasklet, unless that has finished.
+    fn make_wait(&mut self, place: usize, after: TaskletId) -> Result<()> {
+        let Some(other) = self.queues.iter().position(|queue| queue.end_of(after).is_some()) else {
+            return Ok(());
+        };
+        if place == COMPUTE {
+            self.set_gate(true)?;
+        }
+        let end = self.queues[other].end_of(after);
+        end.map_or(Ok(()), |end| self.queues[place].stream.wait_for(end))
+    }
+
+    fn set_gate(&mut self, open: bool) -> Result<()> {
+        let Some(gate) = self.gate.as_ref().filter(|_| self.gate_is_open != open) else { return Ok(()) };
+        let stream = &self.queues[COMPUTE].stream;
+        if open { gate.open(stream) } else { gate.shut(stream) }?;
+        self.gate_is_open = open;
+        Ok(())
+    }
+
+    /// The queue whose oldest tasklet has finished, and was launched before all others of which that is so.
+    fn first_finished(&self) -> Result<Option<usize>> {
+        let mut first = None;
+        for (place, queue) in self.queues.iter().enumerate() {
+            let Some(oldest) = queue.oldest() else { continue };
+            if first.is_none_or(|(launch, _)| oldest < launch) && queue.oldest_is_finished()? {
+                first = Some((oldest, place));
+            }
+        }
+        Ok(first.map(|(_, place)| place))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queues.iter().all(|queue| queue.len() == 0)
+    }
+
+    /// Waits until the streams are through: what runs must stay until then.
+    fn come_to_rest(&mut self) -> Result<()> {
+        let opened = self.set_gate(true);
+        if let (Err(_), Some(gate)) = (&opened, &self.gate) {
+            // Background in front of a gate that stays shut would never end.
+            gate.force_open(&self.queues[COMMUNICATION].stream)?;
+        }
+        self.queues.iter().map(|queue| queue.stream.synchronize()).fold(opened, Result::and)
+    }
+}
+
+impl Device for CudaDevice {
+    type Work = Work;
+    type Error = Error;
+
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    fn launch(&mut self, tasklet: &Tasklet, work: Work) -> Result<()> {
+        let place = self.queue(tasklet.id.job, tasklet.lane)?;
+        if let Some(after) = tasklet.after {
+            self.make_wait(place, after)?;
+        }
+        if place == COMPUTE {
+            self.set_gate(false)?;
+        } else if let Some(gate) = self.gate.as_ref().filter(|_| !tasklet.id.job.is_foreground()) {
+            gate.wait(&self.queues[place].stream)?;
+        }
+        self.launches += 1;
+        self.queues[place].launch(tasklet.id, self.launches, work)
+    }
+
+    fn finished(&mut self) -> Result<Option<Finished>> {
+        let place = self.first_finished()?;
+        let compute_left = self.queues[COMPUTE].len() - usize::from(place == Some(COMPUTE));
+        if compute_left == 0 {
+            self.set_gate(true)?;
+        }
+        place.map_or(Ok(None), |place| self.queues[place].take_oldest())
+    }
+
+    fn wait(&mut self, until: Option<Duration>) -> Result<()> {
+        let mut polls = 0;
+        loop {
+            let left = until.map(|until| until.saturating_sub(self.now()));
+            if left.is_some_and(|left| left.is_zero()) || (left.is_none() && self.is_idle()) {
+                return Ok(());
+            }
+            if self.first_finished()?.is_some() {
+                return Ok(());
+            }
+            polls += 1;
+            if self.is_idle() {
+                thread::sleep(left.unwrap_or_default());
+            } else if polls < POLLS {
+                thread::yield_now();
+            } else {
+                thread::sleep(left.map_or(NAP, |left| left.min(NAP)));
+            }
+        }
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        let rested = self.come_to_rest();
+        self.context.keep(rested);
+    }
+}

@@ -1,0 +1,115 @@
+//! The driver's functions as `Result`s, with errors that name the call and what CUDA says of it.
+#![allow(unsafe_code)]
+// CUDA's own.
+#![allow(clippy::too_many_arguments)]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use super::error::{Error, Result};
+use super::sys::{
+    Address, AttributeValue, Code, ContextOf, DeviceNumber, DeviceResource, EventOf, ExecutableOf,
+    FunctionOf, Functions, GraphOf, GreenOf, ModuleOf, NOT_READY, NodeOf, ResourceDescription, SUCCESS,
+    StreamOf, for_each_function,
+};
+
+/// CUDA's driver, opened.
+pub(super) struct Driver {
+    functions: Functions,
+}
+
+macro_rules! results {
+    (
+        required { $($name:ident = $symbol:literal ($($argument:ident: $type:ty),*);)* }
+        asking { $($asked:ident = $asked_symbol:literal ($($asked_argument:ident: $asked_type:ty),*);)* }
+        optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ident: $maybe_type:ty),*);)* }
+    ) => {
+        /// Each method is as safe as CUDA's function of that name: handles are alive, pointers are valid for what is
+        /// read and written.
+        impl Driver {
+            $(pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
+                // SAFETY: as the caller promises.
+                self.check($symbol, unsafe { (self.functions.$name)($($argument),*) })
+            })*
+
+            $(pub(super) unsafe fn $asked(&self, $($asked_argument: $asked_type),*) -> Result<bool> {
+                // SAFETY: as the caller promises.
+                let code = unsafe { (self.functions.$asked)($($asked_argument),*) };
+                if code == NOT_READY { Ok(false) } else { self.check($asked_symbol, code).map(|()| true) }
+            })*
+
+            $(pub(super) unsafe fn $maybe(&self, $($maybe_argument: $maybe_type),*) -> Result<()> {
+                let Some(function) = self.functions.$maybe else {
+                    let reason = format!("this driver has no {}", $maybe_symbol);
+                    return Err(Error::Lacking { technique: $maybe_symbol, reason });
+                };
+                // SAFETY: as the caller promises.
+                self.check($maybe_symbol, unsafe { function($($maybe_argument),*) })
+            })*
+        }
+    };
+}
+for_each_function!(results);
+
+impl Driver {
+    pub(super) fn new(functions: Functions) -> Self {
+        Self { functions }
+    }
+
+    pub(super) fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        let name = words(self.functions.error_name, code).unwrap_or_else(|| "an unknown result".to_owned());
+        let text = words(self.functions.error_text, code).unwrap_or_else(|| "no description".to_owned());
+        Err(Error::Call { call, code, name, text })
+    }
+}
+
+/// What CUDA calls a result.
+fn words(ask: unsafe extern "C" fn(Code, *mut *const c_char) -> Code, code: Code) -> Option<String> {
+    let mut words = std::ptr::null();
+    // SAFETY: `words` is written with a string that lives for ever, or left alone for an unknown code.
+    let answer = unsafe { ask(code, &raw mut words) };
+    if answer != SUCCESS || words.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string.
+    let words = unsafe { CStr::from_ptr(words) }.to_string_lossy();
+    Some(words.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CUDA's driver")
+    }
+}
+
+/// What may be handed to C to be written: it is valid also when nothing is written.
+///
+/// # Safety
+/// All bits zero is a value of the type.
+pub(super) unsafe trait Written {}
+
+// SAFETY: numbers, pointers, and plain structures of numbers whose only enumeration has a zero.
+unsafe impl Written for c_int {}
+unsafe impl Written for c_uint {}
+unsafe impl Written for Address {}
+unsafe impl Written for usize {}
+unsafe impl Written for f32 {}
+unsafe impl Written for DeviceResource {}
+unsafe impl Written for AttributeValue {}
+unsafe impl<T> Written for *mut T {}
+
+/// What a call writes.
+pub(super) fn written<T: Written>(call: impl FnOnce(*mut T) -> Result<()>) -> Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    call(value.as_mut_ptr())?;
+    // SAFETY: all zero, if the call has written nothing.
+    Ok(unsafe { value.assume_init() })
+}

@@ -1,0 +1,89 @@
+#![allow(unsafe_code)]
+
+use super::context::Context;
+use super::place::Place;
+use super::stream::Stream;
+use crate::cuda::error::{Error, Result};
+use crate::cuda::result::written;
+use crate::cuda::sys::Address;
+
+/// Memory on the device.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    place: Place,
+    address: Address,
+    bytes: usize,
+}
+
+impl DeviceBuffer {
+    /// Allocates memory, of any content. Not to be done while a stream is captured.
+    pub fn new(context: &Context, bytes: usize) -> Result<Self> {
+        context.bind()?;
+        // SAFETY: the address is written; the context is current.
+        let address = written(|address| unsafe { context.driver().memory_allocate(address, bytes) })?;
+        Ok(Self { place: Place::Whole(context.clone()), address, bytes })
+    }
+
+    /// Where it lies, for kernels.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Copies from the host, and waits until it is done and everything before it in the stream.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless the lengths are equal; what CUDA says.
+    pub fn upload(&self, stream: &Stream, from: &[u8]) -> Result<()> {
+        self.same_length(from.len())?;
+        self.place.bind()?;
+        // SAFETY: both are as long; `from` stays, since the copy is waited for.
+        unsafe {
+            stream.driver().memory_upload(self.address, from.as_ptr().cast(), self.bytes, stream.raw())
+        }?;
+        stream.synchronize()
+    }
+
+    /// Copies to the host, and waits until it is done and everything before it in the stream.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless the lengths are equal; what CUDA says.
+    pub fn download(&self, stream: &Stream, to: &mut [u8]) -> Result<()> {
+        self.same_length(to.len())?;
+        self.place.bind()?;
+        // SAFETY: both are as long; `to` stays, since the copy is waited for.
+        unsafe {
+            stream.driver().memory_download(to.as_mut_ptr().cast(), self.address, self.bytes, stream.raw())
+        }?;
+        stream.synchronize()
+    }
+
+    /// Puts into the stream that every four bytes become `value`. It does not wait; what is left of the length is not
+    /// written.
+    pub fn fill(&self, stream: &Stream, value: u32) -> Result<()> {
+        stream.place().bind()?;
+        // SAFETY: the address has that length.
+        unsafe { stream.driver().memory_fill(self.address, value, self.bytes / 4, stream.raw()) }
+    }
+
+    fn same_length(&self, host: usize) -> Result<()> {
+        if host == self.bytes {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("{host} bytes on the host do not go with {} on the device", self.bytes)))
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        let driver = self.place.context().driver();
+        // SAFETY: it is freed once; CUDA waits for the kernels that use it.
+        self.place.destroy(|| unsafe { driver.memory_free(self.address) });
+    }
+}

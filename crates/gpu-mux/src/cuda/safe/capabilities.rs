@@ -1,0 +1,90 @@
+#![allow(unsafe_code)]
+
+use std::ffi::c_uint;
+
+use super::context::Context;
+use crate::cuda::error::{Error, Result};
+use crate::cuda::result::written;
+use crate::cuda::sys;
+
+/// What a device and its driver can do, as far as sharing is concerned; found out by asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The driver's release, as CUDA writes it: 13000 is 13.0.
+    pub driver_version: u32,
+    /// The device's architecture: (9, 0) is Hopper.
+    pub architecture: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Levels of stream priority: 1 if all streams are equal.
+    pub priority_levels: u32,
+    /// Whether kernels in a graph keep a priority of their own: from 11.7 on.
+    pub node_priority: bool,
+    /// Whether a stream can write to memory and wait for what another has written: the gate. From 12.0 on always.
+    pub stream_memory_operations: bool,
+    /// Whether multiprocessors can be set apart in green contexts: from 12.4 on, where the device has it.
+    pub green_contexts: bool,
+}
+
+impl Context {
+    /// Asks what the device and its driver can do.
+    pub fn capabilities(&self) -> Result<Capabilities> {
+        let driver = self.driver();
+        // SAFETY: the version is written.
+        let version = written(|version| unsafe { driver.driver_version(version) })?.unsigned_abs();
+        let (greatest, least) = self.priorities()?;
+        let functions = driver.functions();
+        let memory_operations = functions.stream_wait_value.is_some()
+            && functions.stream_write_value.is_some()
+            && (version >= 12_000 || self.attribute(sys::STREAM_MEMORY_OPERATIONS)? != 0);
+        Ok(Capabilities {
+            driver_version: version,
+            architecture: (self.attribute(sys::CAPABILITY_MAJOR)?, self.attribute(sys::CAPABILITY_MINOR)?),
+            multiprocessors: self.attribute(sys::MULTIPROCESSORS)?,
+            priority_levels: least.abs_diff(greatest) + 1,
+            node_priority: version >= 11_070 && functions.node_set_attribute.is_some(),
+            stream_memory_operations: memory_operations,
+            green_contexts: version >= 12_040 && self.has_green_contexts()?,
+        })
+    }
+
+    fn attribute(&self, attribute: c_uint) -> Result<u32> {
+        let device = self.device();
+        // SAFETY: the value is written.
+        let value = written(|value| unsafe { self.driver().device_attribute(value, attribute, device) })?;
+        Ok(value.unsigned_abs())
+    }
+
+    /// The numbers of the greatest and the least priority: smaller is greater.
+    pub(super) fn priorities(&self) -> Result<(i32, i32)> {
+        self.bind()?;
+        let mut greatest = 0;
+        // SAFETY: both numbers are written.
+        let least = written(|least| unsafe { self.driver().context_priorities(least, &raw mut greatest) })?;
+        Ok((greatest, least))
+    }
+
+    fn has_green_contexts(&self) -> Result<bool> {
+        let functions = self.driver().functions();
+        let all = functions.resource_split.is_some()
+            && functions.resource_describe.is_some()
+            && functions.green_create.is_some()
+            && functions.green_destroy.is_some()
+            && functions.green_context.is_some()
+            && functions.green_stream.is_some();
+        match self.multiprocessors_as_resource() {
+            Ok(_) => Ok(all),
+            Err(Error::Lacking { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The device's multiprocessors as what green contexts are made of.
+    pub(super) fn multiprocessors_as_resource(&self) -> Result<sys::DeviceResource> {
+        let (device, kind) = (self.device(), sys::RESOURCE_MULTIPROCESSORS);
+        // SAFETY: the resource is written.
+        written(|resource| unsafe { self.driver().device_resource(device, resource, kind) })
+            .map_err(|error| error.of(super::green::TECHNIQUE))
+    }
+}

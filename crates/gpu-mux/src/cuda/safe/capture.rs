@@ -1,0 +1,62 @@
+#![allow(unsafe_code)]
+
+use super::graph::CapturedGraph;
+use super::stream::Stream;
+use crate::cuda::error::Result;
+use crate::cuda::result::written;
+use crate::cuda::sys::CAPTURE_THREAD_LOCAL;
+
+impl Stream {
+    /// Takes down what `enqueue` puts into the stream, as a graph, instead of running it. It is not instantiated: that is for
+    /// its pieces, or for [`CapturedGraph::instantiate`].
+    ///
+    /// Other streams can be drawn into the capture: [`record`](Self::record) a mark in this one and let them
+    /// [`wait_for`](Self::wait_for) it; and this one has to wait for a mark at their ends before `enqueue` returns. Marks that were
+    /// recorded before the capture must not be waited for, memory must not be allocated, and nothing must be waited for by
+    /// the host.
+    ///
+    /// # Errors
+    /// What `enqueue` returns; what CUDA says to a breach of the rules. The stream can be used again in any case.
+    pub fn capture(&self, enqueue: impl FnOnce(&Stream) -> Result<()>) -> Result<CapturedGraph> {
+        self.place().bind()?;
+        // SAFETY: the stream is alive.
+        unsafe { self.driver().stream_begin_capture(self.raw(), CAPTURE_THREAD_LOCAL) }?;
+        let capture = Capture { stream: self, ended: false };
+        let enqueued = enqueue(self);
+        // The graph, if there is one, is dropped when its content is not whole.
+        let graph = capture.end();
+        enqueued.and(graph)
+    }
+}
+
+/// A stream that is being captured: it is not left so, also when the work panics.
+struct Capture<'a> {
+    stream: &'a Stream,
+    ended: bool,
+}
+
+impl Capture<'_> {
+    fn end(mut self) -> Result<CapturedGraph> {
+        let graph = self.try_end()?;
+        self.ended = true;
+        Ok(graph)
+    }
+
+    fn try_end(&self) -> Result<CapturedGraph> {
+        self.stream.place().bind()?;
+        let (driver, stream) = (self.stream.driver(), self.stream.raw());
+        // SAFETY: the graph is written, unless there is none, and is owned from here on.
+        let graph = written(|graph| unsafe { driver.stream_end_capture(stream, graph) })?;
+        // SAFETY: it is the stream's context, and nobody else has the graph.
+        Ok(unsafe { CapturedGraph::own(self.stream.place().context().clone(), graph) })
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Whoever sees the first error has it already; most often CUDA has ended the capture with it.
+            drop(self.try_end());
+        }
+    }
+}

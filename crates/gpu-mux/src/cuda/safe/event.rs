@@ -1,0 +1,69 @@
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use super::Raw;
+use super::place::Place;
+use super::stream::Stream;
+use crate::cuda::error::Result;
+use crate::cuda::result::written;
+use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
+
+/// A mark in a stream, which can be asked for without waiting. It can be recorded again and again.
+#[derive(Debug)]
+pub struct Event {
+    place: Place,
+    raw: Raw<EventOf>,
+}
+
+impl Event {
+    /// A mark that also takes the time, for the streams of `stream`'s context.
+    pub fn timed(stream: &Stream) -> Result<Self> {
+        Self::new(stream, EVENT_TIMED)
+    }
+
+    /// A mark that costs less, as it takes no time.
+    pub fn untimed(stream: &Stream) -> Result<Self> {
+        Self::new(stream, EVENT_DISABLE_TIMING)
+    }
+
+    fn new(stream: &Stream, flags: u32) -> Result<Self> {
+        let place = stream.place().clone();
+        place.bind()?;
+        // SAFETY: the event is written; the context is current.
+        let raw = written(|event| unsafe { place.context().driver().event_create(event, flags) })?;
+        Ok(Self { place, raw: Raw(raw) })
+    }
+
+    /// Whether the stream has come to the mark. It does not wait; a mark that was never recorded is reached.
+    pub fn is_reached(&self) -> Result<bool> {
+        self.place.bind()?;
+        // SAFETY: it is alive.
+        unsafe { self.place.context().driver().event_is_reached(self.raw.0) }
+    }
+
+    /// The device's time between two marks that are reached, as CUDA measures it: to about half a microsecond.
+    ///
+    /// # Errors
+    /// What CUDA says, if one of them is not reached, was never recorded or takes no time.
+    pub fn since(&self, start: &Event) -> Result<Duration> {
+        self.place.bind()?;
+        let driver = self.place.context().driver();
+        // SAFETY: both are alive; the time is written.
+        let milliseconds = written(|time| unsafe { driver.event_elapsed(time, start.raw.0, self.raw.0) })?;
+        // An end that comes before its start is as good as at once.
+        Ok(Duration::try_from_secs_f64(f64::from(milliseconds) * 1e-3).unwrap_or_default())
+    }
+
+    pub(super) fn raw(&self) -> *mut EventOf {
+        self.raw.0
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let driver = self.place.context().driver();
+        // SAFETY: it is destroyed once.
+        self.place.destroy(|| unsafe { driver.event_destroy(self.raw.0) });
+    }
+}

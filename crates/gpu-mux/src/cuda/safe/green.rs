@@ -1,0 +1,99 @@
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::Raw;
+use super::context::Context;
+use crate::cuda::error::{Error, Result};
+use crate::cuda::result::written;
+use crate::cuda::sys::{self, ContextOf, GreenOf};
+
+pub(super) const TECHNIQUE: &str = "a green context";
+
+/// Some of a device's multiprocessors, set apart: what is launched into its streams runs on them and on no others.
+///
+/// Caches and memory bandwidth stay shared. Other contexts may still run on these multiprocessors: it caps, and does not reserve.
+#[derive(Debug, Clone)]
+pub struct GreenContext(pub(super) Arc<Green>);
+
+#[derive(Debug)]
+pub(in crate::cuda) struct Green {
+    context: Context,
+    raw: Raw<GreenOf>,
+    inner: Raw<ContextOf>,
+    multiprocessors: u32,
+}
+
+impl GreenContext {
+    /// Sets at least `multiprocessors` apart. CUDA rounds up to what the architecture can divide (8 on Hopper).
+    ///
+    /// # Errors
+    /// [`Error::Lacking`] where driver or device have no green contexts; [`Error::Invalid`] for none or more
+    /// multiprocessors than there are; what CUDA says.
+    pub fn new(context: &Context, multiprocessors: u32) -> Result<Self> {
+        context.bind()?;
+        let driver = context.driver();
+        let whole = context.multiprocessors_as_resource()?;
+        // SAFETY: multiprocessors were asked for, so these are counted.
+        let there = unsafe { whole.__bindgen_anon_1.sm.smCount };
+        if multiprocessors == 0 || multiprocessors > there {
+            return Err(Error::Invalid(format!(
+                "{multiprocessors} multiprocessors were to be set apart, and the device has {there}"
+            )));
+        }
+        let mut groups = 1;
+        let rest = std::ptr::null_mut();
+        // SAFETY: one group is written, and how many there are; there is no place for the rest.
+        let mut part = written(|part| unsafe {
+            driver.resource_split(part, &raw mut groups, &raw const whole, rest, 0, multiprocessors)
+        })
+        .map_err(|error| error.of(TECHNIQUE))?;
+        // SAFETY: a part of multiprocessors are multiprocessors.
+        let multiprocessors = unsafe { part.__bindgen_anon_1.sm.smCount };
+        // SAFETY: the description is written; the resource was made by CUDA.
+        let description =
+            written(|description| unsafe { driver.resource_describe(description, &raw mut part, 1) })
+                .map_err(|error| error.of(TECHNIQUE))?;
+        let (device, flags) = (context.device(), sys::GREEN_DEFAULT_STREAM);
+        // SAFETY: the context is written; description and device are CUDA's.
+        let raw = Raw(written(|green| unsafe { driver.green_create(green, description, device, flags) })
+            .map_err(|error| error.of(TECHNIQUE))?);
+        // Owned from here on, so that it is destroyed whatever comes.
+        let mut green =
+            Green { context: context.clone(), raw, inner: Raw(std::ptr::null_mut()), multiprocessors };
+        // SAFETY: the context is written.
+        green.inner = Raw(written(|inner| unsafe { driver.green_context(inner, raw.0) })
+            .map_err(|error| error.of(TECHNIQUE))?);
+        Ok(Self(Arc::new(green)))
+    }
+
+    /// How many multiprocessors it has got.
+    #[must_use]
+    pub fn multiprocessors(&self) -> u32 {
+        self.0.multiprocessors
+    }
+}
+
+impl Green {
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(super) fn bind(&self) -> Result<()> {
+        self.context.bind_raw(self.inner)
+    }
+
+    pub(super) fn raw(&self) -> *mut GreenOf {
+        self.raw.0
+    }
+}
+
+impl Drop for Green {
+    fn drop(&mut self) {
+        // It must not be current when it goes.
+        let bound = self.context.bind();
+        // SAFETY: it is destroyed once, and its streams, which keep it, are gone.
+        let destroyed = unsafe { self.context.driver().green_destroy(self.raw.0) };
+        self.context.keep(bound.and(destroyed));
+    }
+}

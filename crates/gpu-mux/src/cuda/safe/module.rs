@@ -1,0 +1,139 @@
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use super::Raw;
+use super::context::Context;
+use super::place::Place;
+use super::stream::Stream;
+use crate::cuda::error::{Error, Result};
+use crate::cuda::result::written;
+use crate::cuda::sys::{FunctionOf, ModuleOf};
+
+/// The most arguments that a kernel may have here.
+const ARGUMENTS: usize = 16;
+
+/// Device code, loaded.
+#[derive(Debug, Clone)]
+pub struct Module(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    place: Place,
+    raw: Raw<ModuleOf>,
+}
+
+impl Module {
+    /// Loads PTX text, which the driver compiles for its device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is a zero in the text; what CUDA says.
+    pub fn load(context: &Context, ptx: &str) -> Result<Self> {
+        let image =
+            CString::new(ptx).map_err(|_| Error::Invalid("PTX text has no zeros in it".to_owned()))?;
+        context.bind()?;
+        // SAFETY: the module is written; the image ends with a zero and is read before the call returns.
+        let raw = written(|module| unsafe { context.driver().module_load(module, image.as_ptr().cast()) })?;
+        Ok(Self(Arc::new(Loaded { place: Place::Whole(context.clone()), raw: Raw(raw) })))
+    }
+
+    /// A kernel of this module, by its name (with C linkage).
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let wanted =
+            CString::new(name).map_err(|_| Error::Invalid("no kernel has a zero in its name".to_owned()))?;
+        self.0.place.bind()?;
+        let driver = self.0.place.context().driver();
+        // SAFETY: the function is written; the module is alive.
+        let raw =
+            written(|function| unsafe { driver.module_function(function, self.0.raw.0, wanted.as_ptr()) })?;
+        Ok(Function { raw: Raw(raw), _module: self.clone() })
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let driver = self.place.context().driver();
+        // SAFETY: it is unloaded once, and its functions, which keep it, are gone.
+        self.place.destroy(|| unsafe { driver.module_unload(self.raw.0) });
+    }
+}
+
+/// A kernel. It keeps the module that it comes from.
+#[derive(Debug, Clone)]
+pub struct Function {
+    raw: Raw<FunctionOf>,
+    _module: Module,
+}
+
+/// How many threads a kernel is run by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads in each block.
+    pub threads: u32,
+    /// Shared memory of each block, besides what the kernel declares.
+    pub shared_bytes: u32,
+}
+
+/// A kernel's argument.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Argument {
+    /// An `unsigned int` or an `int`.
+    U32(u32),
+    /// An `unsigned long long`, or an address such as [`DeviceBuffer::address`](super::buffer::DeviceBuffer::address).
+    U64(u64),
+    /// A `float`.
+    F32(f32),
+}
+
+impl Argument {
+    fn pointer(&self) -> *mut c_void {
+        match self {
+            Self::U32(value) => std::ptr::from_ref(value).cast_mut().cast(),
+            Self::U64(value) => std::ptr::from_ref(value).cast_mut().cast(),
+            Self::F32(value) => std::ptr::from_ref(value).cast_mut().cast(),
+        }
+    }
+}
+
+impl Function {
+    /// Puts the kernel into a stream. Arguments are copied; nothing is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than 16 arguments; what CUDA says.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, and it may write where they point. Kernel and memory have to stay until
+    /// the kernel has run; and, if the stream is being captured, as long as the graph and what is made from it.
+    pub unsafe fn launch(&self, stream: &Stream, shape: LaunchShape, arguments: &[Argument]) -> Result<()> {
+        let mut pointers = [std::ptr::null_mut(); ARGUMENTS];
+        let given = arguments.len();
+        let slots = pointers.get_mut(..given).ok_or_else(|| {
+            Error::Invalid(format!("a kernel was given {given} arguments, and {ARGUMENTS} are the most"))
+        })?;
+        for (slot, argument) in slots.iter_mut().zip(arguments) {
+            *slot = argument.pointer();
+        }
+        stream.place().bind()?;
+        let LaunchShape { blocks, threads, shared_bytes } = shape;
+        let (raw, extra) = (stream.raw(), std::ptr::null_mut());
+        // SAFETY: as the caller promises; the driver only reads the arguments.
+        unsafe {
+            stream.driver().launch_kernel(
+                self.raw.0,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                shared_bytes,
+                raw,
+                pointers.as_mut_ptr(),
+                extra,
+            )
+        }
+    }
+}

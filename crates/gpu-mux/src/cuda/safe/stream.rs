@@ -1,0 +1,121 @@
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::Raw;
+use super::context::Context;
+use super::event::Event;
+use super::green::GreenContext;
+use super::place::Place;
+use crate::cuda::error::Result;
+use crate::cuda::result::{Driver, written};
+use crate::cuda::sys::{STREAM_NON_BLOCKING, StreamOf};
+
+/// How urgent a stream's kernels, or a graph's, are to the device's scheduler: blocks that wait are started in this order.
+/// It is a hint, it does not interrupt what runs, and it is for kernels only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Priority {
+    /// The greatest that the device has.
+    Foreground,
+    /// The least that the device has, which is CUDA's default.
+    #[default]
+    Background,
+}
+
+impl Priority {
+    pub(super) fn number(self, context: &Context) -> Result<i32> {
+        let (greatest, least) = context.priorities()?;
+        Ok(if self == Self::Foreground { greatest } else { least })
+    }
+}
+
+/// A queue of work on the device: what is put in runs in order, beside what is in other streams.
+///
+/// It does not wait for CUDA's default stream, nor that for it. Work that is in it when it is dropped runs to its end.
+#[derive(Debug)]
+pub struct Stream {
+    place: Place,
+    raw: Raw<StreamOf>,
+}
+
+impl Stream {
+    /// A stream of the whole device.
+    pub fn new(context: &Context, priority: Priority) -> Result<Self> {
+        let number = priority.number(context)?;
+        let driver = context.driver();
+        // SAFETY: the stream is written; the context is current.
+        let raw = written(|stream| unsafe { driver.stream_create(stream, STREAM_NON_BLOCKING, number) })?;
+        Ok(Self { place: Place::Whole(context.clone()), raw: Raw(raw) })
+    }
+
+    /// A stream whose kernels run on the multiprocessors of `green` only.
+    pub fn within(green: &GreenContext, priority: Priority) -> Result<Self> {
+        let context = green.0.context();
+        let number = priority.number(context)?;
+        let (driver, part) = (context.driver(), green.0.raw());
+        // SAFETY: the stream is written; the green context is alive, and is kept.
+        let raw =
+            written(|stream| unsafe { driver.green_stream(stream, part, STREAM_NON_BLOCKING, number) })?;
+        Ok(Self { place: Place::Part(Arc::clone(&green.0)), raw: Raw(raw) })
+    }
+
+    /// The context it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        self.place.context()
+    }
+
+    /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this stream.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw.0.cast()
+    }
+
+    /// Puts in a mark, which [`Event::is_reached`] asks about.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.place.bind()?;
+        // SAFETY: both are alive.
+        unsafe { self.driver().event_record(event.raw(), self.raw.0) }
+    }
+
+    /// What is put in from now on waits until the last mark recorded with `event` is reached; the caller does not wait.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.place.bind()?;
+        // SAFETY: both are alive, and the event may be recorded anew or destroyed afterwards.
+        unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) }
+    }
+
+    /// Whether everything that was put in is through.
+    pub fn is_idle(&self) -> Result<bool> {
+        self.place.bind()?;
+        // SAFETY: it is alive.
+        unsafe { self.driver().stream_is_idle(self.raw.0) }
+    }
+
+    /// Waits until everything that was put in is through. It blocks.
+    pub fn synchronize(&self) -> Result<()> {
+        self.place.bind()?;
+        // SAFETY: it is alive.
+        unsafe { self.driver().stream_synchronize(self.raw.0) }
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        self.place.context().driver()
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn raw(&self) -> *mut StreamOf {
+        self.raw.0
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once.
+        self.place.destroy(|| unsafe { self.driver().stream_destroy(self.raw.0) });
+    }
+}

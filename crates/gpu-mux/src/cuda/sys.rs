@@ -1,0 +1,232 @@
+//! The functions of CUDA's driver that this crate uses, as the library exports them.
+//!
+//! Result codes and the values of enumerations are plain integers: a newer driver has some that cudarc does not know.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use cudarc::driver::sys as cuda;
+use libloading::Library;
+
+pub(super) use cuda::{
+    CUctx_st as ContextOf, CUdevResource as DeviceResource, CUdevResourceDesc_st as ResourceDescription,
+    CUevent_st as EventOf, CUfunc_st as FunctionOf, CUgraph_st as GraphOf, CUgraphExec_st as ExecutableOf,
+    CUgraphNode_st as NodeOf, CUgreenCtx_st as GreenOf, CUlaunchAttributeValue as AttributeValue,
+    CUmod_st as ModuleOf, CUstream_st as StreamOf,
+};
+
+/// A function's result: `SUCCESS`, or what went wrong.
+pub(super) type Code = c_uint;
+
+/// A device, as CUDA counts them.
+pub(super) type DeviceNumber = c_int;
+
+/// An address in the device's memory.
+pub(super) type Address = c_ulonglong;
+
+/// Names every function once, for each of the layers that are made from the list: those that every driver has, those of
+/// them that answer yes or not yet, and those that only newer drivers have.
+macro_rules! for_each_function {
+    ($then:ident) => {
+        $then! {
+            required {
+                init = "cuInit" (flags: c_uint);
+                driver_version = "cuDriverGetVersion" (version: *mut c_int);
+                device_count = "cuDeviceGetCount" (count: *mut c_int);
+                device = "cuDeviceGet" (device: *mut DeviceNumber, ordinal: c_int);
+                device_name = "cuDeviceGetName" (name: *mut c_char, length: c_int, device: DeviceNumber);
+                device_attribute = "cuDeviceGetAttribute"
+                    (value: *mut c_int, attribute: c_uint, device: DeviceNumber);
+                primary_retain = "cuDevicePrimaryCtxRetain" (context: *mut *mut ContextOf, device: DeviceNumber);
+                primary_release = "cuDevicePrimaryCtxRelease_v2" (device: DeviceNumber);
+                context_current = "cuCtxGetCurrent" (context: *mut *mut ContextOf);
+                context_set_current = "cuCtxSetCurrent" (context: *mut ContextOf);
+                context_priorities = "cuCtxGetStreamPriorityRange" (least: *mut c_int, greatest: *mut c_int);
+                context_synchronize = "cuCtxSynchronize" ();
+                stream_create = "cuStreamCreateWithPriority"
+                    (stream: *mut *mut StreamOf, flags: c_uint, priority: c_int);
+                stream_destroy = "cuStreamDestroy_v2" (stream: *mut StreamOf);
+                stream_synchronize = "cuStreamSynchronize" (stream: *mut StreamOf);
+                stream_wait_event = "cuStreamWaitEvent"
+                    (stream: *mut StreamOf, event: *mut EventOf, flags: c_uint);
+                stream_begin_capture = "cuStreamBeginCapture_v2" (stream: *mut StreamOf, mode: c_uint);
+                stream_end_capture = "cuStreamEndCapture" (stream: *mut StreamOf, graph: *mut *mut GraphOf);
+                event_create = "cuEventCreate" (event: *mut *mut EventOf, flags: c_uint);
+                event_destroy = "cuEventDestroy_v2" (event: *mut EventOf);
+                event_record = "cuEventRecord" (event: *mut EventOf, stream: *mut StreamOf);
+                event_elapsed = "cuEventElapsedTime"
+                    (milliseconds: *mut f32, start: *mut EventOf, end: *mut EventOf);
+                graph_create = "cuGraphCreate" (graph: *mut *mut GraphOf, flags: c_uint);
+                graph_destroy = "cuGraphDestroy" (graph: *mut GraphOf);
+                graph_clone = "cuGraphClone" (clone: *mut *mut GraphOf, graph: *mut GraphOf);
+                graph_nodes = "cuGraphGetNodes"
+                    (graph: *mut GraphOf, nodes: *mut *mut NodeOf, count: *mut usize);
+                graph_edges = "cuGraphGetEdges"
+                    (graph: *mut GraphOf, from: *mut *mut NodeOf, to: *mut *mut NodeOf, count: *mut usize);
+                graph_add_child = "cuGraphAddChildGraphNode"
+                    (node: *mut *mut NodeOf, graph: *mut GraphOf, after: *const *mut NodeOf, count: usize,
+                     child: *mut GraphOf);
+                graph_instantiate = "cuGraphInstantiateWithFlags"
+                    (executable: *mut *mut ExecutableOf, graph: *mut GraphOf, flags: c_ulonglong);
+                node_type = "cuGraphNodeGetType" (node: *mut NodeOf, kind: *mut c_uint);
+                node_child = "cuGraphChildGraphNodeGetGraph" (node: *mut NodeOf, graph: *mut *mut GraphOf);
+                node_find_in_clone = "cuGraphNodeFindInClone"
+                    (found: *mut *mut NodeOf, original: *mut NodeOf, clone: *mut GraphOf);
+                node_destroy = "cuGraphDestroyNode" (node: *mut NodeOf);
+                executable_destroy = "cuGraphExecDestroy" (executable: *mut ExecutableOf);
+                executable_launch = "cuGraphLaunch" (executable: *mut ExecutableOf, stream: *mut StreamOf);
+                module_load = "cuModuleLoadData" (module: *mut *mut ModuleOf, image: *const c_void);
+                module_unload = "cuModuleUnload" (module: *mut ModuleOf);
+                module_function = "cuModuleGetFunction"
+                    (function: *mut *mut FunctionOf, module: *mut ModuleOf, name: *const c_char);
+                launch_kernel = "cuLaunchKernel"
+                    (function: *mut FunctionOf, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+                     block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint,
+                     stream: *mut StreamOf, arguments: *mut *mut c_void, extra: *mut *mut c_void);
+                memory_allocate = "cuMemAlloc_v2" (address: *mut Address, bytes: usize);
+                memory_free = "cuMemFree_v2" (address: Address);
+                memory_upload = "cuMemcpyHtoDAsync_v2"
+                    (to: Address, from: *const c_void, bytes: usize, stream: *mut StreamOf);
+                memory_download = "cuMemcpyDtoHAsync_v2"
+                    (to: *mut c_void, from: Address, bytes: usize, stream: *mut StreamOf);
+                memory_fill = "cuMemsetD32Async"
+                    (to: Address, value: c_uint, count: usize, stream: *mut StreamOf);
+            }
+            asking {
+                stream_is_idle = "cuStreamQuery" (stream: *mut StreamOf);
+                event_is_reached = "cuEventQuery" (event: *mut EventOf);
+            }
+            optional {
+                node_set_attribute = "cuGraphKernelNodeSetAttribute"
+                    (node: *mut NodeOf, attribute: c_uint, value: *const AttributeValue);
+                stream_wait_value = "cuStreamWaitValue32_v2"
+                    (stream: *mut StreamOf, address: Address, value: c_uint, flags: c_uint);
+                stream_write_value = "cuStreamWriteValue32_v2"
+                    (stream: *mut StreamOf, address: Address, value: c_uint, flags: c_uint);
+                device_resource = "cuDeviceGetDevResource"
+                    (device: DeviceNumber, resource: *mut DeviceResource, kind: c_uint);
+                resource_split = "cuDevSmResourceSplitByCount"
+                    (groups: *mut DeviceResource, count: *mut c_uint, from: *const DeviceResource,
+                     rest: *mut DeviceResource, flags: c_uint, least: c_uint);
+                resource_describe = "cuDevResourceGenerateDesc"
+                    (description: *mut *mut ResourceDescription, resources: *mut DeviceResource, count: c_uint);
+                green_create = "cuGreenCtxCreate"
+                    (green: *mut *mut GreenOf, description: *mut ResourceDescription, device: DeviceNumber,
+                     flags: c_uint);
+                green_destroy = "cuGreenCtxDestroy" (green: *mut GreenOf);
+                green_context = "cuCtxFromGreenCtx" (context: *mut *mut ContextOf, green: *mut GreenOf);
+                green_stream = "cuGreenCtxStreamCreate"
+                    (stream: *mut *mut StreamOf, green: *mut GreenOf, flags: c_uint, priority: c_int);
+            }
+        }
+    };
+}
+pub(super) use for_each_function;
+
+macro_rules! table {
+    (
+        required { $($name:ident = $symbol:literal ($($argument:ident: $type:ty),*);)* }
+        asking { $($asked:ident = $asked_symbol:literal ($($asked_argument:ident: $asked_type:ty),*);)* }
+        optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ident: $maybe_type:ty),*);)* }
+    ) => {
+        /// The driver's functions, and those that only newer drivers have.
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Code,)*
+            $(pub(super) $asked: unsafe extern "C" fn($($asked_type),*) -> Code,)*
+            $(pub(super) $maybe: Option<unsafe extern "C" fn($($maybe_type),*) -> Code>,)*
+            pub(super) error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
+            pub(super) error_text: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
+        }
+
+        impl Functions {
+            /// Looks all functions up; an error lists those that the library should have and has not.
+            ///
+            /// # Safety
+            /// `library` is CUDA's driver, and is never closed.
+            pub(super) unsafe fn load(library: &Library) -> Result<Self, Vec<&'static str>> {
+                let mut lacking = Vec::new();
+                // SAFETY: here and below, the signatures are those of cuda.h.
+                $(let $name = unsafe { find(library, concat!($symbol, "\0")) };
+                if $name.is_none() {
+                    lacking.push($symbol);
+                })*
+                $(let $asked = unsafe { find(library, concat!($asked_symbol, "\0")) };
+                if $asked.is_none() {
+                    lacking.push($asked_symbol);
+                })*
+                let error_name = unsafe { find(library, "cuGetErrorName\0") };
+                let error_text = unsafe { find(library, "cuGetErrorString\0") };
+                let functions = || {
+                    Some(Self {
+                        $($name: $name?,)*
+                        $($asked: $asked?,)*
+                        $($maybe: unsafe { find(library, concat!($maybe_symbol, "\0")) },)*
+                        error_name: error_name?,
+                        error_text: error_text?,
+                    })
+                };
+                functions().ok_or_else(|| {
+                    lacking.extend(error_name.is_none().then_some("cuGetErrorName"));
+                    lacking.extend(error_text.is_none().then_some("cuGetErrorString"));
+                    lacking
+                })
+            }
+        }
+    };
+}
+for_each_function!(table);
+
+/// # Safety
+/// `F` is the type of the function of that name.
+unsafe fn find<F: Copy>(library: &Library, symbol: &str) -> Option<F> {
+    // SAFETY: as the caller promises.
+    unsafe { library.get(symbol) }.ok().map(|function| *function)
+}
+
+pub(super) const SUCCESS: Code = cuda::CUresult::CUDA_SUCCESS as Code;
+pub(super) const NOT_READY: Code = cuda::CUresult::CUDA_ERROR_NOT_READY as Code;
+pub(super) const NOT_SUPPORTED: Code = cuda::CUresult::CUDA_ERROR_NOT_SUPPORTED as Code;
+
+/// Errors after which nothing more can be done in the process' primary context.
+pub(super) const STICKY: [Code; 11] = [
+    cuda::CUresult::CUDA_ERROR_DEINITIALIZED as Code,
+    cuda::CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as Code,
+    cuda::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as Code,
+    cuda::CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as Code,
+    cuda::CUresult::CUDA_ERROR_ASSERT as Code,
+    cuda::CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR as Code,
+    cuda::CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION as Code,
+    cuda::CUresult::CUDA_ERROR_MISALIGNED_ADDRESS as Code,
+    cuda::CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE as Code,
+    cuda::CUresult::CUDA_ERROR_INVALID_PC as Code,
+    cuda::CUresult::CUDA_ERROR_LAUNCH_FAILED as Code,
+];
+
+pub(super) const MULTIPROCESSORS: c_uint =
+    cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as c_uint;
+pub(super) const CAPABILITY_MAJOR: c_uint =
+    cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_uint;
+pub(super) const CAPABILITY_MINOR: c_uint =
+    cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_uint;
+pub(super) const STREAM_MEMORY_OPERATIONS: c_uint =
+    cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 as c_uint;
+
+pub(super) const STREAM_NON_BLOCKING: c_uint = cuda::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+pub(super) const EVENT_DISABLE_TIMING: c_uint = cuda::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+pub(super) const EVENT_TIMED: c_uint = cuda::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
+pub(super) const CAPTURE_THREAD_LOCAL: c_uint =
+    cuda::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_uint;
+pub(super) const WAIT_EQUAL: c_uint = cuda::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as c_uint;
+pub(super) const RESOURCE_MULTIPROCESSORS: c_uint =
+    cuda::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM as c_uint;
+pub(super) const GREEN_DEFAULT_STREAM: c_uint =
+    cuda::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM as c_uint;
+pub(super) const ATTRIBUTE_PRIORITY: c_uint =
+    cuda::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY as c_uint;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`.
+pub(super) const USE_NODE_PRIORITY: c_ulonglong = 8;
+
+pub(super) const NODE_KERNEL: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL as c_uint;
+pub(super) const NODE_GRAPH: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH as c_uint;
+pub(super) const NODE_ALLOCATES: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC as c_uint;
+pub(super) const NODE_FREES: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE as c_uint;
