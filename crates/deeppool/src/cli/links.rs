@@ -9,9 +9,9 @@ use layer_profile::DataSheet;
 /// are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no switch between them, and
 /// how they are linked is the server's business.
 pub(crate) fn default_link(device: &str) -> anyhow::Result<LinkModel> {
-    match known_gpu(device).filter(|_| !is_card(device)).as_deref() {
-        Some("h100") => Ok(LinkModel::dgx_h100()),
-        Some("h200") => Ok(LinkModel::dgx_h200()),
+    match DataSheet::of_device(device).filter(|_| !is_card(device)) {
+        Some(DataSheet::H100) => Ok(LinkModel::dgx_h100()),
+        Some(DataSheet::H200) => Ok(LinkModel::dgx_h200()),
         Some(_) => Ok(LinkModel::dgx_a100()),
         None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::shared_memory()),
         None => {
@@ -21,15 +21,6 @@ pub(crate) fn default_link(device: &str) -> anyhow::Result<LinkModel> {
             )
         }
     }
-}
-
-/// The name of the data sheet of `h200`, `NVIDIA A100-SXM4-80GB`, `Tesla V100-SXM2-16GB` and their like.
-fn known_gpu(device: &str) -> Option<String> {
-    let mut words = device.split(|letter: char| !letter.is_alphanumeric());
-    let by_cuda = matches!(words.next(), Some("NVIDIA" | "Tesla"));
-    let has_sheet = |name: &String| DataSheet::named(name).is_ok();
-    let of_cuda = || by_cuda.then(|| words.map(str::to_ascii_lowercase).find(has_sheet)).flatten();
-    Some(device.to_owned()).filter(has_sheet).or_else(of_cuda)
 }
 
 /// A card for a slot, such as `NVIDIA A100-PCIE-40GB`, `NVIDIA H100 PCIe` or `NVIDIA H100 NVL`.

@@ -44,6 +44,17 @@ impl DataSheet {
         }
     }
 
+    /// The data sheet of a device by the name that a profile has for it: a short name as in [`named`](Self::named), or
+    /// what CUDA reports, such as `NVIDIA A100-SXM4-80GB`. `None` when it is not one of these GPUs.
+    #[must_use]
+    pub fn of_device(device: &str) -> Option<Self> {
+        let mut words = device.split(|letter: char| !letter.is_alphanumeric());
+        let by_cuda = matches!(words.next(), Some("NVIDIA" | "Tesla"));
+        let of_cuda =
+            || by_cuda.then(|| words.find_map(|word| Self::named(&word.to_ascii_lowercase()).ok())).flatten();
+        Self::named(device).ok().or_else(of_cuda)
+    }
+
     /// Time of one unit of work at the peak, in microseconds.
     pub(super) fn unit_us(&self, unit: Unit) -> f64 {
         match unit {

@@ -1,15 +1,20 @@
 //! What layers and collectives cost, and the planning problem that follows from it.
 
+mod kernels;
+
 use std::time::Duration;
 
 use burst_planner::{NodeOption, PlanProblem};
 use collectives::{LinkModel, Partition, Redistribution};
 use layer_engine::Pass;
 use layer_graph::{Layer, LayerGraph, LayerId};
-use layer_profile::{LayerTime, ProfileTable};
+use layer_profile::{DataSheet, LayerTime, ProfileTable};
 
 use crate::Error;
 use crate::program::{CollectiveOp, ELEMENT_BYTES, LowerOptions, Op, needs_gradient};
+use kernels::Footprint;
+
+pub use kernels::KernelCost;
 
 /// The costs of a network's layers on one device, and of the links between devices.
 ///
@@ -20,6 +25,8 @@ pub struct Costs<'a> {
     network: &'a LayerGraph,
     profile: &'a ProfileTable,
     link: &'a LinkModel,
+    /// Of the profile's device, where it is a known GPU.
+    sheet: Option<DataSheet>,
     /// By layer.
     needs_gradient: Vec<bool>,
 }
@@ -28,7 +35,8 @@ impl<'a> Costs<'a> {
     /// The costs of a network by this profile and these links.
     #[must_use]
     pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
-        Self { network, profile, link, needs_gradient: needs_gradient(network) }
+        let sheet = DataSheet::of_device(profile.device());
+        Self { network, profile, link, sheet, needs_gradient: needs_gradient(network) }
     }
 
     /// The planning problem of training with a global batch on up to `gpus` GPUs, where each layer may run on any of
@@ -167,6 +175,34 @@ impl<'a> Costs<'a> {
             | Op::SquaredNorm
             | Op::Collective(_) => Duration::ZERO,
         })
+    }
+
+    /// The kernels of a step of the compute lane, which together take the time that [`compute`](Self::compute) says;
+    /// none for a step that takes no time.
+    ///
+    /// A forward step is one kernel, a backward step one or two (the gradients of the input and of the parameters, half of the
+    /// time each), an optimiser's step one. What they occupy is modelled: thread blocks of 128 x 128 values (matrix
+    /// products, convolutions, attention) or of 1,024 elements (everything else) over the device's
+    /// multiprocessors, and each tensor moved once over time and memory bandwidth. On a device without a
+    /// [data sheet](DataSheet), such as a processor's core, a kernel fills the device.
+    ///
+    /// # Errors
+    /// When the profile has no such time.
+    pub fn kernels(&self, op: &Op) -> Result<Vec<KernelCost>, Error> {
+        let takes = self.compute(op)?;
+        let footprints = match op {
+            Op::Forward { layer, shard, .. } => {
+                Footprint::of_forward(self.network.layer(*layer), shard.samples)
+            }
+            Op::Backward { layer, shard, .. } => self.backward_footprints(*layer, shard.samples),
+            Op::OptimizerStep { layer, .. } => Footprint::of_update(self.network.own_parameter_count(*layer)),
+            Op::LoadBatch { .. } | Op::AccumulateGradient | Op::SquaredNorm | Op::Collective(_) => Vec::new(),
+        };
+        Ok(Footprint::kernels(&footprints, takes, self.sheet.as_ref()))
+    }
+
+    fn backward_footprints(&self, layer: LayerId, samples: usize) -> Vec<Footprint> {
+        Footprint::of_backward(self.network.layer(layer), samples, self.has_input_gradient(layer))
     }
 
     /// Whether a batch normalisation has a second backward pass.

@@ -1,0 +1,236 @@
+//! What the kernels of a layer's passes ask of a GPU besides their time: modelled, from the layer's shapes and the
+//! device's data sheet.
+
+use std::time::Duration;
+
+use layer_graph::{Layer, LayerKind};
+use layer_profile::DataSheet;
+
+/// A kernel of a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KernelCost {
+    /// How long it takes on a device of its own.
+    pub takes: Duration,
+    /// The part of the device's multiprocessors that its thread blocks can fill: above 0, at most 1.
+    pub share: f64,
+    /// The part of the device's memory bandwidth that it uses on a device of its own: 0 to 1.
+    pub memory: f64,
+}
+
+/// A block of a matrix product or a convolution computes a tile of 128 x 128 values, as the widest kernels of NVIDIA's
+/// libraries do ("Matrix Multiplication Background", NVIDIA Deep Learning Performance documentation). One of them
+/// occupies the tensor cores of a multiprocessor.
+const TILE: usize = 128;
+/// Gradients of parameters are sums over all samples and positions, for which there are few tiles: longer sums are
+/// split over several blocks (split-K, as in the same document).
+const SUMMED_BY_A_BLOCK: usize = 1_024;
+/// A block of any other kernel handles 1,024 elements with 256 threads, four each.
+const ELEMENTS_OF_A_BLOCK: usize = 1_024;
+/// Blocks of 256 threads that a multiprocessor holds at once, with the 2,048 threads that it has room for (CUDA C++
+/// Programming Guide, compute capabilities 7.0, 8.0 and 9.0).
+const RESIDENT: usize = 8;
+
+/// What a kernel spreads over the device: its blocks, in multiprocessors that they fill, and the bytes that it moves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Footprint {
+    multiprocessors: f64,
+    bytes: f64,
+}
+
+impl Footprint {
+    /// The forward step: one kernel, which moves each tensor once.
+    pub(super) fn of_forward(layer: &Layer, samples: usize) -> Vec<Self> {
+        let bytes = (layer.input_bytes() + layer.output_bytes()) * samples as u64 + layer.parameter_bytes();
+        let kernel = match Product::of(layer, samples) {
+            Some(product) => product.output(bytes),
+            None => Self::element_wise(widest(layer) * samples, bytes),
+        };
+        vec![kernel]
+    }
+
+    /// The backward step: for matrix products one kernel for the gradient of the input, if that is wanted, and one for
+    /// that of the parameters; for anything else one for both. Each moves its tensors once.
+    pub(super) fn of_backward(layer: &Layer, samples: usize, input_gradient: bool) -> Vec<Self> {
+        let input = layer.input_bytes() * samples as u64;
+        let output = layer.output_bytes() * samples as u64;
+        let bytes = input + output + layer.parameter_bytes();
+        match Product::of(layer, samples) {
+            Some(product) if layer.parameter_count() > 0 => {
+                let of_input = input_gradient.then(|| product.input_gradient(bytes));
+                of_input.into_iter().chain([product.parameter_gradient(bytes)]).collect()
+            }
+            // Each factor and its gradient.
+            Some(product) => vec![product.output(bytes + input)],
+            // Beside the two gradients the values that were kept.
+            None => vec![Self::element_wise(widest(layer) * samples, bytes + input)],
+        }
+    }
+
+    /// The optimiser's step over so many parameters: reads gradients, parameters and velocities, writes the latter two.
+    pub(super) fn of_update(parameters: usize) -> Vec<Self> {
+        vec![Self::element_wise(parameters, parameters as u64 * 5 * super::ELEMENT_BYTES)]
+    }
+
+    fn element_wise(elements: usize, bytes: u64) -> Self {
+        let blocks = elements.div_ceil(ELEMENTS_OF_A_BLOCK);
+        Self { multiprocessors: blocks as f64 / RESIDENT as f64, bytes: bytes as f64 }
+    }
+
+    /// The kernels of these footprints, which take equal parts of a step's time.
+    pub(super) fn kernels(
+        footprints: &[Self],
+        takes: Duration,
+        sheet: Option<&DataSheet>,
+    ) -> Vec<KernelCost> {
+        if takes.is_zero() {
+            return Vec::new();
+        }
+        let count = footprints.len() as u32;
+        let mut left = takes;
+        let kernel = |(index, footprint): (usize, &Self)| {
+            let takes = if index + 1 == footprints.len() { left } else { takes / count };
+            left -= takes;
+            footprint.kernel(takes, sheet)
+        };
+        footprints.iter().enumerate().map(kernel).collect()
+    }
+
+    fn kernel(&self, takes: Duration, sheet: Option<&DataSheet>) -> KernelCost {
+        let Some(sheet) = sheet else {
+            // Kernels that fill the device never meet, so it does not matter what memory bandwidth they use.
+            return KernelCost { takes, share: 1.0, memory: 0.0 };
+        };
+        let share = self.multiprocessors / f64::from(sheet.multiprocessors);
+        let fastest = self.bytes / sheet.bandwidth_bytes_per_s;
+        let memory = if takes.is_zero() { 0.0 } else { fastest / takes.as_secs_f64() };
+        KernelCost { takes, share: share.min(1.0), memory: memory.min(1.0) }
+    }
+}
+
+/// Elements of a sample of the larger side.
+fn widest(layer: &Layer) -> usize {
+    let input: usize = layer.input_shapes().iter().map(layer_graph::Shape::elements).sum();
+    input.max(layer.output_shape().elements()).max(1)
+}
+
+/// A layer as `count` independent matrix products of `rows x depth` by `depth x columns`.
+struct Product {
+    count: usize,
+    rows: usize,
+    columns: usize,
+    /// Rows and columns of the gradient of the input.
+    input: [usize; 2],
+    depth: usize,
+}
+
+impl Product {
+    fn of(layer: &Layer, samples: usize) -> Option<Self> {
+        let input = layer.input_shapes().first()?;
+        let output = layer.output_shape();
+        match layer.kind() {
+            LayerKind::Conv2d(conv) => {
+                let (channels, height, width) = input.as_image()?;
+                let channels = channels / conv.groups;
+                Some(Self {
+                    count: conv.groups,
+                    rows: samples * output.elements() / conv.out_channels,
+                    columns: conv.out_channels / conv.groups,
+                    input: [samples * height * width, channels],
+                    depth: channels * conv.kernel[0] * conv.kernel[1],
+                })
+            }
+            LayerKind::Linear(linear) => {
+                let rows = samples * output.elements() / linear.out_features;
+                let depth = input.innermost();
+                Some(Self { count: 1, rows, columns: linear.out_features, input: [rows, depth], depth })
+            }
+            // A block has the scores of a tile of queries to itself, whatever the number of keys.
+            LayerKind::MultiHeadAttention(attention) => {
+                let (positions, features) = output.as_sequence()?;
+                let columns = features / attention.heads;
+                Some(Self {
+                    count: samples * attention.heads,
+                    rows: positions,
+                    columns,
+                    input: [positions, columns],
+                    depth: positions,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn output(&self, bytes: u64) -> Footprint {
+        self.tiles([self.rows, self.columns], 1, bytes)
+    }
+
+    fn input_gradient(&self, bytes: u64) -> Footprint {
+        self.tiles(self.input, 1, bytes)
+    }
+
+    fn parameter_gradient(&self, bytes: u64) -> Footprint {
+        self.tiles([self.depth, self.columns], self.rows.div_ceil(SUMMED_BY_A_BLOCK), bytes)
+    }
+
+    fn tiles(&self, [rows, columns]: [usize; 2], splits: usize, bytes: u64) -> Footprint {
+        let blocks = self.count * rows.div_ceil(TILE) * columns.div_ceil(TILE) * splits;
+        Footprint { multiprocessors: blocks as f64, bytes: bytes as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape};
+
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn layer(kind: impl Into<LayerKind>, input: Shape) -> Layer {
+        let mut network = LayerGraph::new("one", input).unwrap();
+        let input = network.input();
+        let id = network.add("layer", kind, [input]).unwrap();
+        network.layer(id).clone()
+    }
+
+    fn shares(footprints: &[Footprint], takes: Duration) -> Vec<f64> {
+        let kernels = Footprint::kernels(footprints, takes, Some(&DataSheet::A100));
+        kernels.iter().map(|kernel| kernel.share).collect()
+    }
+
+    #[test]
+    fn tiles_of_a_convolution_are_counted() {
+        // 14 x 14 positions of 4 samples: 784 rows, 7 tiles; 512 channels: 4 tiles; a depth of 4,608.
+        let conv = layer(Conv2d::new(512, 3).padding(1), Shape::image(512, 14, 14));
+        assert_eq!(shares(&Footprint::of_forward(&conv, 4), US), [28.0 / 108.0]);
+        assert_eq!(shares(&Footprint::of_backward(&conv, 4, true), US), [28.0 / 108.0, 1.0]);
+        assert_eq!(shares(&Footprint::of_backward(&conv, 4, false), US), [1.0]);
+        let linear = layer(Linear::new(1_000), Shape::features(4_096));
+        assert_eq!(shares(&Footprint::of_forward(&linear, 4), US), [8.0 / 108.0]);
+    }
+
+    #[test]
+    fn memory_is_what_is_moved_of_what_could_be() {
+        let relu = layer(LayerKind::Relu, Shape::features(1_555_000));
+        // 12.44 MB of input and output take 8 us at 1,555 GB/s.
+        let kernels = Footprint::kernels(&Footprint::of_forward(&relu, 1), 16 * US, Some(&DataSheet::A100));
+        assert!((kernels[0].memory - 0.5).abs() < 1e-12, "{kernels:?}");
+        assert!((kernels[0].share - 1.0).abs() < 1e-12, "{kernels:?}");
+    }
+
+    #[test]
+    fn kernels_take_the_time_of_the_step() {
+        let conv = layer(Conv2d::new(8, 3), Shape::image(3, 8, 8));
+        for nanos in [0, 1, 2, 7, 1_000] {
+            let takes = Duration::from_nanos(nanos);
+            for sheet in [None, Some(&DataSheet::A100)] {
+                let kernels = Footprint::kernels(&Footprint::of_backward(&conv, 2, true), takes, sheet);
+                assert_eq!(kernels.iter().map(|kernel| kernel.takes).sum::<Duration>(), takes);
+                let in_range = |kernel: &KernelCost| {
+                    kernel.share > 0.0 && kernel.share <= 1.0 && (0.0..=1.0).contains(&kernel.memory)
+                };
+                assert!(kernels.iter().all(in_range), "{kernels:?}");
+            }
+        }
+    }
+}
