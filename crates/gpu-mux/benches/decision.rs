@@ -1,14 +1,18 @@
-//! What one tasklet costs in decisions (it becomes ready, is launched, finishes) while 10,000 others are queued.
+//! What one tasklet costs in decisions (it becomes ready, is launched, finishes) while 10,000 others are queued: the
+//! mean as criterion finds it, and percentiles of single turns, each with the time it takes to read the clock.
 #![allow(missing_docs)] // the benchmark macros define a public function without any
+#![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use gpu_mux::{Command, Error, Event, JobId, Multiplexer, Policy, Tasklet};
 
 const QUEUED: u64 = 10_000;
 const TOOK: Duration = Duration::from_micros(100);
+const SITES: u64 = 100;
+const TURNS: usize = 500_000;
 
 /// A multiplexer with `QUEUED` tasklets of a job, in the middle of its run.
 struct Stream {
@@ -19,14 +23,14 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(job: JobId) -> Result<Self, Error> {
-        let mut stream = Self { mux: Multiplexer::new(Policy::default()), job, next: 0, now: Duration::ZERO };
+    fn new(policy: Policy, job: JobId) -> Result<Self, Error> {
+        let mut stream = Self { mux: Multiplexer::new(policy), job, next: 0, now: Duration::ZERO };
         (0..QUEUED).try_for_each(|_| stream.ready())?;
         Ok(stream)
     }
 
     fn ready(&mut self) -> Result<(), Error> {
-        let tasklet = Tasklet::new(self.job, self.next).estimated(TOOK);
+        let tasklet = Tasklet::new(self.job, self.next).estimated(TOOK).at_site((self.next % SITES) as u32);
         self.next += 1;
         self.mux.handle(self.now, Event::Ready(tasklet))
     }
@@ -40,12 +44,35 @@ impl Stream {
         }
         Ok(())
     }
+
+    /// Single turns in nanoseconds, sorted.
+    fn turns(&mut self) -> Result<Vec<u64>, Error> {
+        let mut times = Vec::with_capacity(TURNS);
+        for _ in 0..TURNS {
+            let start = Instant::now();
+            self.turn()?;
+            times.push(start.elapsed().as_nanos() as u64);
+        }
+        times.sort_unstable();
+        Ok(times)
+    }
+}
+
+fn percentiles(policy: Policy, name: &str) {
+    match Stream::new(policy, JobId::BACKGROUND).and_then(|mut stream| stream.turns()) {
+        Ok(times) => println!("{name}: median {} ns, p99 {} ns", times[TURNS / 2], times[TURNS / 100 * 99]),
+        Err(error) => eprintln!("{error}"),
+    }
 }
 
 fn decision(criterion: &mut Criterion) {
+    for (name, policy) in Policy::presets() {
+        percentiles(policy, &format!("single turns, {name}, {QUEUED} queued"));
+    }
     let mut group = criterion.benchmark_group("decision");
     for job in [JobId::FOREGROUND, JobId::BACKGROUND] {
-        group.bench_function(format!("{job}, {QUEUED} queued"), |bencher| match Stream::new(job) {
+        let name = format!("{job}, {QUEUED} queued");
+        group.bench_function(name, |bencher| match Stream::new(Policy::default(), job) {
             Ok(mut stream) => bencher.iter(|| stream.turn()),
             Err(error) => eprintln!("{error}"),
         });

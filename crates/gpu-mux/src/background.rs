@@ -31,6 +31,8 @@ struct Job {
     state: State,
     /// Device time that it had, in seconds, by its weight.
     served: f64,
+    /// When something of it was last launched, or it came back.
+    last: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Background {
         }
     }
 
-    pub(crate) fn push(&mut self, tasklet: Tasklet) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, now: Duration, tasklet: Tasklet) -> Result<(), Error> {
         let served = self.served;
         let job = self.job_mut(tasklet.id.job);
         if matches!(job.state, State::Draining | State::Failed) {
@@ -65,6 +67,7 @@ impl Background {
         job.queue.push(tasklet)?;
         if returns {
             job.served = job.served.max(served);
+            job.last = now;
         }
         Ok(())
     }
@@ -86,12 +89,18 @@ impl Background {
         self.jobs[place].served
     }
 
+    /// When something of the job was last launched, or it came back.
+    pub(crate) fn last(&self, place: usize) -> Duration {
+        self.jobs[place].last
+    }
+
     pub(crate) fn launch(&mut self, place: usize, now: Duration) -> Option<TaskletId> {
         let job = &mut self.jobs[place];
         let tasklet = job.queue.launch()?;
         let estimate = tasklet.estimate.or(self.piece).unwrap_or_default();
         self.served = job.served;
         job.served += estimate.as_secs_f64() / f64::from(job.weight.get());
+        job.last = now;
         self.busy_until = self.free_at(now).saturating_add(estimate);
         self.in_flight += 1;
         self.over_long_in_flight += usize::from(self.is_over_long(&tasklet));
@@ -187,6 +196,7 @@ impl Background {
                 weight: NonZeroU32::MIN,
                 state: State::Open,
                 served: self.served,
+                last: Duration::ZERO,
             });
             self.jobs.len() - 1
         });

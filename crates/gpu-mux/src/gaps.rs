@@ -96,8 +96,18 @@ impl GapFitting {
         }
     }
 
-    /// Whether a background tasklet may be launched that begins at `starts` and then takes `takes`.
-    pub(crate) fn admit(&mut self, now: Duration, starts: Duration, takes: Duration) -> Admission {
+    /// Whether a background tasklet may be launched that begins at `starts` and then takes `takes`, of a job that was
+    /// last served at `served`.
+    ///
+    /// A delay is worth its price where at least as much of the gap is used. What never fits has its turn all the
+    /// same, once in the time in which the budget is saved up.
+    pub(crate) fn admit(
+        &mut self,
+        now: Duration,
+        starts: Duration,
+        takes: Duration,
+        served: Duration,
+    ) -> Admission {
         let ends = self.open.and_then(|gap| gap.ends);
         // A foreground that is late by no more than this may come at any moment; after that nobody knows.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
@@ -106,13 +116,16 @@ impl GapFitting {
             (_, Some(_)) => takes,
             _ => Duration::ZERO,
         };
-        match self.budget.covers(now, overrun) {
-            Ok(()) => Admission::Now,
-            Err(covered) => {
-                let again = if self.budget.is_overdrawn() { covered } else { earlier(covered, given_up) };
-                Admission::NotBefore(again.map(|again| again.max(now.saturating_add(PAUSE))))
-            }
-        }
+        let patient = Some(self.budget.saved_up_from(served)).filter(|&at| overrun > takes / 2 && now < at);
+        let covered = self.budget.covers(now, overrun);
+        let again = match (covered, patient) {
+            (Ok(()), None) => return Admission::Now,
+            (Ok(()), patient) => earlier(patient, given_up),
+            (Err(covered), _) if self.budget.is_overdrawn() => covered,
+            (Err(covered), patient) => earlier(covered.max(patient), given_up),
+        };
+        let again = again.filter(|&again| again < Duration::MAX);
+        Admission::NotBefore(again.map(|again| again.max(now.saturating_add(PAUSE))))
     }
 }
 
@@ -137,6 +150,12 @@ impl Budget {
 
     fn charge(&mut self, delay: Duration) {
         self.left -= delay.as_secs_f64();
+    }
+
+    /// When it has grown from nothing to the most since then.
+    fn saved_up_from(&self, since: Duration) -> Duration {
+        let all = Duration::try_from_secs_f64(self.most / self.share);
+        all.map_or(Duration::MAX, |all| since.saturating_add(all))
     }
 
     fn is_overdrawn(&self) -> bool {

@@ -145,7 +145,7 @@ impl Multiplexer {
                 self.foreground.push(tasklet)?;
                 self.withholding += usize::from(self.withholds(&tasklet));
             }
-            Event::Ready(tasklet) => self.background.push(tasklet)?,
+            Event::Ready(tasklet) => self.background.push(now, tasklet)?,
             Event::Finished { tasklet, took } if tasklet.job.is_foreground() => {
                 self.foreground_finished(now, tasklet, took)?;
             }
@@ -320,7 +320,8 @@ impl Multiplexer {
             any = true;
             let admission = match &mut self.gaps {
                 Some(gaps) if !self.computing => {
-                    gaps.admit(self.now, starts, self.background.estimate(tasklet))
+                    let takes = self.background.estimate(tasklet);
+                    gaps.admit(self.now, starts, takes, self.background.last(place))
                 }
                 _ => Admission::Now,
             };

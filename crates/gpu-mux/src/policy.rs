@@ -86,7 +86,8 @@ pub struct Feedback {
 ///
 /// What the foreground does over and over leaves the same gaps over and over. How long a gap is, is learned for each
 /// [site](crate::Tasklet::site) at which one begins; a background tasklet that would end after the gap is launched
-/// only as far as a budget covers the delay. The budget grows with time and shrinks by the delays that really come
+/// only where it uses more of the gap than it delays the foreground, and as far as a budget covers the delay. A job that
+/// has nothing else has its turn all the same, each time that the whole budget could have been saved up. The budget grows with time and shrinks by the delays that really come
 /// about, whatever was expected: over any time T the foreground is delayed by no more than
 /// `delay_share * T + credit`, and what is in flight when the budget ends.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -35,7 +35,9 @@ fn round(mux: &mut Multiplexer, round: u64) {
     let now = Duration::from_micros(round);
     for number in (round * 100)..(round * 100 + 100) {
         for job in [JobId::FOREGROUND, JobId::BACKGROUND] {
-            mux.handle(now, Event::Ready(Tasklet::new(job, number))).unwrap();
+            let tasklet =
+                Tasklet::new(job, number).estimated(Duration::from_nanos(1)).at_site(number as u32 % 100);
+            mux.handle(now, Event::Ready(tasklet)).unwrap();
         }
     }
     let mut finished = 0;
@@ -48,9 +50,12 @@ fn round(mux: &mut Multiplexer, round: u64) {
 
 #[test]
 fn none_after_warm_up() {
-    let mut mux = Multiplexer::new(Policy::default());
-    round(&mut mux, 0);
-    let before = ALLOCATIONS.with(Cell::get);
-    (1..50).for_each(|number| round(&mut mux, number));
-    assert_eq!(ALLOCATIONS.with(Cell::get), before);
+    for (name, policy) in Policy::presets() {
+        let mut mux = Multiplexer::new(policy);
+        // The gap after the last site of a round ends in the next.
+        (0..2).for_each(|number| round(&mut mux, number));
+        let before = ALLOCATIONS.with(Cell::get);
+        (2..50).for_each(|number| round(&mut mux, number));
+        assert_eq!(ALLOCATIONS.with(Cell::get), before, "{name}");
+    }
 }

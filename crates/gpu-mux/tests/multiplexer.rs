@@ -1,0 +1,235 @@
+//! Each rule by itself, and what the multiplexer says to a driver that breaks its contract.
+
+use std::time::Duration;
+
+use gpu_mux::{
+    BesideCommunication, Command, Error, Event, Feedback, Gaps, JobId, Lane, Multiplexer, Policy, Tasklet,
+};
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// Tells it what happened, and gives the commands that it answers with.
+fn tell(mux: &mut Multiplexer, now: u64, event: Event) -> Vec<Command> {
+    mux.handle(us(now), event).unwrap();
+    std::iter::from_fn(|| mux.poll_command()).collect()
+}
+
+fn layer(number: u64) -> Tasklet {
+    Tasklet::new(JobId::FOREGROUND, number)
+}
+
+fn piece(number: u64) -> Tasklet {
+    Tasklet::new(JobId::BACKGROUND, number)
+}
+
+fn launch(tasklet: Tasklet) -> Command {
+    Command::Launch(tasklet.id)
+}
+
+fn finished(tasklet: Tasklet, took: u64) -> Event {
+    Event::Finished { tasklet: tasklet.id, took: us(took) }
+}
+
+#[test]
+fn a_background_limit_of_zero_holds_it_back() {
+    let mut mux = Multiplexer::new(Policy { background_in_flight_alone: 0, ..Policy::default() });
+    mux.handle(us(0), Event::Ready(Tasklet::new(JobId::BACKGROUND, 0))).unwrap();
+    assert_eq!(mux.poll_command(), None);
+}
+
+#[test]
+fn communication_leaves_the_compute_lane_to_the_background() {
+    let mut mux = Multiplexer::new(Policy::default());
+    let transfer = Tasklet::new(JobId::FOREGROUND, 0).on(Lane::Communication);
+    let piece = Tasklet::new(JobId::BACKGROUND, 0);
+    mux.handle(us(0), Event::Ready(piece)).unwrap();
+    mux.handle(us(0), Event::Ready(transfer)).unwrap();
+    assert_eq!(mux.poll_command(), Some(Command::Launch(transfer.id)));
+    assert_eq!(mux.poll_command(), Some(Command::Launch(piece.id)));
+}
+
+#[test]
+fn background_that_exceeds_its_bound_is_counted() {
+    let mut mux = Multiplexer::new(Policy { background_piece: Some(us(50)), ..Policy::default() });
+    for (number, took) in [(0, us(50)), (1, us(51))] {
+        let piece = Tasklet::new(JobId::BACKGROUND, number);
+        mux.handle(us(0), Event::Ready(piece)).unwrap();
+        assert_eq!(mux.poll_command(), Some(Command::Launch(piece.id)));
+        mux.handle(us(0), Event::Finished { tasklet: piece.id, took }).unwrap();
+    }
+    assert_eq!(mux.over_long(), 1);
+}
+
+#[test]
+fn a_refused_event_changes_nothing() {
+    let mut mux = Multiplexer::new(Policy::default());
+    let layer = Tasklet::new(JobId::FOREGROUND, 7);
+    let finished = Event::Finished { tasklet: layer.id, took: us(1) };
+    assert_eq!(mux.handle(us(5), finished), Err(Error::NotInFlight(layer.id)), "unknown");
+    mux.handle(us(5), Event::Ready(layer)).unwrap();
+    assert_eq!(mux.handle(us(5), finished), Err(Error::NotInFlight(layer.id)), "not launched");
+    let out_of_order = Err(Error::OutOfOrder { tasklet: layer.id, last: 7 });
+    assert_eq!(mux.handle(us(5), Event::Ready(layer)), out_of_order, "twice");
+    let went_back = Err(Error::TimeWentBack { now: us(4), last: us(5) });
+    assert_eq!(mux.handle(us(4), Event::Tick), went_back);
+
+    assert_eq!(mux.poll_command(), Some(Command::Launch(layer.id)));
+    assert_eq!(mux.poll_command(), None, "the duplicate was not queued");
+    mux.handle(us(6), finished).unwrap();
+    assert_eq!(mux.handle(us(6), finished), Err(Error::NotInFlight(layer.id)), "finished before");
+}
+
+#[test]
+fn errors_say_which_tasklet() {
+    let id = Tasklet::new(JobId::BACKGROUND, 3).id;
+    assert_eq!(
+        Error::NotInFlight(id).to_string(),
+        "background tasklet 3 has finished, but it is not in flight"
+    );
+}
+
+/// Only what is named holds the background back.
+fn without_gaps() -> Policy {
+    Policy { gaps: None, ..Policy::default() }
+}
+
+#[test]
+fn compute_that_waits_for_communication_leaves_the_device_to_the_background() {
+    let mut mux = Multiplexer::new(without_gaps());
+    let receive = layer(0).receiving();
+    let next = layer(1).after(receive.id);
+    assert_eq!(tell(&mut mux, 0, Event::Ready(receive)), [launch(receive)]);
+    assert_eq!(tell(&mut mux, 0, Event::Ready(next)), [launch(next)], "launched ahead");
+    assert_eq!(tell(&mut mux, 1, Event::Ready(piece(0))), [launch(piece(0))]);
+    assert_eq!(tell(&mut mux, 2, finished(receive, 2)), []);
+    assert_eq!(tell(&mut mux, 2, Event::Ready(piece(1))), [], "now it computes");
+    assert_eq!(tell(&mut mux, 9, finished(next, 7)), [launch(piece(1))]);
+}
+
+#[test]
+fn communication_withholds_the_background_as_the_policy_says() {
+    let long = layer(0).receiving().estimated(us(501));
+    let short = layer(0).receiving().estimated(us(500));
+    let reduction = layer(0).on(Lane::Communication).estimated(us(900));
+    let beside = |rule, communication| {
+        let mut mux = Multiplexer::new(Policy { background_beside_communication: rule, ..without_gaps() });
+        tell(&mut mux, 0, Event::Ready(communication));
+        !tell(&mut mux, 0, Event::Ready(piece(0))).is_empty()
+    };
+    for communication in [long, short, reduction] {
+        assert!(beside(BesideCommunication::Always, communication));
+        assert!(!beside(BesideCommunication::Never, communication));
+        let longer = BesideCommunication::LongReceives(us(500));
+        assert_eq!(beside(longer, communication), communication == long);
+    }
+}
+
+#[test]
+fn feedback_holds_the_background_back_until_the_foreground_is_fast_again() {
+    let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.5, patience: us(1000) };
+    let mut mux = Multiplexer::new(Policy { feedback: Some(feedback), ..without_gaps() });
+    let layer = |number| layer(number).estimated(us(100));
+    tell(&mut mux, 0, Event::Ready(layer(0)));
+    tell(&mut mux, 0, Event::Ready(piece(1)));
+    assert_eq!(
+        tell(&mut mux, 120, finished(layer(0), 120)),
+        [Command::WakeAt(us(1120))],
+        "1.2 times as long"
+    );
+    for (number, now) in [(1, 200), (2, 300)] {
+        tell(&mut mux, now, Event::Ready(layer(number)));
+        let commands = tell(&mut mux, now + 100, finished(layer(number), 100));
+        // The average falls to 1.1, which is not above the limit.
+        assert_eq!(commands, if number == 1 { vec![launch(piece(1))] } else { vec![] });
+    }
+    assert!(mux.foreground_slowdown().is_some_and(|slowdown| (slowdown - 1.05).abs() < 1e-9));
+}
+
+#[test]
+fn feedback_is_believed_for_a_while_only() {
+    let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.1, patience: us(1000) };
+    let mut mux = Multiplexer::new(Policy { feedback: Some(feedback), ..without_gaps() });
+    tell(&mut mux, 0, Event::Ready(layer(0).estimated(us(100))));
+    tell(&mut mux, 300, finished(layer(0), 300));
+    assert_eq!(tell(&mut mux, 400, Event::Ready(piece(0))), [Command::WakeAt(us(1300))]);
+    assert_eq!(tell(&mut mux, 1300, Event::Tick), [launch(piece(0))]);
+}
+
+/// A foreground that has been away for `gap` after its only site, with these rules for gaps, and is away again.
+fn after_a_gap_of(gap: u64, gaps: Gaps) -> Multiplexer {
+    let mut mux = Multiplexer::new(Policy { gaps: Some(gaps), ..Policy::default() });
+    for (number, now) in [(0, 0), (1, 100 + gap)] {
+        tell(&mut mux, now, Event::Ready(layer(number).at_site(0)));
+        tell(&mut mux, now + 100, finished(layer(number), 100));
+    }
+    mux
+}
+
+#[test]
+fn a_piece_that_fits_into_the_gap_is_launched_and_a_longer_one_waits() {
+    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_a_gap_of(1000, gaps);
+    // The second gap began at 1200 and is expected to end at 2200.
+    let fits = piece(0).estimated(us(1000));
+    assert_eq!(tell(&mut mux, 1200, Event::Ready(fits)), [launch(fits)]);
+    tell(&mut mux, 2000, finished(fits, 800));
+    let longer = piece(1).estimated(us(600));
+    // It would end 400 us late, which is not worth it: when the foreground is 600 us late, nobody knows any more.
+    assert_eq!(tell(&mut mux, 2000, Event::Ready(longer)), [Command::WakeAt(us(2800))]);
+    assert_eq!(tell(&mut mux, 2799, Event::Tick), [Command::WakeAt(us(2800))], "an early tick");
+    assert_eq!(tell(&mut mux, 2800, Event::Tick), [launch(longer)]);
+}
+
+#[test]
+fn a_delay_is_charged_as_it_comes_about() {
+    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_a_gap_of(1000, gaps);
+    let wrong = piece(0).estimated(us(900));
+    assert_eq!(tell(&mut mux, 1200, Event::Ready(wrong)), [launch(wrong)]);
+    // The foreground is back at 2200 and waits for another 500 us: four fifths of that are not covered.
+    tell(&mut mux, 2200, Event::Ready(layer(2).at_site(0)));
+    tell(&mut mux, 2700, finished(wrong, 1500));
+    tell(&mut mux, 2800, finished(layer(2), 100));
+    let small = piece(1).estimated(us(10));
+    let commands = tell(&mut mux, 2800, Event::Ready(small));
+    let [Command::WakeAt(again)] = commands[..] else { panic!("{commands:?}") };
+    assert!(again > us(40_000) && again < us(43_000), "{again:?}");
+    assert_eq!(tell(&mut mux, 43_000, Event::Tick), [launch(small)]);
+}
+
+#[test]
+fn only_one_over_long_tasklet_is_in_flight() {
+    let policy = Policy { background_piece: Some(us(100)), background_in_flight_alone: 3, ..without_gaps() };
+    let mut mux = Multiplexer::new(policy);
+    let (long, short) = (|number| piece(number).estimated(us(101)), piece(2).estimated(us(100)));
+    assert_eq!(tell(&mut mux, 0, Event::Ready(long(0))), [launch(long(0))]);
+    assert_eq!(tell(&mut mux, 0, Event::Ready(long(1))), []);
+    assert_eq!(tell(&mut mux, 0, Event::Ready(short)), [], "a job's order is kept");
+    assert_eq!(tell(&mut mux, 101, finished(long(0), 101)), [launch(long(1)), launch(short)]);
+}
+
+#[test]
+fn a_job_that_is_drained_ends_and_one_that_failed_is_forgotten() {
+    let mut mux = Multiplexer::new(Policy { background_in_flight_alone: 1, ..without_gaps() });
+    let (first, second) = (JobId::background(0), JobId::background(1));
+    tell(&mut mux, 0, Event::Ready(piece(0)));
+    tell(&mut mux, 0, Event::Ready(piece(1)));
+    assert_eq!(tell(&mut mux, 0, Event::Ready(Tasklet::new(second, 0))), []);
+    assert_eq!(tell(&mut mux, 0, Event::Drain(first)), []);
+    assert_eq!(mux.handle(us(0), Event::Ready(piece(2))), Err(Error::Closed(piece(2))));
+    // The first job's piece never ends.
+    assert_eq!(tell(&mut mux, 9, Event::Failed(first)), [Command::Launch(Tasklet::new(second, 0).id)]);
+    assert!(mux.is_empty(first));
+    assert_eq!(tell(&mut mux, 10, finished(piece(0), 10)), [], "too late to matter");
+    assert_eq!(mux.handle(us(10), Event::Ready(piece(3))), Err(Error::Closed(piece(3))));
+}
+
+#[test]
+fn the_foreground_cannot_be_held_back() {
+    let mut mux = Multiplexer::new(Policy::default());
+    for event in [Event::Pause, Event::Drain, Event::Failed] {
+        assert!(matches!(mux.handle(us(0), event(JobId::FOREGROUND)), Err(Error::NotBackground(_))));
+    }
+}

@@ -1,0 +1,212 @@
+//! How long the foreground waits, and how the background fares, on a device that runs one tasklet at a time.
+
+mod device;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use device::{Run, SerialDevice};
+use gpu_mux::{Driver, Gaps, JobId, Policy, Tasklet};
+use proptest::prelude::*;
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// A foreground that goes round: it is away for a time, and then computes for a time.
+#[derive(Debug, Clone)]
+struct Round {
+    away: Duration,
+    computes: Duration,
+}
+
+/// What the background pieces take and what they are said to take, over and over.
+type Pieces = Vec<(Duration, Option<Duration>)>;
+
+struct Outcome {
+    /// When each foreground tasklet was ready.
+    ready: Vec<Duration>,
+    runs: Vec<Run>,
+    end: Duration,
+}
+
+impl Outcome {
+    fn foreground(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| run.id.job.is_foreground())
+    }
+
+    fn background(&self, job: JobId) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.id.job == job)
+    }
+
+    /// How long each foreground tasklet waited for background.
+    fn waits(&self) -> Vec<Duration> {
+        self.foreground().zip(&self.ready).map(|(run, &ready)| run.start.saturating_sub(ready)).collect()
+    }
+
+    /// The part of the time in which the foreground is away that the background had.
+    fn share_of_idle(&self) -> f64 {
+        let busy = |run: &Run| run.end.min(self.end).saturating_sub(run.start);
+        let foreground: Duration = self.foreground().map(busy).sum();
+        let background: Duration = self.runs.iter().filter(|run| !run.id.job.is_foreground()).map(busy).sum();
+        background.as_secs_f64() / self.end.saturating_sub(foreground).as_secs_f64()
+    }
+}
+
+/// Plays the rounds this often; each is away from the end of the one before.
+fn play(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -> Outcome {
+    let mut driver = Driver::new(policy, SerialDevice::default());
+    let mut offered = vec![0_u64; jobs.len()];
+    let mut ready = Vec::new();
+    let mut back = rounds[0].away;
+    let mut computing = false;
+    let total = (rounds.len() * laps) as u64;
+    for (job, (_, weight)) in jobs.iter().enumerate() {
+        driver.weigh(JobId::background(job as u32), NonZeroU32::new(*weight).unwrap()).unwrap();
+    }
+    loop {
+        for (job, (pieces, _)) in jobs.iter().enumerate() {
+            let id = JobId::background(job as u32);
+            while !pieces.is_empty() && offered[job] < driver.device().runs.len() as u64 + 4 {
+                let (takes, said) = pieces[offered[job] as usize % pieces.len()];
+                driver.offer(Tasklet::new(id, offered[job]).estimated(said), takes).unwrap();
+                offered[job] += 1;
+            }
+        }
+        if !computing && driver.device_now() >= back {
+            let number = ready.len() as u64;
+            let round = &rounds[number as usize % rounds.len()];
+            let site = number as u32 % rounds.len() as u32;
+            let tasklet = Tasklet::new(JobId::FOREGROUND, number).estimated(round.computes).at_site(site);
+            driver.offer(tasklet, round.computes).unwrap();
+            ready.push(back);
+            computing = true;
+        }
+        while let Some(finished) = driver.poll().unwrap() {
+            if finished.tasklet.job.is_foreground() {
+                if ready.len() as u64 == total {
+                    let device = driver.device();
+                    let end = device.runs.iter().rfind(|run| run.id == finished.tasklet).map(|run| run.end);
+                    return Outcome { ready, runs: device.runs.clone(), end: end.unwrap() };
+                }
+                computing = false;
+                back = driver.device_now() + rounds[ready.len() % rounds.len()].away;
+            }
+        }
+        driver.wait((!computing).then_some(back)).unwrap();
+    }
+}
+
+trait Now {
+    fn device_now(&self) -> Duration;
+}
+
+impl Now for Driver<SerialDevice> {
+    fn device_now(&self) -> Duration {
+        gpu_mux::Device::now(self.device())
+    }
+}
+
+fn rounds() -> impl Strategy<Value = Vec<Round>> {
+    let round = (1..3000_u64, 1..1000_u64)
+        .prop_map(|(away, computes)| Round { away: us(away), computes: us(computes) });
+    prop::collection::vec(round, 1..6)
+}
+
+/// With true estimates, false ones, and none.
+fn pieces(longest: u64) -> impl Strategy<Value = Pieces> {
+    let piece = (1..=longest, prop::option::of(1..=longest), any::<bool>())
+        .prop_map(|(takes, other, honest)| (us(takes), if honest { Some(us(takes)) } else { other.map(us) }));
+    prop::collection::vec(piece, 1..8)
+}
+
+const PIECE: u64 = 250;
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let gaps = (0..=5_u32, 0..600_u64, 0..=4_u32).prop_map(|(share, credit, weight)| Gaps {
+        delay_share: f64::from(share) / 100.0,
+        credit: us(credit),
+        weight: f64::from(weight) / 4.0,
+    });
+    (1..4_usize, any::<bool>(), prop::option::of(gaps)).prop_map(|(in_flight, beside, gaps)| Policy {
+        background_piece: Some(us(PIECE)),
+        background_in_flight: in_flight,
+        background_in_flight_alone: in_flight,
+        background_beside_compute: beside,
+        gaps,
+        ..Policy::default()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn the_foreground_waits_for_what_may_be_in_flight_at_most(
+        policy in policies(), rounds in rounds(), pieces in pieces(PIECE), long in 1..5000_u64,
+    ) {
+        // One piece that cannot be cut, and says so.
+        let pieces: Pieces = pieces.into_iter().chain([(us(long), Some(us(long)))]).collect();
+        let waits = play(policy, &rounds, 10, &[(pieces, 1)]).waits();
+        let longest = us(PIECE * policy.background_in_flight as u64 + long);
+        prop_assert!(waits.iter().all(|&wait| wait <= longest), "{waits:?}");
+    }
+
+    #[test]
+    fn the_delay_keeps_to_its_budget(
+        policy in policies(), gaps in (0..=5_u32, 0..600_u64), rounds in rounds(), pieces in pieces(4 * PIECE),
+    ) {
+        let gaps = Gaps { delay_share: f64::from(gaps.0) / 100.0, credit: us(gaps.1), weight: 0.5 };
+        let policy = Policy { gaps: Some(gaps), background_beside_compute: false, ..policy };
+        let outcome = play(policy, &rounds, 20, &[(pieces, 1)]);
+        let in_flight = us(4 * PIECE * policy.background_in_flight as u64);
+        let mut waited = Duration::ZERO;
+        for (run, wait) in outcome.foreground().zip(outcome.waits()) {
+            waited += wait;
+            let budget = run.start.mul_f64(gaps.delay_share) + gaps.credit + in_flight;
+            prop_assert!(waited <= budget + us(1), "{waited:?} by {:?}, of {budget:?}", run.start);
+        }
+    }
+
+    /// Nothing is wasted while nobody else is there: the device does not rest.
+    #[test]
+    fn without_a_foreground_the_background_has_the_device(policy in policies(), pieces in pieces(PIECE)) {
+        let once = [Round { away: us(100_000), computes: us(1) }];
+        let outcome = play(policy, &once, 1, &[(pieces, 1)]);
+        prop_assert!(outcome.share_of_idle() > 0.99, "{}", outcome.share_of_idle());
+    }
+}
+
+/// A foreground that does the same over and over, with gaps of 1 and 3 ms, and pieces of 200 us.
+fn regular() -> (Vec<Round>, Pieces) {
+    let round = |away| Round { away: us(away), computes: us(1000) };
+    (vec![round(1000), round(3000)], vec![(us(190), Some(us(190)))])
+}
+
+#[test]
+fn gap_fitting_delays_only_where_it_gains_more() {
+    let (rounds, pieces) = regular();
+    let outcome = play(Policy::default(), &rounds, 100, &[(pieces.clone(), 1)]);
+    let waited: Duration = outcome.waits().iter().sum();
+    // Five pieces fit into the short gap. Of the long one 150 us are left: a sixteenth piece is worth 40 us.
+    assert!(waited < us(50 * 100), "{waited:?} of {:?}", outcome.end);
+    assert!(outcome.share_of_idle() > 0.93, "{}", outcome.share_of_idle());
+
+    let without = play(Policy { gaps: None, ..Policy::default() }, &rounds, 100, &[(pieces, 1)]);
+    let waited: Duration = without.waits().iter().sum();
+    assert!(waited > without.end.mul_f64(0.05), "{waited:?} of {:?}", without.end);
+}
+
+#[test]
+fn background_jobs_share_by_weight_whatever_their_pieces_take() {
+    let (rounds, _) = regular();
+    let job = |takes, weight| (vec![(us(takes), Some(us(takes)))], weight);
+    let outcome = play(Policy::default(), &rounds, 200, &[job(60, 1), job(150, 3), job(30, 2)]);
+    let time =
+        |job| -> f64 { outcome.background(JobId::background(job)).map(|run| run.took().as_secs_f64()).sum() };
+    let all = time(0) + time(1) + time(2);
+    for (job, weight) in [(0, 1.0), (1, 3.0), (2, 2.0)] {
+        let share = time(job) / all;
+        assert!((share - weight / 6.0).abs() < 0.02, "job {job}: {share}");
+    }
+}
