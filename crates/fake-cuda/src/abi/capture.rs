@@ -1,0 +1,36 @@
+//! Captures.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::places::Out;
+use crate::state::{Call, Handle};
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) -> u32 {
+    Call::on("cuStreamBeginCapture_v2").run(|driver| driver.begin_capture(stream, mode))
+}
+
+/// Made to fail, it ends the capture all the same, as the real one does, and gives no graph.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> u32 {
+    Call::on("cuStreamEndCapture").destroying().run(|driver| {
+        // SAFETY: the caller's promise.
+        let graph = unsafe { Out::new(graph, "phGraph")? };
+        graph.set(0);
+        let captured = driver.end_capture(stream)?;
+        if driver.report.is_injecting() {
+            return driver.destroy_graph(captured);
+        }
+        graph.set(captured);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut u32) -> u32 {
+    Call::on("cuStreamIsCapturing").run(|driver| {
+        // SAFETY: the caller's promise.
+        let status = unsafe { Out::new(status, "captureStatus")? };
+        status.set(driver.capture_status(stream)?);
+        Ok(())
+    })
+}

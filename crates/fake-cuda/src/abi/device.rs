@@ -1,0 +1,91 @@
+//! `cuInit`, and what devices say of themselves.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::places::{Out, give_text};
+use crate::state::{Call, Fault};
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuInit(flags: u32) -> u32 {
+    Call::always("cuInit").run(|driver| driver.init(flags))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> u32 {
+    Call::always("cuDriverGetVersion").run(|driver| {
+        // SAFETY: the caller's promise.
+        let version = unsafe { Out::new(version, "driverVersion")? };
+        version.set(driver.settings.driver_version as i32);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> u32 {
+    Call::initialised("cuDeviceGetCount").run(|driver| {
+        // SAFETY: the caller's promise.
+        let count = unsafe { Out::new(count, "count")? };
+        count.set(driver.settings.devices as i32);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceGet(device: *mut i32, ordinal: i32) -> u32 {
+    Call::initialised("cuDeviceGet").run(|driver| {
+        // SAFETY: the caller's promise.
+        let device = unsafe { Out::new(device, "device")? };
+        driver.check_device(ordinal)?;
+        device.set(ordinal);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceGetName(name: *mut u8, length: i32, device: i32) -> u32 {
+    Call::initialised("cuDeviceGetName").run(|driver| {
+        driver.check_device(device)?;
+        let Ok(room @ 1..) = usize::try_from(length) else {
+            return Err(Fault::value("there is no room for a name"));
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            Out::new(name, "name")?;
+            give_text("Fake CUDA device", name, room);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute: u32, device: i32) -> u32 {
+    Call::initialised("cuDeviceGetAttribute").run(|driver| {
+        // SAFETY: the caller's promise.
+        let value = unsafe { Out::new(value, "pi")? };
+        value.set(driver.attribute(attribute, device)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> u32 {
+    Call::initialised("cuDeviceTotalMem_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { Out::new(bytes, "bytes")? };
+        driver.check_device(device)?;
+        bytes.set(driver.memory_info().1);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) -> u32 {
+    Call::initialised("cuDeviceGetUuid_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let uuid = unsafe { Out::new(uuid, "uuid")? };
+        driver.check_device(device)?;
+        let mut bytes = *b"fake-cuda-device";
+        bytes[15] = device as u8;
+        uuid.set(bytes);
+        Ok(())
+    })
+}

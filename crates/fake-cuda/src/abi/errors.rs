@@ -1,0 +1,31 @@
+//! Names of errors. These calls never fail on purpose and are not counted.
+#![allow(unsafe_code, non_snake_case)]
+
+use crate::state::Code;
+use std::{
+    ffi::{CStr, c_char},
+    ptr,
+};
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { give(Code(error).known().map(|(name, _)| name), text) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { give(Code(error).known().map(|(_, sentence)| sentence), text) }
+}
+
+/// # Safety
+/// The place is null, or valid for a write.
+unsafe fn give(found: Option<&'static CStr>, place: *mut *const c_char) -> u32 {
+    if place.is_null() {
+        return Code::INVALID_VALUE.0;
+    }
+    // SAFETY: the caller's promise; not null.
+    unsafe { place.write(found.map_or(ptr::null(), CStr::as_ptr)) };
+    if found.is_some() { Code::SUCCESS.0 } else { Code::INVALID_VALUE.0 }
+}

@@ -1,0 +1,126 @@
+//! Graphs.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::places::{Out, array, give_list};
+use crate::state::{Call, Handle, Outcome};
+
+/// `CUgraphEdgeData`: all zero for a plain dependency, the only kind here.
+pub(super) type EdgeData = [u8; 8];
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphCreate(graph: *mut Handle, _flags: u32) -> u32 {
+    Call::initialised("cuGraphCreate").run(|driver| {
+        // SAFETY: the caller's promise.
+        let graph = unsafe { Out::new(graph, "phGraph")? };
+        graph.set(driver.create_graph());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphDestroy(graph: Handle) -> u32 {
+    Call::initialised("cuGraphDestroy").destroying().run(|driver| driver.destroy_graph(graph))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphClone(clone: *mut Handle, original: Handle) -> u32 {
+    Call::initialised("cuGraphClone").run(|driver| {
+        // SAFETY: the caller's promise.
+        let clone = unsafe { Out::new(clone, "phGraphClone")? };
+        clone.set(driver.clone_graph(original)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphNodeFindInClone(
+    found: *mut Handle,
+    node: Handle,
+    clone: Handle,
+) -> u32 {
+    Call::initialised("cuGraphNodeFindInClone").run(|driver| {
+        // SAFETY: the caller's promise.
+        let found = unsafe { Out::new(found, "phNode")? };
+        found.set(driver.find_in_clone(node, clone)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> u32 {
+    Call::initialised("cuGraphGetNodes").run(|driver| {
+        let found: Vec<_> = driver.graph_nodes(graph)?.into_iter().map(|node| [node]).collect();
+        // SAFETY: the caller's promise.
+        unsafe { give_list(&found, [nodes], count) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphGetEdges(
+    graph: Handle,
+    from: *mut Handle,
+    to: *mut Handle,
+    count: *mut usize,
+) -> u32 {
+    Call::initialised("cuGraphGetEdges").run(|driver| {
+        let edges: Vec<_> = driver.graph_edges(graph)?.into_iter().map(|(from, to)| [from, to]).collect();
+        // SAFETY: the caller's promise.
+        unsafe { give_list(&edges, [from, to], count) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphGetEdges_v2(
+    graph: Handle,
+    from: *mut Handle,
+    to: *mut Handle,
+    data: *mut EdgeData,
+    count: *mut usize,
+) -> u32 {
+    Call::initialised("cuGraphGetEdges_v2").run(|driver| {
+        let edges: Vec<_> = driver.graph_edges(graph)?.into_iter().map(|(from, to)| [from, to, 0]).collect();
+        // SAFETY: the caller's promise. An edge's data is as long as a handle, and all zero.
+        unsafe { give_list(&edges, [from, to, data.cast()], count) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphAddDependencies(
+    graph: Handle,
+    from: *const Handle,
+    to: *const Handle,
+    count: usize,
+) -> u32 {
+    Call::initialised("cuGraphAddDependencies").run(|driver| {
+        // SAFETY: the caller's promise.
+        let edges = unsafe { pairs(from, to, count)? };
+        driver.add_dependencies(graph, &edges)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
+    graph: Handle,
+    from: *const Handle,
+    to: *const Handle,
+    data: *const EdgeData,
+    count: usize,
+) -> u32 {
+    Call::initialised("cuGraphAddDependencies_v2").run(|driver| {
+        // SAFETY: the caller's promise. Null is for plain dependencies.
+        let (edges, data) = unsafe {
+            (pairs(from, to, count)?, array(data, if data.is_null() { 0 } else { count }, "edgeData")?)
+        };
+        data.into_iter()
+            .try_for_each(|data| crate::state::only_zero(u64::from_ne_bytes(data), "an edge's data"))?;
+        driver.add_dependencies(graph, &edges)
+    })
+}
+
+/// # Safety
+/// Both places are null, or hold `count` handles.
+unsafe fn pairs(from: *const Handle, to: *const Handle, count: usize) -> Outcome<Vec<(Handle, Handle)>> {
+    // SAFETY: the caller's promise.
+    let (from, to) = unsafe { (array(from, count, "from")?, array(to, count, "to")?) };
+    Ok(from.into_iter().zip(to).collect())
+}

@@ -1,0 +1,108 @@
+//! Green contexts.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::places::{Out, array, value};
+use crate::state::{Call, Handle, Resource};
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceGetDevResource(
+    device: i32,
+    resource: *mut Resource,
+    kind: u32,
+) -> u32 {
+    Call::initialised("cuDeviceGetDevResource").run(|driver| {
+        // SAFETY: the caller's promise.
+        let resource = unsafe { Out::new(resource, "resource")? };
+        resource.set(driver.device_resource(device, kind)?);
+        Ok(())
+    })
+}
+
+/// `result` may be null, to ask for the number of groups, and `remainder` too.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
+    result: *mut Resource,
+    groups: *mut u32,
+    input: *const Resource,
+    remainder: *mut Resource,
+    _flags: u32,
+    least: u32,
+) -> u32 {
+    Call::initialised("cuDevSmResourceSplitByCount").run(|_| {
+        // SAFETY: the caller's promise.
+        let (wanted, groups, input) =
+            unsafe { (value(groups, "nbGroups")?, Out::new(groups, "nbGroups")?, value(input, "input")?) };
+        let wanted = if result.is_null() { usize::MAX } else { wanted as usize };
+        let (parts, rest) = input.split(wanted, least)?;
+        groups.set(parts.len() as u32);
+        if !result.is_null() {
+            // SAFETY: the caller's promise: there is room for as many groups as are wanted.
+            unsafe { result.copy_from(parts.as_ptr(), parts.len()) }
+        }
+        if !remainder.is_null() {
+            // SAFETY: the caller's promise; not null.
+            unsafe { remainder.write(rest) }
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDevResourceGenerateDesc(
+    description: *mut Handle,
+    resources: *const Resource,
+    count: u32,
+) -> u32 {
+    Call::initialised("cuDevResourceGenerateDesc").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (description, resources) =
+            unsafe { (Out::new(description, "phDesc")?, array(resources, count as usize, "resources")?) };
+        description.set(driver.describe(&resources)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGreenCtxCreate(
+    context: *mut Handle,
+    description: Handle,
+    device: i32,
+    flags: u32,
+) -> u32 {
+    Call::initialised("cuGreenCtxCreate").run(|driver| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Out::new(context, "phCtx")? };
+        context.set(driver.create_green(description, device, flags)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGreenCtxDestroy(context: Handle) -> u32 {
+    Call::initialised("cuGreenCtxDestroy").destroying().run(|driver| driver.destroy_green(context))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGreenCtxStreamCreate(
+    stream: *mut Handle,
+    context: Handle,
+    flags: u32,
+    priority: i32,
+) -> u32 {
+    Call::initialised("cuGreenCtxStreamCreate").run(|driver| {
+        // SAFETY: the caller's promise.
+        let stream = unsafe { Out::new(stream, "phStream")? };
+        stream.set(driver.create_green_stream(context, flags, priority)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxFromGreenCtx(context: *mut Handle, green: Handle) -> u32 {
+    Call::initialised("cuCtxFromGreenCtx").run(|driver| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Out::new(context, "pContext")? };
+        context.set(driver.green_as_context(green)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,24 @@
+//! The functions that the library exports, under their names in `cuda.h`.
+//!
+//! Handles are passed as integers of a pointer's size: nothing here ever looks behind one. What is a pointer to the
+//! caller's memory is checked for null, and is otherwise the caller's promise, as with the real driver.
+
+mod capture;
+mod context;
+mod control;
+mod device;
+mod errors;
+mod events;
+mod execs;
+mod graphs;
+mod green;
+mod host;
+mod launch;
+mod memory;
+mod modules;
+mod nodes;
+mod places;
+mod procedures;
+mod streams;
+
+pub(crate) use host::{HostBlock, HostSpan};

@@ -1,0 +1,204 @@
+//! Nodes of graphs.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::{
+    graphs::EdgeData,
+    places::{Out, array, give_list, value},
+};
+use crate::state::{Call, Code, Dimensions, Fault, Handle, NodeWork, Outcome};
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct KernelNodeParameters {
+    function: Handle,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    arguments: *const *const u8,
+    extra: *const *const u8,
+    kernel: Handle,
+    context: Handle,
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_PRIORITY`.
+const PRIORITY: u32 = 8;
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphNodeGetType(node: Handle, kind: *mut u32) -> u32 {
+    Call::initialised("cuGraphNodeGetType").run(|driver| {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { Out::new(kind, "type")? };
+        kind.set(driver.node_kind(node)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies(
+    node: Handle,
+    dependencies: *mut Handle,
+    count: *mut usize,
+) -> u32 {
+    Call::initialised("cuGraphNodeGetDependencies").run(|driver| {
+        let found: Vec<_> = driver.node_dependencies(node)?.into_iter().map(|before| [before]).collect();
+        // SAFETY: the caller's promise.
+        unsafe { give_list(&found, [dependencies], count) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
+    node: Handle,
+    dependencies: *mut Handle,
+    data: *mut EdgeData,
+    count: *mut usize,
+) -> u32 {
+    Call::initialised("cuGraphNodeGetDependencies_v2").run(|driver| {
+        let found: Vec<_> = driver.node_dependencies(node)?.into_iter().map(|before| [before, 0]).collect();
+        // SAFETY: the caller's promise. An edge's data is as long as a handle, and all zero.
+        unsafe { give_list(&found, [dependencies, data.cast()], count) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphDestroyNode(node: Handle) -> u32 {
+    Call::initialised("cuGraphDestroyNode").destroying().run(|driver| driver.destroy_node(node))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphAddEmptyNode(
+    node: *mut Handle,
+    graph: Handle,
+    dependencies: *const Handle,
+    count: usize,
+) -> u32 {
+    Call::initialised("cuGraphAddEmptyNode").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (node, before) =
+            unsafe { (Out::new(node, "phGraphNode")?, array(dependencies, count, "dependencies")?) };
+        node.set(driver.add_node(graph, &before, NodeWork::Empty)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
+    node: *mut Handle,
+    graph: Handle,
+    dependencies: *const Handle,
+    count: usize,
+    parameters: *const KernelNodeParameters,
+) -> u32 {
+    Call::on("cuGraphAddKernelNode_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (node, before, parameters) = unsafe {
+            (
+                Out::new(node, "phGraphNode")?,
+                array(dependencies, count, "dependencies")?,
+                value(parameters, "nodeParams")?,
+            )
+        };
+        let KernelNodeParameters { function, grid, block, shared_bytes, arguments, extra, kernel, .. } =
+            parameters;
+        if !extra.is_null() || kernel != 0 {
+            let text = "kernels with `extra` arguments or a `kern` are not played here";
+            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+        }
+        // SAFETY: the caller's promise.
+        let arguments = unsafe { super::launch::arguments(driver, function, arguments)? };
+        let kernel = driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)?;
+        node.set(driver.add_node(graph, &before, NodeWork::Kernel(kernel))?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
+    node: Handle,
+    parameters: *mut KernelNodeParameters,
+) -> u32 {
+    Call::initialised("cuGraphKernelNodeGetParams_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let parameters = unsafe { Out::new(parameters, "nodeParams")? };
+        let kernel = driver.kernel_node(node)?;
+        let Dimensions { grid, block, shared_bytes } = kernel.dimensions;
+        parameters.set(KernelNodeParameters {
+            function: kernel.function,
+            grid,
+            block,
+            shared_bytes,
+            arguments: kernel.arguments.address() as *const _,
+            extra: std::ptr::null(),
+            kernel: 0,
+            context: driver.get_current_context(),
+        });
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
+    node: Handle,
+    attribute: u32,
+    into: *mut i32,
+) -> u32 {
+    Call::initialised("cuGraphKernelNodeGetAttribute").run(|driver| {
+        // SAFETY: the caller's promise. The priority is the first thing in the union.
+        let into = unsafe { Out::new(into, "value_out")? };
+        check_attribute(attribute)?;
+        into.set(driver.kernel_node(node)?.priority);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
+    node: Handle,
+    attribute: u32,
+    from: *const i32,
+) -> u32 {
+    Call::initialised("cuGraphKernelNodeSetAttribute").run(|driver| {
+        // SAFETY: the caller's promise. The priority is the first thing in the union.
+        let priority = unsafe { value(from, "value")? };
+        check_attribute(attribute)?;
+        driver.set_node_priority(node, priority)
+    })
+}
+
+fn check_attribute(attribute: u32) -> Outcome<()> {
+    if attribute == PRIORITY {
+        return Ok(());
+    }
+    Err(Fault::misuse(
+        Code::NOT_SUPPORTED,
+        format!("of a kernel node's attributes only the priority, not {attribute}"),
+    ))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphAddChildGraphNode(
+    node: *mut Handle,
+    graph: Handle,
+    dependencies: *const Handle,
+    count: usize,
+    child: Handle,
+) -> u32 {
+    Call::initialised("cuGraphAddChildGraphNode").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (node, before) =
+            unsafe { (Out::new(node, "phGraphNode")?, array(dependencies, count, "dependencies")?) };
+        node.set(driver.add_child(graph, &before, child)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(node: Handle, graph: *mut Handle) -> u32 {
+    Call::initialised("cuGraphChildGraphNodeGetGraph").run(|driver| {
+        // SAFETY: the caller's promise.
+        let graph = unsafe { Out::new(graph, "phGraph")? };
+        graph.set(driver.child_of(node)?);
+        Ok(())
+    })
+}

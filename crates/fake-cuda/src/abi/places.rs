@@ -1,0 +1,104 @@
+//! The caller's memory, as the arguments of a call name it.
+#![allow(unsafe_code)]
+
+use crate::state::{Fault, Outcome};
+use std::{ffi::CStr, marker::PhantomData, ptr::NonNull, slice};
+
+/// A place for a result, which is not null.
+pub(super) struct Out<'a, T> {
+    place: NonNull<T>,
+    caller: PhantomData<&'a mut T>,
+}
+
+impl<T> Out<'_, T> {
+    /// # Safety
+    /// The place is null, or valid for writes until the call returns.
+    pub(super) unsafe fn new(place: *mut T, name: &str) -> Outcome<Self> {
+        match NonNull::new(place) {
+            Some(place) => Ok(Self { place, caller: PhantomData }),
+            None => Err(Fault::value(format!("{name} is null"))),
+        }
+    }
+
+    pub(super) fn set(&self, value: T) {
+        // SAFETY: not null, and valid for writes by the promise made to `new`.
+        unsafe { self.place.as_ptr().write(value) }
+    }
+}
+
+/// What a caller's pointer holds.
+///
+/// # Safety
+/// The place is null, or holds an initialised value.
+pub(super) unsafe fn value<T: Copy>(place: *const T, name: &str) -> Outcome<T> {
+    // SAFETY: the caller's promise; null is refused.
+    unsafe { place.as_ref() }.copied().ok_or_else(|| Fault::value(format!("{name} is null")))
+}
+
+/// What a caller's array holds. Null is for an array of nothing.
+///
+/// # Safety
+/// The place is null, or holds `length` initialised values.
+pub(super) unsafe fn array<T: Copy>(place: *const T, length: usize, name: &str) -> Outcome<Vec<T>> {
+    match (place.is_null(), length) {
+        (_, 0) => Ok(Vec::new()),
+        (true, _) => Err(Fault::value(format!("{name} is null, and should hold {length} values"))),
+        // SAFETY: the caller's promise; not null.
+        (false, _) => Ok(unsafe { slice::from_raw_parts(place, length) }.to_vec()),
+    }
+}
+
+/// A list given out the CUDA way: how many there are where `places` are null; otherwise as many as there is room for,
+/// then zeros, and how many were given.
+///
+/// # Safety
+/// `count` is null or valid for reads and writes; every place is null, or valid for as many writes as `count` says.
+pub(super) unsafe fn give_list<const N: usize>(
+    items: &[[usize; N]],
+    places: [*mut usize; N],
+    count: *mut usize,
+) -> Outcome<()> {
+    // SAFETY: the caller's promise.
+    let (room, out) = unsafe { (value(count, "the count")?, Out::new(count, "the count")?) };
+    if places.iter().all(|place| place.is_null()) {
+        out.set(items.len());
+        return Ok(());
+    }
+    for index in 0..room {
+        for (part, place) in places.iter().enumerate().filter(|(_, place)| !place.is_null()) {
+            let item = items.get(index).map_or(0, |item| item[part]);
+            // SAFETY: the caller's promise: there is room for `room` writes.
+            unsafe { place.add(index).write(item) }
+        }
+    }
+    out.set(items.len().min(room));
+    Ok(())
+}
+
+/// A caller's string.
+///
+/// # Safety
+/// The place is null, or holds a string that ends with a zero and stays as it is until the call returns.
+pub(super) unsafe fn string<'a>(place: *const std::ffi::c_char, name: &str) -> Outcome<&'a CStr> {
+    if place.is_null() {
+        return Err(Fault::value(format!("{name} is null")));
+    }
+    // SAFETY: the caller's promise; not null.
+    Ok(unsafe { CStr::from_ptr(place) })
+}
+
+/// Writes as much of a text as there is room for, with a zero at its end; the room that all of it needs.
+///
+/// # Safety
+/// The place is null, or has room for `room` bytes.
+pub(super) unsafe fn give_text(text: &str, place: *mut u8, room: usize) -> usize {
+    if !place.is_null() && room > 0 {
+        let length = text.len().min(room - 1);
+        // SAFETY: the caller's promise: `length` and the zero fit into `room`.
+        unsafe {
+            place.copy_from_nonoverlapping(text.as_ptr(), length);
+            place.add(length).write(0);
+        }
+    }
+    text.len() + 1
+}

@@ -1,0 +1,141 @@
+//! The driver's functions by name, for programs that ask the driver rather than the loader.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::{
+    capture, context, device, errors, events, execs, graphs, green, launch, memory, modules, nodes,
+    places::{Out, string},
+    streams,
+};
+use crate::state::{Call, Code, Fault, versions};
+use std::ffi::c_char;
+
+/// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND` and `CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT`.
+const NO_SYMBOL: u32 = 1;
+const NO_VERSION: u32 = 2;
+
+/// Finds a function's address by its name.
+macro_rules! find {
+    ($wanted:expr; $($module:ident::$name:ident,)*) => {
+        match $wanted {
+            $(stringify!($name) => Some((stringify!($name), $module::$name as *const () as usize)),)*
+            _ => None,
+        }
+    };
+}
+
+fn find(name: &str) -> Option<(&'static str, usize)> {
+    find! { name;
+        capture::cuStreamBeginCapture_v2,
+        capture::cuStreamEndCapture,
+        capture::cuStreamIsCapturing,
+        context::cuDevicePrimaryCtxRetain,
+        context::cuDevicePrimaryCtxRelease_v2,
+        context::cuCtxSetCurrent,
+        context::cuCtxGetCurrent,
+        context::cuCtxGetDevice,
+        context::cuCtxGetStreamPriorityRange,
+        context::cuCtxSynchronize,
+        device::cuInit,
+        device::cuDriverGetVersion,
+        device::cuDeviceGetCount,
+        device::cuDeviceGet,
+        device::cuDeviceGetName,
+        device::cuDeviceGetAttribute,
+        device::cuDeviceTotalMem_v2,
+        device::cuDeviceGetUuid_v2,
+        errors::cuGetErrorName,
+        errors::cuGetErrorString,
+        events::cuEventCreate,
+        events::cuEventDestroy_v2,
+        events::cuEventRecord,
+        events::cuEventQuery,
+        events::cuEventSynchronize,
+        events::cuEventElapsedTime,
+        events::cuEventElapsedTime_v2,
+        execs::cuGraphInstantiateWithFlags,
+        execs::cuGraphExecDestroy,
+        execs::cuGraphUpload,
+        execs::cuGraphLaunch,
+        graphs::cuGraphCreate,
+        graphs::cuGraphDestroy,
+        graphs::cuGraphClone,
+        graphs::cuGraphNodeFindInClone,
+        graphs::cuGraphGetNodes,
+        graphs::cuGraphGetEdges,
+        graphs::cuGraphGetEdges_v2,
+        graphs::cuGraphAddDependencies,
+        graphs::cuGraphAddDependencies_v2,
+        green::cuDeviceGetDevResource,
+        green::cuDevSmResourceSplitByCount,
+        green::cuDevResourceGenerateDesc,
+        green::cuGreenCtxCreate,
+        green::cuGreenCtxDestroy,
+        green::cuGreenCtxStreamCreate,
+        green::cuCtxFromGreenCtx,
+        launch::cuLaunchKernel,
+        memory::cuMemGetInfo_v2,
+        memory::cuMemAlloc_v2,
+        memory::cuMemFree_v2,
+        memory::cuMemAllocAsync,
+        memory::cuMemFreeAsync,
+        memory::cuMemHostAlloc,
+        memory::cuMemFreeHost,
+        memory::cuMemHostGetDevicePointer_v2,
+        memory::cuMemcpyHtoDAsync_v2,
+        memory::cuMemcpyDtoHAsync_v2,
+        memory::cuMemsetD32Async,
+        modules::cuModuleLoadData,
+        modules::cuModuleUnload,
+        modules::cuModuleGetFunction,
+        modules::cuFuncGetName,
+        nodes::cuGraphNodeGetType,
+        nodes::cuGraphNodeGetDependencies,
+        nodes::cuGraphNodeGetDependencies_v2,
+        nodes::cuGraphDestroyNode,
+        nodes::cuGraphAddEmptyNode,
+        nodes::cuGraphAddKernelNode_v2,
+        nodes::cuGraphKernelNodeGetParams_v2,
+        nodes::cuGraphKernelNodeGetAttribute,
+        nodes::cuGraphKernelNodeSetAttribute,
+        nodes::cuGraphAddChildGraphNode,
+        nodes::cuGraphChildGraphNodeGetGraph,
+        streams::cuStreamCreate,
+        streams::cuStreamCreateWithPriority,
+        streams::cuStreamGetPriority,
+        streams::cuStreamDestroy_v2,
+        streams::cuStreamQuery,
+        streams::cuStreamSynchronize,
+        streams::cuStreamWaitEvent,
+        streams::cuStreamWaitValue32_v2,
+        streams::cuStreamWriteValue32_v2,
+    }
+}
+
+/// Takes names with their version (`cuMemAlloc_v2`) or without it.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    function: *mut usize,
+    version: i32,
+    _flags: u64,
+    status: *mut u32,
+) -> u32 {
+    Call::always("cuGetProcAddress_v2").run(|driver| {
+        // SAFETY: the caller's promise. The status need not be asked for.
+        let (symbol, function, status) =
+            unsafe { (string(symbol, "symbol")?, Out::new(function, "pfn")?, Out::new(status, "").ok()) };
+        let symbol = symbol.to_str().map_err(|_| Fault::value("symbol is no text"))?;
+        let found = find(&format!("{symbol}_v2")).or_else(|| find(symbol));
+        let (address, found) = match found {
+            None => (0, NO_SYMBOL),
+            Some((name, _)) if driver.lacks(name) => (0, NO_SYMBOL),
+            Some((name, _)) if i64::from(version) < versions::since(name) => (0, NO_VERSION),
+            Some((_, address)) => (address, 0),
+        };
+        function.set(address);
+        if let Some(status) = status {
+            status.set(found);
+        }
+        if found == 0 { Ok(()) } else { Err(Fault::plain(Code::NOT_FOUND)) }
+    })
+}

@@ -1,0 +1,79 @@
+//! Streams.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::places::Out;
+use crate::state::{Call, Handle};
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, flags: u32) -> u32 {
+    Call::on("cuStreamCreate").run(|driver| {
+        // SAFETY: the caller's promise.
+        let stream = unsafe { Out::new(stream, "phStream")? };
+        stream.set(driver.create_stream(flags, 0)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(
+    stream: *mut Handle,
+    flags: u32,
+    priority: i32,
+) -> u32 {
+    Call::on("cuStreamCreateWithPriority").run(|driver| {
+        // SAFETY: the caller's promise.
+        let stream = unsafe { Out::new(stream, "phStream")? };
+        stream.set(driver.create_stream(flags, priority)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamGetPriority(stream: Handle, priority: *mut i32) -> u32 {
+    Call::on("cuStreamGetPriority").run(|driver| {
+        // SAFETY: the caller's promise.
+        let priority = unsafe { Out::new(priority, "priority")? };
+        priority.set(driver.stream_priority(stream)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamDestroy_v2(stream: Handle) -> u32 {
+    Call::initialised("cuStreamDestroy_v2").destroying().run(|driver| driver.destroy_stream(stream))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamQuery(stream: Handle) -> u32 {
+    Call::on("cuStreamQuery").run(|driver| driver.query_stream(stream))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamSynchronize(stream: Handle) -> u32 {
+    Call::on("cuStreamSynchronize").run(|driver| driver.synchronise_stream(stream))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) -> u32 {
+    Call::on("cuStreamWaitEvent").run(|driver| driver.wait_event(stream, event, flags))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamWaitValue32_v2(
+    stream: Handle,
+    address: u64,
+    value: u32,
+    flags: u32,
+) -> u32 {
+    Call::on("cuStreamWaitValue32_v2").run(|driver| driver.wait_value(stream, address, value, flags))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamWriteValue32_v2(
+    stream: Handle,
+    address: u64,
+    value: u32,
+    flags: u32,
+) -> u32 {
+    Call::on("cuStreamWriteValue32_v2").run(|driver| driver.write_value(stream, address, value, flags))
+}

@@ -1,0 +1,186 @@
+//! The open library.
+#![allow(unsafe_code)]
+
+use super::{KernelRun, Setting};
+use libloading::{Library, Symbol};
+use std::{
+    ffi::{CString, c_char},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// One test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The fake driver of this process, for one test: it is reset when this is made, and no other test has one meanwhile.
+///
+/// Code under test opens the same library, by [`FakeCuda::library`].
+#[derive(Debug)]
+pub struct FakeCuda {
+    library: Library,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Why there is no [`FakeCuda`].
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Cargo has put the library elsewhere, or has not built it.
+    #[error("{name} is neither in {} nor above it: add `fake-cuda` to the [dev-dependencies]", folder.display())]
+    NotBuilt {
+        /// The file's name.
+        name: String,
+        /// The folder of the running program.
+        folder: PathBuf,
+    },
+    /// The running program does not know where it is.
+    #[error("where this program is, is unknown: {0}")]
+    NoProgram(#[from] std::io::Error),
+    /// The library cannot be opened, or is another one.
+    #[error("{}: {source}", path.display())]
+    Open {
+        /// The library.
+        path: PathBuf,
+        /// What the loader says.
+        source: libloading::Error,
+    },
+}
+
+impl FakeCuda {
+    /// Where the library is: beside the running program, where Cargo puts the libraries of its dependencies, or in the
+    /// folder above.
+    pub fn library() -> Result<PathBuf, Error> {
+        let name = libloading::library_filename("fake_cuda");
+        let program = std::env::current_exe()?;
+        let folder = program.parent().unwrap_or(Path::new("."));
+        let above = folder.parent().unwrap_or(folder);
+        let places = [folder.join(&name), folder.join("deps").join(&name), above.join(&name)];
+        places.into_iter().find(|path| path.is_file()).ok_or_else(|| Error::NotBuilt {
+            name: name.to_string_lossy().into_owned(),
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Waits for other tests in this process, opens the library and resets it.
+    pub fn new() -> Result<Self, Error> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = Self::library()?;
+        // SAFETY: loading runs no code but that of Rust's standard library.
+        let library =
+            unsafe { Library::new(&path) }.map_err(|source| Error::Open { path: path.clone(), source })?;
+        let fake = Self { library, _turn: turn };
+        // SAFETY: the signature is that of `fake_cuda_reset`.
+        match unsafe { fake.library.get::<unsafe extern "C" fn()>(b"fake_cuda_reset") } {
+            Err(source) => Err(Error::Open { path, source }),
+            // SAFETY: it may be called at any time.
+            Ok(reset) => {
+                unsafe { reset() };
+                Ok(fake)
+            }
+        }
+    }
+
+    /// How many calls that can fail there were.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        // SAFETY: the signature is that of the function.
+        unsafe { self.function::<unsafe extern "C" fn() -> u64>("fake_cuda_calls")() }
+    }
+
+    /// Makes the call number `call`, counted from 1, fail with a `CUresult`, without doing its work; what destroys still
+    /// destroys.
+    pub fn fail_call(&self, call: u64, result: u32) {
+        // SAFETY: the signature is that of the function.
+        unsafe { self.function::<unsafe extern "C" fn(u64, u32)>("fake_cuda_fail_call")(call, result) }
+    }
+
+    /// Makes the driver or the device another one. Call it before the code under test looks.
+    ///
+    /// # Panics
+    /// For a value below zero, but for priorities.
+    pub fn set(&self, setting: Setting, value: i64) {
+        // SAFETY: the signature is that of the function, and the name ends with a zero.
+        let done = unsafe {
+            self.function::<unsafe extern "C" fn(*const c_char, i64) -> i32>("fake_cuda_set")(
+                setting.name().as_ptr(),
+                value,
+            )
+        };
+        assert_eq!(done, 1, "{setting:?} cannot be {value}");
+    }
+
+    /// Takes a function away, such as `cuGreenCtxCreate`: calls say `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress`
+    /// does not find it. (The loader still does.)
+    ///
+    /// # Panics
+    /// For a name with a zero in it.
+    pub fn lack(&self, function: &str) {
+        let name = CString::new(function).expect("a function's name");
+        // SAFETY: the signature is that of the function, and the name ends with a zero.
+        unsafe {
+            self.function::<unsafe extern "C" fn(*const c_char) -> i32>("fake_cuda_lack")(name.as_ptr())
+        };
+    }
+
+    /// The virtual time since the test's begin.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        // SAFETY: the signature is that of the function.
+        Duration::from_nanos(unsafe { self.function::<unsafe extern "C" fn() -> u64>("fake_cuda_now")() })
+    }
+
+    /// Lets virtual time pass, and with it the work that is under way.
+    pub fn advance(&self, time: Duration) {
+        // SAFETY: the signature is that of the function.
+        unsafe { self.function::<unsafe extern "C" fn(u64)>("fake_cuda_advance")(time.as_nanos() as u64) }
+    }
+
+    /// A line for everything that a right caller would not have done.
+    #[must_use]
+    pub fn misuse(&self) -> Vec<String> {
+        self.lines("fake_cuda_misuse")
+    }
+
+    /// A line for everything that is still alive.
+    #[must_use]
+    pub fn leaks(&self) -> Vec<String> {
+        self.lines("fake_cuda_leaks")
+    }
+
+    /// A line for each call: its number, its name, its result.
+    #[must_use]
+    pub fn log(&self) -> Vec<String> {
+        self.lines("fake_cuda_log")
+    }
+
+    /// The kernels that have ended, in the order in which they did.
+    #[must_use]
+    pub fn kernels(&self) -> Vec<KernelRun> {
+        self.lines("fake_cuda_timeline").iter().filter_map(|line| KernelRun::parse(line)).collect()
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        // SAFETY: the signature is that of the function.
+        let text = unsafe { self.function::<unsafe extern "C" fn(*mut u8, usize) -> usize>(name) };
+        let mut bytes = Vec::new();
+        loop {
+            // SAFETY: there is room for as many bytes as it says. Other threads may make the text longer meanwhile.
+            let needed = unsafe { text(bytes.as_mut_ptr(), bytes.len()) };
+            if needed <= bytes.len() {
+                bytes.truncate(needed.saturating_sub(1));
+                return String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect();
+            }
+            bytes.resize(needed, 0);
+        }
+    }
+
+    /// One of the library's control functions, which has all of them or is not this library.
+    ///
+    /// # Safety
+    /// `T` is the function's signature.
+    unsafe fn function<T>(&self, name: &str) -> Symbol<'_, T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.library.get(name) }
+            .unwrap_or_else(|error| panic!("the fake driver has no {name}: {error}"))
+    }
+}

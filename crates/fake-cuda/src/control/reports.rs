@@ -1,0 +1,68 @@
+//! What the library is told and says.
+
+use std::{ffi::CStr, time::Duration};
+
+/// What the driver and its device are like. In brackets, what they are unless told otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Setting {
+    /// How many devices there are; with none, `cuInit` says `CUDA_ERROR_NO_DEVICE` (1).
+    Devices,
+    /// As `cuDriverGetVersion` gives it. Functions that a version does not have say `CUDA_ERROR_NOT_SUPPORTED` (13000).
+    DriverVersion,
+    /// By how many ns a query of a stream or an event lets time pass (1000).
+    QueryNs,
+    /// How many ns a launch takes on the host (0).
+    LaunchNs,
+    /// How many ns a kernel takes whose name does not say (10000).
+    KernelNs,
+    /// Memory of the device, in bytes (80 GiB).
+    MemoryBytes,
+    /// Multiprocessors of the device (132).
+    Multiprocessors,
+    /// The highest priority, which is the lowest number (-5).
+    GreatestPriority,
+    /// Whether streams can wait for values in memory and write them, 0 or 1 (1).
+    StreamMemoryOperations,
+    /// Whether memory can be allocated in the order of a stream, 0 or 1 (1).
+    MemoryPools,
+}
+
+impl Setting {
+    pub(super) fn name(self) -> &'static CStr {
+        match self {
+            Setting::Devices => c"devices",
+            Setting::DriverVersion => c"driver_version",
+            Setting::QueryNs => c"query_ns",
+            Setting::LaunchNs => c"launch_ns",
+            Setting::KernelNs => c"kernel_ns",
+            Setting::MemoryBytes => c"memory_bytes",
+            Setting::Multiprocessors => c"multiprocessors",
+            Setting::GreatestPriority => c"greatest_priority",
+            Setting::StreamMemoryOperations => c"stream_memory_operations",
+            Setting::MemoryPools => c"memory_pools",
+        }
+    }
+}
+
+/// A kernel that has run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelRun {
+    /// When it began, since the test's begin.
+    pub started: Duration,
+    /// When it ended.
+    pub ended: Duration,
+    /// The stream, such as `stream-2`: streams are counted from 1 in the order of their creation.
+    pub stream: String,
+    /// The kernel's name.
+    pub name: String,
+}
+
+impl KernelRun {
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut parts = line.splitn(4, ' ');
+        let mut time = || Some(Duration::from_nanos(parts.next()?.parse().ok()?));
+        let (started, ended) = (time()?, time()?);
+        Some(Self { started, ended, stream: parts.next()?.to_owned(), name: parts.next()?.to_owned() })
+    }
+}

@@ -1,0 +1,9 @@
+#![doc = include_str!("../README.md")]
+
+mod abi;
+mod state;
+
+#[cfg(feature = "control")]
+mod control;
+#[cfg(feature = "control")]
+pub use control::{Error, FakeCuda, KernelRun, Setting};

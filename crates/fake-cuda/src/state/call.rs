@@ -1,0 +1,95 @@
+//! What every call goes through before it does its work.
+
+use super::{Code, Driver, Fault, Outcome};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex, PoisonError},
+};
+
+static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
+
+/// Runs `work` on the process's driver, which starts as after a reset.
+pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
+    let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    work(driver.get_or_insert_with(Driver::default))
+}
+
+/// One of the driver's functions.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    name: &'static str,
+    needs: Needs,
+    destroys: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Needs {
+    Nothing,
+    Initialised,
+    Context,
+}
+
+impl Call {
+    /// A function that works before `cuInit`.
+    pub(crate) const fn always(name: &'static str) -> Self {
+        Self { name, needs: Needs::Nothing, destroys: false }
+    }
+
+    /// A function that works after `cuInit`.
+    pub(crate) const fn initialised(name: &'static str) -> Self {
+        Self { needs: Needs::Initialised, ..Self::always(name) }
+    }
+
+    /// A function that works on the thread's current context.
+    pub(crate) const fn on(name: &'static str) -> Self {
+        Self { needs: Needs::Context, ..Self::always(name) }
+    }
+
+    /// It destroys something, also where it is made to fail.
+    pub(crate) const fn destroying(self) -> Self {
+        Self { destroys: true, ..self }
+    }
+
+    /// Counts, checks, does and logs a call, and gives its `CUresult`. It never unwinds.
+    pub(crate) fn run(self, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> u32 {
+        let guarded = AssertUnwindSafe(|| with_driver(|driver| self.run_on(driver, work).0));
+        catch_unwind(guarded).unwrap_or_else(|_| {
+            let text = format!("{}: a fault of the fake driver itself: it panicked", self.name);
+            with_driver(|driver| driver.report.misuse(text));
+            Code::UNKNOWN.0
+        })
+    }
+
+    fn run_on(self, driver: &mut Driver, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> Code {
+        let injected = driver.report.count_call();
+        let outcome = match injected {
+            Some(code) => {
+                if self.destroys {
+                    // The code that was asked for hides what the destruction itself would say.
+                    _ = self.checked(driver, work).map_err(|fault| driver.note(self.name, fault));
+                }
+                Err(Fault::plain(code))
+            }
+            None => self.checked(driver, work),
+        };
+        let code = outcome.map_or_else(|fault| driver.note(self.name, fault), |()| Code::SUCCESS);
+        driver.report.log(self.name, code, injected.is_some());
+        code
+    }
+
+    fn checked(self, driver: &mut Driver, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> Outcome<()> {
+        if driver.lacks(self.name) {
+            return Err(Fault::plain(Code::NOT_SUPPORTED));
+        }
+        if self.needs != Needs::Nothing && !driver.initialised {
+            return Err(Fault::misuse(Code::NOT_INITIALIZED, "called before cuInit"));
+        }
+        if self.needs == Needs::Context {
+            driver.current_context()?;
+            if driver.has_failed() && !self.destroys {
+                return Err(Fault::plain(Code::LAUNCH_FAILED));
+            }
+        }
+        work(driver)
+    }
+}

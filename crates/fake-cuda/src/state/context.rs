@@ -1,0 +1,126 @@
+//! Primary contexts, and the context that is current on a thread.
+
+use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind};
+use std::{cell::Cell, collections::BTreeMap};
+
+thread_local! {
+    /// The driver's generation and the context that is current on this thread; 0 where there is none.
+    static CURRENT: Cell<(u64, Handle)> = const { Cell::new((0, 0)) };
+}
+
+/// The contexts of all devices.
+#[derive(Default)]
+pub(crate) struct Contexts {
+    primary: BTreeMap<i32, Primary>,
+    /// Those of green contexts too, with their devices.
+    alive: BTreeMap<Handle, i32>,
+}
+
+struct Primary {
+    handle: Handle,
+    retained: usize,
+}
+
+impl Contexts {
+    /// Devices whose primary context is retained, and how often.
+    pub(super) fn retained(&self) -> impl Iterator<Item = (i32, usize)> {
+        self.primary.iter().map(|(device, primary)| (*device, primary.retained))
+    }
+}
+
+impl Driver {
+    /// `cuDevicePrimaryCtxRetain`.
+    pub(crate) fn retain_primary(&mut self, device: i32) -> Outcome<Handle> {
+        self.check_device(device)?;
+        if let Some(primary) = self.contexts.primary.get_mut(&device) {
+            primary.retained += 1;
+            return Ok(primary.handle);
+        }
+        let handle = self.new_context(device);
+        self.contexts.primary.insert(device, Primary { handle, retained: 1 });
+        Ok(handle)
+    }
+
+    /// `cuDevicePrimaryCtxRelease`. The last one destroys the context: what is left in it is lost.
+    pub(crate) fn release_primary(&mut self, device: i32) -> Outcome<()> {
+        self.check_device(device)?;
+        let primary = self.contexts.primary.get_mut(&device).ok_or_else(|| {
+            Fault::misuse(
+                Code::INVALID_CONTEXT,
+                format!("the primary context of device {device} is not retained"),
+            )
+        })?;
+        primary.retained -= 1;
+        if primary.retained == 0 {
+            let handle = primary.handle;
+            self.contexts.primary.remove(&device);
+            self.end_context(handle);
+        }
+        Ok(())
+    }
+
+    pub(super) fn new_context(&mut self, device: i32) -> Handle {
+        let handle = self.handles.give(Kind::Context);
+        self.contexts.alive.insert(handle, device);
+        handle
+    }
+
+    /// What is left in a context stays in the list of leaks, and is refused from now on.
+    pub(super) fn end_context(&mut self, context: Handle) {
+        self.contexts.alive.remove(&context);
+        self.handles.end(context);
+        if let Some(stream) = self.engine.default_streams.remove(&context) {
+            self.handles.end(stream);
+            self.streams.remove(&stream);
+        }
+        let left =
+            self.streams.values().filter(|stream| stream.context == context && !stream.destroyed).count()
+                + self.events.values().filter(|event| event.context == context).count();
+        if left > 0 {
+            self.warn(format!("{} ended with {left} streams and events in it", self.handles.name(context)));
+        }
+    }
+
+    /// Refuses what belonged to a context that is gone.
+    pub(super) fn check_owner(&self, context: Handle, object: Handle) -> Outcome<()> {
+        if self.contexts.alive.contains_key(&context) {
+            return Ok(());
+        }
+        let text = format!("{} after its context was destroyed", self.handles.name(object));
+        Err(Fault::misuse(Code::CONTEXT_IS_DESTROYED, text))
+    }
+
+    /// `cuCtxSetCurrent`; null leaves the thread without one.
+    pub(crate) fn set_current_context(&self, context: Handle) -> Outcome<()> {
+        if context != 0 {
+            let wrong = |fault: Fault| Fault { code: Code::INVALID_CONTEXT, ..fault };
+            self.handles.check(Kind::Context, context).map_err(wrong)?;
+        }
+        CURRENT.set((self.generation, context));
+        Ok(())
+    }
+
+    /// `cuCtxGetCurrent`: null where there is none.
+    pub(crate) fn get_current_context(&self) -> Handle {
+        let (generation, context) = CURRENT.get();
+        if generation == self.generation { context } else { 0 }
+    }
+
+    /// The thread's context, which has to be there.
+    pub(crate) fn current_context(&self) -> Outcome<Handle> {
+        let context = self.get_current_context();
+        if context == 0 {
+            return Err(Fault::misuse(Code::INVALID_CONTEXT, "no context is current on this thread"));
+        }
+        if !self.contexts.alive.contains_key(&context) {
+            return Err(Fault::misuse(Code::CONTEXT_IS_DESTROYED, "the thread's context is destroyed"));
+        }
+        Ok(context)
+    }
+
+    /// The device of the thread's context.
+    pub(crate) fn current_device(&self) -> Outcome<i32> {
+        let context = self.current_context()?;
+        Ok(self.contexts.alive.get(&context).copied().unwrap_or(0))
+    }
+}

@@ -1,0 +1,42 @@
+//! The devices and their attributes.
+
+use super::{Code, Driver, Fault, Outcome};
+
+impl Driver {
+    /// `cuInit`.
+    pub(crate) fn init(&mut self, flags: u32) -> Outcome<()> {
+        super::driver::only_zero(flags, "Flags")?;
+        if self.settings.devices == 0 {
+            return Err(Fault::plain(Code::NO_DEVICE));
+        }
+        self.initialised = true;
+        Ok(())
+    }
+
+    /// Refuses the number of a device that is not there.
+    pub(crate) fn check_device(&self, device: i32) -> Outcome<()> {
+        if (0..self.settings.devices).contains(&i64::from(device)) {
+            Ok(())
+        } else {
+            Err(Fault::misuse(Code::INVALID_DEVICE, format!("there is no device {device}")))
+        }
+    }
+
+    /// `cuDeviceGetAttribute`: 0 for an attribute that this device is not asked for.
+    pub(crate) fn attribute(&self, attribute: u32, device: i32) -> Outcome<i32> {
+        self.check_device(device)?;
+        let settings = &self.settings;
+        Ok(match attribute {
+            1 => 1024,                                                       // MAX_THREADS_PER_BLOCK
+            10 => 32,                                                        // WARP_SIZE
+            13 => 1_980_000,                                                 // CLOCK_RATE, in kHz
+            16 => settings.multiprocessors as i32,                           // MULTIPROCESSOR_COUNT
+            31 | 41 | 78 => 1, // CONCURRENT_KERNELS, UNIFIED_ADDRESSING, STREAM_PRIORITIES_SUPPORTED
+            39 => 2048,        // MAX_THREADS_PER_MULTIPROCESSOR
+            75 => 9,           // COMPUTE_CAPABILITY_MAJOR
+            92..=94 | 122 | 123 => settings.stream_memory_operations as i32, // CAN_USE_STREAM_MEM_OPS and kin
+            115 => settings.memory_pools as i32, // MEMORY_POOLS_SUPPORTED
+            _ => 0,
+        })
+    }
+}

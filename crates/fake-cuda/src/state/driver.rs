@@ -1,0 +1,63 @@
+//! The driver's whole state.
+
+use super::{
+    Code, Fault, Handle, Outcome, capture::Captures, context::Contexts, engine::Engine, events::Event,
+    execs::Exec, graphs::Graph, green::GreenContexts, handles::Handles, memory::Memory, modules::Modules,
+    nodes::Node, report::Report, settings::Settings, streams::Stream, versions,
+};
+use std::collections::{BTreeMap, HashSet};
+
+/// Everything that is alive, and what has become of the rest.
+#[derive(Default)]
+pub(crate) struct Driver {
+    pub(crate) settings: Settings,
+    pub(crate) report: Report,
+    pub(crate) initialised: bool,
+    /// Functions that fail as if this driver did not have them.
+    pub(crate) lacking: HashSet<String>,
+    /// Counts resets, so that a thread's current context does not outlive one.
+    pub(crate) generation: u64,
+    pub(super) handles: Handles,
+    pub(super) contexts: Contexts,
+    pub(super) green: GreenContexts,
+    pub(super) streams: BTreeMap<Handle, Stream>,
+    pub(super) events: BTreeMap<Handle, Event>,
+    pub(super) graphs: BTreeMap<Handle, Graph>,
+    pub(super) nodes: BTreeMap<Handle, Node>,
+    pub(super) execs: BTreeMap<Handle, Exec>,
+    pub(super) modules: Modules,
+    pub(super) memory: Memory,
+    pub(super) captures: Captures,
+    pub(super) engine: Engine,
+}
+
+impl Driver {
+    /// Forgets everything, handles, settings and injected errors included.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { generation: self.generation + 1, ..Self::default() };
+    }
+
+    /// Whether this driver is without a function: too old for it, or told to be.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        self.settings.driver_version < versions::since(name) || self.lacking.contains(name)
+    }
+
+    /// Takes down what a failed call did wrong.
+    pub(super) fn note(&mut self, call: &str, fault: Fault) -> Code {
+        if let Some(misuse) = fault.misuse {
+            self.report.misuse(format!("{call}: {misuse}: {}", fault.code));
+        }
+        fault.code
+    }
+
+    /// Takes down something that a right caller would not do, though the call succeeds.
+    pub(super) fn warn(&mut self, text: impl Into<String>) {
+        self.report.misuse(text.into());
+    }
+}
+
+/// Refuses what is not `0`, for arguments that have no other use here.
+pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> Outcome<()> {
+    let value = value.into();
+    if value == 0 { Ok(()) } else { Err(Fault::value(format!("{name} is {value}, and can only be 0"))) }
+}

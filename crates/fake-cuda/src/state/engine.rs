@@ -1,0 +1,303 @@
+//! The virtual device: a clock, and the work of all streams in it.
+//!
+//! The device runs one kernel at a time. When it is free it takes, of the kernels whose turn it is in their streams and
+//! graphs, the one with the highest priority, and of those the one that was launched first. A kernel that runs is not
+//! interrupted. Everything else (records, waits, copies, memory operations) takes no time.
+
+use super::{Code, Driver, Fault, Handle, Outcome, events::Record, nodes::NodeWork, plan::Plan};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+/// So many queries in a row that find nothing under way are a loop without an end.
+const PATIENCE: u32 = 10_000;
+
+/// How the names of kernels begin that fail when they end.
+const FAILING: &str = "fail_";
+
+/// The clock, and what runs in it.
+#[derive(Default)]
+pub(crate) struct Engine {
+    /// In ns since the last reset.
+    pub(super) now: u64,
+    running: Option<Running>,
+    /// A kernel has failed: the device does nothing any more.
+    pub(super) failed: bool,
+    launches: u64,
+    records: u64,
+    /// Records that no stream has passed.
+    unpassed: HashSet<u64>,
+    idle_queries: u32,
+    /// Executable graphs with a launch under way.
+    launched: HashSet<Handle>,
+    pub(super) default_streams: BTreeMap<Handle, Handle>,
+    finished: Vec<String>,
+}
+
+/// What is in a stream's queue.
+pub(crate) struct Queued {
+    /// Counts everything that was launched: the order among equals.
+    pub(super) launch: u64,
+    pub(super) work: Work,
+}
+
+/// Work of a stream.
+pub(crate) enum Work {
+    /// What a node of a graph may be, too.
+    Single(NodeWork),
+    Record {
+        event: Handle,
+        number: u64,
+    },
+    Wait {
+        number: u64,
+    },
+    Graph {
+        exec: Handle,
+        plan: Arc<Plan>,
+    },
+}
+
+struct Running {
+    stream: Handle,
+    /// The node of the graph at the stream's head, for a graph's kernel.
+    node: Option<usize>,
+    name: Arc<str>,
+    started: u64,
+    ends: u64,
+}
+
+impl Engine {
+    pub(super) fn new_record(&mut self) -> u64 {
+        self.records += 1;
+        self.unpassed.insert(self.records);
+        self.records
+    }
+
+    pub(super) fn has_passed(&self, number: u64) -> bool {
+        !self.unpassed.contains(&number)
+    }
+
+    /// Whether a launch of an executable graph may begin: launches of one follow each other, whatever their streams.
+    pub(super) fn begin_launch(&mut self, exec: Handle) -> bool {
+        self.launched.insert(exec)
+    }
+
+    pub(super) fn end_launch(&mut self, exec: Handle) {
+        self.launched.remove(&exec);
+    }
+}
+
+impl Driver {
+    /// The time in ns since the last reset.
+    pub(crate) fn now(&self) -> u64 {
+        self.engine.now
+    }
+
+    /// Whether a kernel has failed: every call in the context says so from then on, as with the real driver.
+    pub(super) fn has_failed(&mut self) -> bool {
+        self.settle();
+        self.engine.failed
+    }
+
+    /// A line for each kernel that has ended: start and end in ns, stream, name.
+    pub(crate) fn timeline(&self) -> String {
+        self.engine.finished.concat()
+    }
+
+    /// Puts work at the end of a stream's queue. The host's time for it passes first.
+    pub(super) fn enqueue(&mut self, stream: Handle, work: Work) {
+        if matches!(work, Work::Graph { .. } | Work::Single(NodeWork::Kernel(_))) {
+            self.advance(self.settings.launch_ns as u64);
+        }
+        self.engine.idle_queries = 0;
+        self.engine.launches += 1;
+        let launch = self.engine.launches;
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.queue.push_back(Queued { launch, work });
+        }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, nanoseconds: u64) {
+        let until = self.engine.now + nanoseconds;
+        self.settle();
+        while self.engine.running.as_ref().is_some_and(|running| running.ends <= until) {
+            self.end_kernel();
+            self.settle();
+        }
+        self.engine.now = until;
+    }
+
+    /// Lets time pass until `done`, or says that it never will be.
+    pub(super) fn run_until(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+        self.settle();
+        while !self.engine.failed {
+            if done(self) {
+                return Ok(());
+            }
+            if self.engine.running.is_none() {
+                let text = format!("waits for ever: {}", self.stuck());
+                return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
+            }
+            self.end_kernel();
+            self.settle();
+        }
+        Err(Fault::plain(Code::LAUNCH_FAILED))
+    }
+
+    /// Asks whether `done`, after a little time.
+    pub(super) fn query(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+        self.advance(self.settings.query_ns as u64);
+        self.settle();
+        if self.engine.failed {
+            return Err(Fault::plain(Code::LAUNCH_FAILED));
+        }
+        if done(self) {
+            self.engine.idle_queries = 0;
+            return Ok(());
+        }
+        if self.engine.running.is_none() || self.settings.query_ns == 0 {
+            self.engine.idle_queries += 1;
+        }
+        if self.engine.idle_queries > PATIENCE {
+            let text = format!("{PATIENCE} queries have found nothing under way: {}", self.stuck());
+            return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
+        }
+        Err(Fault::plain(Code::NOT_READY))
+    }
+
+    fn stuck(&self) -> String {
+        let stuck: Vec<_> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| !stream.queue.is_empty())
+            .map(|(handle, _)| self.handles.name(*handle))
+            .collect();
+        format!("nothing runs, and work is left in {}", stuck.join(", "))
+    }
+
+    /// Does everything that can be done now and takes no time, and starts a kernel if the device is free.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let streams: Vec<_> = self.streams.keys().copied().collect();
+            let mut moved = false;
+            for stream in streams {
+                while self.step(stream) {
+                    moved = true;
+                }
+            }
+            if self.engine.running.is_none() {
+                self.start_kernel();
+                let now = self.engine.now;
+                if self.engine.running.as_ref().is_some_and(|running| running.ends <= now) {
+                    self.end_kernel();
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+            self.engine.idle_queries = 0;
+        }
+        self.bury_streams();
+    }
+
+    /// Does the head of a stream's queue if it takes no time and its turn has come; whether anything was done.
+    fn step(&mut self, handle: Handle) -> bool {
+        let Some(head) = self.streams.get(&handle).and_then(|stream| stream.queue.front()) else {
+            return false;
+        };
+        match &head.work {
+            Work::Record { event, number } => {
+                let (event, number) = (*event, *number);
+                self.pass_record(event, number);
+            }
+            Work::Wait { number } => {
+                if !self.engine.has_passed(*number) {
+                    return false;
+                }
+            }
+            Work::Single(NodeWork::Kernel(_)) => return false,
+            Work::Single(work) => {
+                let work = work.clone();
+                if !self.do_now(&work) {
+                    return false;
+                }
+            }
+            Work::Graph { exec, plan } => {
+                let (exec, plan) = (*exec, Arc::clone(plan));
+                let (moved, ended) = self.step_graph(handle, exec, &plan);
+                if !ended {
+                    return moved;
+                }
+            }
+        }
+        self.drop_head(handle);
+        true
+    }
+
+    fn pass_record(&mut self, event: Handle, number: u64) {
+        self.engine.unpassed.remove(&number);
+        let now = self.engine.now;
+        // The event may be gone, or have been recorded again since.
+        if let Some(Record::Stream { number: last, passed }) =
+            self.events.get_mut(&event).map(|event| &mut event.last)
+        {
+            if *last == number {
+                *passed = Some(now);
+            }
+        }
+    }
+
+    fn drop_head(&mut self, handle: Handle) {
+        if let Some(stream) = self.streams.get_mut(&handle) {
+            stream.queue.pop_front();
+            stream.graph = None;
+        }
+    }
+
+    fn start_kernel(&mut self) {
+        let mut best: Option<((i32, u64, usize), Running)> = None;
+        for (handle, stream) in &self.streams {
+            let Some(head) = stream.queue.front() else { continue };
+            let kernels: Vec<_> = match &head.work {
+                Work::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
+                Work::Graph { plan, .. } => {
+                    let run = stream.graph.iter();
+                    run.flat_map(|run| run.kernels(plan, stream.priority)).collect()
+                }
+                _ => Vec::new(),
+            };
+            for (node, priority, kernel) in kernels {
+                let rank = (priority, head.launch, node.unwrap_or(0));
+                if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                    let started = self.engine.now;
+                    let ends = started + kernel.duration_ns;
+                    let name = Arc::clone(&kernel.name);
+                    best = Some((rank, Running { stream: *handle, node, name, started, ends }));
+                }
+            }
+        }
+        self.engine.running = best.map(|(_, running)| running);
+    }
+
+    /// Goes to the end of the kernel that runs.
+    fn end_kernel(&mut self) {
+        let Some(Running { stream, node, name, started, ends }) = self.engine.running.take() else { return };
+        self.engine.now = self.engine.now.max(ends);
+        self.engine.idle_queries = 0;
+        let line = format!("{started} {ends} {} {name}\n", self.handles.name(stream).replace(' ', "-"));
+        self.engine.finished.push(line);
+        if name.starts_with(FAILING) {
+            self.engine.failed = true;
+            self.streams.values_mut().for_each(|stream| stream.queue.clear());
+            return;
+        }
+        match node {
+            None => self.drop_head(stream),
+            Some(node) => self.end_node(stream, node),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Events: marks in a stream.
+
+use super::{Code, Driver, Fault, Handle, Outcome, capture::CapturedRecord, engine::Work, handles::Kind};
+
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+
+/// A mark that a stream passes.
+pub(crate) struct Event {
+    pub(super) context: Handle,
+    pub(super) timed: bool,
+    pub(super) last: Record,
+}
+
+/// An event's last record.
+pub(super) enum Record {
+    Never,
+    /// In a stream, under this number. The time in ns, once the stream has passed it.
+    Stream {
+        number: u64,
+        passed: Option<u64>,
+    },
+    /// In a capture: it stands for work that no stream does.
+    Captured(CapturedRecord),
+}
+
+impl Driver {
+    /// `cuEventCreate`.
+    pub(crate) fn create_event(&mut self, flags: u32) -> Outcome<Handle> {
+        if flags & !(BLOCKING_SYNC | DISABLE_TIMING) != 0 {
+            return Err(Fault::value(format!("an event cannot have the flags {flags:#x} here")));
+        }
+        let context = self.current_context()?;
+        let handle = self.handles.give(Kind::Event);
+        let event = Event { context, timed: flags & DISABLE_TIMING == 0, last: Record::Never };
+        self.events.insert(handle, event);
+        Ok(handle)
+    }
+
+    /// `cuEventDestroy`: also of an event that a stream has still to pass.
+    pub(crate) fn destroy_event(&mut self, handle: Handle) -> Outcome<()> {
+        self.handles.check(Kind::Event, handle)?;
+        self.handles.end(handle);
+        match self.events.remove(&handle) {
+            Some(event) => self.check_owner(event.context, handle),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn event(&self, handle: Handle) -> Outcome<&Event> {
+        self.handles.check(Kind::Event, handle)?;
+        let event = self.events.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))?;
+        self.check_owner(event.context, handle)?;
+        Ok(event)
+    }
+
+    /// `cuEventRecord`.
+    pub(crate) fn record_event(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
+        self.event(handle)?;
+        let stream = self.stream(stream)?;
+        let last = if let Some(record) = self.captured_record(stream)? {
+            Record::Captured(record)
+        } else {
+            let number = self.engine.new_record();
+            self.enqueue(stream, Work::Record { event: handle, number });
+            Record::Stream { number, passed: None }
+        };
+        if let Some(event) = self.events.get_mut(&handle) {
+            event.last = last;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// `cuStreamWaitEvent`.
+    pub(crate) fn wait_event(&mut self, stream: Handle, handle: Handle, flags: u32) -> Outcome<()> {
+        super::driver::only_zero(flags, "Flags")?;
+        let stream = self.stream(stream)?;
+        match self.event(handle)?.last {
+            Record::Captured(ref record) => {
+                let record = record.clone();
+                self.join_capture(stream, handle, &record)
+            }
+            _ if self.refuse_invalid_capture(stream)? => self.isolated(stream, handle),
+            Record::Never => {
+                self.warn(format!(
+                    "cuStreamWaitEvent: {} was never recorded: nothing is waited for",
+                    self.handles.name(handle)
+                ));
+                Ok(())
+            }
+            Record::Stream { number, .. } => {
+                self.enqueue(stream, Work::Wait { number });
+                self.settle();
+                Ok(())
+            }
+        }
+    }
+
+    /// `cuEventQuery`.
+    pub(crate) fn query_event(&mut self, handle: Handle) -> Outcome<()> {
+        match self.awaited("cuEventQuery", handle)? {
+            Some(number) => self.query(|driver| driver.engine.has_passed(number)),
+            None => Ok(()),
+        }
+    }
+
+    /// `cuEventSynchronize`.
+    pub(crate) fn synchronise_event(&mut self, handle: Handle) -> Outcome<()> {
+        match self.awaited("cuEventSynchronize", handle)? {
+            Some(number) => self.run_until(|driver| driver.engine.has_passed(number)),
+            None => Ok(()),
+        }
+    }
+
+    /// The number of the record that a query or a synchronise is about. None for an event that was never recorded.
+    fn awaited(&mut self, call: &str, handle: Handle) -> Outcome<Option<u64>> {
+        match self.event(handle)?.last {
+            Record::Captured(ref record) => {
+                let capture = record.capture;
+                self.captures.invalidate(capture);
+                let text = format!("{} was last recorded in a capture", self.handles.name(handle));
+                Err(Fault::misuse(Code::CAPTURED_EVENT, text))
+            }
+            Record::Never => {
+                self.warn(format!("{call}: {} was never recorded", self.handles.name(handle)));
+                Ok(None)
+            }
+            Record::Stream { number, .. } => {
+                self.unsafe_while_capturing("asks for an event")?;
+                Ok(Some(number))
+            }
+        }
+    }
+
+    /// `cuEventElapsedTime`, in ns.
+    pub(crate) fn elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f64> {
+        self.settle();
+        let start = self.passed(start)?;
+        let end = self.passed(end)?;
+        Ok(end as f64 - start as f64)
+    }
+
+    fn passed(&self, handle: Handle) -> Outcome<u64> {
+        let event = self.event(handle)?;
+        let wrong =
+            |text| Fault::misuse(Code::INVALID_HANDLE, format!("{} {text}", self.handles.name(handle)));
+        if !event.timed {
+            return Err(wrong("was created without timing"));
+        }
+        match event.last {
+            Record::Never => Err(wrong("was never recorded")),
+            Record::Captured(_) => Err(wrong("was last recorded in a capture")),
+            Record::Stream { passed, .. } => passed.ok_or_else(|| Fault::plain(Code::NOT_READY)),
+        }
+    }
+}

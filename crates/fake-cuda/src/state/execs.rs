@@ -1,0 +1,131 @@
+//! Executable graphs.
+
+use super::{Code, Driver, Fault, Handle, Outcome, engine::Work, handles::Kind, nodes::NodeWork, plan::Plan};
+use std::{collections::HashMap, sync::Arc};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD` and `..._USE_NODE_PRIORITY`.
+const KNOWN_FLAGS: u64 = 1 | 2 | USE_NODE_PRIORITY;
+const USE_NODE_PRIORITY: u64 = 8;
+
+/// A graph that can be launched.
+pub(crate) struct Exec {
+    graph: Handle,
+    plan: Arc<Plan>,
+}
+
+impl Driver {
+    /// `cuGraphInstantiate`.
+    pub(crate) fn instantiate(&mut self, graph: Handle, flags: u64) -> Outcome<Handle> {
+        self.graph(graph)?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(Fault::value(format!(
+                "graphs cannot be instantiated with the flags {flags:#x} here"
+            )));
+        }
+        if self.has_memory_nodes(graph) && self.execs.values().any(|exec| exec.graph == graph) {
+            let text =
+                format!("{} has memory nodes: it cannot be instantiated twice", self.handles.name(graph));
+            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+        }
+        let mut plan = Plan { nodes: Vec::new(), own_priorities: flags & USE_NODE_PRIORITY != 0 };
+        self.lay_out(graph, &[], &mut plan)?;
+        let handle = self.handles.give(Kind::Exec);
+        self.execs.insert(handle, Exec { graph, plan: Arc::new(plan) });
+        Ok(handle)
+    }
+
+    /// Adds a graph's nodes to a plan, all after `before`; the nodes that end it.
+    fn lay_out(&self, graph: Handle, before: &[usize], plan: &mut Plan) -> Outcome<Vec<usize>> {
+        let mut places: HashMap<Handle, usize> = HashMap::new();
+        for node in self.topological(graph)? {
+            let Some(content) = self.nodes.get(&node) else { continue };
+            let mut after: Vec<_> =
+                content.dependencies.iter().filter_map(|before| places.get(before).copied()).collect();
+            if after.is_empty() {
+                after = before.to_vec();
+            }
+            let place = match &content.work {
+                NodeWork::Child(child) => {
+                    let ends = self.lay_out(*child, &after, plan)?;
+                    plan.add(NodeWork::Empty, if ends.is_empty() { after } else { ends })
+                }
+                NodeWork::Kernel(kernel) => {
+                    self.function(kernel.function)?;
+                    plan.add(content.work.clone(), after)
+                }
+                work => plan.add(work.clone(), after),
+            };
+            places.insert(node, place);
+        }
+        let mut ends: Vec<_> =
+            places.into_values().filter(|&end| plan.nodes[end].dependents.is_empty()).collect();
+        ends.sort_unstable();
+        Ok(ends)
+    }
+
+    /// The nodes of a graph, each after those that it depends on, otherwise in the order of their creation.
+    fn topological(&self, graph: Handle) -> Outcome<Vec<Handle>> {
+        let nodes = self.graph_nodes(graph)?;
+        let mut left: HashMap<Handle, usize> = nodes
+            .iter()
+            .map(|node| (*node, self.nodes.get(node).map_or(0, |node| node.dependencies.len())))
+            .collect();
+        let mut followers: HashMap<Handle, Vec<Handle>> = HashMap::new();
+        for (from, to) in self.graph_edges(graph)? {
+            followers.entry(from).or_default().push(to);
+        }
+        let mut order: Vec<_> = nodes.iter().copied().filter(|node| left.get(node) == Some(&0)).collect();
+        let mut next = 0;
+        while let Some(node) = order.get(next) {
+            for follower in followers.get(node).into_iter().flatten() {
+                if let Some(left) = left.get_mut(follower) {
+                    *left -= 1;
+                    if *left == 0 {
+                        order.push(*follower);
+                    }
+                }
+            }
+            next += 1;
+        }
+        if order.len() == nodes.len() {
+            Ok(order)
+        } else {
+            Err(Fault::value(format!("{} has a cycle", self.handles.name(graph))))
+        }
+    }
+
+    fn exec(&self, handle: Handle) -> Outcome<&Exec> {
+        self.handles.check(Kind::Exec, handle)?;
+        self.execs.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    }
+
+    /// `cuGraphExecDestroy`: launches under way still end.
+    pub(crate) fn destroy_exec(&mut self, handle: Handle) -> Outcome<()> {
+        self.exec(handle)?;
+        self.handles.end(handle);
+        self.execs.remove(&handle);
+        Ok(())
+    }
+
+    /// `cuGraphUpload`, which takes no time here.
+    pub(crate) fn upload(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
+        self.exec(handle)?;
+        let stream = self.stream(stream)?;
+        self.not_captured(stream, "a graph is uploaded")
+    }
+
+    /// `cuGraphLaunch`.
+    pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
+        let plan = Arc::clone(&self.exec(handle)?.plan);
+        let stream = self.stream(stream)?;
+        self.not_captured(stream, "a graph is launched")?;
+        for node in &plan.nodes {
+            if let NodeWork::Kernel(kernel) = &node.work {
+                self.function(kernel.function)?;
+            }
+        }
+        self.enqueue(stream, Work::Graph { exec: handle, plan });
+        self.settle();
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! What a call that fails says.
+
+use super::Code;
+
+/// The result of a call's work.
+pub(crate) type Outcome<T> = Result<T, Fault>;
+
+/// A call's refusal.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: Code,
+    /// What the caller did wrong, for the report. None where a right caller may get this code too.
+    pub(crate) misuse: Option<String>,
+}
+
+impl Fault {
+    /// A refusal that a right caller may get.
+    pub(crate) fn plain(code: Code) -> Self {
+        Self { code, misuse: None }
+    }
+
+    /// A refusal of something that no caller should ask.
+    pub(crate) fn misuse(code: Code, text: impl Into<String>) -> Self {
+        Self { code, misuse: Some(text.into()) }
+    }
+
+    /// An argument that is out of the question.
+    pub(crate) fn value(text: impl Into<String>) -> Self {
+        Self::misuse(Code::INVALID_VALUE, text)
+    }
+}

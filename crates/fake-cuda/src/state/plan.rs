@@ -1,0 +1,120 @@
+//! Graphs as they run: their nodes, child graphs opened up, by dependencies.
+
+use super::{
+    Driver, Handle,
+    engine::Work,
+    nodes::{KernelNode, NodeWork},
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// A graph that was instantiated.
+pub(crate) struct Plan {
+    pub(super) nodes: Vec<PlanNode>,
+    /// Kernels have the priorities of their nodes, rather than their stream's.
+    pub(super) own_priorities: bool,
+}
+
+/// One step of a plan.
+pub(crate) struct PlanNode {
+    pub(super) work: NodeWork,
+    pub(super) dependencies: Vec<usize>,
+    pub(super) dependents: Vec<usize>,
+}
+
+impl Plan {
+    pub(super) fn add(&mut self, work: NodeWork, dependencies: Vec<usize>) -> usize {
+        let index = self.nodes.len();
+        for &before in &dependencies {
+            self.nodes[before].dependents.push(index);
+        }
+        self.nodes.push(PlanNode { work, dependencies, dependents: Vec::new() });
+        index
+    }
+}
+
+/// How far a launch of a plan has come.
+pub(crate) struct PlanRun {
+    /// How many of each node's dependencies have not ended.
+    waiting: Vec<usize>,
+    ready: BTreeSet<usize>,
+    left: usize,
+}
+
+impl PlanRun {
+    fn new(plan: &Plan) -> Self {
+        let waiting: Vec<_> = plan.nodes.iter().map(|node| node.dependencies.len()).collect();
+        let ready = (0..waiting.len()).filter(|&node| waiting[node] == 0).collect();
+        Self { left: waiting.len(), waiting, ready }
+    }
+
+    /// Kernels whose turn it is: node, priority, kernel.
+    pub(super) fn kernels<'a>(
+        &'a self,
+        plan: &'a Plan,
+        stream_priority: i32,
+    ) -> impl Iterator<Item = (Option<usize>, i32, &'a KernelNode)> {
+        self.ready.iter().filter_map(move |&node| match &plan.nodes[node].work {
+            NodeWork::Kernel(kernel) => Some((
+                Some(node),
+                if plan.own_priorities { kernel.priority } else { stream_priority },
+                kernel,
+            )),
+            _ => None,
+        })
+    }
+
+    fn end(&mut self, plan: &Plan, node: usize) {
+        self.ready.remove(&node);
+        self.left -= 1;
+        for &next in &plan.nodes[node].dependents {
+            self.waiting[next] -= 1;
+            if self.waiting[next] == 0 {
+                self.ready.insert(next);
+            }
+        }
+    }
+}
+
+impl Driver {
+    /// Does what a graph's launch can do now: whether anything was done, and whether the launch has ended.
+    pub(super) fn step_graph(&mut self, stream: Handle, exec: Handle, plan: &Plan) -> (bool, bool) {
+        let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
+            if !self.engine.begin_launch(exec) {
+                return (false, false);
+            }
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.graph = Some(PlanRun::new(plan));
+            }
+            return (true, false);
+        };
+        let mut moved = false;
+        for node in run.ready.clone() {
+            let work = &plan.nodes[node].work;
+            if !matches!(work, NodeWork::Kernel(_)) && self.do_now(work) {
+                run.end(plan, node);
+                moved = true;
+            }
+        }
+        let ended = run.left == 0;
+        if ended {
+            self.engine.end_launch(exec);
+        } else if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.graph = Some(run);
+        }
+        (moved, ended)
+    }
+
+    /// The kernel of this node has ended.
+    pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        let Some(plan) = stream.queue.front().and_then(|head| match &head.work {
+            Work::Graph { plan, .. } => Some(Arc::clone(plan)),
+            _ => None,
+        }) else {
+            return;
+        };
+        if let Some(run) = &mut stream.graph {
+            run.end(&plan, node);
+        }
+    }
+}

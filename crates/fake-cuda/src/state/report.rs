@@ -1,0 +1,92 @@
+//! Calls counted and logged, errors injected, misuse taken down.
+
+use super::{Code, Driver};
+use std::fmt::Write;
+
+/// What happened since the last reset.
+#[derive(Default)]
+pub(crate) struct Report {
+    calls: u64,
+    failing: Option<(u64, Code)>,
+    injecting: bool,
+    misuse: Vec<String>,
+    log: Vec<String>,
+}
+
+impl Report {
+    /// How many calls that can fail there were.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Makes the call number `call`, counted from 1 since the last reset, fail with `code`. None for 0.
+    pub(crate) fn fail_call(&mut self, call: u64, code: Code) {
+        self.failing = (call != 0).then_some((call, code));
+    }
+
+    /// Counts a call; the code with which it is to fail, if it is to.
+    pub(super) fn count_call(&mut self) -> Option<Code> {
+        self.calls += 1;
+        let code = self.failing.filter(|(call, _)| *call == self.calls).map(|(_, code)| code);
+        self.injecting = code.is_some();
+        code
+    }
+
+    /// Whether the call that is being done was made to fail.
+    pub(crate) fn is_injecting(&self) -> bool {
+        self.injecting
+    }
+
+    pub(crate) fn misuse(&mut self, text: String) {
+        self.misuse.push(text);
+    }
+
+    pub(super) fn log(&mut self, call: &str, code: Code, injected: bool) {
+        let mark = if injected { " (injected)" } else { "" };
+        self.log.push(format!("{} {call}: {code}{mark}", self.calls));
+    }
+
+    /// A line for everything that a right caller would not have done.
+    pub(crate) fn misuse_text(&self) -> String {
+        lines(&self.misuse)
+    }
+
+    /// A line for each call: its number, its name, its result.
+    pub(crate) fn log_text(&self) -> String {
+        lines(&self.log)
+    }
+}
+
+fn lines(lines: &[String]) -> String {
+    lines.iter().fold(String::new(), |mut text, line| {
+        _ = writeln!(text, "{line}");
+        text
+    })
+}
+
+impl Driver {
+    /// A line for everything that is still alive.
+    pub(crate) fn leaks(&self) -> String {
+        let mut leaks = Vec::new();
+        let mut name = |handle: &usize| leaks.push(self.handles.name(*handle));
+        self.callers_streams().for_each(|handle| name(&handle));
+        self.events.keys().for_each(&mut name);
+        self.graphs.iter().filter(|(_, graph)| graph.is_the_callers()).for_each(|(handle, _)| name(handle));
+        self.execs.keys().for_each(&mut name);
+        self.modules.handles().for_each(|handle| name(&handle));
+        self.green.handles().for_each(|handle| name(&handle));
+        for (handle, stream) in &self.streams {
+            if stream.destroyed {
+                leaks.push(format!("{}: destroyed with work that has not ended", self.handles.name(*handle)));
+            }
+        }
+        leaks.extend(
+            self.captures.origins().map(|origin| format!("capture on {}", self.handles.name(origin))),
+        );
+        leaks.extend(self.memory.leaks());
+        leaks.extend(self.contexts.retained().map(|(device, times)| {
+            format!("primary context of device {device}: retained {times} times more than released")
+        }));
+        lines(&leaks)
+    }
+}

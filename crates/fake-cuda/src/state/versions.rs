@@ -1,0 +1,24 @@
+//! Which version of the driver brought a function.
+
+/// The first version that has it, as `cuDriverGetVersion` counts; 0 for what every version has that matters.
+pub(crate) fn since(function: &str) -> i64 {
+    match function {
+        "cuMemAllocAsync" | "cuMemFreeAsync" => 11020,
+        "cuGraphInstantiateWithFlags" => 11040,
+        "cuStreamWaitValue32_v2" | "cuStreamWriteValue32_v2" => 11070,
+        "cuGraphAddKernelNode_v2" | "cuGraphKernelNodeGetParams_v2" => 12000,
+        "cuGraphGetEdges_v2"
+        | "cuGraphAddDependencies_v2"
+        | "cuFuncGetName"
+        | "cuGraphNodeGetDependencies_v2" => 12030,
+        "cuDeviceGetDevResource"
+        | "cuDevSmResourceSplitByCount"
+        | "cuDevResourceGenerateDesc"
+        | "cuGreenCtxCreate"
+        | "cuGreenCtxDestroy"
+        | "cuCtxFromGreenCtx" => 12040,
+        "cuGreenCtxStreamCreate" => 12050,
+        "cuEventElapsedTime_v2" => 12080,
+        _ => 0,
+    }
+}
