@@ -61,7 +61,9 @@ impl Run<'_> {
     /// As [`train`].
     pub fn with(&self, placement: &Placement) -> Result<TrainReport, Error> {
         let Self { network, dataset, .. } = *self;
-        let background = self.background.map(|batch| BackgroundJob { network, dataset, batch });
+        // Cut as far as it goes.
+        let job = |batch| BackgroundJob { network, dataset, batch, micro_batches: batch };
+        let background = self.background.map(job);
         let config = TrainConfig {
             network,
             dataset,

@@ -76,6 +76,23 @@ fn the_same_run_gives_the_same_bits() {
     assert_eq!(a.epochs[0].test_accuracy.to_bits(), b.epochs[0].test_accuracy.to_bits());
 }
 
+#[test]
+fn micro_batches_learn_the_same_by_every_plan() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    let lowering = LowerOptions::default();
+    let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
+    let whole = run.with(&Placement::single(&network).unwrap()).unwrap();
+    for (ranks, micro_batches) in [(1, 2), (1, 5), (1, 32), (3, 5), (3, 32)] {
+        let placement = scattered(&network, ranks, 1).unwrap();
+        let lowering = LowerOptions { micro_batches, ..LowerOptions::default() };
+        let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
+        let distance = distance(&whole.losses, &report.losses);
+        println!("{ranks} ranks, {micro_batches} micro-batches: {distance:.1e}");
+        assert!(distance <= TOLERANCE, "{ranks} ranks, {micro_batches} micro-batches: {distance:.1e}");
+    }
+}
+
 /// A network whose batch normalisation sees the whole batch when it is synchronised.
 fn normalised() -> LayerGraph {
     let mut net = LayerGraph::new("normalised", Shape::image(1, 8, 8)).unwrap();
@@ -163,7 +180,9 @@ fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
     for ranks in 2..=4 {
         for (seed, overlap_all_reduce, bucket_bytes) in [(0, true, 1), (1, false, 25 << 20), (2, true, 2000)]
         {
-            let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..run.lowering.clone() };
+            let micro_batches = 1 + 2 * seed as usize;
+            let lowering =
+                LowerOptions { overlap_all_reduce, bucket_bytes, micro_batches, ..run.lowering.clone() };
             let placement = scattered(&network, ranks, seed).unwrap();
             let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
             let distance = distance(&alone.losses, &report.losses);

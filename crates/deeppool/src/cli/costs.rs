@@ -84,7 +84,7 @@ impl CostArgs {
     ) -> anyhow::Result<ProfileTable> {
         if foreground.origin() == Origin::Modelled && self.profile.is_none() {
             let device = self.device.as_deref().unwrap_or(foreground.device());
-            return Ok(device_model(device)?.profile(network, &[job.batch])?);
+            return Ok(device_model(device)?.profile(network, &shard_sizes(job.batch, job.batch))?);
         }
         if job.model != foreground.model() {
             bail!(

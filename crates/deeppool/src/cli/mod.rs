@@ -1,3 +1,4 @@
+mod background;
 mod costs;
 mod explanations;
 mod fit;

@@ -1,22 +1,20 @@
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::planning::PlanFile;
 use deeppool::program::{LowerOptions, lower_training};
 use deeppool::simulate::{SimulateOptions, simulate};
-use deeppool::train::{
-    BackgroundJob, CheckpointConfig, EpochReport, Progress, TrainConfig, TrainReport, train,
-};
+use deeppool::train::{CheckpointConfig, EpochReport, Progress, TrainConfig, TrainReport, train};
 use indicatif::{ProgressBar, ProgressStyle};
 use layer_engine::Sgd;
-use layer_graph::{LayerGraph, zoo};
+use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
-use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
+use super::background::Background;
+use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs, at_least_one, plan_or_make, size};
 use super::network::NetworkArgs;
 use super::output::{micros, print_json, rate, say, time};
 
@@ -106,16 +104,14 @@ impl Train {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
         }
         let dataset = Dataset::open(&self.data, &network)?;
-        let (plan, predictions) = self.plan(&network, ranks, batch, file)?;
+        let tables = self.costs.load(&network, batch, ranks, file.as_ref(), Some("cpu-core"))?;
+        let background = self
+            .background
+            .as_ref()
+            .map(|spec| Background::new(spec, &dataset, &self.costs, &tables))
+            .transpose()?;
+        let (plan, predictions) = self.plan(&network, &tables, ranks, batch, file)?;
         let placement = plan.placement(&network)?;
-        let background_network = self.background.as_ref().map(|job| zoo::model(&job.model)).transpose()?;
-        let background = match (&self.background, &background_network) {
-            (Some(job), Some(network)) => {
-                dataset.fits(network).context("the background job trains on the same data")?;
-                Some(BackgroundJob { network, dataset: &dataset, batch: job.batch })
-            }
-            _ => None,
-        };
         let config = TrainConfig {
             network: &network,
             dataset: &dataset,
@@ -126,7 +122,7 @@ impl Train {
             seed: self.seed,
             threads_per_rank: self.threads_per_rank,
             lowering: self.lowering(),
-            background,
+            background: background.as_ref().map(|job| job.job(&dataset)),
             checkpoint: self.checkpoint.clone().map(|folder| CheckpointConfig {
                 folder,
                 every: self.checkpoint_every,
@@ -135,9 +131,13 @@ impl Train {
         };
         let report = self.train(&config, &plan)?;
         if self.json {
-            print_json(&self.report(&config, &plan, &predictions, &report)?);
+            let mut json = self.report(&config, &plan, &predictions, &report)?;
+            if let Some(background) = &background {
+                json["background"] = background.report(&report);
+            }
+            print_json(&json);
         } else {
-            self.show(&predictions, &report);
+            show(background.as_ref(), &predictions, &report);
         }
         Ok(())
     }
@@ -159,11 +159,11 @@ impl Train {
     fn plan(
         &self,
         network: &LayerGraph,
+        tables: &CostTables,
         ranks: usize,
         batch: usize,
         file: Option<PlanFile>,
     ) -> anyhow::Result<(PlanFile, Predictions)> {
-        let tables = self.costs.load(network, batch, ranks, file.as_ref(), Some("cpu-core"))?;
         let costs = Costs::new(network, &tables.profile, &tables.link);
         let plan = plan_or_make(file, &costs, batch, ranks, &self.mode)?;
         let program = lower_training(network, &plan.placement(network)?, batch, &self.lowering())?;
@@ -236,23 +236,23 @@ impl Train {
             "plan": serde_json::to_value(plan)?,
         }))
     }
+}
 
-    fn show(&self, predictions: &Predictions, report: &TrainReport) {
-        let times = &report.iteration_times;
-        say!("\niteration by the planner's formula  {}", micros(predictions.planned_us));
-        say!("iteration, simulated                {}", micros(predictions.simulated_us));
-        say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
-        say!("foreground                          {}", rate(report.foreground_samples_per_s));
-        if self.background.is_some() {
-            say!("background                          {}", rate(report.background_samples_per_s));
-        }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if report.usage.len() > cores {
-            say!(
-                "{} ranks shared {cores} cores; the predictions give each rank a core of its own",
-                report.usage.len()
-            );
-        }
+fn show(background: Option<&Background>, predictions: &Predictions, report: &TrainReport) {
+    let times = &report.iteration_times;
+    say!("\niteration by the planner's formula  {}", micros(predictions.planned_us));
+    say!("iteration, simulated                {}", micros(predictions.simulated_us));
+    say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
+    say!("foreground                          {}", rate(report.foreground_samples_per_s));
+    if let Some(background) = background {
+        background.show(report);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if report.usage.len() > cores {
+        say!(
+            "{} ranks shared {cores} cores; the predictions give each rank a core of its own",
+            report.usage.len()
+        );
     }
 }
 

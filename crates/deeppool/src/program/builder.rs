@@ -1,6 +1,6 @@
 //! Assembles the programs of all ranks side by side: allocates buffers, derives dependencies, numbers collectives.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
@@ -96,6 +96,11 @@ impl ProgramBuilder {
         }
     }
 
+    /// The next micro-batch begins: see [`RankBuilder::reuse_buffers`].
+    pub(super) fn reuse_buffers(&mut self) {
+        self.ranks.iter_mut().for_each(RankBuilder::reuse_buffers);
+    }
+
     /// From now on every collective waits for all steps that its ranks have so far.
     pub(super) fn collectives_wait(&mut self) {
         for rank in &mut self.ranks {
@@ -116,6 +121,10 @@ pub(super) struct RankBuilder {
     uses: Vec<Uses>,
     operands: HashMap<(LayerId, Role), BufferId>,
     velocities: HashMap<LayerId, BufferId>,
+    /// What the micro-batches so far gave in a role.
+    totals: HashMap<(LayerId, Role), BufferId>,
+    /// Buffers of earlier micro-batches that nobody needs any more.
+    free: Vec<BufferId>,
     collectives_wait_for: Option<StepId>,
 }
 
@@ -132,14 +141,47 @@ impl RankBuilder {
             uses: Vec::new(),
             operands: HashMap::new(),
             velocities: HashMap::new(),
+            totals: HashMap::new(),
+            free: Vec::new(),
             collectives_wait_for: None,
         }
     }
 
+    /// A new buffer, or one of an earlier micro-batch that was made for the same.
     pub(super) fn buffer(&mut self, elements: usize, contents: Contents) -> BufferId {
-        self.program.buffers.push(BufferSpec { elements, contents });
+        let spec = BufferSpec { elements, contents };
+        if let Some(place) = self.free.iter().position(|id| self.program.buffers[id.0] == spec) {
+            return self.free.remove(place);
+        }
+        self.program.buffers.push(spec);
         self.uses.push(Uses::default());
         BufferId(self.uses.len() - 1)
+    }
+
+    /// The next micro-batch begins: the buffers of those before it are free but for state and totals.
+    fn reuse_buffers(&mut self) {
+        let state = self.program.state_buffers;
+        self.operands.retain(|_, buffer| buffer.0 < state);
+        let kept: HashSet<BufferId> = self.totals.values().copied().collect();
+        let scratch = (state..self.program.buffers.len()).map(BufferId);
+        self.free = scratch.filter(|buffer| !kept.contains(buffer)).collect();
+    }
+
+    /// Adds what the micro-batch gave in a role, whose length does not depend on the number of samples, to what those
+    /// before it gave; from now on the sum plays the role.
+    pub(super) fn accumulate(&mut self, id: LayerId, layer: &Layer, role: Role) {
+        let part = self.operand(id, layer, role, 0);
+        let total = match self.totals.get(&(id, role)) {
+            None => part,
+            Some(&before) => {
+                let sum = self.buffer(role.elements(layer, 0), Contents::Operand(id, role));
+                let label = format!("add up micro-batches of {}", layer.name());
+                self.step(Op::AccumulateGradient, label, vec![before, part], vec![sum]);
+                sum
+            }
+        };
+        self.totals.insert((id, role), total);
+        self.set_operand(id, role, total);
     }
 
     /// The buffer that plays a role for a layer on this rank; made at its first use.

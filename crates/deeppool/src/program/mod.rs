@@ -135,7 +135,7 @@ pub enum Op {
         /// The rank's samples.
         shard: Shard,
     },
-    /// `writes[0]` = the sum of `reads`: the gradient of a fork from those of its branches.
+    /// `writes[0]` = the sum of `reads`: the gradient of a fork from those of its branches, or what micro-batches gave.
     AccumulateGradient,
     /// This rank's part in a collective.
     Collective(CollectiveId),

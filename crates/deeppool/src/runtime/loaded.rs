@@ -59,6 +59,7 @@ impl<B: Backend> LoadedProgram<B> {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
         };
+        let mut writes = own.steps.iter().flat_map(|step| &step.writes).copied();
         let is_metrics = |contents| matches!(contents, Contents::Operand(_, Role::Metrics));
         Ok(Self {
             kernels: kernels?,
@@ -66,7 +67,7 @@ impl<B: Backend> LoadedProgram<B> {
             groups: groups?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),
-            metrics: own.buffers.iter().position(|spec| is_metrics(spec.contents)).map(BufferId),
+            metrics: writes.rfind(|id| is_metrics(own.buffers[id.0].contents)),
             program: own.clone(),
             collectives: program.collectives.clone(),
         })

@@ -45,6 +45,9 @@ pub struct BackgroundJob<'a> {
     pub dataset: &'a Dataset,
     /// Samples of its batch.
     pub batch: usize,
+    /// Into how many micro-batches its batch is cut, from 1 to its samples: the foreground waits for one layer of one
+    /// micro-batch at most. See [`MicroBatches`](super::MicroBatches).
+    pub micro_batches: usize,
 }
 
 /// Where and when checkpoints are written.
@@ -88,6 +91,7 @@ impl TrainConfig<'_> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let every = self.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
         let background = self.background.as_ref().map(|job| job.batch);
+        let cuts = self.background.as_ref().map_or(1, |job| job.micro_batches);
         let settings = [
             ("the number of epochs", "at least 1", self.epochs > 0, self.epochs.to_string()),
             ("the learning rate", "above 0", positive(self.learning_rate), self.learning_rate.to_string()),
@@ -102,6 +106,12 @@ impl TrainConfig<'_> {
             ("the norm to clip to", "above 0", clip_norm.is_none_or(positive), format!("{clip_norm:?}")),
             ("the iterations between checkpoints", "at least 1", every != Some(0), "0".into()),
             ("the batch of the background job", "at least 1", background != Some(0), "0".into()),
+            (
+                "the micro-batches of the background job",
+                "from 1 to the samples of its batch",
+                cuts > 0 && background.is_none_or(|batch| cuts <= batch),
+                cuts.to_string(),
+            ),
         ];
         if let Some((setting, expected, _, got)) = settings.into_iter().find(|(_, _, fits, _)| !fits) {
             return Err(Error::Setting { setting, expected, got });

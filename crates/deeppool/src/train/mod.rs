@@ -3,11 +3,13 @@
 mod batches;
 mod checkpoint;
 mod config;
+mod micro_batches;
 mod rank;
 mod report;
 mod session;
 
 pub use batches::{InOrder, Shuffled};
 pub use config::{BackgroundJob, CheckpointConfig, TrainConfig};
+pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, IterationTimes, Progress, TrainReport};
 pub use session::train;

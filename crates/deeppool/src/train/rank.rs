@@ -8,7 +8,7 @@ use layer_engine::{Engine, LaunchContext};
 
 use super::{InOrder, Progress, Shuffled, TrainConfig};
 use crate::Error;
-use crate::program::{Placement, Program, StepId, lower_evaluation, lower_training};
+use crate::program::{LowerOptions, Placement, Program, StepId, lower_evaluation, lower_training};
 use crate::runtime::{Backend, Device, Iterations, LoadedProgram, Observer, RankState};
 
 /// The programs of a run, lowered once for all ranks.
@@ -24,7 +24,8 @@ impl Programs {
     pub(super) fn new(config: &TrainConfig<'_>) -> Result<Self, Error> {
         let evaluation = |samples| lower_evaluation(config.network, config.placement, samples);
         let background = config.background.as_ref().map(|job| {
-            lower_training(job.network, &Placement::single(job.network)?, job.batch, &config.lowering)
+            let options = LowerOptions { micro_batches: job.micro_batches, ..config.lowering.clone() };
+            lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
         });
         let rest = config.dataset.test().len() % config.batch;
         Ok(Self {

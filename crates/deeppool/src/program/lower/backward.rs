@@ -12,7 +12,9 @@ use crate::program::builder::Bucket;
 use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
 
 impl Lowering<'_> {
+    /// The backward half of a micro-batch; after the last, the gradients of all are reduced and used.
     pub(super) fn backward(&mut self, options: &LowerOptions) -> Result<(), Error> {
+        let is_last = self.micro_batch.end == self.batch;
         let needs_gradient = needs_gradient(self.network);
         let bucket_bytes = if options.overlap_all_reduce { options.bucket_bytes } else { u64::MAX };
         let mut buckets = Bucketing::new(bucket_bytes);
@@ -50,6 +52,10 @@ impl Lowering<'_> {
             }
             if self.network.own_parameter_count(id) > 0 {
                 self.share_gradient(id);
+                self.accumulate(id, Role::ParameterGradient);
+                if !is_last {
+                    continue;
+                }
                 with_parameters.push(id);
                 let ranks = &self.parameter_ranks[id.index()];
                 let bytes = Role::ParameterGradient.elements(layer, 0) as u64 * ELEMENT_BYTES;
@@ -57,6 +63,9 @@ impl Lowering<'_> {
                     self.reduce_gradients(&full.ranks, &full.gradients);
                 }
             }
+        }
+        if !is_last {
+            return Ok(());
         }
         if !options.overlap_all_reduce {
             self.program.collectives_wait();
@@ -74,7 +83,7 @@ impl Lowering<'_> {
         let own = self.partitions[id.index()].clone();
         if id == self.loss {
             let scale = Contents::Constant(1.0 / self.batch as f64);
-            for (rank, shard) in shards(&own) {
+            for (rank, shard) in shards(&own, self.micro_batch.start) {
                 let program = self.program.rank(rank);
                 let constant = program.buffer(shard.samples, scale);
                 program.set_operand(id, Role::OutputGradient, constant);
@@ -109,7 +118,7 @@ impl Lowering<'_> {
         }
         let layer = self.network.layer(id);
         let partition = parts[0].partition.clone();
-        let buffers = shards(&partition)
+        let buffers = shards(&partition, self.micro_batch.start)
             .enumerate()
             .map(|(position, (rank, shard))| {
                 let program = self.program.rank(rank);

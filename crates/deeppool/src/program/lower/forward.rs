@@ -51,7 +51,7 @@ impl Lowering<'_> {
             }
         }
         if id == self.loss {
-            for (rank, shard) in shards(&partition) {
+            for (rank, shard) in shards(&partition, self.micro_batch.start) {
                 let layer = self.network.layer(id);
                 let program = self.program.rank(rank);
                 let labels = program.operand(id, layer, Role::Labels, shard.samples);
@@ -80,7 +80,7 @@ impl Lowering<'_> {
     }
 
     fn load_features(&mut self, partition: &Partition, input: &Layer) -> Value {
-        let buffers = shards(partition).map(|(rank, shard)| {
+        let buffers = shards(partition, self.micro_batch.start).map(|(rank, shard)| {
             let elements = Role::Output.elements(input, shard.samples);
             let program = self.program.rank(rank);
             let buffer = program.buffer(elements, Contents::Operand(self.network.input(), Role::Output));

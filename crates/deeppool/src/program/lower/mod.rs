@@ -3,6 +3,8 @@
 mod backward;
 mod forward;
 
+use std::ops::Range;
+
 use collectives::{Partition, Redistribution};
 use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
@@ -24,17 +26,23 @@ pub struct LowerOptions {
     pub bucket_bytes: u64,
     /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
     pub sync_batch_norm: bool,
+    /// Into how many micro-batches the batch is cut, from 1 to its samples. They run one after another, their gradients
+    /// are added up, and the optimiser steps once, so that what is learned is the same to rounding, in steps that are
+    /// that much shorter. Batch normalisation is the exception: it normalises over a micro-batch, and its running
+    /// statistics move with each.
+    pub micro_batches: usize,
 }
 
 impl Default for LowerOptions {
     /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`), and batch
-    /// normalisation by shard.
+    /// normalisation by shard; the batch is not cut.
     fn default() -> Self {
         Self {
             optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
             overlap_all_reduce: true,
             bucket_bytes: 25 << 20,
             sync_batch_norm: false,
+            micro_batches: 1,
         }
     }
 }
@@ -42,21 +50,30 @@ impl Default for LowerOptions {
 /// Lowers one training iteration: forward, loss, backward, gradient all-reduce, optimiser.
 ///
 /// The loss is the mean over the global batch, and gradients are summed with that scale: what is computed does not
-/// depend on the placement.
+/// depend on the placement, nor on the number of micro-batches.
 ///
 /// # Errors
-/// When the network does not end in exactly one loss, or the batch is empty.
+/// When the network does not end in exactly one loss, the batch is empty, or it has fewer samples than micro-batches.
 pub fn lower_training(
     network: &LayerGraph,
     placement: &Placement,
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Program, Error> {
-    let mut lowering = Lowering::new(network, placement, batch)?;
-    for id in lowering.layers() {
-        lowering.forward(id, options.sync_batch_norm)?;
+    let count = options.micro_batches;
+    if count == 0 || count > batch.max(1) {
+        let (setting, expected) = ("the number of micro-batches", "from 1 to the samples of the batch");
+        return Err(Error::Setting { setting, expected, got: format!("{count} for {batch}") });
     }
-    lowering.backward(options)?;
+    let mut lowering = Lowering::new(network, placement, batch)?;
+    for index in 0..count {
+        lowering.begin(placement, index * batch / count..(index + 1) * batch / count)?;
+        for id in lowering.layers() {
+            lowering.forward(id, options.sync_batch_norm)?;
+        }
+        lowering.backward(options)?;
+        lowering.accumulate(lowering.loss, Role::Metrics);
+    }
     lowering.reduce_metrics();
     Ok(lowering.program.finish())
 }
@@ -68,6 +85,7 @@ pub fn lower_training(
 /// As [`lower_training`].
 pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usize) -> Result<Program, Error> {
     let mut lowering = Lowering::new(network, placement, batch)?;
+    lowering.begin(placement, 0..batch)?;
     lowering.share_statistics();
     for id in lowering.layers() {
         lowering.infer(id)?;
@@ -88,7 +106,9 @@ struct Lowering<'a> {
     network: &'a LayerGraph,
     batch: usize,
     loss: LayerId,
-    /// By layer.
+    /// The samples of the batch that are being lowered.
+    micro_batch: Range<usize>,
+    /// By layer, of the micro-batch.
     partitions: Vec<Partition>,
     /// By layer: the ranks that hold its own parameters.
     parameter_ranks: Vec<Vec<usize>>,
@@ -105,28 +125,48 @@ impl<'a> Lowering<'a> {
             return Err(Error::EmptyBatch);
         }
         let loss = loss_layer(network)?;
-        let partitions: Result<Vec<Partition>, Error> = network
-            .layers()
-            .map(|(id, _)| {
-                if id == network.input() {
-                    Ok(Partition::even(batch, &[0])?)
-                } else {
-                    placement.partition(id, batch)
-                }
-            })
-            .collect();
         let parameter_ranks: Vec<Vec<usize>> =
             network.layers().map(|(id, _)| placement.parameter_ranks(network, id)).collect();
         Ok(Self {
             network,
             batch,
             loss,
-            partitions: partitions?,
-            outputs: vec![Vec::new(); network.len()],
-            gradients: vec![Vec::new(); network.len()],
+            micro_batch: 0..0,
+            partitions: Vec::new(),
+            outputs: Vec::new(),
+            gradients: Vec::new(),
             program: ProgramBuilder::new(network, placement, &parameter_ranks, batch),
             parameter_ranks,
         })
+    }
+
+    /// Goes on to a micro-batch, in the memory of the one before.
+    fn begin(&mut self, placement: &Placement, micro_batch: Range<usize>) -> Result<(), Error> {
+        let (network, samples) = (self.network, micro_batch.len());
+        let partition = |id| {
+            if id == network.input() {
+                Ok(Partition::even(samples, &[0])?)
+            } else {
+                placement.partition(id, samples)
+            }
+        };
+        self.partitions = network.layers().map(|(id, _)| partition(id)).collect::<Result<_, Error>>()?;
+        self.outputs = vec![Vec::new(); network.len()];
+        self.gradients = vec![Vec::new(); network.len()];
+        self.micro_batch = micro_batch;
+        self.program.reuse_buffers();
+        Ok(())
+    }
+
+    /// Adds what the micro-batch gave in a role to what those before it gave, on every rank that has it.
+    fn accumulate(&mut self, id: LayerId, role: Role) {
+        let ranks = match role {
+            Role::ParameterGradient => &self.parameter_ranks[id.index()],
+            _ => self.partitions[id.index()].ranks(),
+        };
+        for &rank in ranks {
+            self.program.rank(rank).accumulate(id, self.network.layer(id), role);
+        }
     }
 
     /// All layers but the input, in topological order.
@@ -144,7 +184,7 @@ impl<'a> Lowering<'a> {
     ) -> Result<Value, Error> {
         let layer = self.network.layer(id);
         let redistribution = Redistribution::new(&source.partition, to)?;
-        let targets: Vec<BufferId> = shards(to)
+        let targets: Vec<BufferId> = shards(to, self.micro_batch.start)
             .map(|(rank, shard)| {
                 let elements = Role::Output.elements(layer, shard.samples);
                 self.program.rank(rank).buffer(elements, Contents::Moved(id))
@@ -169,8 +209,8 @@ impl<'a> Lowering<'a> {
     fn passes(&mut self, id: LayerId, pass: Pass, op: impl Fn(Pass, LayerId, Shard) -> Op) {
         let layer = self.network.layer(id);
         let Some(signature) = Signature::of(layer, pass) else { return };
-        let partition = &self.partitions[id.index()];
-        for (rank, shard) in shards(partition) {
+        let shards = shards(&self.partitions[id.index()], self.micro_batch.start);
+        for (rank, shard) in shards {
             let program = self.program.rank(rank);
             let mut operands = |roles: &[Role]| -> Vec<BufferId> {
                 roles.iter().map(|&role| program.operand(id, layer, role, shard.samples)).collect()
@@ -184,7 +224,7 @@ impl<'a> Lowering<'a> {
     fn operand_value(&mut self, id: LayerId, role: Role) -> Value {
         let layer = self.network.layer(id);
         let partition = self.partitions[id.index()].clone();
-        let buffers = shards(&partition)
+        let buffers = shards(&partition, self.micro_batch.start)
             .map(|(rank, shard)| self.program.rank(rank).operand(id, layer, role, shard.samples))
             .collect();
         Value { partition, buffers }
@@ -214,9 +254,10 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// The ranks of a partition with their shards.
-fn shards(partition: &Partition) -> impl Iterator<Item = (usize, Shard)> {
-    partition.shards().map(|(rank, samples)| (rank, Shard { first: samples.start, samples: samples.len() }))
+/// The ranks of a partition of a micro-batch, which begins at sample `first`, with their shards.
+fn shards(partition: &Partition, first: usize) -> impl Iterator<Item = (usize, Shard)> {
+    let shard = move |samples: Range<usize>| Shard { first: first + samples.start, samples: samples.len() };
+    partition.shards().map(move |(rank, samples)| (rank, shard(samples)))
 }
 
 fn verb(pass: Pass) -> &'static str {
