@@ -52,4 +52,4 @@ pub use virtual_device::{
     VirtualDevice, VirtualWork,
 };
 pub use virtual_time::{Span, VirtualDriver};
-pub use workload::{Iteration, Jobs, Play, Played, Step, StepWork, Workload};
+pub use workload::{BackgroundHost, ForegroundHost, Iteration, Jobs, Play, Played, Step, StepWork, Workload};

@@ -212,3 +212,27 @@ fn a_parameter_is_scaled_within_its_range() {
         assert_ne!(a100.scaled(parameter, 0.4), a100, "{parameter:?}");
     }
 }
+
+#[test]
+fn communication_that_takes_no_multiprocessors_disturbs_nobody() -> Result<(), Error> {
+    let parameters = DeviceParameters {
+        communication_share: 0.0,
+        communication_memory: 0.0,
+        ..DeviceParameters::a100().without_overheads()
+    };
+    let mut device = VirtualDevice::new(parameters)?;
+    let kernel = Kernel::new(Duration::from_micros(100), 1.0, 1.0)?;
+    device.launch(&Tasklet::new(JobId::FOREGROUND, 0), VirtualWork::graph([kernel]))?;
+    let transfer =
+        VirtualWork::Communication { transfer: Duration::from_micros(40), partners: Partners::Ready };
+    device.launch(&Tasklet::new(JobId::FOREGROUND, 1).on(Lane::Communication), transfer)?;
+    let mut ends = Vec::new();
+    while ends.len() < 2 {
+        device.wait(None)?;
+        while let Some(finished) = device.finished()? {
+            ends.push((finished.tasklet.number, device.now().as_micros()));
+        }
+    }
+    assert_eq!(ends, [(1, 40), (0, 100)]);
+    Ok(())
+}

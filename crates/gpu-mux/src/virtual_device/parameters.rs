@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use super::Kernel;
 use super::engine::Hardware;
 use super::stream::nanos;
 
@@ -37,7 +36,8 @@ pub struct DeviceParameters {
     /// From the end of a tasklet on the device until the host sees it.
     #[cfg_attr(feature = "json", serde(rename = "completion_latency_us", with = "crate::json::as_micros"))]
     pub completion_latency: Duration,
-    /// The fraction of the multiprocessors that a communication kernel holds: above 0, at most 1.
+    /// The fraction of the multiprocessors that a communication kernel holds: 0 to 1. Any above 0 is at least one
+    /// multiprocessor; with 0 it waits for none either.
     pub communication_share: f64,
     /// The fraction of the memory's bandwidth that it uses while it transfers: 0 to 1.
     pub communication_memory: f64,
@@ -109,7 +109,7 @@ impl DeviceParameters {
                 self.completion_latency = self.completion_latency.mul_f64(factor);
             }
             DeviceParameter::CommunicationShare => {
-                self.communication_share = (self.communication_share * factor).clamp(f64::MIN_POSITIVE, 1.0);
+                self.communication_share = (self.communication_share * factor).min(1.0);
             }
             DeviceParameter::CommunicationMemory => {
                 self.communication_memory = (self.communication_memory * factor).min(1.0);
@@ -123,16 +123,27 @@ impl DeviceParameters {
         if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
             return Err(crate::Error::BadFigure { name, value: "0".to_owned(), expected: "at least 1" });
         }
-        let communication = Kernel::new(Duration::ZERO, self.communication_share, self.communication_memory)?;
+        let fractions = [
+            ("communication_share", self.communication_share),
+            ("communication_memory", self.communication_memory),
+        ];
+        for (name, value) in fractions {
+            if !(0.0..=1.0).contains(&value) {
+                let expected = "from 0 to 1";
+                return Err(crate::Error::BadFigure { name, value: value.to_string(), expected });
+            }
+        }
         let mut hardware = Hardware {
             multiprocessors: self.multiprocessors,
             queues: self.hardware_queues as usize,
             kernel_gap: nanos(self.kernel_gap),
             communication_multiprocessors: 0,
-            communication_memory: communication.memory(),
+            communication_memory: self.communication_memory,
             priorities,
         };
-        hardware.communication_multiprocessors = hardware.share(communication.share());
+        if self.communication_share > 0.0 {
+            hardware.communication_multiprocessors = hardware.share(self.communication_share);
+        }
         Ok(hardware)
     }
 }

@@ -7,11 +7,12 @@ use super::bandwidth::{Demand, memory_slowdown, stretch};
 use super::engine::{Engine, Hardware};
 use super::stream::{NEVER, Phase, Running, Stream, nanos};
 use super::{Awaits, Exchange, Partners, VirtualWork};
+use crate::Lane;
 
 impl Engine {
     /// Hands out the multiprocessors that are free: by priority, then in the order of launches.
     pub(super) fn dispatch(&mut self) {
-        if self.free == 0 {
+        if self.free == 0 && self.hardware.communication_multiprocessors > 0 {
             return;
         }
         let mut order = std::mem::take(&mut self.order);
@@ -23,26 +24,28 @@ impl Engine {
         });
         for &stream in &order {
             // A hardware queue may have opened for a later one.
-            if self.free > 0 && self.wants_more(stream) {
+            if self.wants_more(stream) {
                 self.give(stream);
             }
         }
         // What stood behind one that has just begun may be first in its hardware queue now.
-        self.unsettled |= self.free > 0
-            && (0..self.streams.len()).any(|stream| !order.contains(&stream) && self.wants_more(stream));
+        self.unsettled |=
+            (0..self.streams.len()).any(|stream| !order.contains(&stream) && self.wants_more(stream));
         self.order = order;
     }
 
+    /// Whether a stream can do something with what is free.
     fn wants_more(&self, stream: usize) -> bool {
         let stream = &self.streams[stream];
-        match &stream.running {
-            Some(running) => running.given < running.wanted,
-            None => {
-                stream.head_opens().is_some_and(|opens| opens <= self.now)
-                    && stream.launches.front().is_some_and(|head| head.kernel_count() > 0)
-                    && self.is_first_in_queue(stream)
-            }
+        if let Some(running) = &stream.running {
+            return self.free > 0 && running.given < running.wanted;
         }
+        let needs_none =
+            stream.lane == Lane::Communication && self.hardware.communication_multiprocessors == 0;
+        (self.free > 0 || needs_none)
+            && stream.head_opens().is_some_and(|opens| opens <= self.now)
+            && stream.launches.front().is_some_and(|head| head.kernel_count() > 0)
+            && self.is_first_in_queue(stream)
     }
 
     /// A hardware queue lets nothing pass what has not begun.

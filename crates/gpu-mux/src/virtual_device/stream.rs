@@ -150,7 +150,7 @@ impl Stream {
 impl Running {
     /// What it has been given of what it wants.
     pub(super) fn part(&self) -> f64 {
-        f64::from(self.given) / f64::from(self.wanted)
+        if self.wanted == 0 { 1.0 } else { f64::from(self.given) / f64::from(self.wanted) }
     }
 
     /// Goes on at another rate from `now` on.

@@ -4,14 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cut::{BackgroundPiece, cut};
-use super::{Iteration, Play, Step, StepWork};
-use crate::{JobId, Kernel, Lane, Partners, Tasklet, TaskletId, VirtualWork};
+use super::{Iteration, Step, StepWork};
+use crate::{DeviceParameters, JobId, Kernel, Lane, Partners, Policy, Tasklet, TaskletId, VirtualWork};
 
 /// Background pieces that its host is ahead of the device.
 const PIECES_AHEAD: u64 = 32;
 
-/// Offers iteration after iteration, the next one when the first step of the last one has ended.
-pub(super) struct Foreground<'a> {
+/// The host of a foreground on a [`VirtualDevice`](crate::VirtualDevice): what to offer a
+/// [`Driver`](crate::Driver), and when.
+///
+/// It offers iteration after iteration, the next one when the first step of the last one has ended. On the device an
+/// iteration begins when everything of the one before has ended. Its tasklets are numbered through: the number modulo
+/// the steps of an iteration is the step, and the [site](Tasklet::site).
+#[derive(Debug, Clone)]
+pub struct ForegroundHost<'a> {
     iteration: &'a Iteration,
     /// By step.
     works: Vec<VirtualWork>,
@@ -20,13 +26,14 @@ pub(super) struct Foreground<'a> {
     last_compute: Option<usize>,
     last_communication: Option<usize>,
     offered: u64,
-    pub(super) finished: u64,
+    finished: u64,
 }
 
-impl<'a> Foreground<'a> {
-    pub(super) fn new(iteration: &'a Iteration, play: &Play) -> Self {
-        let captured = play.policy.captured_graphs;
-        let gap = if captured { play.parameters.graph_node_gap } else { play.parameters.kernel_gap };
+impl<'a> ForegroundHost<'a> {
+    /// A host that runs this iteration over and over.
+    #[must_use]
+    pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
+        let (captured, gap) = launching(policy, parameters);
         let estimate = |step: &Step| match &step.work {
             StepWork::Compute(kernels) => estimate(step.estimate(), kernels.len(), gap),
             StepWork::Communication { .. } => step.estimate(),
@@ -43,10 +50,24 @@ impl<'a> Foreground<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Option<(Tasklet, VirtualWork)> {
+    /// The same host for a device that is [told](Partners::Told) when the partners of a communication come, instead of
+    /// by [`StepWork::Communication::partners_after`].
+    #[must_use]
+    pub fn with_partners_told(mut self) -> Self {
+        for work in &mut self.works {
+            if let VirtualWork::Communication { partners, .. } = work {
+                *partners = Partners::Told;
+            }
+        }
+        self
+    }
+
+    /// What is to be offered next, if something is by now; nothing for an iteration without steps.
+    pub fn offer(&mut self) -> Option<(Tasklet, VirtualWork)> {
         let steps = self.works.len() as u64;
         // In the middle of an iteration, or when the one that was offered last has begun to end.
-        if self.offered % steps == 0 && self.offered > self.finished.next_multiple_of(steps) {
+        let between_iterations = self.offered.checked_rem(steps)? == 0;
+        if between_iterations && self.offered > self.finished.next_multiple_of(steps) {
             return None;
         }
         let (number, index) = (self.offered, (self.offered % steps) as usize);
@@ -79,13 +100,26 @@ impl<'a> Foreground<'a> {
         number.map(|number| TaskletId { job: JobId::FOREGROUND, number })
     }
 
-    pub(super) fn iterations_ended(&self) -> usize {
-        (self.finished / self.works.len() as u64) as usize
+    /// Takes in that one of its tasklets has finished.
+    pub fn finish(&mut self) {
+        self.finished += 1;
+    }
+
+    /// Iterations of which everything has finished.
+    #[must_use]
+    pub fn iterations_ended(&self) -> u64 {
+        self.finished.checked_div(self.works.len() as u64).unwrap_or(0)
     }
 }
 
-/// Offers piece after piece, so that a bounded number of them waits or runs.
-pub(super) struct Background {
+/// The host of a background on a [`VirtualDevice`](crate::VirtualDevice): what to offer a
+/// [`Driver`](crate::Driver), and when.
+///
+/// It cuts its iteration as the policy wants it: by its steps where [pieces](Policy::background_piece) are not bounded,
+/// and otherwise into the longest runs of kernels that keep the bound, whatever step they belong to. A kernel that is
+/// longer by itself is a piece. It offers piece after piece, so that a bounded number of them waits or runs.
+#[derive(Debug, Clone)]
+pub struct BackgroundHost {
     pieces: Vec<BackgroundPiece>,
     estimates: Vec<Duration>,
     captured: bool,
@@ -97,11 +131,12 @@ pub(super) struct Background {
     pub(super) finished_time: Duration,
 }
 
-impl Background {
-    pub(super) fn new(iteration: &Iteration, play: &Play) -> Self {
-        let captured = play.policy.captured_graphs;
-        let gap = if captured { play.parameters.graph_node_gap } else { play.parameters.kernel_gap };
-        let pieces = cut(iteration, &play.policy);
+impl BackgroundHost {
+    /// A host that runs this iteration over and over.
+    #[must_use]
+    pub fn new(iteration: &Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
+        let (captured, gap) = launching(policy, parameters);
+        let pieces = cut(iteration, policy);
         Self {
             estimates: pieces.iter().map(|piece| estimate(piece.time, piece.kernels.len(), gap)).collect(),
             time: pieces.iter().map(|piece| piece.time).sum(),
@@ -114,8 +149,9 @@ impl Background {
         }
     }
 
-    pub(super) fn next(&mut self) -> Option<(Tasklet, VirtualWork)> {
-        if self.offered - self.finished >= PIECES_AHEAD {
+    /// What is to be offered next, if something is by now; nothing for an iteration without kernels.
+    pub fn offer(&mut self) -> Option<(Tasklet, VirtualWork)> {
+        if self.offered - self.finished >= PIECES_AHEAD || self.pieces.is_empty() {
             return None;
         }
         let number = self.offered;
@@ -128,7 +164,8 @@ impl Background {
         Some((tasklet, work))
     }
 
-    pub(super) fn finish(&mut self, tasklet: TaskletId) {
+    /// Takes in that one of its tasklets has finished.
+    pub fn finish(&mut self, tasklet: TaskletId) {
         self.finished += 1;
         self.finished_time += self.pieces[self.place(tasklet.number)].time;
     }
@@ -137,14 +174,31 @@ impl Background {
         (number % self.pieces.len() as u64) as usize
     }
 
-    pub(super) fn iterations_ended(&self) -> usize {
-        (self.finished / self.pieces.len() as u64) as usize
+    /// Iterations of which everything has finished.
+    #[must_use]
+    pub fn iterations_ended(&self) -> u64 {
+        self.finished.checked_div(self.pieces.len() as u64).unwrap_or(0)
+    }
+
+    /// Samples that it has trained on, by the part of its iteration's time that has finished.
+    #[must_use]
+    pub fn samples(&self) -> f64 {
+        self.samples_in(self.finished_time)
     }
 
     /// Samples that so much of an iteration's time trains on.
     pub(super) fn samples_in(&self, time: Duration) -> f64 {
+        if time.is_zero() {
+            return 0.0;
+        }
         time.as_secs_f64() / self.time.as_secs_f64() * self.samples as f64
     }
+}
+
+/// Whether tasklets are captured graphs, and the gap between their kernels.
+fn launching(policy: &Policy, parameters: &DeviceParameters) -> (bool, Duration) {
+    let captured = policy.captured_graphs;
+    (captured, if captured { parameters.graph_node_gap } else { parameters.kernel_gap })
 }
 
 /// How long kernels take that follow each other with a gap between them.

@@ -8,6 +8,7 @@ mod player;
 
 use std::time::Duration;
 
+pub use hosts::{BackgroundHost, ForegroundHost};
 pub use player::{Jobs, Play, Played};
 
 use crate::{Kernel, Lane};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Workload;
-use super::hosts::{Background, Foreground};
+use super::hosts::{BackgroundHost, ForegroundHost};
 use crate::{
     Device, DeviceParameters, Driver, DriverError, Error, Finished, Occupancy, Policy, VirtualDevice,
 };
@@ -107,11 +107,11 @@ impl Workload {
 
 struct Player<'a> {
     driver: Driver<VirtualDevice>,
-    foreground: Option<Foreground<'a>>,
-    background: Option<Background>,
+    foreground: Option<ForegroundHost<'a>>,
+    background: Option<BackgroundHost>,
     iterations: usize,
     warm_up: usize,
-    iterations_ended: usize,
+    iterations_ended: u64,
     /// When iterations ended, from the last one of the warm-up on.
     ends: Vec<Duration>,
     before: Snapshot,
@@ -132,8 +132,8 @@ impl<'a> Player<'a> {
             return Err(Error::EmptyIteration(job));
         }
         let device = VirtualDevice::with_priorities(play.parameters, play.policy.stream_priority)?;
-        let foreground = Foreground::new(&workload.foreground, play);
-        let background = Background::new(&workload.background, play);
+        let foreground = ForegroundHost::new(&workload.foreground, &play.policy, &play.parameters);
+        let background = BackgroundHost::new(&workload.background, &play.policy, &play.parameters);
         let mut player = Self {
             driver: Driver::new(play.policy, device),
             foreground: (play.jobs != Jobs::Background).then_some(foreground),
@@ -149,10 +149,10 @@ impl<'a> Player<'a> {
     }
 
     fn offer(&mut self) -> Result<(), Error> {
-        while let Some((tasklet, work)) = self.foreground.as_mut().and_then(Foreground::next) {
+        while let Some((tasklet, work)) = self.foreground.as_mut().and_then(ForegroundHost::offer) {
             self.driver.offer(tasklet, work).map_err(cause)?;
         }
-        while let Some((tasklet, work)) = self.background.as_mut().and_then(Background::next) {
+        while let Some((tasklet, work)) = self.background.as_mut().and_then(BackgroundHost::offer) {
             self.driver.offer(tasklet, work).map_err(cause)?;
         }
         Ok(())
@@ -165,7 +165,9 @@ impl<'a> Player<'a> {
         }
         let ended = match (&mut self.foreground, &self.background) {
             (Some(foreground), _) => {
-                foreground.finished += u64::from(finished.tasklet.job.is_foreground());
+                if finished.tasklet.job.is_foreground() {
+                    foreground.finish();
+                }
                 foreground.iterations_ended()
             }
             (None, Some(background)) => background.iterations_ended(),
@@ -174,10 +176,10 @@ impl<'a> Player<'a> {
         self.end_of_iterations(ended);
     }
 
-    fn end_of_iterations(&mut self, ended: usize) {
+    fn end_of_iterations(&mut self, ended: u64) {
         let is_new = ended > self.iterations_ended || self.ends.is_empty();
         self.iterations_ended = ended;
-        if is_new && ended >= self.warm_up {
+        if is_new && ended >= self.warm_up as u64 {
             if self.ends.is_empty() {
                 self.before = self.snapshot();
             }
