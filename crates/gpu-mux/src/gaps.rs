@@ -34,6 +34,8 @@ struct Delay {
     since: Duration,
     /// Background tasklets that were in flight and still are.
     tasklets: usize,
+    /// How long it took until they had ended, if they have.
+    blocked: Option<Duration>,
 }
 
 /// Whether a background tasklet may be launched.
@@ -55,16 +57,16 @@ impl GapFitting {
         self.open = Some(Gap { since, site, ends: expected.map(|gap| since.saturating_add(gap)) });
     }
 
-    /// The foreground is back, and finds this many background tasklets in flight.
-    pub(crate) fn end(&mut self, now: Duration, in_flight: usize) {
+    /// The foreground needs the device again.
+    pub(crate) fn end(&mut self, now: Duration) {
         if let Some(gap) = self.open.take() {
             self.learn(gap.site, now.saturating_sub(gap.since));
         }
-        if in_flight > 0 {
-            // One that has not ended goes on.
-            let since = self.delay.map_or(now, |delay| delay.since);
-            self.delay = Some(Delay { since, tasklets: in_flight });
-        }
+    }
+
+    /// The foreground computes again, and finds this many background tasklets in flight.
+    pub(crate) fn find(&mut self, now: Duration, in_flight: usize) {
+        self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
     }
 
     fn learn(&mut self, site: Option<u32>, length: Duration) {
@@ -80,19 +82,19 @@ impl GapFitting {
     /// A background tasklet is no longer in flight.
     pub(crate) fn background_ended(&mut self, now: Duration) {
         if let Some(delay) = &mut self.delay {
-            delay.tasklets -= 1;
+            delay.tasklets = delay.tasklets.saturating_sub(1);
             if delay.tasklets == 0 {
-                self.budget.charge(now.saturating_sub(delay.since));
-                self.delay = None;
+                delay.blocked.get_or_insert(now.saturating_sub(delay.since));
             }
         }
     }
 
-    /// A foreground tasklet has finished beside the background, so it did not wait for all of it.
+    /// A foreground compute tasklet has finished: the first that may have waited tells how long. It was not delayed for
+    /// longer than it took beyond its own time, nor by more than the background that was in its way.
     pub(crate) fn foreground_finished(&mut self, now: Duration, estimate: Option<Duration>) {
         if let Some(delay) = self.delay.take() {
-            let passed = now.saturating_sub(delay.since);
-            self.budget.charge(passed.saturating_sub(estimate.unwrap_or_default()));
+            let longer = now.saturating_sub(delay.since).saturating_sub(estimate.unwrap_or_default());
+            self.budget.charge(delay.blocked.map_or(longer, |blocked| blocked.min(longer)));
         }
     }
 

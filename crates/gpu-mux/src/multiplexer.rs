@@ -98,7 +98,7 @@ pub struct Multiplexer {
     computing: bool,
     /// When the foreground's last compute tasklet finished, and where.
     quiet: (Duration, Option<u32>),
-    /// Foreground communication, queued or in flight, that holds the background back.
+    /// Foreground communication in flight that holds the background back.
     withholding: usize,
     /// The wake-up that the driver has been asked for and has not answered.
     wake: Option<Duration>,
@@ -143,7 +143,6 @@ impl Multiplexer {
         match event {
             Event::Ready(tasklet) if tasklet.id.job.is_foreground() => {
                 self.foreground.push(tasklet)?;
-                self.withholding += usize::from(self.withholds(&tasklet));
             }
             Event::Ready(tasklet) => self.background.push(now, tasklet)?,
             Event::Finished { tasklet, took } if tasklet.job.is_foreground() => {
@@ -236,6 +235,7 @@ impl Multiplexer {
 
     fn launch_foreground(&mut self) -> Option<TaskletId> {
         let tasklet = self.foreground.launch()?;
+        self.withholding += usize::from(self.withholds(&tasklet));
         match tasklet.lane {
             Lane::Compute => self.computes_from(self.now),
             // It needs the device too: one gap ends and the next begins.
@@ -253,6 +253,9 @@ impl Multiplexer {
         if !self.computing && self.foreground.computes() {
             self.computing = true;
             self.gap_ends(now);
+            if let Some(gaps) = &mut self.gaps {
+                gaps.find(now, self.background.in_flight());
+            }
         }
     }
 
@@ -264,7 +267,7 @@ impl Multiplexer {
 
     fn gap_ends(&mut self, now: Duration) {
         if let Some(gaps) = &mut self.gaps {
-            gaps.end(now, self.background.in_flight());
+            gaps.end(now);
         }
     }
 
@@ -274,7 +277,7 @@ impl Multiplexer {
         }
     }
 
-    /// Whether a foreground tasklet, as long as it is queued or in flight, holds the background back.
+    /// Whether a foreground tasklet holds the background back as long as it is in flight.
     fn withholds(&self, tasklet: &Tasklet) -> bool {
         tasklet.lane == Lane::Communication
             && match self.policy.background_beside_communication {

@@ -42,7 +42,7 @@ pub struct Policy {
     pub background_in_flight_alone: usize,
     /// Whether background is launched while the foreground computes, to use what its kernels leave of the device.
     pub background_beside_compute: bool,
-    /// Whether background is launched while foreground communication is queued or in flight.
+    /// Whether background is launched while foreground communication is in flight: runs, or is queued on the device.
     pub background_beside_communication: BesideCommunication,
     /// Holds the background back while the foreground is seen to be slow.
     pub feedback: Option<Feedback>,
@@ -50,7 +50,7 @@ pub struct Policy {
     pub gaps: Option<Gaps>,
 }
 
-/// When background is launched while foreground communication is queued or in flight.
+/// When background is launched while foreground communication is in flight: runs, or is queued on the device.
 ///
 /// Communication kernels need some compute units and much of the memory bandwidth, which the background takes from
 /// them.

@@ -33,7 +33,7 @@ impl Policy {
     }
 
     /// The rules of DeepPool's published artifact: graphs, one background piece in flight, which is withheld while
-    /// foreground communication is queued, and four foreground tasklets or 1 ms launched ahead. The artifact's
+    /// foreground communication is queued on the device, and four foreground tasklets or 1 ms launched ahead. The artifact's
     /// pieces take half a millisecond *or more*; here that is their bound.
     #[must_use]
     pub const fn deeppool() -> Self {
@@ -116,7 +116,7 @@ impl Default for Policy {
             background_in_flight_alone: 2,
             background_beside_compute: false,
             background_beside_communication: BesideCommunication::Always,
-            gaps: Some(Gaps { delay_share: 0.015, credit: Duration::from_micros(500), weight: 0.5 }),
+            gaps: Some(Gaps { delay_share: 0.01, credit: Duration::from_micros(500), weight: 0.5 }),
             ..Self::deeppool()
         }
     }

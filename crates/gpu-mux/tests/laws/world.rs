@@ -288,9 +288,7 @@ impl World {
                     BesideCommunication::Always => false,
                 }
         };
-        let communicates = [State::Waiting, State::InFlight]
-            .iter()
-            .any(|&state| self.select(JobId::FOREGROUND, state).any(withholds));
+        let communicates = self.select(JobId::FOREGROUND, State::InFlight).any(withholds);
         communicates || (computes && !self.policy.background_beside_compute)
     }
 
