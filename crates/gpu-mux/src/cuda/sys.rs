@@ -51,6 +51,7 @@ macro_rules! for_each_function {
                     (stream: *mut StreamOf, event: *mut EventOf, flags: c_uint);
                 stream_begin_capture = "cuStreamBeginCapture_v2" (stream: *mut StreamOf, mode: c_uint);
                 stream_end_capture = "cuStreamEndCapture" (stream: *mut StreamOf, graph: *mut *mut GraphOf);
+                stream_is_capturing = "cuStreamIsCapturing" (stream: *mut StreamOf, status: *mut c_uint);
                 event_create = "cuEventCreate" (event: *mut *mut EventOf, flags: c_uint);
                 event_destroy = "cuEventDestroy_v2" (event: *mut EventOf);
                 event_record = "cuEventRecord" (event: *mut EventOf, stream: *mut StreamOf);
@@ -216,6 +217,7 @@ pub(super) const EVENT_DISABLE_TIMING: c_uint = cuda::CUevent_flags::CU_EVENT_DI
 pub(super) const EVENT_TIMED: c_uint = cuda::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint =
     cuda::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_uint;
+pub(super) const NOT_CAPTURING: c_uint = cuda::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
 pub(super) const WAIT_EQUAL: c_uint = cuda::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as c_uint;
 pub(super) const RESOURCE_MULTIPROCESSORS: c_uint =
     cuda::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM as c_uint;

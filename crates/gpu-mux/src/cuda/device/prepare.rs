@@ -1,4 +1,5 @@
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use super::{CudaDevice, Prepared, Work};
 use crate::cuda::{CapturedGraph, Error, OverLong, Priority, Result, Stopwatch, Stream};
@@ -14,8 +15,8 @@ pub struct PreparedBackground {
 }
 
 impl CudaDevice {
-    /// Makes foreground work launchable, as a graph where the policy has [captured
-    /// graphs](crate::Policy::captured_graphs), and times it. It is run `runs` + 1 times, and waited for.
+    /// Makes foreground work launchable, as a graph where the policy has [captured graphs](crate::Policy::captured_graphs), and
+    /// times it. It is run `runs` + 1 times, and waited for. `enqueue`, and what it owns, is kept as long as the work.
     ///
     /// # Errors
     /// What `enqueue` returns; what CUDA says.
@@ -26,19 +27,12 @@ impl CudaDevice {
         enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Prepared> {
         let place = self.queue(JobId::FOREGROUND, lane)?;
-        let stream = &self.queues[place].stream;
-        let work = if self.policy.captured_graphs {
-            let graph = self.captured(stream, Priority::Foreground, enqueue)?;
-            Work::Graph(graph.instantiate()?.into())
-        } else {
-            Work::enqueue(enqueue)
-        };
-        let estimate = Stopwatch::new(stream)?.median(runs, |stream| work.launch(stream))?;
-        Ok(Prepared { work, estimate })
+        self.whole(place, Priority::Foreground, runs, Work::enqueue(enqueue))
     }
 
-    /// Makes a round of a background job's work launchable, in pieces where the policy [bounds](crate::Policy::background_piece) them,
-    /// and times it. It is run 2 * (`runs` + 1) times, and waited for.
+    /// Makes a round of a background job's work launchable, in pieces where the policy
+    /// [bounds](crate::Policy::background_piece) them, and times it. It is run 2 * (`runs` + 1) times, and waited for. `enqueue`, and
+    /// what it owns, is kept as long as the work.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs: only graphs can be cut here. What
@@ -50,37 +44,40 @@ impl CudaDevice {
         enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<PreparedBackground> {
         let place = self.queue(job, Lane::Compute)?;
-        let stream = &self.queues[place].stream;
-        match (self.policy.background_piece, self.policy.captured_graphs) {
-            (Some(budget), true) => {
-                let cut = self.captured(stream, Priority::Background, enqueue)?.cut(stream, budget, runs)?;
-                let pieces = cut.pieces.iter().map(Prepared::from).collect();
-                Ok(PreparedBackground { pieces, over_long: cut.over_long })
-            }
-            (Some(_), false) => Err(Error::Invalid(
+        let work = Work::enqueue(enqueue);
+        let Some(budget) = self.policy.background_piece else {
+            let whole = self.whole(place, Priority::Background, runs, work)?;
+            return Ok(PreparedBackground { pieces: vec![whole], over_long: Vec::new() });
+        };
+        if !self.policy.captured_graphs {
+            return Err(Error::Invalid(
                 "background pieces are bounded by cutting graphs: switch captured_graphs on, or background_piece off"
                     .to_owned(),
-            )),
-            (None, captured) => {
-                let work = if captured {
-                    let graph = self.captured(stream, Priority::Background, enqueue)?;
-                    Work::Graph(graph.instantiate()?.into())
-                } else {
-                    Work::enqueue(enqueue)
-                };
-                let estimate = Stopwatch::new(stream)?.median(runs, |stream| work.launch(stream))?;
-                Ok(PreparedBackground { pieces: vec![Prepared { work, estimate }], over_long: Vec::new() })
-            }
+            ));
         }
+        let stream = &self.queues[place].stream;
+        let cut = self.capture(stream, Priority::Background, &work)?.cut(stream, budget, runs)?;
+        let pieces = cut
+            .pieces
+            .into_iter()
+            .map(|piece| Prepared { work: work.captured(piece.executable), estimate: piece.took });
+        Ok(PreparedBackground { pieces: pieces.collect(), over_long: cut.over_long })
     }
 
-    fn captured(
-        &self,
-        stream: &Stream,
-        priority: Priority,
-        enqueue: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<CapturedGraph> {
-        let graph = stream.capture(enqueue)?;
+    /// Work that is launched at once.
+    fn whole(&self, place: usize, priority: Priority, runs: NonZeroUsize, work: Work) -> Result<Prepared> {
+        let stream = &self.queues[place].stream;
+        let work = if self.policy.captured_graphs {
+            work.captured(Arc::new(self.capture(stream, priority, &work)?.instantiate()?))
+        } else {
+            work
+        };
+        let estimate = Stopwatch::new(stream)?.median(runs, |stream| work.launch(stream))?;
+        Ok(Prepared { work, estimate })
+    }
+
+    fn capture(&self, stream: &Stream, priority: Priority, work: &Work) -> Result<CapturedGraph> {
+        let graph = stream.capture(|stream| work.launch(stream))?;
         if self.policy.stream_priority {
             graph.set_priority(priority)?;
         }

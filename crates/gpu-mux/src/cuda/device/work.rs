@@ -2,40 +2,55 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cuda::{Executable, GraphPiece, Merged, Result, Stream};
+use crate::cuda::{Executable, Merged, Result, Stream};
 
 /// Puts work into a stream.
 pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
 /// What is launched for a tasklet. A clone is the same work, to be launched again.
 #[derive(Clone)]
-pub enum Work {
-    /// A graph, in one call.
-    Graph(Arc<Executable>),
-    /// Whatever this puts into the stream that it is given: kernels, one by one. It must not wait.
-    Enqueue(Arc<EnqueueFn>),
+pub struct Work {
+    graph: Option<Arc<Executable>>,
+    /// What is launched where there is no graph; and what a graph was captured from, because that has the kernels and the
+    /// memory.
+    enqueue: Option<Arc<EnqueueFn>>,
 }
 
 impl Work {
-    /// Work that is put into the stream by `enqueue` each time.
+    /// A graph, which is launched in one call. What it was captured from has to stay as long as it.
+    #[must_use]
+    pub fn graph(executable: Arc<Executable>) -> Self {
+        Self { graph: Some(executable), enqueue: None }
+    }
+
+    /// Whatever this puts into the stream that it is given: kernels, one by one. It must not wait.
     pub fn enqueue(enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static) -> Self {
-        Self::Enqueue(Arc::new(enqueue))
+        Self { graph: None, enqueue: Some(Arc::new(enqueue)) }
+    }
+
+    /// The same work as a graph.
+    pub(super) fn captured(&self, executable: Arc<Executable>) -> Self {
+        Self { graph: Some(executable), enqueue: self.enqueue.clone() }
+    }
+
+    /// Whether it is a graph.
+    #[must_use]
+    pub fn is_graph(&self) -> bool {
+        self.graph.is_some()
     }
 
     pub(super) fn launch(&self, stream: &Stream) -> Result<()> {
-        match self {
-            Self::Graph(executable) => executable.launch(stream),
-            Self::Enqueue(enqueue) => enqueue(stream),
+        match (&self.graph, &self.enqueue) {
+            (Some(executable), _) => executable.launch(stream),
+            (None, Some(enqueue)) => enqueue(stream),
+            (None, None) => Ok(()),
         }
     }
 }
 
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Graph(_) => "a graph",
-            Self::Enqueue(_) => "kernels",
-        })
+        f.write_str(if self.is_graph() { "a graph" } else { "kernels" })
     }
 }
 
@@ -48,14 +63,8 @@ pub struct Prepared {
     pub estimate: Duration,
 }
 
-impl From<&GraphPiece> for Prepared {
-    fn from(piece: &GraphPiece) -> Self {
-        Self { work: Work::Graph(Arc::clone(&piece.executable)), estimate: piece.took }
-    }
-}
-
 impl From<&Merged> for Prepared {
     fn from(merged: &Merged) -> Self {
-        Self { work: Work::Graph(Arc::clone(&merged.executable)), estimate: merged.estimate }
+        Self { work: Work::graph(Arc::clone(&merged.executable)), estimate: merged.estimate }
     }
 }

@@ -4,7 +4,7 @@ use super::graph::CapturedGraph;
 use super::stream::Stream;
 use crate::cuda::error::Result;
 use crate::cuda::result::written;
-use crate::cuda::sys::CAPTURE_THREAD_LOCAL;
+use crate::cuda::sys::{CAPTURE_THREAD_LOCAL, NOT_CAPTURING};
 
 impl Stream {
     /// Takes down what `enqueue` puts into the stream, as a graph, instead of running it. It is not instantiated: that is for
@@ -50,13 +50,21 @@ impl Capture<'_> {
         // SAFETY: it is the stream's context, and nobody else has the graph.
         Ok(unsafe { CapturedGraph::own(self.stream.place().context().clone(), graph) })
     }
+
+    /// Ends what the first attempt has left; most often CUDA has ended the capture with its error.
+    fn give_up(&self) -> Result<()> {
+        let (driver, stream) = (self.stream.driver(), self.stream.raw());
+        // SAFETY: the status is written; the stream is alive.
+        let status = written(|status| unsafe { driver.stream_is_capturing(stream, status) })?;
+        if status == NOT_CAPTURING { Ok(()) } else { self.try_end().map(drop) }
+    }
 }
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // Whoever sees the first error has it already; most often CUDA has ended the capture with it.
-            drop(self.try_end());
+            let ended = self.give_up();
+            self.stream.place().context().keep(ended);
         }
     }
 }

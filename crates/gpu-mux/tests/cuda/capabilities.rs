@@ -1,0 +1,142 @@
+//! What is found out by asking, and what is said when something is lacking.
+
+use fake_cuda::{FakeCuda, Setting};
+use gpu_mux::Policy;
+use gpu_mux::cuda::{
+    Context, CudaDevice, CudaLibrary, DeviceOptions, Error, Gate, GreenContext, Priority, Result, Stream,
+};
+
+use super::{library, nothing_amiss, on_fake_device};
+
+#[test]
+fn a_new_driver_has_everything() {
+    on_fake_device(|_, context| {
+        let found = context.capabilities()?;
+        assert_eq!((found.driver_version, found.architecture, found.multiprocessors), (13_000, (9, 0), 132));
+        assert_eq!(found.priority_levels, 6);
+        assert!(found.node_priority && found.stream_memory_operations && found.green_contexts);
+        assert!(!context.device_name()?.is_empty());
+        Ok(())
+    });
+}
+
+/// Without the technique, asking for it is an error with its name, and nothing is left behind.
+fn lacks(prepare: impl FnOnce(&FakeCuda), ask: impl FnOnce(&Context) -> Result<()>) -> String {
+    let fake = FakeCuda::new().unwrap();
+    prepare(&fake);
+    let context = Context::open(&library(), 0).unwrap();
+    let error = ask(&context).unwrap_err();
+    assert!(matches!(error, Error::Lacking { .. }), "{error:?}");
+    context.close().unwrap();
+    nothing_amiss(&fake);
+    error.to_string()
+}
+
+fn gate(context: &Context) -> Result<()> {
+    Gate::new(context, &Stream::new(context, Priority::Foreground)?).map(drop)
+}
+
+fn green(context: &Context) -> Result<()> {
+    GreenContext::new(context, 16).map(drop)
+}
+
+fn default_device(context: &Context) -> Result<()> {
+    CudaDevice::new(context, Policy::default(), DeviceOptions::default()).map(drop)
+}
+
+#[test]
+fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
+    let old = |version| move |fake: &FakeCuda| fake.set(Setting::DriverVersion, version);
+    let without_operations = |fake: &FakeCuda| fake.set(Setting::StreamMemoryOperations, 0);
+    assert!(lacks(without_operations, gate).starts_with("a gate"));
+    assert!(lacks(old(12_020), green).starts_with("a green context"));
+    assert!(lacks(|fake| fake.lack("cuGreenCtxCreate"), green).contains("cuGreenCtxCreate"));
+    assert!(
+        lacks(|fake| fake.set(Setting::GreatestPriority, 0), default_device).starts_with("stream priority")
+    );
+    assert!(lacks(old(11_060), default_device).starts_with("priority in captured graphs"));
+}
+
+#[test]
+fn an_older_driver_is_seen_to_be_older() {
+    let fake = FakeCuda::new().unwrap();
+    fake.set(Setting::DriverVersion, 12_020);
+    let context = Context::open(&library(), 0).unwrap();
+    let found = context.capabilities().unwrap();
+    assert!(found.node_priority && found.stream_memory_operations && !found.green_contexts);
+    context.close().unwrap();
+    nothing_amiss(&fake);
+}
+
+#[test]
+fn a_green_context_has_multiprocessors_of_its_own() {
+    on_fake_device(|_, context| {
+        let green = GreenContext::new(context, 16)?;
+        assert!((16..132).contains(&green.multiprocessors()));
+        let stream = Stream::within(&green, Priority::Background)?;
+        drop(green);
+        stream.synchronize()?;
+        for wrong in [0, 133] {
+            assert!(matches!(GreenContext::new(context, wrong), Err(Error::Invalid(_))));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn no_driver_is_one_line_that_says_what_to_do() {
+    let line = |error: Error| {
+        let line = error.to_string();
+        assert!(!line.contains('\n') && matches!(error, Error::Unavailable(_)), "{line}");
+        line
+    };
+    let nowhere = CudaLibrary::open_first_of(&["libnothing-cuda.so".into()]).unwrap_err();
+    let nowhere = line(nowhere);
+    assert!(nowhere.contains("libnothing-cuda.so") && nowhere.contains("GPU_MUX_CUDA"), "{nowhere}");
+
+    let folder = std::env::temp_dir().join(format!("gpu-mux-{}", std::process::id()));
+    std::fs::write(&folder, "not a library").unwrap();
+    let unusable = line(CudaLibrary::open_first_of(&[folder.clone()]).unwrap_err());
+    std::fs::remove_file(&folder).unwrap();
+    assert!(unusable.contains("cannot be used as CUDA's driver"), "{unusable}");
+
+    // A library that is another one: all that it lacks is named.
+    let another = line(CudaLibrary::open_first_of(&["libc.so.6".into()]).unwrap_err());
+    assert!(another.contains("cuInit") && another.contains("cuGetErrorName"), "{another}");
+}
+
+#[test]
+fn no_device_and_a_device_too_many_are_errors() {
+    let fake = FakeCuda::new().unwrap();
+    fake.set(Setting::Devices, 0);
+    let none = CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap_err();
+    assert!(none.to_string().contains("CUDA_ERROR_NO_DEVICE"), "{none}");
+    fake.set(Setting::Devices, 1);
+    let error = Context::open(&library(), 1).unwrap_err();
+    assert_eq!(error, Error::Invalid("device 1 was asked for and there are 1, counted from 0".to_owned()));
+}
+
+#[test]
+fn a_context_in_use_is_not_closed_and_says_so() {
+    let fake = FakeCuda::new().unwrap();
+    let context = Context::open(&library(), 0).unwrap();
+    let stream = Stream::new(&context, Priority::Background).unwrap();
+    assert_eq!(context.close(), Err(Error::StillInUse { owners: 1 }));
+    drop(stream);
+    nothing_amiss(&fake);
+}
+
+#[test]
+fn the_error_of_a_drop_comes_out_later() {
+    let fake = FakeCuda::new().unwrap();
+    let context = Context::open(&library(), 0).unwrap();
+    let stream = Stream::new(&context, Priority::Background).unwrap();
+    // The context is current: nothing but the destruction is called.
+    fake.fail_call(fake.calls() + 2, 999);
+    drop(stream);
+    let Err(Error::Call { call, code, .. }) = context.check() else { panic!("the error is lost") };
+    assert_eq!((call, code), ("cuStreamDestroy_v2", 999));
+    assert_eq!(context.check(), Ok(()));
+    context.close().unwrap();
+    nothing_amiss(&fake);
+}

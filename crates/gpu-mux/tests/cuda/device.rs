@@ -1,0 +1,263 @@
+//! The device by itself: order, waiting, times, failures.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use fake_cuda::Setting;
+use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Error, Function, Result, Work};
+use gpu_mux::{Device, Finished, JobId, Lane, Policy, Tasklet, TaskletId};
+
+use super::kernels::{kernel, launch};
+use super::on_fake_device;
+
+fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+fn id(job: JobId, number: u64) -> TaskletId {
+    TaskletId { job, number }
+}
+
+fn device(context: &Context, options: DeviceOptions) -> Result<CudaDevice> {
+    CudaDevice::new(context, Policy::default(), options)
+}
+
+/// Work of one kernel.
+fn work(kernel: &Function) -> Work {
+    let kernel = kernel.clone();
+    Work::enqueue(move |stream| launch(&kernel, stream))
+}
+
+/// Waits until everything is through.
+fn all_finished(device: &mut CudaDevice, count: usize) -> Result<Vec<Finished>> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        match device.finished()? {
+            Some(finished) => all.push(finished),
+            None => device.wait(None)?,
+        }
+    }
+    assert_eq!(device.finished()?, None);
+    Ok(all)
+}
+
+#[test]
+fn tasklets_of_a_lane_run_in_order_and_are_timed_by_the_device() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        for (number, time) in [30, 10, 20].into_iter().enumerate() {
+            let layer = kernel(context, &format!("layer_{time}us"))?;
+            device.launch(&Tasklet::new(JobId::FOREGROUND, number as u64), work(&layer))?;
+        }
+        let finished = all_finished(&mut device, 3)?;
+        let expected = [(0, 30), (1, 10), (2, 20)];
+        let expected = expected
+            .map(|(number, time)| Finished { tasklet: id(JobId::FOREGROUND, number), took: us(time) });
+        assert_eq!(finished, expected);
+        assert_eq!(fake.kernels().len(), 3);
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_waits_but_wait() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let long = kernel(context, "long_900ms")?;
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&long))?;
+        assert_eq!(device.finished()?, None);
+        // The host's clock is a real one, and a wait does not outlast it.
+        device.wait(Some(device.now() + us(100)))?;
+        assert_eq!(device.finished()?, None);
+        assert!(fake.now() < Duration::from_millis(900));
+        fake.advance(Duration::from_millis(900));
+        assert_eq!(all_finished(&mut device, 1)?.len(), 1);
+        device.wait(None)
+    });
+}
+
+#[test]
+fn a_tasklet_waits_on_the_device_for_the_one_it_is_after() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let (receive, layer) = (kernel(context, "receive_80us")?, kernel(context, "layer_10us")?);
+        let first = Tasklet::new(JobId::FOREGROUND, 0).receiving();
+        let second = Tasklet::new(JobId::FOREGROUND, 1).after(first.id);
+        device.launch(&first, work(&receive))?;
+        device.launch(&second, work(&layer))?;
+        let finished = all_finished(&mut device, 2)?;
+        assert_eq!(finished.iter().map(|finished| finished.took).collect::<Vec<_>>(), [us(80), us(10)]);
+        let run = fake.kernels();
+        assert!(run[0].name == "receive_80us" && run[1].started >= run[0].ended, "{run:?}");
+
+        // What has finished already is not waited for.
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 2).after(first.id), work(&layer))?;
+        all_finished(&mut device, 1).map(drop)
+    });
+}
+
+#[test]
+fn every_background_job_has_a_stream_of_its_own() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        for job in 0..3 {
+            device.launch(&Tasklet::new(JobId::background(job), 0), work(&layer))?;
+        }
+        all_finished(&mut device, 3)?;
+        let mut streams: Vec<_> = fake.kernels().into_iter().map(|kernel| kernel.stream).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        assert_eq!(streams.len(), 3);
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_is_created_once_the_queues_have_been_filled() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: None })?;
+        let layer = kernel(context, "layer_10us")?;
+        let round = |number: u64, device: &mut CudaDevice| -> Result<()> {
+            for offset in 0..4 {
+                device.launch(&Tasklet::new(JobId::FOREGROUND, number + offset), work(&layer))?;
+                device.launch(&Tasklet::new(JobId::BACKGROUND, number + offset), work(&layer))?;
+            }
+            all_finished(device, 8).map(drop)
+        };
+        round(0, &mut device)?;
+        let before = fake.log().len();
+        (1..10).try_for_each(|number| round(4 * number, &mut device))?;
+        let creations: Vec<_> = fake
+            .log()
+            .into_iter()
+            .skip(before)
+            .filter(|call| call.contains("Create") || call.contains("Alloc"))
+            .collect();
+        assert_eq!(creations, [""; 0]);
+        Ok(())
+    });
+}
+
+#[test]
+fn background_in_flight_waits_in_front_of_the_gate_while_the_foreground_computes() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: None })?;
+        let (layer, piece) = (kernel(context, "layer_50us")?, kernel(context, "piece_20us")?);
+        let receive = kernel(context, "receive_100us")?;
+        let first = Tasklet::new(JobId::FOREGROUND, 0);
+        let second = Tasklet::new(JobId::FOREGROUND, 1).receiving().after(first.id);
+        let third = Tasklet::new(JobId::FOREGROUND, 2).after(second.id);
+        device.launch(&first, work(&layer))?;
+        device.launch(&second, work(&receive))?;
+        device.launch(&third, work(&layer))?;
+        for number in 0..2 {
+            device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&piece))?;
+        }
+        all_finished(&mut device, 5)?;
+        let run = fake.kernels();
+        let of = |name: &str| {
+            run.iter().filter(|kernel| kernel.name.starts_with(name)).cloned().collect::<Vec<_>>()
+        };
+        let (layers, pieces) = (of("layer"), of("piece"));
+        // Both pieces in the time of the receive, which leaves the compute units alone.
+        assert!(pieces.iter().all(|piece| piece.started >= layers[0].ended), "{run:#?}");
+        assert_eq!(layers.len() + pieces.len() + of("receive").len(), 5);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_gate_that_the_foreground_has_shut_is_open_when_it_is_idle() {
+    on_fake_device(|_, context| {
+        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: Some(32) })?;
+        assert!(device.background_multiprocessors().is_some_and(|count| (32..132).contains(&count)));
+        let layer = kernel(context, "layer_10us")?;
+        for number in 0..3 {
+            device.launch(&Tasklet::new(JobId::FOREGROUND, number), work(&layer))?;
+            all_finished(&mut device, 1)?;
+            device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&layer))?;
+            all_finished(&mut device, 1)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_device_that_is_dropped_waits_for_its_work() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: None })?;
+        let layer = kernel(context, "layer_10us")?;
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
+        device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
+        drop(device);
+        assert_eq!(fake.kernels().len(), 2);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_background_launch_that_fails_leaves_the_foreground_alone() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
+        let broken = Work::enqueue(|_| Err(Error::Invalid("broken".to_owned())));
+        let refused = device.launch(&Tasklet::new(JobId::BACKGROUND, 0), broken);
+        assert_eq!(refused, Err(Error::Invalid("broken".to_owned())));
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&layer))?;
+        assert_eq!(all_finished(&mut device, 2)?.len(), 2);
+        assert_eq!(fake.kernels().len(), 2);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_policy_says_how_work_is_prepared() {
+    on_fake_device(|fake, context| {
+        let once = NonZeroUsize::MIN;
+        let layers = super::kernels::kernels(context, &["a_100us", "b_200us", "c_300us"])?;
+        let rounds = move |stream: &gpu_mux::cuda::Stream| super::kernels::launch_all(&layers, stream);
+        let graphs = Policy { background_piece: Some(us(300)), ..Policy::default() };
+        let mut device = CudaDevice::new(context, graphs, DeviceOptions::default())?;
+        let prepared = device.prepare_background(JobId::BACKGROUND, once, rounds.clone())?;
+        let times = prepared.pieces.iter().map(|piece| piece.estimate);
+        assert_eq!(times.collect::<Vec<_>>(), [us(300), us(300)]);
+        let foreground = device.prepare_foreground(Lane::Compute, once, rounds.clone())?;
+        assert!(foreground.work.is_graph());
+        assert_eq!(foreground.estimate, us(600));
+        drop(device);
+
+        let mut device = CudaDevice::new(context, Policy::naive(), DeviceOptions::default())?;
+        let prepared = device.prepare_background(JobId::BACKGROUND, once, rounds.clone())?;
+        assert!(!prepared.pieces[0].work.is_graph());
+        assert_eq!((prepared.pieces.len(), prepared.pieces[0].estimate), (1, us(600)));
+        drop(device);
+
+        let uncut = Policy { captured_graphs: false, ..graphs };
+        let mut device = CudaDevice::new(context, uncut, DeviceOptions::default())?;
+        let refused = device.prepare_background(JobId::BACKGROUND, once, rounds);
+        assert!(matches!(refused, Err(Error::Invalid(_))));
+        assert!(!fake.kernels().is_empty());
+        Ok(())
+    });
+}
+
+#[test]
+fn priorities_are_given_where_the_policy_wants_them() {
+    for (policy, urgent_first) in [(Policy::priority(), true), (Policy::naive(), false)] {
+        on_fake_device(|fake, context| {
+            fake.set(Setting::QueryNs, 100);
+            let mut device = CudaDevice::new(context, policy, DeviceOptions::default())?;
+            let (piece, layer) = (kernel(context, "piece_10us")?, kernel(context, "layer_10us")?);
+            for number in 0..2 {
+                device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&piece))?;
+            }
+            device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
+            all_finished(&mut device, 3)?;
+            let second = &fake.kernels()[1].name;
+            assert_eq!(second == "layer_10us", urgent_first, "{:?}", fake.kernels());
+            Ok(())
+        });
+    }
+}

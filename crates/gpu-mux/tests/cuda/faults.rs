@@ -1,0 +1,65 @@
+//! An error at every single call, one after another.
+
+use std::time::Duration;
+
+use fake_cuda::{FakeCuda, Setting};
+use gpu_mux::cuda::{Error, Result};
+
+use super::scenario::whole;
+use super::{library, nothing_amiss};
+
+const UNKNOWN: u32 = 999;
+
+#[test]
+fn an_error_at_any_call_comes_out_and_nothing_is_left_behind() {
+    let calls = {
+        let fake = FakeCuda::new().unwrap();
+        faster(&fake);
+        whole(&library()).unwrap();
+        nothing_amiss(&fake);
+        fake.calls()
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for call in 1.. {
+        let fake = FakeCuda::new().unwrap();
+        faster(&fake);
+        fake.fail_call(call, UNKNOWN);
+        let result = opened_and_used();
+        if fake.calls() < call {
+            // Beyond the last call; how often the end of work is asked for is never quite the same.
+            assert!(call > calls / 2, "{call} of {calls}");
+            break;
+        }
+        let log = fake.log();
+        let failed = &log[usize::try_from(call).unwrap() - 1];
+        match result {
+            Err(Error::Call { call, code: UNKNOWN, .. }) => {
+                assert!(failed.contains(call), "{failed}, and the error names {call}");
+                seen.insert(call);
+            }
+            Err(Error::Unavailable(line)) if line.contains("cuInit") => {
+                seen.insert("cuInit");
+            }
+            other => panic!("call {call}, {failed}: {other:?}"),
+        }
+        // A stream that goes while its work still runs is there until that has ended.
+        fake.advance(Duration::from_secs(1));
+        assert_eq!(fake.leaks(), [""; 0], "call {call}, {failed}: {log:#?}");
+        // A capture that is broken off in the middle has streams that were not joined.
+        let mut misuse = fake.misuse();
+        misuse.retain(|line| !line.contains("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"));
+        assert_eq!(misuse, [""; 0], "call {call}, {failed}: {log:#?}");
+    }
+    println!("{calls} calls, of {} functions: {seen:?}", seen.len());
+    assert!(seen.len() > 40, "{seen:?}");
+}
+
+/// Work ends after a few questions.
+fn faster(fake: &FakeCuda) {
+    fake.set(Setting::QueryNs, 20_000);
+}
+
+fn opened_and_used() -> Result<()> {
+    let library = gpu_mux::cuda::CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()])?;
+    whole(&library)
+}

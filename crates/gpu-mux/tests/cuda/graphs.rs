@@ -1,0 +1,236 @@
+//! Capture, cutting and merging.
+#![allow(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use fake_cuda::FakeCuda;
+use gpu_mux::cuda::{
+    CapturedGraph, Context, Error, Event, MergeLimits, Merged, OverLong, Priority, Result, Stream,
+};
+use libloading::Library;
+
+use super::kernels::{kernel, kernels, launch, launch_all};
+use super::on_fake_device;
+
+const ONCE: NonZeroUsize = NonZeroUsize::MIN;
+
+fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+/// The names of the kernels that have run since there were `before`.
+fn run_since(fake: &FakeCuda, before: usize) -> Vec<String> {
+    fake.kernels().into_iter().skip(before).map(|kernel| kernel.name).collect()
+}
+
+#[test]
+fn a_captured_graph_runs_when_it_is_launched_and_not_before() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let layers = kernels(context, &["a_10us", "b_20us"])?;
+        let graph = stream.capture(|stream| launch_all(&layers, stream))?;
+        assert_eq!(graph.node_count()?, 2);
+        let executable = graph.instantiate()?;
+        stream.synchronize()?;
+        assert!(fake.kernels().is_empty());
+        executable.launch(&stream)?;
+        stream.synchronize()?;
+        assert_eq!(run_since(fake, 0), ["a_10us", "b_20us"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_stream_can_be_used_after_a_capture_that_failed() {
+    on_fake_device(|_, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let layer = kernel(context, "a_10us")?;
+        let refused = Error::Invalid("no".to_owned());
+        let failed = stream.capture(|stream| launch(&layer, stream).and(Err(refused.clone())));
+        assert_eq!(failed.err(), Some(refused));
+        let panics = std::panic::AssertUnwindSafe(|| stream.capture(|_| panic!("in a capture")));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(stream.capture(|stream| launch(&layer, stream))?.node_count()?, 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_wait_for_a_mark_outside_the_capture_is_an_error_that_names_the_call() {
+    let fake = FakeCuda::new().unwrap();
+    let context = Context::open(&super::library(), 0).unwrap();
+    let failed = (|| {
+        let stream = Stream::new(&context, Priority::Background)?;
+        let mark = Event::untimed(&stream)?;
+        stream.record(&mark)?;
+        stream.capture(|stream| stream.wait_for(&mark)).map(drop)
+    })();
+    let Err(Error::Call { call, name, .. }) = failed else { panic!("{failed:?}") };
+    assert_eq!((call, name.as_str()), ("cuStreamWaitEvent", "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"));
+    context.close().unwrap();
+    assert_eq!(fake.leaks(), [""; 0]);
+}
+
+/// a; then b, c and d beside e and f; then g.
+fn forked(context: &Context, stream: &Stream) -> Result<(CapturedGraph, Vec<gpu_mux::cuda::Function>)> {
+    let side = Stream::new(context, Priority::Background)?;
+    let (fork, join) = (Event::untimed(stream)?, Event::untimed(stream)?);
+    let layers = kernels(context, &["a_10us", "b_20us", "c_30us", "d_40us", "e_50us", "f_60us", "g_70us"])?;
+    let graph = stream.capture(|stream| {
+        launch(&layers[0], stream)?;
+        stream.record(&fork)?;
+        side.wait_for(&fork)?;
+        launch_all(&layers[1..4], stream)?;
+        launch_all(&layers[4..6], &side)?;
+        side.record(&join)?;
+        stream.wait_for(&join)?;
+        launch(&layers[6], stream)
+    })?;
+    Ok((graph, layers))
+}
+
+#[test]
+fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_its_edges() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let (graph, _layers) = forked(context, &stream)?;
+        for budget in [0, 10, 45, 100, 1000] {
+            let cut = graph.cut(&stream, us(budget), ONCE)?;
+            let before = fake.kernels().len();
+            for piece in &cut.pieces {
+                assert!(piece.nodes.len() == 1 || piece.took <= us(budget), "{piece:?}");
+                piece.executable.launch(&stream)?;
+            }
+            stream.synchronize()?;
+            let run = run_since(fake, before);
+            let place = |name: &str| run.iter().position(|kernel| kernel.starts_with(name)).unwrap();
+            for order in ["abcdg", "aefg"] {
+                let names: Vec<_> = order.split("").filter(|name| !name.is_empty()).collect();
+                assert!(names.is_sorted_by_key(|name| place(name)), "{run:?}");
+            }
+            assert_eq!(run.len(), 7, "{run:?}");
+            let singly: Vec<_> = cut.pieces.iter().filter(|piece| piece.took > us(budget)).collect();
+            let over_long: Vec<_> = cut.over_long.iter().map(|node| node.node..node.node + 1).collect();
+            assert_eq!(singly.iter().map(|piece| piece.nodes.clone()).collect::<Vec<_>>(), over_long);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn pieces_are_timed_and_what_is_too_long_is_reported() {
+    on_fake_device(|_, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let layers = kernels(context, &["a_100us", "b_300us", "c_700us", "d_100us", "e_100us"])?;
+        let graph = stream.capture(|stream| launch_all(&layers, stream))?;
+        let cut = graph.cut(&stream, us(500), ONCE.saturating_add(2))?;
+        let pieces: Vec<_> = cut.pieces.iter().map(|piece| (piece.nodes.clone(), piece.took)).collect();
+        assert_eq!(pieces, [(0..2, us(400)), (2..3, us(700)), (3..5, us(200))]);
+        assert_eq!(cut.over_long, [OverLong { node: 2, took: us(700) }]);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_empty_graph_has_no_pieces() {
+    on_fake_device(|_, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let cut = stream.capture(|_| Ok(()))?.cut(&stream, us(500), ONCE)?;
+        assert!(cut.pieces.is_empty() && cut.over_long.is_empty());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_graph_that_allocates_is_neither_cut_nor_merged() {
+    on_fake_device(|_, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let graph = stream.capture(allocate_and_free)?;
+        let refused = Error::MemoryNodes { nodes: 2 };
+        assert_eq!(graph.cut(&stream, us(500), ONCE).err(), Some(refused.clone()));
+        let other = stream.capture(|_| Ok(()))?;
+        let merged = Merged::from_neighbours(&[(graph, us(1)), (other, us(1))], MergeLimits::default());
+        assert_eq!(merged.err(), Some(refused));
+        Ok(())
+    });
+}
+
+/// What the crate has no call for, since it is what must not be in a graph that is cut.
+fn allocate_and_free(stream: &Stream) -> Result<()> {
+    // SAFETY: the library is open already; the signatures are those of cuda.h.
+    unsafe {
+        let library = Library::new(FakeCuda::library().unwrap()).unwrap();
+        let allocate = library
+            .get::<unsafe extern "C" fn(*mut u64, usize, *mut std::ffi::c_void) -> u32>("cuMemAllocAsync")
+            .unwrap();
+        let free =
+            library.get::<unsafe extern "C" fn(u64, *mut std::ffi::c_void) -> u32>("cuMemFreeAsync").unwrap();
+        let mut address = 0;
+        assert_eq!(allocate(&raw mut address, 16, stream.as_raw()), 0);
+        assert_eq!(free(address, stream.as_raw()), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn short_neighbours_are_merged_and_run_in_order() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Foreground)?;
+        let names = ["a_200us", "b_200us", "c_200us", "d_900us", "e_900us", "f_100us"];
+        let layers = kernels(context, &names)?;
+        let graphs = layers.iter().map(|layer| {
+            let time = fake_time(&names, layer, &layers);
+            Ok((stream.capture(|stream| launch(layer, stream))?, time))
+        });
+        let graphs = graphs.collect::<Result<Vec<_>>>()?;
+        let merged = Merged::from_neighbours(&graphs, MergeLimits::default())?;
+        drop(graphs);
+        let ranges: Vec<_> = merged.iter().map(|merged| merged.graphs.clone()).collect();
+        assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);
+        assert_eq!(merged[0].estimate, us(600));
+        for merged in &merged {
+            merged.executable.launch(&stream)?;
+        }
+        stream.synchronize()?;
+        assert_eq!(run_since(fake, 0), names);
+        Ok(())
+    });
+}
+
+/// The time in a kernel's name.
+fn fake_time(
+    names: &[&str],
+    layer: &gpu_mux::cuda::Function,
+    layers: &[gpu_mux::cuda::Function],
+) -> Duration {
+    let index = layers.iter().position(|other| std::ptr::eq(other, layer)).unwrap();
+    let digits = names[index].trim_matches(|character: char| !character.is_ascii_digit());
+    us(digits.parse().unwrap())
+}
+
+/// Two graphs of the same kernels, one of which is given priority, beside each other on equal streams.
+#[test]
+fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
+    on_fake_device(|fake, context| {
+        let streams =
+            [Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Background)?];
+        let late = kernels(context, &["late_10us", "late_11us"])?;
+        let urgent = kernels(context, &["urgent_10us", "urgent_11us"])?;
+        let late = streams[0].capture(|stream| launch_all(&late, stream))?.cut(&streams[0], us(15), ONCE)?;
+        let graph = streams[1].capture(|stream| launch_all(&urgent, stream))?;
+        graph.set_priority(Priority::Foreground)?;
+        let urgent_cut = graph.cut(&streams[1], us(15), ONCE)?;
+        assert_eq!((late.pieces.len(), urgent_cut.pieces.len()), (2, 2));
+
+        let before = fake.kernels().len();
+        for (stream, cut) in streams.iter().zip([&late, &urgent_cut]) {
+            cut.pieces.iter().try_for_each(|piece| piece.executable.launch(stream))?;
+        }
+        streams.iter().try_for_each(Stream::synchronize)?;
+        let run = run_since(fake, before);
+        // The first to come has begun before anything else is there; from then on what is urgent goes first.
+        assert_eq!(run, ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
+        Ok(())
+    });
+}

@@ -1,0 +1,26 @@
+//! Kernels that do nothing, for a time that is in their names.
+#![allow(unsafe_code)]
+
+use gpu_mux::cuda::{Context, Function, LaunchShape, Module, Result, Stream};
+
+/// A kernel called `name`. The fake driver takes its time from that: `layer_20us`.
+pub(crate) fn kernel(context: &Context, name: &str) -> Result<Function> {
+    let ptx =
+        format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry {name}()\n{{\n ret;\n}}\n");
+    Module::load(context, &ptx)?.function(name)
+}
+
+pub(crate) fn kernels(context: &Context, names: &[&str]) -> Result<Vec<Function>> {
+    names.iter().map(|name| kernel(context, name)).collect()
+}
+
+/// Puts a kernel into the stream.
+pub(crate) fn launch(kernel: &Function, stream: &Stream) -> Result<()> {
+    // SAFETY: it has no arguments and touches no memory; tests keep kernels as long as graphs.
+    unsafe { kernel.launch(stream, LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 }, &[]) }
+}
+
+/// Puts kernels into the stream, one after another.
+pub(crate) fn launch_all(kernels: &[Function], stream: &Stream) -> Result<()> {
+    kernels.iter().try_for_each(|kernel| launch(kernel, stream))
+}
