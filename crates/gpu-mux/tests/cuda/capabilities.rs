@@ -94,10 +94,10 @@ fn no_driver_is_one_line_that_says_what_to_do() {
     let nowhere = line(nowhere);
     assert!(nowhere.contains("libnothing-cuda.so") && nowhere.contains("GPU_MUX_CUDA"), "{nowhere}");
 
-    let folder = std::env::temp_dir().join(format!("gpu-mux-{}", std::process::id()));
-    std::fs::write(&folder, "not a library").unwrap();
-    let unusable = line(CudaLibrary::open_first_of(&[folder.clone()]).unwrap_err());
-    std::fs::remove_file(&folder).unwrap();
+    let file = [std::env::temp_dir().join(format!("gpu-mux-{}", std::process::id()))];
+    std::fs::write(&file[0], "not a library").unwrap();
+    let unusable = line(CudaLibrary::open_first_of(&file).unwrap_err());
+    std::fs::remove_file(&file[0]).unwrap();
     assert!(unusable.contains("cannot be used as CUDA's driver"), "{unusable}");
 
     // A library that is another one: all that it lacks is named.
