@@ -12,6 +12,8 @@
 
 mod background;
 mod background_loop;
+#[cfg(feature = "json")]
+mod bench_report;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -36,6 +38,8 @@ mod virtual_time;
 mod workload;
 
 pub use background_loop::BackgroundLoop;
+#[cfg(feature = "json")]
+pub use bench_report::{Calibration, Chain, MuxReport, MuxRow};
 pub use cpu::{CpuDriver, Outcome};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};
@@ -47,6 +51,8 @@ pub use pieces::{Piece, pieces};
 pub use policy::{BesideCommunication, Feedback, Gaps, Policy};
 pub use tasklet::{JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
+#[cfg(feature = "json")]
+pub use virtual_device::ParametersFile;
 pub use virtual_device::{
     Awaits, DeviceParameter, DeviceParameters, Exchange, ForegroundState, Kernel, Occupancy, Partners,
     VirtualDevice, VirtualWork,

@@ -2,6 +2,8 @@
 
 mod bandwidth;
 mod engine;
+#[cfg(feature = "json")]
+mod fit;
 mod kernel;
 mod occupancy;
 mod parameters;
@@ -13,6 +15,8 @@ mod work;
 
 use std::time::Duration;
 
+#[cfg(feature = "json")]
+pub use fit::ParametersFile;
 pub use kernel::Kernel;
 pub use occupancy::{ForegroundState, Occupancy};
 pub use parameters::{DeviceParameter, DeviceParameters};

@@ -1,0 +1,91 @@
+//! What is asked for.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use gpu_mux::{Policy, Workload};
+
+use crate::{bad_input, chart, output, policies, table, virtual_device};
+
+/// VGG-16 in a burst-parallel job, where it idles most.
+const WORKLOAD: &str = include_str!("../../../workloads/vgg16-8-gpus-rank-1.json");
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// What the jobs run on
+    #[arg(long, default_value = "virtual")]
+    device: Device,
+    /// What runs: a file of the format deeppool/workload/v1, as `deeppool simulate --workload` writes it
+    /// [default: VGG-16, rank 1 of 8 GPUs, beside another VGG-16]
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
+    /// A policy: a preset, or a technique of the ladder; may be given more than once [default: all]
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// Foreground iterations by policy
+    #[arg(long, value_name = "N", default_value = "100")]
+    iterations: NonZeroUsize,
+    /// The virtual device's parameters, as `mux-bench fit` writes them [default: an A100, from data sheets]
+    #[arg(long, value_name = "FILE")]
+    parameters: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON object to this file
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Also draw the figures into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What the jobs run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Device {
+    /// A modelled GPU, in virtual time
+    Virtual,
+}
+
+/// What every device is asked to measure.
+pub(crate) struct Task<'a> {
+    /// By name.
+    pub(crate) policies: &'a [(String, Policy)],
+    pub(crate) iterations: usize,
+}
+
+impl Bench {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let policies = policies::named(&self.policy)?;
+        for path in [&self.out, &self.svg].into_iter().flatten() {
+            output::check_file(path)?;
+        }
+        let task = Task { policies: &policies, iterations: self.iterations.get() };
+        let report = match self.device {
+            Device::Virtual => virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?,
+        };
+        // What took long to measure is shown, whatever else fails.
+        output::write(&if self.json { report.to_json() } else { table::shown(&report) })?;
+        if let Some(path) = &self.out {
+            write(path, &(report.to_json() + "\n"))?;
+        }
+        if let Some(path) = &self.svg {
+            write(path, &chart::svg(&report)?)?;
+        }
+        Ok(())
+    }
+
+    fn workload(&self) -> anyhow::Result<Workload> {
+        let workload = match &self.workload {
+            Some(path) => Workload::load(path),
+            None => Workload::from_json("the built-in workload", WORKLOAD),
+        };
+        workload.map_err(|error| bad_input(error.to_string()))
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| path.display().to_string())
+}

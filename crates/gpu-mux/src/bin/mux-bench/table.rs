@@ -1,0 +1,80 @@
+//! Results for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+use gpu_mux::{MuxReport, MuxRow};
+
+pub(crate) fn shown(report: &MuxReport) -> String {
+    let origin = if report.modelled { "modelled, in virtual time" } else { "measured" };
+    let mut lines =
+        vec![format!("# mux-bench: {}", report.workload), format!("# {}; {origin}", report.device)];
+    if let Some(row) = report.rows.first() {
+        lines.push(format!(
+            "# alone: foreground {} an iteration (99th percentile {}), background {:.0} samples/s; {} iterations",
+            milliseconds(row.foreground_alone_us),
+            milliseconds(row.foreground_alone_p99_us),
+            row.background_alone_samples_per_s,
+            row.iterations,
+        ));
+    }
+    lines.push(table(&report.rows));
+    lines.push(LEGEND.to_owned());
+    lines.join("\n")
+}
+
+const LEGEND: &str = "
+FG, p99    foreground's iteration beside the background by alone: median, 99th percentile
+idle       time of an iteration in which the foreground has nothing to compute and transfers nothing
+BG/idle    part of it in which a background tasklet was on the device
+transfer   time of an iteration in which the foreground has nothing to compute and transfers data
+BG         background's throughput, and as a part of what it has alone
+over-long  background pieces that took longer than the policy's bound";
+
+fn table(rows: &[MuxRow]) -> String {
+    let mut table = Table::new();
+    table.set_header([
+        "policy",
+        "FG",
+        "p99",
+        "idle",
+        "BG/idle",
+        "transfer",
+        "BG/transfer",
+        "BG",
+        "BG/alone",
+        "pieces",
+        "over-long",
+    ]);
+    for row in rows {
+        table.add_row([
+            row.policy.clone(),
+            format!("{:.3}", row.foreground_slowdown),
+            format!("{:.3}", row.foreground_slowdown_p99),
+            milliseconds(row.idle_us),
+            percent(row.background_share_of_idle),
+            row.transfer_us.map_or_else(|| "-".to_owned(), milliseconds),
+            row.background_share_of_transfer.map_or_else(|| "-".to_owned(), percent),
+            format!("{:.0}/s", row.background_samples_per_s),
+            percent(row.background_samples_per_s / row.background_alone_samples_per_s),
+            row.background_pieces.to_string(),
+            row.over_long_pieces.to_string(),
+        ]);
+    }
+    aligned(table)
+}
+
+/// Without lines, and figures on the right.
+fn aligned(mut table: Table) -> String {
+    table.load_preset(presets::NOTHING);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+fn milliseconds(us: f64) -> String {
+    format!("{:.3} ms", us / 1e3)
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1}%", part * 100.0)
+}

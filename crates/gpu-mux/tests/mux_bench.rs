@@ -1,0 +1,146 @@
+//! The `mux-bench` command as its users see it: what it prints, writes and refuses.
+
+use std::process::{Command, Output};
+
+use gpu_mux::{
+    Calibration, Chain, Device, DeviceParameters, JobId, Kernel, MuxReport, ParametersFile, Tasklet,
+    VirtualDevice, VirtualWork,
+};
+use tempfile::TempDir;
+
+fn mux_bench(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mux-bench")).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+fn succeed(arguments: &str) -> String {
+    let output = mux_bench(arguments);
+    assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{arguments}: quiet in a pipe");
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn refused(arguments: &str, expected: &str) {
+    let output = mux_bench(arguments);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {message}");
+    assert!(message.contains(expected), "{arguments}: {message}");
+    assert_eq!(message.trim_end().lines().count(), 1, "{arguments}: {message}");
+    assert!(output.stdout.is_empty(), "{arguments}");
+}
+
+#[test]
+fn every_preset_and_every_technique_has_a_row() {
+    let table = succeed("--iterations 3");
+    for name in ["naive", "deeppool", "default", "+ captured graphs", "modelled, in virtual time", "BG/idle"]
+    {
+        assert!(table.contains(name), "{name}: {table}");
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_printed_written_and_drawn() {
+    let folder = TempDir::new().unwrap();
+    let (json, svg) = (folder.path().join("found.json"), folder.path().join("found.svg"));
+    let arguments = format!(
+        "--device virtual --policy default --policy naive --iterations 5 --json --out {} --svg {}",
+        json.display(),
+        svg.display()
+    );
+    let printed = succeed(&arguments);
+    assert_eq!(printed, std::fs::read_to_string(&json).unwrap());
+    assert_eq!(printed, succeed(&arguments), "the same again gives the same");
+    assert!(printed.contains("\"schema\": \"deeppool/mux-bench/v1\""));
+    let report = MuxReport::load(&json).unwrap();
+    assert!(report.modelled && report.parameters == Some(DeviceParameters::a100()));
+    let names: Vec<_> = report.rows.iter().map(|row| row.policy.as_str()).collect();
+    assert_eq!(names, ["default", "naive"]);
+    for row in &report.rows {
+        assert!(row.modelled && row.iterations == 5, "{row:?}");
+        assert!(row.foreground_slowdown >= 1.0 && row.foreground_slowdown_p99 >= 1.0, "{row:?}");
+        assert!((0.0..=1.0).contains(&row.background_share_of_idle), "{row:?}");
+        assert!(row.background_samples_per_s <= row.background_alone_samples_per_s, "{row:?}");
+    }
+    assert!(report.rows[0].foreground_slowdown < report.rows[1].foreground_slowdown);
+    let image = std::fs::read_to_string(svg).unwrap();
+    assert!(image.starts_with("<svg") && image.contains("naive"));
+}
+
+#[test]
+fn bad_input_is_one_line_that_names_it() {
+    refused("--policy best", "no policy \"best\": there are \"naive\", ");
+    refused("--iterations 0", "--iterations");
+    refused("--workload /nowhere/w.json", "/nowhere/w.json: ");
+    refused("--parameters /nowhere/p.json", "/nowhere/p.json: ");
+    refused("--out /nowhere/out.json", "/nowhere/out.json: it cannot be written");
+    refused("fit /nowhere/m.json", "/nowhere/m.json: ");
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("virtual.json");
+    succeed(&format!("--policy default --iterations 1 --json --out {}", file.display()));
+    refused(&format!("fit {}", file.display()), "no calibration in it");
+}
+
+/// What a card would measure, if it were the virtual device.
+fn measured(parameters: DeviceParameters) -> Calibration {
+    let kernel = Kernel::new(std::time::Duration::from_micros(10), 1.0, 0.0).unwrap();
+    let chain = |captured: bool, kernels: u32| {
+        let mut device = VirtualDevice::new(parameters).unwrap();
+        let work = VirtualWork::Compute { kernels: vec![kernel; kernels as usize].into(), captured };
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work).unwrap();
+        let node = parameters.graph_node_time * kernels;
+        let launch =
+            if captured { parameters.graph_launch_time + node } else { parameters.launch_time * kernels };
+        device.wait(None).unwrap();
+        let us = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
+        Chain { captured, kernels, launch_us: us(launch), total_us: us(device.now()) }
+    };
+    Calibration {
+        multiprocessors: parameters.multiprocessors,
+        hardware_queues: parameters.hardware_queues,
+        kernel_us: 10.0,
+        chains: [false, true]
+            .into_iter()
+            .flat_map(|captured| [1, 10, 100].map(|kernels| chain(captured, kernels)))
+            .collect(),
+    }
+}
+
+#[test]
+fn a_fit_finds_the_parameters_that_were_measured() {
+    let folder = TempDir::new().unwrap();
+    let (from, to) = (folder.path().join("card.json"), folder.path().join("fitted.json"));
+    let truth = DeviceParameters {
+        multiprocessors: 132,
+        launch_time: std::time::Duration::from_nanos(2_300),
+        kernel_gap: std::time::Duration::from_nanos(1_100),
+        ..DeviceParameters::a100()
+    };
+    let mut report = MuxReport::new("a card".to_owned(), false, "none".to_owned(), Vec::new());
+    report.calibration = Some(measured(truth));
+    std::fs::write(&from, report.to_json()).unwrap();
+    succeed(&format!("fit {} --out {}", from.display(), to.display()));
+    let fitted = ParametersFile::load(&to).unwrap();
+    assert_eq!(fitted.device, "fitted to a card");
+    assert_eq!(fitted.parameters, truth);
+    // And they are what a run takes.
+    let run = succeed(&format!("--policy default --iterations 1 --json --parameters {}", to.display()));
+    assert!(run.contains("\"multiprocessors\": 132") && run.contains("fitted to a card"));
+
+    report.calibration.as_mut().unwrap().kernel_us = 2.0;
+    std::fs::write(&from, report.to_json()).unwrap();
+    refused(
+        &format!("fit {}", from.display()),
+        "kernel_us is 2, expected more than the host takes to launch",
+    );
+    report.calibration.as_mut().unwrap().chains.truncate(2);
+    std::fs::write(&from, report.to_json()).unwrap();
+    refused(
+        &format!("fit {}", from.display()),
+        "captured chains is 0, expected at least two of different lengths",
+    );
+}

@@ -1,0 +1,147 @@
+//! Workloads in files and on the virtual device.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use gpu_mux::{
+    DeviceParameters, Error, ForegroundState, Iteration, Jobs, Kernel, Play, Policy, Step, StepWork, Workload,
+};
+
+const TWO_LAYERS: &str = r#"{"schema": "deeppool/workload/v1", "name": "two layers",
+ "foreground": {"samples": 32, "steps": [
+   {"name": "receive", "lane": "communication", "transfer_us": 20, "partners_us": 300, "receives": true},
+   {"name": "layer", "lane": "compute", "after": 0, "kernels": [{"time_us": 80.5, "share": 1, "memory": 0.3}]},
+   {"name": "send", "lane": "communication", "transfer_us": 20, "partners_us": 80.5, "after": 1}]},
+ "background": {"samples": 8, "steps": [
+   {"name": "layer", "lane": "compute",
+    "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}, {"time_us": 150, "share": 1, "memory": 0.1}]}]}}"#;
+
+fn two_layers() -> Workload {
+    Workload::from_json("two.json", TWO_LAYERS).unwrap()
+}
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+fn bare() -> DeviceParameters {
+    DeviceParameters::a100().without_overheads()
+}
+
+#[test]
+fn a_file_comes_back_as_it_was_written() {
+    let workload = two_layers();
+    assert_eq!(workload.foreground.steps[1].work, {
+        StepWork::Compute(vec![Kernel::new(Duration::from_nanos(80_500), 1.0, 0.3).unwrap()])
+    });
+    assert_eq!(Workload::from_json("two.json", &workload.to_json()), Ok(workload));
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_named_with_its_place() {
+    for (from, to, expected) in [
+        (
+            "workload/v1",
+            "plan/v1",
+            "two.json: expected the schema \"deeppool/workload/v1\", got \"deeppool/plan/v1\"",
+        ),
+        ("\"samples\": 32", "\"samples\": 0", "two.json: foreground.samples: expected at least 1"),
+        (", \"partners_us\": 300", "", "two.json: foreground.steps[0]: a communication needs partners_us"),
+        (
+            "\"share\": 0.5",
+            "\"share\": 1.5",
+            "two.json: background.steps[0]: a kernel's share of the device is 1.5, expected above 0 and at most 1",
+        ),
+        (
+            "\"after\": 0",
+            "\"after\": 2",
+            "two.json: foreground.steps[1]: after is 2, expected the index of an earlier step on the other lane",
+        ),
+        (
+            "\"time_us\": 80.5",
+            "\"time_us\": -1",
+            "two.json: foreground.steps[1]: time_us is -1, expected a time of at least 0",
+        ),
+        ("\"after\": 1", "\"afer\": 1", "two.json: foreground.steps[2].afer: unknown field `afer`"),
+        (
+            "{\"time_us\": 80.5, \"share\": 1, \"memory\": 0.3}",
+            "",
+            "two.json: foreground.steps: expected a kernel that takes time",
+        ),
+    ] {
+        assert!(TWO_LAYERS.contains(from), "{from}");
+        let error =
+            Workload::from_json("two.json", &TWO_LAYERS.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let missing = Workload::load("/nowhere/two.json").unwrap_err().to_string();
+    assert!(missing.starts_with("/nowhere/two.json: "), "{missing}");
+}
+
+#[test]
+fn the_foreground_alone_takes_what_its_steps_take() {
+    let play =
+        Play { jobs: Jobs::Foreground, parameters: bare(), iterations: 5, warm_up: 2, ..Play::default() };
+    let played = two_layers().play(&play).unwrap();
+    // 300 us for the partners, 20 to receive, 80.5 to compute, 20 to send to partners that are there.
+    assert_eq!(played.iterations, vec![Duration::from_nanos(420_500); 5]);
+    let state = |state| played.occupancy.time(state);
+    assert_eq!(state(ForegroundState::Waiting), us(300) * 5);
+    assert_eq!(state(ForegroundState::Transferring), us(40) * 5);
+    assert_eq!((played.background_pieces, played.background_samples_per_s()), (0, 0.0));
+}
+
+#[test]
+fn the_background_alone_trains_at_full_speed_cut_or_not() {
+    let whole = Policy { captured_graphs: true, ..Policy::naive() };
+    let pieces = Policy { background_piece: Some(us(60)), ..whole };
+    for policy in [whole, pieces] {
+        let play = Play { jobs: Jobs::Background, parameters: bare(), policy, ..Play::default() };
+        let played = two_layers().play(&play).unwrap();
+        assert_eq!(played.elapsed(), us(200) * 100);
+        assert!((played.background_samples_per_s() - 8.0 / 200e-6).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn the_background_is_cut_between_kernels_and_by_samples() {
+    let pieces = |bound, micro_batch| {
+        let policy = Policy {
+            background_piece: bound,
+            background_micro_batch: NonZeroUsize::new(micro_batch),
+            ..Policy::naive()
+        };
+        let play = Play { jobs: Jobs::Background, parameters: bare(), policy, iterations: 1, warm_up: 1 };
+        let played = two_layers().play(&play).unwrap();
+        (played.background_pieces, played.over_long > 0, played.elapsed())
+    };
+    assert_eq!(pieces(None, 0), (1, false, us(200)));
+    assert_eq!(pieces(Some(us(200)), 0), (1, false, us(200)));
+    assert_eq!(pieces(Some(us(199)), 0), (2, false, us(200)));
+    assert_eq!(pieces(Some(us(100)), 0), (2, true, us(200)), "a kernel is not cut");
+    // Halves: of one wave, which takes as long as before; and of many, 75 us each.
+    assert_eq!(pieces(Some(us(125)), 4), (3, false, us(250)));
+}
+
+#[test]
+fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
+    let play = Play::default();
+    let workload = two_layers();
+    let alone = workload.play(&Play { jobs: Jobs::Foreground, ..play }).unwrap();
+    let both = workload.play(&play).unwrap();
+    assert_eq!(both, workload.play(&play).unwrap(), "the same again gives the same");
+    assert!(both.elapsed() >= alone.elapsed());
+    assert!(both.elapsed() <= alone.elapsed().mul_f64(1.1), "{:?} {:?}", both.elapsed(), alone.elapsed());
+    let waiting = ForegroundState::Waiting;
+    assert!(both.occupancy.background(waiting) >= both.occupancy.time(waiting) / 4);
+}
+
+#[test]
+fn what_cannot_run_is_an_error() {
+    let held_back = Policy { background_in_flight: 0, background_in_flight_alone: 0, ..Policy::default() };
+    let play = Play { jobs: Jobs::Background, policy: held_back, ..Play::default() };
+    assert_eq!(two_layers().play(&play), Err(Error::Stalled));
+    let idle = Step { name: "nothing".into(), work: StepWork::Compute(Vec::new()), after: None };
+    let empty = Workload { background: Iteration { samples: 1, steps: vec![idle] }, ..two_layers() };
+    assert_eq!(empty.play(&Play::default()), Err(Error::EmptyIteration("background")));
+}
