@@ -2,16 +2,17 @@
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::{Out, array, give_list};
-use crate::state::{Call, Handle, Outcome};
+use crate::state::{Call, Handle, Outcome, only_zero};
 
 /// `CUgraphEdgeData`: all zero for a plain dependency, the only kind here.
 pub(super) type EdgeData = [u8; 8];
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn cuGraphCreate(graph: *mut Handle, _flags: u32) -> u32 {
+pub(super) unsafe extern "C" fn cuGraphCreate(graph: *mut Handle, flags: u32) -> u32 {
     Call::initialised("cuGraphCreate").run(|driver| {
         // SAFETY: the caller's promise.
         let graph = unsafe { Out::new(graph, "phGraph")? };
+        only_zero(flags, "flags")?;
         graph.set(driver.create_graph());
         Ok(())
     })
@@ -111,8 +112,7 @@ pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
         let (edges, data) = unsafe {
             (pairs(from, to, count)?, array(data, if data.is_null() { 0 } else { count }, "edgeData")?)
         };
-        data.into_iter()
-            .try_for_each(|data| crate::state::only_zero(u64::from_ne_bytes(data), "an edge's data"))?;
+        data.into_iter().try_for_each(|data| only_zero(u64::from_ne_bytes(data), "an edge's data"))?;
         driver.add_dependencies(graph, &edges)
     })
 }

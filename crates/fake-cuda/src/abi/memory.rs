@@ -2,7 +2,7 @@
 #![allow(unsafe_code, non_snake_case)]
 
 use super::{host::HostSpan, places::Out};
-use crate::state::{Call, Fault, Handle, Outcome};
+use crate::state::{Call, Fault, Handle, Outcome, only_zero};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
@@ -65,11 +65,12 @@ pub(super) unsafe extern "C" fn cuMemFreeHost(address: usize) -> u32 {
 pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     device: *mut u64,
     address: usize,
-    _flags: u32,
+    flags: u32,
 ) -> u32 {
     Call::on("cuMemHostGetDevicePointer_v2").run(|driver| {
         // SAFETY: the caller's promise.
         let device = unsafe { Out::new(device, "pdptr")? };
+        only_zero(flags, "Flags")?;
         device.set(driver.device_pointer(address)?);
         Ok(())
     })

@@ -5,6 +5,7 @@ use super::{KernelRun, Setting};
 use libloading::{Library, Symbol};
 use std::{
     ffi::{CString, c_char},
+    mem::ManuallyDrop,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -18,7 +19,8 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Code under test opens the same library, by [`FakeCuda::library`].
 #[derive(Debug)]
 pub struct FakeCuda {
-    library: Library,
+    /// Never closed: others in the process hold what it has given out.
+    library: ManuallyDrop<Library>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -68,7 +70,7 @@ impl FakeCuda {
         // SAFETY: loading runs no code but that of Rust's standard library.
         let library =
             unsafe { Library::new(&path) }.map_err(|source| Error::Open { path: path.clone(), source })?;
-        let fake = Self { library, _turn: turn };
+        let fake = Self { library: ManuallyDrop::new(library), _turn: turn };
         // SAFETY: the signature is that of `fake_cuda_reset`.
         match unsafe { fake.library.get::<unsafe extern "C" fn()>(b"fake_cuda_reset") } {
             Err(source) => Err(Error::Open { path, source }),

@@ -132,7 +132,7 @@ impl Driver {
     }
 
     fn holds(&mut self, address: u64, value: u32, flags: u32) -> bool {
-        if self.check_memory(address, 4).is_err() {
+        if self.memory.end_of(address).is_none() {
             self.warn(format!("a stream waits for a value at {address:#x}, which is freed"));
             return true;
         }

@@ -4,7 +4,9 @@
 //! graphs, the one with the highest priority, and of those the one that was launched first. A kernel that runs is not
 //! interrupted. Everything else (records, waits, copies, memory operations) takes no time.
 
-use super::{Code, Driver, Fault, Handle, Outcome, events::Record, nodes::NodeWork, plan::Plan};
+use super::{
+    Code, Driver, Fault, Handle, Outcome, events::Record, kernels::Running, nodes::NodeWork, plan::Plan,
+};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -13,26 +15,23 @@ use std::{
 /// So many queries in a row that find nothing under way are a loop without an end.
 const PATIENCE: u32 = 10_000;
 
-/// How the names of kernels begin that fail when they end.
-const FAILING: &str = "fail_";
-
 /// The clock, and what runs in it.
 #[derive(Default)]
 pub(crate) struct Engine {
     /// In ns since the last reset.
     pub(super) now: u64,
-    running: Option<Running>,
+    pub(super) running: Option<Running>,
     /// A kernel has failed: the device does nothing any more.
     pub(super) failed: bool,
     launches: u64,
     records: u64,
     /// Records that no stream has passed.
     unpassed: HashSet<u64>,
-    idle_queries: u32,
+    pub(super) idle_queries: u32,
     /// Executable graphs with a launch under way.
     launched: HashSet<Handle>,
     pub(super) default_streams: BTreeMap<Handle, Handle>,
-    finished: Vec<String>,
+    pub(super) finished: Vec<String>,
 }
 
 /// What is in a stream's queue.
@@ -57,15 +56,6 @@ pub(crate) enum Work {
         exec: Handle,
         plan: Arc<Plan>,
     },
-}
-
-struct Running {
-    stream: Handle,
-    /// The node of the graph at the stream's head, for a graph's kernel.
-    node: Option<usize>,
-    name: Arc<str>,
-    started: u64,
-    ends: u64,
 }
 
 impl Engine {
@@ -251,53 +241,10 @@ impl Driver {
         }
     }
 
-    fn drop_head(&mut self, handle: Handle) {
+    pub(super) fn drop_head(&mut self, handle: Handle) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.queue.pop_front();
             stream.graph = None;
-        }
-    }
-
-    fn start_kernel(&mut self) {
-        let mut best: Option<((i32, u64, usize), Running)> = None;
-        for (handle, stream) in &self.streams {
-            let Some(head) = stream.queue.front() else { continue };
-            let kernels: Vec<_> = match &head.work {
-                Work::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
-                Work::Graph { plan, .. } => {
-                    let run = stream.graph.iter();
-                    run.flat_map(|run| run.kernels(plan, stream.priority)).collect()
-                }
-                _ => Vec::new(),
-            };
-            for (node, priority, kernel) in kernels {
-                let rank = (priority, head.launch, node.unwrap_or(0));
-                if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                    let started = self.engine.now;
-                    let ends = started + kernel.duration_ns;
-                    let name = Arc::clone(&kernel.name);
-                    best = Some((rank, Running { stream: *handle, node, name, started, ends }));
-                }
-            }
-        }
-        self.engine.running = best.map(|(_, running)| running);
-    }
-
-    /// Goes to the end of the kernel that runs.
-    fn end_kernel(&mut self) {
-        let Some(Running { stream, node, name, started, ends }) = self.engine.running.take() else { return };
-        self.engine.now = self.engine.now.max(ends);
-        self.engine.idle_queries = 0;
-        let line = format!("{started} {ends} {} {name}\n", self.handles.name(stream).replace(' ', "-"));
-        self.engine.finished.push(line);
-        if name.starts_with(FAILING) {
-            self.engine.failed = true;
-            self.streams.values_mut().for_each(|stream| stream.queue.clear());
-            return;
-        }
-        match node {
-            None => self.drop_head(stream),
-            Some(node) => self.end_node(stream, node),
         }
     }
 }

@@ -79,7 +79,9 @@ impl Handles {
             None => {
                 wrong(format!("{handle:#x}, which was never given out, instead of a handle of kind {kind}"))
             }
-            Some(entry) if entry.kind != kind => wrong(format!("{} instead of a {kind}", self.name(handle))),
+            Some(entry) if entry.kind != kind => {
+                wrong(format!("{} instead of a handle of kind {kind}", self.name(handle)))
+            }
             Some(entry) if !entry.alive => wrong(format!("{} after it was destroyed", self.name(handle))),
             Some(_) => Ok(()),
         }

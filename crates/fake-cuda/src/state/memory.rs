@@ -51,7 +51,8 @@ impl Memory {
         (address - start < block.bytes() as u64).then_some((*start, block))
     }
 
-    fn end_of(&self, address: u64) -> Option<u64> {
+    /// The end of what `address` is in.
+    pub(super) fn end_of(&self, address: u64) -> Option<u64> {
         if let Some((start, block)) = self.host_block(address) {
             return Some(start + block.bytes() as u64);
         }
@@ -132,27 +133,31 @@ impl Driver {
 
     /// `cuMemFree`: after everything that the device has to do.
     pub(crate) fn free(&mut self, address: u64) -> Outcome<()> {
-        self.begin_free(address)?;
-        let ended = self.unsafe_while_capturing("frees memory").and_then(|()| {
-            self.run_until(|driver| driver.streams.values().all(|stream| stream.queue.is_empty()))
-        });
+        self.unsafe_while_capturing("frees memory")?;
+        self.check_free(address)?;
+        let ended = self.drain();
         self.end_free(address);
         ended
     }
 
-    /// From here on, the caller may not use it.
-    pub(super) fn begin_free(&mut self, address: u64) -> Outcome<()> {
-        match self.memory.device.get_mut(&address) {
-            Some(block) if !block.freeing => {
-                block.freeing = true;
-                Ok(())
+    /// Refuses what cannot be freed.
+    fn check_free(&self, address: u64) -> Outcome<()> {
+        match self.memory.device.get(&address) {
+            Some(block) if !block.freeing => Ok(()),
+            None if !self.memory.freed.contains(&address) => {
+                Err(Fault::value(format!("{address:#x} is no allocation of the device")))
             }
-            Some(_) => Err(Fault::value(format!("{address:#x} is freed twice"))),
-            None if self.memory.freed.contains(&address) => {
-                Err(Fault::value(format!("{address:#x} is freed twice")))
-            }
-            None => Err(Fault::value(format!("{address:#x} is no allocation of the device"))),
+            _ => Err(Fault::value(format!("{address:#x} is freed twice"))),
         }
+    }
+
+    /// From here on, the caller may not use it, though a stream has still to free it.
+    pub(super) fn begin_free(&mut self, address: u64) -> Outcome<()> {
+        self.check_free(address)?;
+        if let Some(block) = self.memory.device.get_mut(&address) {
+            block.freeing = true;
+        }
+        Ok(())
     }
 
     pub(super) fn end_free(&mut self, address: u64) {
@@ -181,19 +186,16 @@ impl Driver {
 
     /// `cuMemFreeHost`: after everything that the device has to do.
     pub(crate) fn free_host(&mut self, address: usize) -> Outcome<()> {
-        if !self.memory.host.contains_key(&(address as u64)) {
-            let again = if self.memory.freed.contains(&(address as u64)) {
-                "freed already"
-            } else {
-                "not page-locked"
-            };
-            return Err(Fault::value(format!("host memory at {address:#x} is {again}")));
+        self.unsafe_while_capturing("frees host memory")?;
+        let address = address as u64;
+        if !self.memory.host.contains_key(&address) {
+            let state =
+                if self.memory.freed.contains(&address) { "freed already" } else { "not page-locked" };
+            return Err(Fault::value(format!("host memory at {address:#x} is {state}")));
         }
-        let ended = self.unsafe_while_capturing("frees host memory").and_then(|()| {
-            self.run_until(|driver| driver.streams.values().all(|stream| stream.queue.is_empty()))
-        });
-        self.memory.host.remove(&(address as u64));
-        self.memory.freed.insert(address as u64);
+        let ended = self.drain();
+        self.memory.host.remove(&address);
+        self.memory.freed.insert(address);
         ended
     }
 

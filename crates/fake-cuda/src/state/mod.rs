@@ -2,6 +2,7 @@
 
 mod call;
 mod capture;
+mod capture_rules;
 mod code;
 mod context;
 mod copies;
@@ -14,6 +15,7 @@ mod fault;
 mod graphs;
 mod green;
 mod handles;
+mod kernels;
 mod memory;
 mod modules;
 mod nodes;

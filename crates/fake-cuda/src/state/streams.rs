@@ -115,6 +115,11 @@ impl Driver {
     /// `cuCtxSynchronize`.
     pub(crate) fn synchronise_context(&mut self) -> Outcome<()> {
         self.unsafe_while_capturing("synchronises the context")?;
+        self.drain()
+    }
+
+    /// Lets time pass until no stream has work.
+    pub(super) fn drain(&mut self) -> Outcome<()> {
         self.run_until(|driver| driver.streams.values().all(|stream| stream.queue.is_empty()))
     }
 
