@@ -55,6 +55,10 @@ pub struct MuxRow {
     /// Compute-idle time of an iteration, on average beside the background: the foreground has nothing to compute, and
     /// transfers nothing.
     pub idle_us: f64,
+    /// The part of `idle_us` in which a communication of the foreground is on the device and waits for its partners, where
+    /// that can be told apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_us: Option<f64>,
     /// How much of the compute-idle time a background tasklet was on the device; 0 where there is no idle time.
     pub background_share_of_idle: f64,
     /// Time of an iteration in which the foreground has nothing to compute while it transfers data, where that can be

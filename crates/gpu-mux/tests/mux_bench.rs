@@ -130,6 +130,9 @@ fn a_fit_finds_the_parameters_that_were_measured() {
     // And they are what a run takes.
     let run = succeed(&format!("--policy default --iterations 1 --json --parameters {}", to.display()));
     assert!(run.contains("\"multiprocessors\": 132") && run.contains("fitted to a card"));
+    let none = std::fs::read_to_string(&to).unwrap().replace("132", "0");
+    std::fs::write(&to, none).unwrap();
+    refused(&format!("--parameters {}", to.display()), "multiprocessors is 0, expected at least 1");
 
     report.calibration.as_mut().unwrap().kernel_us = 2.0;
     std::fs::write(&from, report.to_json()).unwrap();

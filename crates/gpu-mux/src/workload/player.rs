@@ -44,7 +44,7 @@ pub struct Played {
     pub background_samples: f64,
     /// Background pieces that ended meanwhile.
     pub background_pieces: u64,
-    /// Those of all background pieces that took longer than the policy's bound.
+    /// Those of them that took longer than the policy's bound.
     pub over_long: u64,
 }
 
@@ -123,6 +123,7 @@ struct Snapshot {
     occupancy: Occupancy,
     background_time: Duration,
     background_pieces: u64,
+    over_long: u64,
 }
 
 impl<'a> Player<'a> {
@@ -193,6 +194,7 @@ impl<'a> Player<'a> {
             occupancy: *self.driver.device().occupancy(),
             background_time: background.map_or(Duration::ZERO, |background| background.finished_time),
             background_pieces: background.map_or(0, |background| background.finished),
+            over_long: self.driver.multiplexer().over_long(),
         }
     }
 
@@ -204,7 +206,7 @@ impl<'a> Player<'a> {
             occupancy: after.occupancy.since(&self.before.occupancy),
             background_samples: self.background.as_ref().map_or(0.0, |job| job.samples_in(background_time)),
             background_pieces: after.background_pieces - self.before.background_pieces,
-            over_long: self.driver.multiplexer().over_long(),
+            over_long: after.over_long - self.before.over_long,
         }
     }
 }

@@ -35,7 +35,9 @@ pub(crate) struct Collocated {
     /// Compute-idle time of all iterations, and the background's part of it.
     pub(crate) idle_us: f64,
     pub(crate) background_in_idle_us: f64,
-    /// The same of transfers, where the device can tell.
+    /// The part of it in which communication waits for its partners, where the device can tell.
+    pub(crate) waiting_us: Option<f64>,
+    /// The time and the background's part of transfers, where the device can tell.
     pub(crate) transfer_us: Option<(f64, f64)>,
     pub(crate) background_samples_per_s: f64,
     pub(crate) background_pieces: u64,
@@ -62,6 +64,7 @@ pub(crate) fn row(policy: &str, modelled: bool, alone: &Alone, both: &Collocated
         foreground_slowdown: both.foreground.median() / alone.foreground.median(),
         foreground_slowdown_p99: both.foreground.p99() / alone.foreground.p99(),
         idle_us: both.idle_us / iterations,
+        waiting_us: both.waiting_us.map(|time| time / iterations),
         background_share_of_idle: share(both.background_in_idle_us, both.idle_us),
         transfer_us: both.transfer_us.map(|(time, _)| time / iterations),
         background_share_of_transfer: both.transfer_us.map(|(time, background)| share(background, time)),

@@ -24,7 +24,8 @@ pub(crate) fn shown(report: &MuxReport) -> String {
 const LEGEND: &str = "
 FG, p99    foreground's iteration beside the background by alone: median, 99th percentile
 idle       time of an iteration in which the foreground has nothing to compute and transfers nothing
-BG/idle    part of it in which a background tasklet was on the device
+waiting    part of it in which a communication of the foreground waits for its partners
+BG/idle    part of the idle time in which a background tasklet was on the device
 transfer   time of an iteration in which the foreground has nothing to compute and transfers data
 BG         background's throughput, and as a part of what it has alone
 over-long  background pieces that took longer than the policy's bound";
@@ -36,6 +37,7 @@ fn table(rows: &[MuxRow]) -> String {
         "FG",
         "p99",
         "idle",
+        "waiting",
         "BG/idle",
         "transfer",
         "BG/transfer",
@@ -50,6 +52,7 @@ fn table(rows: &[MuxRow]) -> String {
             format!("{:.3}", row.foreground_slowdown),
             format!("{:.3}", row.foreground_slowdown_p99),
             milliseconds(row.idle_us),
+            row.waiting_us.map_or_else(|| "-".to_owned(), milliseconds),
             percent(row.background_share_of_idle),
             row.transfer_us.map_or_else(|| "-".to_owned(), milliseconds),
             row.background_share_of_transfer.map_or_else(|| "-".to_owned(), percent),

@@ -64,6 +64,7 @@ fn collocated(both: &Played) -> anyhow::Result<Collocated> {
         iterations: both.iterations.len(),
         idle_us,
         background_in_idle_us,
+        waiting_us: Some(states(&[ForegroundState::Waiting]).0),
         transfer_us: Some(states(&[ForegroundState::Transferring])),
         background_samples_per_s: both.background_samples_per_s(),
         background_pieces: both.background_pieces,
