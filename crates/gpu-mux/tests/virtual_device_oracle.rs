@@ -1,0 +1,118 @@
+//! The virtual device against a simulation that goes on nanosecond by nanosecond.
+
+use std::time::Duration;
+
+use gpu_mux::{Device, DeviceParameters, JobId, Kernel, Tasklet, VirtualDevice, VirtualWork};
+use proptest::prelude::*;
+
+const MULTIPROCESSORS: u32 = 12;
+const GAP: u64 = 3;
+
+/// A kernel: nanoseconds alone, multiprocessors that it wants, tenths of the memory's bandwidth.
+type Plain = (u64, u32, u32);
+
+/// When the stream of each job ends; the first job goes first, and the others in the order of their launches.
+fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
+    struct Stream<'a> {
+        kernels: std::slice::Iter<'a, Plain>,
+        /// The kernel that runs, what is left of it, and the multiprocessors that it has.
+        running: Option<(Plain, f64, u32)>,
+        idle_until: u64,
+        end: Option<u64>,
+    }
+    let mut streams: Vec<Stream<'_>> = jobs
+        .iter()
+        .map(|kernels| Stream { kernels: kernels.iter(), running: None, idle_until: 0, end: None })
+        .collect();
+    let mut now = 0;
+    while streams.iter().any(|stream| stream.end.is_none()) {
+        for stream in &mut streams {
+            if stream.running.is_some_and(|(_, left, _)| left <= 1e-6) {
+                stream.running = None;
+                stream.idle_until = now + GAP;
+                if stream.kernels.len() == 0 {
+                    stream.end = Some(now);
+                }
+            }
+        }
+        for place in 0..streams.len() {
+            let given: u32 =
+                streams.iter().filter_map(|stream| stream.running).map(|running| running.2).sum();
+            let free = MULTIPROCESSORS - given;
+            let stream = &mut streams[place];
+            if stream.running.is_none() && stream.idle_until <= now && free > 0 {
+                stream.running = stream.kernels.next().map(|&kernel| (kernel, kernel.0 as f64, 0));
+            }
+            if let Some(((_, wanted, _), _, given)) = &mut stream.running {
+                *given += (*wanted - *given).min(free);
+            }
+        }
+        let speed = |((_, wanted, memory), _, given): (Plain, f64, u32), slowdown: f64| {
+            let memory = f64::from(memory) / 10.0;
+            f64::from(given) / f64::from(wanted) / (1.0 - memory + memory * slowdown)
+        };
+        let used = |slowdown: f64| -> f64 {
+            let running = streams.iter().filter_map(|stream| stream.running);
+            running.map(|running| f64::from(running.0.2) / 10.0 * speed(running, slowdown)).sum()
+        };
+        let (mut low, mut high) = (1.0, 100.0);
+        if used(low) > 1.0 {
+            for _ in 0..60 {
+                let middle = f64::midpoint(low, high);
+                (low, high) = if used(middle) > 1.0 { (middle, high) } else { (low, middle) };
+            }
+        }
+        for stream in &mut streams {
+            if let Some(running) = stream.running {
+                stream.running = Some((running.0, running.1 - speed(running, low), running.2));
+            }
+        }
+        now += 1;
+    }
+    streams.iter().filter_map(|stream| stream.end).collect()
+}
+
+fn on_the_device(jobs: &[Vec<Plain>]) -> Vec<u64> {
+    let parameters = DeviceParameters {
+        multiprocessors: MULTIPROCESSORS,
+        graph_node_gap: Duration::from_nanos(GAP),
+        ..DeviceParameters::a100().without_overheads()
+    };
+    let mut device = VirtualDevice::new(parameters).unwrap();
+    let id = |job: usize| if job == 0 { JobId::FOREGROUND } else { JobId::background(job as u32) };
+    for (job, kernels) in jobs.iter().enumerate() {
+        let kernels = kernels.iter().map(|&(ns, share, memory)| {
+            let share = f64::from(share) / f64::from(MULTIPROCESSORS);
+            Kernel::new(Duration::from_nanos(ns), share, f64::from(memory) / 10.0).unwrap()
+        });
+        device.launch(&Tasklet::new(id(job), 0), VirtualWork::graph(kernels.collect::<Vec<_>>())).unwrap();
+    }
+    let mut ends = vec![0; jobs.len()];
+    while device.next_event().is_some() {
+        device.wait(None).unwrap();
+        while let Some(finished) = device.finished().unwrap() {
+            let job = (0..jobs.len()).find(|&job| id(job) == finished.tasklet.job).unwrap();
+            ends[job] = device.now().as_nanos() as u64;
+        }
+    }
+    ends
+}
+
+fn job() -> impl Strategy<Value = Vec<Plain>> {
+    prop::collection::vec((1..600_u64, 1..=MULTIPROCESSORS, 0..=10_u32), 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_stream_ends_when_it_does_nanosecond_by_nanosecond(jobs in prop::collection::vec(job(), 1..5)) {
+        prop_assert_eq!(on_the_device(&jobs), slow_and_obvious(&jobs));
+    }
+
+    #[test]
+    fn alone_a_stream_takes_its_kernels_and_their_gaps(job in job()) {
+        let sum: u64 = job.iter().map(|kernel| kernel.0).sum();
+        prop_assert_eq!(on_the_device(&[job.clone()]), [sum + GAP * (job.len() as u64 - 1)]);
+    }
+}
