@@ -113,6 +113,6 @@ proptest! {
     #[test]
     fn alone_a_stream_takes_its_kernels_and_their_gaps(job in job()) {
         let sum: u64 = job.iter().map(|kernel| kernel.0).sum();
-        prop_assert_eq!(on_the_device(&[job.clone()]), [sum + GAP * (job.len() as u64 - 1)]);
+        prop_assert_eq!(on_the_device(std::slice::from_ref(&job)), [sum + GAP * (job.len() as u64 - 1)]);
     }
 }
