@@ -79,7 +79,8 @@ impl Policy {
         ]
     }
 
-    /// The techniques one by one, each added to those before it, from [`naive`](Self::naive) to the default.
+    /// The techniques one by one, each added to those before it, from [`naive`](Self::naive) to the default; and then
+    /// those that the default does without, each added to the default.
     #[must_use]
     pub fn ladder() -> Vec<(&'static str, Self)> {
         let all = Self::default();
@@ -102,6 +103,16 @@ impl Policy {
         });
         add("+ not beside compute", &|p| p.background_beside_compute = all.background_beside_compute);
         add("+ gap fitting", &|p| p.gaps = all.gaps);
+        let beside = BesideCommunication::Never;
+        let micro_batch = NonZeroUsize::new(2);
+        ladder.extend([
+            (
+                "default, withheld beside communication",
+                Self { background_beside_communication: beside, ..all },
+            ),
+            ("default, feedback", Self { feedback: Self::feedback().feedback, ..all }),
+            ("default, micro-batches of 2", Self { background_micro_batch: micro_batch, ..all }),
+        ]);
         ladder
     }
 }

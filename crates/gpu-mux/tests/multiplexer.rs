@@ -233,3 +233,17 @@ fn the_foreground_cannot_be_held_back() {
         assert!(matches!(mux.handle(us(0), event(JobId::FOREGROUND)), Err(Error::NotBackground(_))));
     }
 }
+
+#[test]
+fn the_ladder_goes_from_naive_to_the_default_one_technique_at_a_time() {
+    let ladder = Policy::ladder();
+    assert_eq!(ladder[0], ("naive", Policy::naive()));
+    let last = ladder.iter().rposition(|(name, _)| name.starts_with('+')).unwrap();
+    assert_eq!(ladder[last].1, Policy::default());
+    assert!(ladder[..=last].windows(2).all(|steps| steps[0].1 != steps[1].1));
+    assert!(ladder[last + 1..].iter().all(|(_, policy)| *policy != Policy::default()));
+    let mut names: Vec<_> = ladder.iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), ladder.len());
+}
