@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use gpu_mux::{CpuDriver, Error, Job, JobState, Policy, Usage, job_fn};
+use gpu_mux::{CpuDriver, Error, Job, JobState, Policy, Upcoming, Usage, job_fn};
 
 /// A rank of a distributed job: it computes for a while, then waits for its partners.
 struct Rank {
@@ -21,8 +21,8 @@ impl Job for Rank {
     fn poll(&mut self) -> Result<JobState, Error> {
         Ok(match self.steps_left {
             0 => JobState::Finished,
-            _ if Instant::now() < self.answer_at => JobState::Waiting,
-            _ => JobState::Ready(None),
+            _ if Instant::now() < self.answer_at => JobState::Communicating(Upcoming::at_site(1)),
+            _ => JobState::Ready(Upcoming::at_site(0)),
         })
     }
 
@@ -41,15 +41,18 @@ fn compute(n: u32) -> f64 {
 
 fn run(share: bool) -> Result<Usage, Error> {
     let mut foreground = Rank { steps_left: 100, answer_at: Instant::now() };
-    let mut background = job_fn(
+    let background = job_fn(
         || Poll::Ready(Some(())),
         |()| {
             black_box(compute(100_000));
             Ok::<_, Error>(())
         },
     );
-    let driver = CpuDriver::new(Policy::default());
-    Ok(driver.run(&mut foreground, share.then_some(&mut background))?.usage)
+    let mut driver = CpuDriver::new(Policy::default());
+    if share {
+        driver.add(background);
+    }
+    driver.run(&mut foreground)
 }
 
 fn main() -> Result<(), Error> {

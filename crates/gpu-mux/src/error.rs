@@ -60,6 +60,9 @@ pub enum Error {
     /// An iteration of a workload without a kernel that takes time: it would never end, or at once.
     #[error("an iteration of the {0} needs a kernel that takes time")]
     EmptyIteration(&'static str),
+    /// The background of [`share`](crate::share) panicked.
+    #[error("the background panicked, and was left alone from then on: {0}")]
+    BackgroundPanicked(String),
     /// Nothing runs, and nothing will.
     #[error("nothing runs: the policy lets nothing of what has been offered be launched")]
     Stalled,

@@ -1,8 +1,11 @@
 use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Wake;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How a worker waits while neither job has anything to run.
+/// How a worker waits while no job has anything to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Idle {
     /// Polls without a break: the quickest answer, and a core of its own is needed for it.
@@ -11,8 +14,11 @@ pub enum Idle {
     /// Right when several workers share few cores.
     #[default]
     Yield,
-    /// Sleeps this long between polls: the least use of the core, the slowest answer.
+    /// Sleeps this long between polls: little use of the core, a slow answer.
     Sleep(Duration),
+    /// Sleeps until it is woken: no use of the core. Whoever gives a job something to do has to call the driver's
+    /// [`waker`](crate::CpuDriver::waker) afterwards, or the job will wait for ever.
+    Park,
 }
 
 /// Polls in vain before [`Idle::Yield`] begins to yield; it pauses 1, 2, 4, ... spin hints between them.
@@ -35,14 +41,67 @@ impl Wait {
         self.polls = 0;
     }
 
-    /// Waits until the next poll is due, but no longer than `limit` where the waiting is a sleep.
-    pub(crate) fn wait(&mut self, limit: Option<Duration>) {
+    /// Waits until the next poll is due, but no longer than `limit` where the waiting is a sleep. `heard` are the rings
+    /// of the bell before the jobs were polled.
+    pub(crate) fn wait(&mut self, limit: Option<Duration>, bell: &Bell, heard: u64) {
         match self.idle {
             Idle::Spin => hint::spin_loop(),
             Idle::Yield if self.polls < SPINS => (0..1u32 << self.polls).for_each(|_| hint::spin_loop()),
             Idle::Yield => thread::yield_now(),
             Idle::Sleep(time) => thread::sleep(limit.map_or(time, |limit| limit.min(time))),
+            Idle::Park => bell.wait(heard, limit),
         }
         self.polls = self.polls.saturating_add(1);
+    }
+}
+
+/// Wakes a worker that has parked.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rings: AtomicU64,
+    /// Held while the bell is rung, and from a look at `rings` until the sleep after it.
+    sleep: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// How often it has been rung.
+    pub(crate) fn rings(&self) -> u64 {
+        self.rings.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn ring(&self) {
+        let sleep = self.lock();
+        self.rings.fetch_add(1, Ordering::Release);
+        drop(sleep);
+        self.rung.notify_all();
+    }
+
+    /// Sleeps until it has been rung more often than `heard`, but no longer than `limit`.
+    fn wait(&self, heard: u64, limit: Option<Duration>) {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut sleep = self.lock();
+        while self.rings() == heard {
+            sleep = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return,
+                Some(left) => self.rung.wait_timeout(sleep, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.rung.wait(sleep).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Nothing is behind the lock that a panic could spoil.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
     }
 }

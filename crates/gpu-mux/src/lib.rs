@@ -40,12 +40,12 @@ mod workload;
 pub use background_loop::BackgroundLoop;
 #[cfg(feature = "json")]
 pub use bench_report::{Calibration, Chain, MuxReport, MuxRow};
-pub use cpu::{CpuDriver, Outcome};
+pub use cpu::{BackgroundJob, Control, CpuDriver, End, share};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};
 pub use error::Error;
 pub use idle::Idle;
-pub use job::{Job, JobFn, JobState, job_fn};
+pub use job::{Job, JobFn, JobState, Upcoming, job_fn};
 pub use multiplexer::{Command, Event, Multiplexer};
 pub use pieces::{Piece, pieces};
 pub use policy::{BesideCommunication, Feedback, Gaps, Policy};

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use gpu_mux::{Job, JobState};
+use gpu_mux::{Job, JobState, Upcoming};
 use layer_engine::{Engine, LaunchContext};
 
 use super::memory::Memory;
@@ -135,6 +135,12 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         Ok(())
     }
 
+    /// Steps wait for nothing but collectives.
+    fn communicating(&self) -> JobState {
+        let step = self.loaded.communication.get(self.communicated);
+        step.map_or(JobState::Waiting, |&step| JobState::Communicating(at(step)))
+    }
+
     fn compute(&mut self, index: usize) -> Result<(), Error> {
         let step = &self.loaded.program.steps[index];
         let mut memory = Memory::<B> { state: &mut self.state.buffers, scratch: &mut self.loaded.scratch };
@@ -169,6 +175,11 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     }
 }
 
+/// A step's place in every iteration.
+fn at(step: usize) -> Upcoming {
+    Upcoming { site: u32::try_from(step).ok(), estimate: None }
+}
+
 impl<B: Backend, S: BatchSource, O: Observer> Job for Iterations<'_, B, S, O> {
     type Error = Error;
 
@@ -176,10 +187,10 @@ impl<B: Backend, S: BatchSource, O: Observer> Job for Iterations<'_, B, S, O> {
         while self.context.iteration < self.end {
             self.communicate()?;
             if let Some(&step) = self.loaded.compute.get(self.computed) {
-                return Ok(if self.can_run(step) { JobState::Ready(None) } else { JobState::Waiting });
+                return Ok(if self.can_run(step) { JobState::Ready(at(step)) } else { self.communicating() });
             }
             if self.communicated < self.loaded.communication.len() {
-                return Ok(JobState::Waiting);
+                return Ok(self.communicating());
             }
             self.next_iteration()?;
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use collectives::{Communicator, Group, ReduceOp};
-use gpu_mux::{CpuDriver, Policy, Usage};
+use gpu_mux::{CpuDriver, End, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
 use super::{InOrder, Progress, Shuffled, TrainConfig};
@@ -123,7 +123,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         &mut self,
         begin: u64,
         end: u64,
-        background: Option<&mut BackgroundIterations<'_, B>>,
+        driver: &mut CpuDriver<BackgroundIterations<'_, B>>,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Stretch, Error> {
         let config = self.config;
@@ -146,17 +146,17 @@ impl<'a, B: Backend> Rank<'a, B> {
             context(config, begin),
             end,
         );
-        let driver = CpuDriver::new(Policy::default());
-        let before = background.as_ref().map_or(0.0, |job| job.progress());
-        let mut background = background;
-        let outcome = driver.run(&mut foreground, background.as_deref_mut())?;
+        let before = background_progress(driver);
+        let usage = driver.run(&mut foreground)?;
         let elapsed = started.elapsed();
-        self.record.usage += outcome.usage;
-        if let Some(error) = outcome.background_error {
-            self.record.background_error.get_or_insert(error.to_string());
-        }
+        self.record.usage += usage;
+        self.record.background_error = driver.background().first().and_then(|job| match job.end()? {
+            End::Failed(error) => Some(error.to_string()),
+            End::Panicked(message) => Some(message.clone()),
+            End::Finished | End::Drained => None,
+        });
         let samples = config.background.as_ref().map_or(0, |job| job.batch) as f64;
-        let progressed = background.map_or(0.0, |job| job.progress()) - before;
+        let progressed = background_progress(driver) - before;
         Ok(Stretch {
             loss: self.record.losses[known..].iter().sum(),
             elapsed,
@@ -180,8 +180,7 @@ impl<'a, B: Backend> Rank<'a, B> {
                 context(self.config, begin),
                 end,
             );
-            let alone = None::<&mut BackgroundIterations<'_, B>>;
-            CpuDriver::new(Policy::default()).run(&mut job, alone)?;
+            CpuDriver::<BackgroundIterations<'_, B>>::new(Policy::default()).run(&mut job)?;
         }
         Ok(correct.0 / test.len() as f64)
     }
@@ -189,6 +188,11 @@ impl<'a, B: Backend> Rank<'a, B> {
 
 /// The background job of a rank, endless.
 pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Shuffled<'a>, ()>;
+
+/// The iterations that a rank's background job has done.
+fn background_progress<B: Backend>(driver: &CpuDriver<BackgroundIterations<'_, B>>) -> f64 {
+    driver.background().iter().map(|background| background.job().progress()).sum()
+}
 
 /// What a rank's background job runs on.
 pub(super) struct BackgroundParts<B: Backend> {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use collectives::ThreadWorld;
+use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{CpuEngine, ThreadPool};
 
 use super::rank::{BackgroundParts, Programs, Rank, RankRecord, Stretch};
@@ -79,7 +80,10 @@ where
     let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
     let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
     let number = rank.rank();
-    let mut background = parts.as_mut().and_then(|parts| parts.start(config, number));
+    let mut driver = CpuDriver::new(Policy::default());
+    if let Some(background) = parts.as_mut().and_then(|parts| parts.start(config, number)) {
+        driver.add(background);
+    }
     let reports = number == config.reporter();
     let mut iteration = 0;
     if let Some(checkpoint) = resumed {
@@ -97,7 +101,7 @@ where
         let saved = config.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
         let next_save = saved.map_or(end, |every| (iteration / every + 1).saturating_mul(every));
         let stretch_end = epoch_end.min(next_save).min(end);
-        let stretch = rank.train(iteration, stretch_end, background.as_mut(), progress)?;
+        let stretch = rank.train(iteration, stretch_end, &mut driver, progress)?;
         elapsed += stretch.elapsed;
         background_samples += stretch.background_samples;
         epoch.add(&stretch, stretch_end - iteration);

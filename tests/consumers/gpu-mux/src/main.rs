@@ -26,10 +26,12 @@ fn main() -> Result<(), Error> {
             Ok(())
         },
     );
-    let outcome = CpuDriver::new(Policy::default()).run(&mut foreground, Some(&mut background))?;
-    println!("{steps} foreground steps, a sum of {sum} in their gaps: {:#?}", outcome.usage);
+    let mut driver = CpuDriver::new(Policy::default());
+    driver.add(&mut background);
+    let usage = driver.run(&mut foreground)?;
+    println!("{steps} foreground steps, a sum of {sum} in their gaps: {usage:#?}");
     assert_eq!(steps, 10);
-    assert_eq!(outcome.usage.foreground_tasklets, steps);
-    assert!(sum > 0 && outcome.usage.background_tasklets > 0, "nothing ran in the gaps");
+    assert_eq!(usage.foreground_tasklets, steps);
+    assert!(sum > 0 && usage.background_tasklets > 0, "nothing ran in the gaps");
     Ok(())
 }

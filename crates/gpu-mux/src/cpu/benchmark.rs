@@ -1,0 +1,58 @@
+use std::time::Duration;
+
+use crate::Upcoming;
+
+/// Sites above this are not learned: what is remembered of a job stays bounded.
+const SITES: usize = 1 << 16;
+
+/// The weights of a time that is shorter than what is known of its site, and of one that is longer.
+const WEIGHTS: (f64, f64) = (0.5, 0.01);
+
+/// How long a job's tasklets take at their best, by site.
+///
+/// What disturbs a tasklet makes it longer, so the average follows short times quickly, and long ones slowly.
+#[derive(Debug, Default)]
+pub(super) struct Benchmarks {
+    by_site: Vec<Option<Duration>>,
+}
+
+impl Benchmarks {
+    /// The job's own estimate, or else what is known of the site.
+    pub(super) fn estimate(&self, upcoming: Upcoming) -> Option<Duration> {
+        let known = || self.by_site.get(upcoming.site? as usize).copied().flatten();
+        upcoming.estimate.or_else(known)
+    }
+
+    pub(super) fn learn(&mut self, site: Option<u32>, took: Duration) {
+        let Some(site) = site.map(|site| site as usize).filter(|&site| site < SITES) else { return };
+        if self.by_site.len() <= site {
+            self.by_site.resize(site + 1, None);
+        }
+        let known = self.by_site[site].unwrap_or(took);
+        let weight = if took < known { WEIGHTS.0 } else { WEIGHTS.1 };
+        self.by_site[site] = Some(known.mul_f64(1.0 - weight).saturating_add(took.mul_f64(weight)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_close_to_the_shortest_and_the_job_knows_better() {
+        let us = Duration::from_micros;
+        let mut benchmarks = Benchmarks::default();
+        assert_eq!(benchmarks.estimate(Upcoming::at_site(3)), None);
+        for round in 0..200 {
+            // Every fourth is disturbed.
+            benchmarks.learn(Some(3), us(if round % 4 == 0 { 400 } else { 100 }));
+        }
+        let learned = benchmarks.estimate(Upcoming::at_site(3)).unwrap();
+        assert!(learned >= us(100) && learned < us(105), "{learned:?}");
+        assert_eq!(benchmarks.estimate(Upcoming { estimate: Some(us(7)), site: Some(3) }), Some(us(7)));
+        assert_eq!(benchmarks.estimate(Upcoming::at_site(2)), None);
+        assert_eq!(benchmarks.estimate(Upcoming::default()), None);
+        benchmarks.learn(Some(u32::MAX), us(1));
+        assert_eq!(benchmarks.estimate(Upcoming::at_site(u32::MAX)), None, "memory is bounded");
+    }
+}

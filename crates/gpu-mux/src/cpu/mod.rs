@@ -1,0 +1,292 @@
+//! The driver of a thread.
+
+mod background;
+mod benchmark;
+mod control;
+mod foreground;
+mod share;
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+pub use background::{BackgroundJob, End};
+pub use control::Control;
+use foreground::Foreground;
+pub use share::share;
+
+use crate::idle::{Bell, Wait};
+use crate::{Command, Error, Event, Idle, Job, JobId, JobState, Multiplexer, Policy, TaskletId, Usage};
+
+/// Runs a foreground and any number of background jobs on the calling thread, as a [`Multiplexer`] decides.
+///
+/// Tasklets run one at a time and are never interrupted. The foreground is polled after every one, so it waits for
+/// at most one background tasklet; how long that is, is up to the background job, which should cut its work to
+/// [`Policy::background_piece`]. After a background tasklet the thread offers its core to others: where several workers
+/// share cores, the foreground of one of them may be waiting for it.
+///
+/// A thread has no streams, no graphs and no launch latency, so of the [`Policy`] only the limit on background in
+/// flight (zero or more), communication, feedback and gap fitting have an effect. What the last two need to know of a
+/// [site](crate::Upcoming::site) is learned.
+///
+/// A background job never touches the foreground: one that finishes, fails or panics (unless panics abort the program)
+/// is left alone from then on, as [`background`](Self::background) says, and one that has nothing to do is asked
+/// again whenever the foreground has nothing to do either. A panic of the foreground is not caught.
+///
+/// ```
+/// use gpu_mux::{CpuDriver, Error, Policy, job_fn};
+/// use std::{num::NonZeroU32, task::Poll};
+///
+/// let mut requests = (0..100).map(|n| if n % 2 == 0 { Poll::Pending } else { Poll::Ready(Some(n)) });
+/// let next = || requests.next().unwrap_or(Poll::Ready(None));
+/// let mut foreground = job_fn(next, |_request| Ok::<(), Error>(()));
+///
+/// let endless = || job_fn(|| Poll::Ready(Some(())), |()| Ok::<(), Error>(()));
+/// let mut driver = CpuDriver::new(Policy::default());
+/// driver.add(endless());
+/// driver.add(endless()).weigh(NonZeroU32::MIN.saturating_add(2));
+/// let usage = driver.run(&mut foreground)?;
+/// assert_eq!(usage.foreground_tasklets, 50);
+/// assert!(driver.background().iter().all(|job| job.end().is_none()));
+/// # Ok::<(), Error>(())
+/// ```
+pub struct CpuDriver<B: Job> {
+    mux: Multiplexer,
+    idle: Idle,
+    bell: Arc<Bell>,
+    clock: Clock,
+    foreground: Foreground,
+    background: Vec<BackgroundJob<B>>,
+    /// What the multiplexer has not been told yet.
+    ran: Option<Ran>,
+    /// When the multiplexer wants to be asked again.
+    wake: Option<Duration>,
+    usage: Usage,
+}
+
+impl<B: Job> CpuDriver<B> {
+    /// A driver with these rules that waits as [`Idle::Yield`] does, without background jobs.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            mux: Multiplexer::new(policy),
+            idle: Idle::default(),
+            bell: Arc::default(),
+            clock: Clock::default(),
+            foreground: Foreground::default(),
+            background: Vec::new(),
+            ran: None,
+            wake: None,
+            usage: Usage::default(),
+        }
+    }
+
+    /// The same driver that waits like this while no job has anything to run.
+    #[must_use]
+    pub fn idle(self, idle: Idle) -> Self {
+        Self { idle, ..self }
+    }
+
+    /// Adds a background job, which runs in the gaps of every foreground from now on, and gives what controls it.
+    pub fn add(&mut self, job: B) -> Control {
+        let control = Control::new(Arc::clone(&self.bell));
+        self.background.push(BackgroundJob::new(job, self.background.len(), control.clone()));
+        control
+    }
+
+    /// The background jobs in the order in which they were added.
+    #[must_use]
+    pub fn background(&self) -> &[BackgroundJob<B>] {
+        &self.background
+    }
+
+    /// Wakes a worker that waits as [`Idle::Park`] says.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.bell))
+    }
+
+    /// Runs a foreground until it has finished, and the background in its gaps; says where the time of this run went.
+    ///
+    /// What has been learned stays for the next run. When the foreground fails its error is returned. `F::Error` takes
+    /// in this crate's [`Error`] for the case that the multiplexer refuses an event; that does not happen, whatever the
+    /// jobs do.
+    pub fn run<F>(&mut self, foreground: &mut F) -> Result<Usage, F::Error>
+    where
+        F: Job + ?Sized,
+        F::Error: From<Error>,
+    {
+        self.clock.start();
+        let (began, over_long) = (self.clock.now(), self.mux.over_long());
+        self.usage = Usage::default();
+        // A foreground that has failed or panicked may have left something open.
+        self.heed(JobState::Waiting)?;
+        self.tell(self.clock.now(), |foreground| foreground.ran(began))?;
+        let result = self.work(foreground);
+        self.clock.stop();
+        result?;
+        let elapsed = self.clock.now().saturating_sub(began);
+        Ok(Usage { elapsed, over_long: self.mux.over_long() - over_long, ..self.usage })
+    }
+
+    fn work<F>(&mut self, foreground: &mut F) -> Result<(), F::Error>
+    where
+        F: Job + ?Sized,
+        F::Error: From<Error>,
+    {
+        let mut wait = Wait::new(self.idle);
+        loop {
+            // What comes while the jobs are asked must not be slept over.
+            let heard = self.bell.rings();
+            // The foreground is asked before every command: the multiplexer must know what it has to hold back.
+            let state = foreground.poll()?;
+            let launched = self.heed(state)?;
+            if state == JobState::Finished {
+                return Ok(());
+            }
+            self.heed_background(launched.is_none())?;
+            let Some(tasklet) = launched.map_or_else(|| self.next(), |tasklet| Ok(Some(tasklet)))? else {
+                wait.wait(self.until_wake(), &self.bell, heard);
+                continue;
+            };
+            wait.reset();
+            if tasklet.job.is_foreground() {
+                self.run_foreground(foreground)?;
+            } else {
+                self.run_background(tasklet);
+            }
+        }
+    }
+
+    /// Tells the multiplexer what the foreground says, and what has happened since it said something. Gives the tasklet
+    /// that it is ready to run.
+    fn heed(&mut self, state: JobState) -> Result<Option<TaskletId>, Error> {
+        let now = self.clock.now();
+        if let JobState::Ready(upcoming) = state {
+            // One that came back while a background tasklet ran did so at a time that nobody knows: it is taken to have
+            // waited for half of it.
+            let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.took / 2));
+            self.tell(back, |foreground| foreground.communicated(back))?;
+            self.tell(back, |foreground| Some(foreground.computes(upcoming, back)))?;
+            // Launched before the end of what it had to wait for is told, so that it counts as a delay.
+            let launched = self.launch();
+            self.tell_what_ran()?;
+            return Ok(launched);
+        }
+        self.tell_what_ran()?;
+        self.tell(now, |foreground| match state {
+            JobState::Communicating(upcoming) => foreground.communicates(upcoming, now),
+            _ => foreground.communicated(now),
+        })?;
+        Ok(None)
+    }
+
+    /// Tells the multiplexer what is asked of the background jobs, and, when `ask`, what they have to offer.
+    fn heed_background(&mut self, ask: bool) -> Result<(), Error> {
+        for job in &mut self.background {
+            let asked = job.obey();
+            let offered = if ask { job.ask() } else { None };
+            for event in asked.chain(offered) {
+                self.mux.handle(self.clock.now(), event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &mut self,
+        now: Duration,
+        what: impl FnOnce(&mut Foreground) -> Option<Event>,
+    ) -> Result<(), Error> {
+        what(&mut self.foreground).map_or(Ok(()), |event| self.mux.handle(now, event))
+    }
+
+    fn tell_what_ran(&mut self) -> Result<(), Error> {
+        self.ran.take().map_or(Ok(()), |ran| self.mux.handle(ran.ended, ran.event))
+    }
+
+    /// What to run now, if anything.
+    fn next(&mut self) -> Result<Option<TaskletId>, Error> {
+        let now = self.clock.now();
+        if self.wake.is_some_and(|wake| wake <= now) {
+            self.wake = None;
+            self.mux.handle(now, Event::Tick)?;
+        }
+        Ok(self.launch())
+    }
+
+    /// The tasklet that the multiplexer launches, if it does.
+    fn launch(&mut self) -> Option<TaskletId> {
+        while let Some(command) = self.mux.poll_command() {
+            match command {
+                Command::WakeAt(time) => self.wake = Some(time),
+                // Communication goes on by itself.
+                Command::Launch(id) if id.job.is_foreground() && !self.foreground.is_compute(id) => {}
+                Command::Launch(id) => return Some(id),
+            }
+        }
+        None
+    }
+
+    fn until_wake(&self) -> Option<Duration> {
+        self.wake.map(|wake| wake.saturating_sub(self.clock.now()))
+    }
+
+    fn run_foreground<F>(&mut self, foreground: &mut F) -> Result<(), F::Error>
+    where
+        F: Job + ?Sized,
+        F::Error: From<Error>,
+    {
+        let began = self.clock.now();
+        self.foreground.runs(began);
+        foreground.run()?;
+        let ended = self.clock.now();
+        self.usage.record(JobId::FOREGROUND, ended.saturating_sub(began));
+        Ok(self.tell(ended, |foreground| foreground.ran(ended))?)
+    }
+
+    fn run_background(&mut self, tasklet: TaskletId) {
+        let Some(job) = self.background.iter_mut().find(|job| job.id() == tasklet.job) else { return };
+        let began = self.clock.now();
+        let goes_on = job.run();
+        let ended = self.clock.now();
+        let took = ended.saturating_sub(began);
+        job.ran(took);
+        self.usage.record(tasklet.job, took);
+        let event = if goes_on { Event::Finished { tasklet, took } } else { Event::Failed(tasklet.job) };
+        self.ran = Some(Ran { ended, took, event });
+        // Where workers share cores, another one's foreground may be waiting for this core.
+        std::thread::yield_now();
+    }
+}
+
+/// A background tasklet that has run.
+#[derive(Debug)]
+struct Ran {
+    ended: Duration,
+    took: Duration,
+    event: Event,
+}
+
+/// Counts the time that is spent in runs: nobody learns from what comes between them.
+#[derive(Debug, Default)]
+struct Clock {
+    before: Duration,
+    started: Option<Instant>,
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        self.before.saturating_add(self.started.map_or(Duration::ZERO, |started| started.elapsed()))
+    }
+
+    fn start(&mut self) {
+        self.stop();
+        self.started = Some(Instant::now());
+    }
+
+    fn stop(&mut self) {
+        self.before = self.now();
+        self.started = None;
+    }
+}
