@@ -1,0 +1,97 @@
+//! Background jobs held back from another thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
+
+/// Waits until something is so, but not for ever.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come about");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[test]
+fn a_job_rests_goes_on_and_ends_as_it_is_told() {
+    for idle in [Idle::Yield, Idle::Park] {
+        let (over, ran, other) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let count = |counter: &'static str| {
+            let counter = if counter == "ran" { &ran } else { &other };
+            job_fn(
+                || Poll::Ready(Some(())),
+                move |()| {
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    Ok::<(), Error>(())
+                },
+            )
+        };
+        let next = || if over.load(Ordering::SeqCst) { Poll::Ready(None::<()>) } else { Poll::Pending };
+        let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
+        let mut driver = CpuDriver::new(Policy::default()).idle(idle);
+        let control = driver.add(count("ran"));
+        driver.add(count("other"));
+        let waker = driver.waker();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let now = || ran.load(Ordering::SeqCst);
+                until("a first tasklet", || now() > 0);
+                assert!(!control.is_at_rest());
+
+                control.pause();
+                until("rest", || control.is_at_rest());
+                let (rested, elsewhere) = (now(), other.load(Ordering::SeqCst));
+                until("the other job", || other.load(Ordering::SeqCst) > elsewhere + 10);
+                assert_eq!(now(), rested, "a job at rest");
+
+                control.resume();
+                until("a tasklet after the rest", || now() > rested);
+
+                control.clone().drain();
+                until("the end", || control.is_at_rest());
+                let ended = now();
+                control.resume();
+                let elsewhere = other.load(Ordering::SeqCst);
+                until("the other job", || other.load(Ordering::SeqCst) > elsewhere + 10);
+                assert_eq!(now(), ended, "a job that has ended");
+                over.store(true, Ordering::SeqCst);
+                waker.wake_by_ref();
+            });
+            driver.run(&mut foreground).unwrap();
+        });
+        assert_eq!(driver.background()[0].end(), Some(&End::Drained));
+        assert_eq!(driver.background()[0].tasklets(), ran.load(Ordering::SeqCst));
+        assert_eq!(driver.background()[1].end(), None);
+    }
+}
+
+#[test]
+fn what_is_asked_for_before_the_run_counts() {
+    let (mut paused_ran, mut drained_ran) = (0, 0);
+    let mut polls = 0;
+    let next = || {
+        polls += 1;
+        if polls < 50 { Poll::Pending } else { Poll::Ready(None::<()>) }
+    };
+    let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
+    let endless = || Poll::Ready(Some(()));
+    let mut paused = job_fn(endless, |()| -> Result<(), Error> {
+        paused_ran += 1;
+        Ok(())
+    });
+    let mut drained = job_fn(endless, |()| -> Result<(), Error> {
+        drained_ran += 1;
+        Ok(())
+    });
+    let mut driver: CpuDriver<&mut dyn gpu_mux::Job<Error = Error>> = CpuDriver::new(Policy::default());
+    driver.add(&mut paused).pause();
+    driver.add(&mut drained).drain();
+    driver.run(&mut foreground).unwrap();
+    assert_eq!((driver.background()[0].end(), driver.background()[1].end()), (None, Some(&End::Drained)));
+    drop(driver);
+    assert_eq!((paused_ran, drained_ran), (0, 0));
+}

@@ -1,0 +1,256 @@
+//! The CPU driver, with jobs that follow a script and write down what happened.
+
+mod control;
+mod idle;
+mod jobs;
+
+use std::cell::RefCell;
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use gpu_mux::{CpuDriver, End, Error, Gaps, Idle, Policy, Upcoming, Usage, job_fn, share};
+use proptest::prelude::*;
+
+use jobs::Step::{At, Communicate, FailToPoll, FailToRun, Go, PanicInPoll, PanicInRun, Wait};
+use jobs::{JobError, Scripted, Step};
+
+/// Runs scripts with a policy: what happened in which order, and how it ended.
+struct Ran {
+    log: String,
+    result: Result<Usage, JobError>,
+    ends: Vec<Option<End<JobError>>>,
+}
+
+fn run_by(policy: Policy, foreground: &[Step], background: &[&[Step]]) -> Ran {
+    let log = RefCell::new(String::new());
+    let mut driver = CpuDriver::new(policy);
+    for (name, steps) in ('a'..).zip(background) {
+        driver.add(Scripted::new(name, steps, &log));
+    }
+    let result = driver.run(&mut Scripted::new('F', foreground, &log));
+    let ends = driver.background().iter().map(|job| job.end().cloned()).collect();
+    Ran { log: log.take(), result, ends }
+}
+
+fn run(foreground: &[Step], background: &[Step]) -> Ran {
+    run_by(scripted(), foreground, &[background])
+}
+
+/// The default, but that no clock has a say in it.
+fn scripted() -> Policy {
+    Policy { gaps: None, ..Policy::default() }
+}
+
+#[test]
+fn the_background_gets_one_tasklet_for_every_poll_in_vain() {
+    let ran = run(&[Go, Go, Wait, Wait, Go, Communicate, Go], &[Go; 9]);
+    assert_eq!((ran.log.as_str(), &ran.ends[0]), ("FFaaFaF", &None));
+    let usage = ran.result.unwrap();
+    assert_eq!((usage.foreground_tasklets, usage.background_tasklets), (4, 3));
+    assert!(usage.foreground_busy + usage.background_busy <= usage.elapsed);
+}
+
+#[test]
+fn the_foreground_runs_alone() {
+    let ran = run_by(scripted(), &[Go, Wait, Go], &[]);
+    assert_eq!(ran.log, "FF");
+    assert_eq!(ran.result.unwrap().foreground_tasklets, 2);
+}
+
+#[test]
+fn a_background_that_fails_or_panics_touches_nobody() {
+    let message = |text: &str| Some(End::Panicked(text.to_owned()));
+    let failed = Some(End::Failed(JobError::Scripted));
+    for (step, tasklets, end) in [
+        (FailToRun, 2, failed.clone()),
+        (FailToPoll, 1, failed),
+        (PanicInRun, 2, message("a does not like to run")),
+        (PanicInPoll, 1, message("a does not like to be asked")),
+    ] {
+        let foreground = [&[Go][..], &[Wait; 8], &[Go, Wait, Go]].concat();
+        let ran = run_by(scripted(), &foreground, &[&[Go, step, Go], &[Go; 3]]);
+        assert_eq!(ran.ends, [end, Some(End::Finished)], "{step:?}");
+        let count = |name| ran.log.matches(name).count();
+        assert_eq!((count('F'), count('a'), count('b')), (3, tasklets, 3), "{step:?}");
+        assert_eq!(ran.result.unwrap().background_tasklets as usize, tasklets + 3);
+    }
+}
+
+#[test]
+fn a_background_that_stalls_touches_nobody() {
+    let ran = run_by(scripted(), &[Go, Wait, Wait, Go], &[&[Wait; 99], &[Go; 9]]);
+    assert_eq!((ran.log.as_str(), ran.ends), ("FbbF", vec![None, None]));
+}
+
+#[test]
+fn a_background_that_is_done_is_left_alone() {
+    let ran = run(&[Go, Wait, Wait, Wait, Go], &[Go]);
+    assert_eq!((ran.log.as_str(), ran.ends), ("FaF", vec![Some(End::Finished)]));
+}
+
+#[test]
+fn a_foreground_that_fails_ends_the_run_and_the_next_goes_on() {
+    for failure in [FailToRun, FailToPoll, PanicInRun, PanicInPoll] {
+        let log = RefCell::new(String::new());
+        let mut driver = CpuDriver::new(scripted());
+        driver.add(Scripted::new('a', &[Go; 9], &log));
+        let mut foreground = Scripted::new('F', &[Go, Communicate, failure, Go], &log);
+        let result = catch_unwind(AssertUnwindSafe(|| driver.run(&mut foreground)));
+        assert!(!matches!(result, Ok(Ok(_))), "{failure:?}");
+        assert!(log.take().starts_with("Fa"));
+        let usage = driver.run(&mut Scripted::new('G', &[Go, Wait, Wait, Go], &log)).unwrap();
+        assert_eq!((log.take().as_str(), usage.background_tasklets), ("GaaG", 2), "{failure:?}");
+    }
+}
+
+#[test]
+fn the_background_goes_on_in_the_next_run() {
+    let log = RefCell::new(String::new());
+    let mut background = Scripted::new('a', &[Go; 3], &log);
+    // What it announced to a driver that holds it back is still there for the next.
+    let held = Policy { background_in_flight: 0, background_in_flight_alone: 0, ..Policy::default() };
+    let mut driver = CpuDriver::new(held);
+    driver.add(&mut background);
+    driver.run(&mut Scripted::new('F', &[Wait, Go], &log)).unwrap();
+    let mut driver = CpuDriver::new(scripted());
+    driver.add(&mut background);
+    let run = |driver: &mut CpuDriver<_>, foreground: &[Step]| {
+        driver.run(&mut Scripted::new('F', foreground, &log)).unwrap().background_tasklets
+    };
+    assert_eq!(run(&mut driver, &[Wait]), 1);
+    assert_eq!(run(&mut driver, &[Go, Wait, Go, Wait]), 2);
+    assert_eq!((driver.background()[0].tasklets(), log.take().as_str()), (3, "FaFaFa"));
+}
+
+#[test]
+fn communication_holds_the_background_back_where_the_policy_says_so() {
+    let script = [Go, Communicate, Communicate, Wait, Go, Communicate, Go];
+    assert_eq!(run_by(Policy::deeppool(), &script, &[&[Go; 9]]).log, "FaFF");
+    assert_eq!(run_by(scripted(), &script, &[&[Go; 9]]).log, "FaaaFaF");
+}
+
+#[test]
+fn background_that_does_not_fit_the_gap_stays_out_once_the_gap_is_known() {
+    let piece = Upcoming { estimate: Some(Duration::from_secs(3600)), site: None };
+    let gaps = Gaps { delay_share: 0.0, credit: Duration::from_secs(10), weight: 1.0 };
+    let policy = Policy { background_piece: None, gaps: Some(gaps), ..Policy::default() };
+    let round = [At(Upcoming::at_site(0)), Wait, At(Upcoming::at_site(1))];
+    let ran = run_by(policy, &round.repeat(3), &[&[At(piece); 9]]);
+    assert_eq!(ran.log, "FaFFFFF", "only into the first gap");
+    assert_eq!(
+        run_by(Policy { gaps: None, ..policy }, &round.repeat(3), &[&[At(piece); 9]]).log,
+        "FaFFaFFaF"
+    );
+}
+
+#[test]
+fn background_jobs_share_by_their_weights() {
+    let busy = |us| {
+        move |()| -> Result<(), Error> {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(us) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        }
+    };
+    let mut polls = 0;
+    let next = || {
+        polls += 1;
+        if polls < 1500 { std::task::Poll::Pending } else { std::task::Poll::Ready(None::<()>) }
+    };
+    let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
+    let mut driver: CpuDriver<Box<dyn gpu_mux::Job<Error = Error>>> = CpuDriver::new(Policy::naive());
+    let endless = || std::task::Poll::Ready(Some(()));
+    driver.add(Box::new(job_fn(endless, busy(20))));
+    let weight = 3;
+    driver.add(Box::new(job_fn(endless, busy(50)))).weigh(NonZeroU32::new(weight).unwrap());
+    let usage = driver.run(&mut foreground).unwrap();
+    let [one, three] = [0, 1].map(|job| driver.background()[job].busy().as_secs_f64());
+    // Whatever disturbs them, neither gets ahead by more than a tasklet.
+    let longest = usage.longest_background.as_secs_f64();
+    let ahead = (one - three / f64::from(weight)).abs();
+    assert!(ahead <= longest * (1.0 + 1.0 / f64::from(weight)), "{one} s and {three} s, longest {longest} s");
+    assert!(usage.background_tasklets > 1000);
+}
+
+#[test]
+fn every_way_of_waiting_sees_the_work_that_comes() {
+    for idle in [Idle::Spin, Idle::Yield, Idle::Sleep(Duration::from_micros(10))] {
+        let log = RefCell::new(String::new());
+        let mut driver = CpuDriver::new(scripted()).idle(idle);
+        driver.add(Scripted::new('a', &[Wait, Go], &log));
+        let foreground = [[Wait; 20].as_slice(), &[Go]].concat();
+        driver.run(&mut Scripted::new('F', &foreground, &log)).unwrap();
+        assert_eq!(log.take(), "aF");
+    }
+}
+
+#[test]
+fn over_long_background_tasklets_are_counted_by_run() {
+    let log = RefCell::new(String::new());
+    let mut driver =
+        CpuDriver::new(Policy { background_piece: Some(Duration::ZERO), gaps: None, ..Policy::default() });
+    driver.add(Scripted::new('a', &[Go; 4], &log));
+    for _ in 0..2 {
+        let usage = driver.run(&mut Scripted::new('F', &[Wait, Wait, Go], &log)).unwrap();
+        assert_eq!(usage.background_tasklets, 2);
+        assert!(usage.longest_background.is_zero() || usage.over_long > 0);
+        assert!(usage.over_long <= 2);
+    }
+}
+
+#[test]
+fn requests_are_served_while_background_runs() {
+    let (send, requests) = mpsc::channel();
+    let client = std::thread::spawn(move || {
+        (1..=10).for_each(|n| {
+            std::thread::sleep(Duration::from_millis(1));
+            send.send(n).unwrap();
+        });
+    });
+    let (mut sum, mut pieces) = (0, 0);
+    let usage = share(&requests, |n: u64| sum += n, || pieces += 1).unwrap();
+    assert_eq!((sum, usage.foreground_tasklets, usage.background_tasklets), (55, 10, pieces));
+    assert!(pieces > 0);
+    client.join().unwrap();
+}
+
+#[test]
+fn requests_are_served_after_the_background_has_panicked() {
+    let (send, requests) = mpsc::channel();
+    let client = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1));
+        send.send(7).unwrap();
+    });
+    let mut served = Vec::new();
+    let result = share(&requests, |n: u64| served.push(n), || panic!("no more"));
+    client.join().unwrap();
+    assert_eq!(served, [7]);
+    assert_eq!(result, Err(Error::BackgroundPanicked("no more".into())));
+}
+
+proptest! {
+    #[test]
+    fn any_script_runs_as_written(
+        foreground in prop::collection::vec(prop_oneof![Just(Go), Just(Wait), Just(Communicate)], 0..60),
+        background in prop::collection::vec(prop_oneof![Just(Go), Just(Wait)], 0..60),
+    ) {
+        // Every poll of the foreground in vain is one step of the background.
+        let mut steps = background.iter();
+        let expected: String = foreground
+            .iter()
+            .filter_map(|step| match step {
+                Wait | Communicate => steps.next().filter(|&&step| step == Go).map(|_| 'a'),
+                _ => Some('F'),
+            })
+            .collect();
+        let ran = run(&foreground, &background);
+        prop_assert_eq!(&ran.log, &expected);
+        let usage = ran.result.unwrap();
+        prop_assert_eq!(usage.foreground_tasklets as usize, ran.log.matches('F').count());
+        prop_assert_eq!(usage.background_tasklets as usize, ran.log.matches('a').count());
+    }
+}
