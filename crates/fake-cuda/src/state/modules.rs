@@ -5,7 +5,6 @@
 
 use super::{
     Code, Driver, Fault, Handle, Outcome,
-    engine::Work,
     handles::Kind,
     nodes::{Dimensions, KernelNode, NodeWork},
 };
@@ -76,31 +75,18 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuModuleUnload`: its functions go with it.
+    /// `cuModuleUnload`, after everything that the device has to do: its functions go with it.
     pub(crate) fn unload_module(&mut self, handle: Handle) -> Outcome<()> {
         self.handles.check(Kind::Module, handle)?;
         self.unsafe_while_capturing("unloads a module")?;
+        let ended = self.drain();
         self.handles.end(handle);
-        let given = self.modules.alive.remove(&handle).map_or(BTreeMap::new(), |module| module.given);
-        self.settle();
-        for (name, function) in given {
-            if self.is_queued(function) {
-                self.warn(format!("cuModuleUnload: its kernel {name} has been launched and has not ended"));
-            }
-            self.handles.end(function);
-            self.modules.functions.remove(&function);
+        let module = self.modules.alive.remove(&handle);
+        for function in module.iter().flat_map(|module| module.given.values()) {
+            self.handles.end(*function);
+            self.modules.functions.remove(function);
         }
-        Ok(())
-    }
-
-    /// Whether a stream has still to run a kernel.
-    fn is_queued(&self, function: Handle) -> bool {
-        let is_it = |work: &NodeWork| matches!(work, NodeWork::Kernel(kernel) if kernel.function == function);
-        self.streams.values().flat_map(|stream| &stream.queue).any(|queued| match &queued.work {
-            Work::Single(work) => is_it(work),
-            Work::Graph { plan, .. } => plan.nodes.iter().any(|node| is_it(&node.work)),
-            Work::Record { .. } | Work::Wait { .. } => false,
-        })
+        ended
     }
 
     /// `cuModuleGetFunction`.

@@ -83,7 +83,8 @@ fn a_failed_kernel_breaks_the_context() {
     cuda.fails(cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     cuda.fails(cuda.cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_FAILED);
     cuda.fails(cuda.launch(kernel, stream), CUDA_ERROR_LAUNCH_FAILED);
-    cuda.ok(cuda.cuModuleUnload(module));
+    // What is destroyed says so, too, and is destroyed.
+    cuda.fails(cuda.cuModuleUnload(module), CUDA_ERROR_LAUNCH_FAILED);
     cuda.ok(cuda.cuStreamDestroy_v2(stream));
     cuda.end();
 }
