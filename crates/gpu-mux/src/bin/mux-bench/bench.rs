@@ -47,6 +47,8 @@ pub(crate) struct Bench {
 enum Device {
     /// A modelled GPU, in virtual time
     Virtual,
+    /// The first NVIDIA GPU, by kernels that take as long as the workload's and ask for as much of it (feature `cuda`)
+    Cuda,
 }
 
 /// What every device is asked to measure.
@@ -64,6 +66,7 @@ impl Bench {
         }
         let task = Task { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
+            Device::Cuda => self.cuda(&task)?,
             Device::Virtual => virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?,
         };
         // What took long to measure is shown, whatever else fails.
@@ -75,6 +78,21 @@ impl Bench {
             write(path, &chart::svg(&report)?)?;
         }
         Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, task: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
+        if self.parameters.is_some() {
+            return Err(bad_input("--parameters is for the virtual device: a card is what it is"));
+        }
+        crate::cuda::measure(&self.workload()?, task)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn cuda(&self, _: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
+        Err(bad_input(
+            "this mux-bench was built without CUDA: build it with `cargo build --release -p gpu-mux --features cuda`",
+        ))
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {

@@ -2,6 +2,8 @@
 
 mod bench;
 mod chart;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fit;
 mod output;
 mod policies;

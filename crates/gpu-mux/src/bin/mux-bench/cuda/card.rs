@@ -1,0 +1,115 @@
+//! The workload as launches on this card.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use anyhow::Result;
+use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, Work};
+use gpu_mux::{JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
+
+use super::hosts::{Host, Step};
+use super::kernels::{Compute, Kernels};
+use super::play::{Played, play};
+use super::rounds::Rounds;
+
+/// Runs in which work is timed alone.
+const RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
+
+pub(super) struct Card<'a> {
+    context: &'a Context,
+    kernels: &'a Arc<Kernels>,
+    stream: &'a Stream,
+    workload: &'a Workload,
+    rounds: Rounds<'a>,
+}
+
+impl<'a> Card<'a> {
+    /// Finds out how fast the card is. The stream has nothing else to do.
+    pub(super) fn new(
+        context: &'a Context,
+        kernels: &'a Arc<Kernels>,
+        stream: &'a Stream,
+        workload: &'a Workload,
+    ) -> Result<Self> {
+        Ok(Self { context, kernels, stream, workload, rounds: Rounds::measure(kernels, stream)? })
+    }
+
+    /// Runs the jobs by a policy.
+    pub(super) fn play(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Played> {
+        let mut device = CudaDevice::new(self.context, policy, DeviceOptions::default())?;
+        let foreground = (jobs != Jobs::Background).then(|| self.foreground(&mut device)).transpose()?;
+        let background =
+            (jobs != Jobs::Foreground).then(|| self.background(&mut device, &policy)).transpose()?;
+        self.kernels.reset(self.stream)?;
+        play(device, policy, foreground, background, iterations)
+    }
+
+    fn foreground(&mut self, device: &mut CudaDevice) -> Result<Host> {
+        let mut steps = Vec::new();
+        for step in &self.workload.foreground.steps {
+            let all = Arc::clone(self.kernels);
+            steps.push(match &step.work {
+                StepWork::Compute(kernels) => {
+                    let launches = self.launches(kernels.iter().copied())?;
+                    let prepared = device.prepare_foreground(Lane::Compute, RUNS, move |stream| {
+                        launches.iter().try_for_each(|launch| all.compute(stream, *launch))
+                    })?;
+                    Step { lane: Lane::Compute, receives: false, after: step.after, transfer: None, prepared }
+                }
+                StepWork::Communication { transfer, partners_after, receives } => {
+                    let exchange = self.rounds.exchange(*transfer, *partners_after);
+                    let work = Work::enqueue(move |stream| all.exchange(stream, exchange));
+                    Step {
+                        lane: Lane::Communication,
+                        receives: *receives,
+                        after: step.after,
+                        transfer: Some(*transfer),
+                        prepared: Prepared { work, estimate: step.estimate() },
+                    }
+                }
+            });
+        }
+        Ok(Host::new(JobId::FOREGROUND, steps))
+    }
+
+    /// Where the policy does not bound pieces, a step is launched at once.
+    fn background(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<Host> {
+        let iteration = &self.workload.background;
+        let kernels_of = |work: &StepWork| match work {
+            StepWork::Compute(kernels) => in_micro_batches(kernels, iteration.samples, policy),
+            StepWork::Communication { .. } => Vec::new(),
+        };
+        let mut rounds: Vec<Vec<Kernel>> =
+            iteration.steps.iter().map(|step| kernels_of(&step.work)).collect();
+        if policy.background_piece.is_some() {
+            rounds = vec![rounds.concat()];
+        }
+        let mut steps = Vec::new();
+        for kernels in rounds.into_iter().filter(|kernels| !kernels.is_empty()) {
+            let (all, launches) = (Arc::clone(self.kernels), self.launches(kernels)?);
+            let prepared = device.prepare_background(JobId::BACKGROUND, RUNS, move |stream| {
+                launches.iter().try_for_each(|launch| all.compute(stream, *launch))
+            })?;
+            steps.extend(prepared.pieces.into_iter().map(|prepared| Step {
+                lane: Lane::Compute,
+                receives: false,
+                after: None,
+                transfer: None,
+                prepared,
+            }));
+        }
+        Ok(Host::new(JobId::BACKGROUND, steps))
+    }
+
+    fn launches(&mut self, kernels: impl IntoIterator<Item = Kernel>) -> Result<Vec<Compute>> {
+        kernels.into_iter().map(|kernel| Ok(self.rounds.compute(&kernel)?)).collect()
+    }
+}
+
+/// Each kernel as often as it takes for all samples, with as many samples as the policy allows.
+fn in_micro_batches(kernels: &[Kernel], samples: usize, policy: &Policy) -> Vec<Kernel> {
+    let most = policy.background_micro_batch.map_or(samples, |most| most.get().min(samples)).max(1);
+    let times = samples.div_ceil(most).max(1);
+    let parts = kernels.iter().map(|kernel| kernel.part(1.0 / times as f64));
+    parts.flat_map(|kernel| std::iter::repeat_n(kernel, times)).collect()
+}

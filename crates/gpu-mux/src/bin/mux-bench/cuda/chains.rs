@@ -1,0 +1,69 @@
+//! What the virtual device's parameters are fitted from.
+
+use std::time::{Duration, Instant};
+
+use gpu_mux::cuda::{Event, Result, Stream};
+use gpu_mux::{Calibration, Chain};
+
+use super::kernels::Kernels;
+
+/// Longer than the host takes for a launch, so that the device does not wait for the host.
+const KERNEL: Duration = Duration::from_micros(20);
+/// Short of the number of launches that a stream takes in before the host has to wait.
+const LENGTHS: [u32; 4] = [1, 8, 32, 128];
+const RUNS: usize = 21;
+/// CUDA's default for `CUDA_DEVICE_MAX_CONNECTIONS`.
+const HARDWARE_QUEUES: u32 = 8;
+
+/// Times chains of kernels of a known length, one by one and as graphs. The stream has nothing else to do.
+pub(super) fn calibrate(kernels: &Kernels, stream: &Stream) -> Result<Calibration> {
+    let enqueue = |stream: &Stream, length| (0..length).try_for_each(|_| kernels.spin(stream, KERNEL));
+    let mut chains = Vec::new();
+    for length in LENGTHS {
+        chains.push(chain(stream, false, length, &|stream| enqueue(stream, length))?);
+    }
+    for length in LENGTHS {
+        let graph = stream.capture(|stream| enqueue(stream, length))?.instantiate()?;
+        chains.push(chain(stream, true, length, &|stream| graph.launch(stream))?);
+    }
+    let queues = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok().and_then(|queues| queues.parse().ok());
+    Ok(Calibration {
+        multiprocessors: kernels.multiprocessors,
+        hardware_queues: queues.unwrap_or(HARDWARE_QUEUES),
+        kernel_us: micros(KERNEL),
+        chains,
+    })
+}
+
+fn chain(
+    stream: &Stream,
+    captured: bool,
+    kernels: u32,
+    enqueue: &dyn Fn(&Stream) -> Result<()>,
+) -> Result<Chain> {
+    let end = Event::untimed(stream)?;
+    let (mut launches, mut totals) = (Vec::new(), Vec::new());
+    // The first one is not counted: a graph is uploaded with it.
+    for run in 0..=RUNS {
+        stream.synchronize()?;
+        let begin = Instant::now();
+        enqueue(stream)?;
+        let launch = begin.elapsed();
+        stream.record(&end)?;
+        while !end.is_reached()? {}
+        if run > 0 {
+            launches.push(launch);
+            totals.push(begin.elapsed());
+        }
+    }
+    Ok(Chain { captured, kernels, launch_us: median(launches), total_us: median(totals) })
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    micros(times[times.len() / 2])
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

@@ -1,0 +1,31 @@
+//! Compiling the kernels for the card, by NVRTC.
+#![allow(unsafe_code)]
+
+use anyhow::{Result, bail};
+use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts, sys};
+use gpu_mux::cuda::Capabilities;
+
+const SOURCE: &str = include_str!("kernels.cu");
+
+/// The kernels as PTX for this card's architecture.
+pub(super) fn compile(capabilities: &Capabilities) -> Result<String> {
+    // SAFETY: it opens NVRTC's library, if there is one, and calls nothing in it. Any other first call would panic.
+    if !unsafe { sys::is_culib_present() } {
+        bail!(
+            "NVRTC was not found: looked for libnvrtc.so, libnvrtc.so.13 and libnvrtc.so.12 where the loader looks; install \
+             CUDA's toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"
+        );
+    }
+    let (major, minor) = capabilities.architecture;
+    let options = CompileOptions {
+        options: vec![format!("--gpu-architecture=compute_{major}{minor}")],
+        ..CompileOptions::default()
+    };
+    match compile_ptx_with_opts(SOURCE, options) {
+        Ok(ptx) => Ok(ptx.to_src()),
+        Err(error) => {
+            let error = error.to_string();
+            bail!("NVRTC: {}", error.split_whitespace().collect::<Vec<_>>().join(" "))
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Runs the jobs on the card.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gpu_mux::cuda::CudaDevice;
+use gpu_mux::{Device, Driver, Finished, JobId, Policy};
+
+use super::hosts::Host;
+use super::spans::{Gaps, Kind, Span, gaps};
+
+/// Iterations in which a policy learns the workload and the card comes to speed.
+const WARM_UP: usize = 20;
+/// The longest that nothing may finish.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What came of it.
+pub(super) struct Played {
+    /// The time of each iteration of the foreground, or of the background alone.
+    pub(super) iterations: Vec<Duration>,
+    pub(super) gaps: Gaps,
+    /// Rounds of the background, and its pieces.
+    pub(super) background_rounds: f64,
+    pub(super) background_pieces: u64,
+    pub(super) over_long: u64,
+}
+
+impl Played {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.iterations.iter().sum()
+    }
+}
+
+/// Plays `iterations` after a warm-up.
+pub(super) fn play(
+    device: CudaDevice,
+    policy: Policy,
+    foreground: Option<Host>,
+    background: Option<Host>,
+    iterations: usize,
+) -> Result<Played> {
+    let driver = Driver::new(policy, device);
+    let mut player = Player {
+        driver,
+        foreground,
+        background,
+        ends: Vec::new(),
+        spans: Vec::new(),
+        before: (0, 0.0),
+        over_long_before: 0,
+    };
+    player.end_rounds();
+    let mut last = player.driver.device().now();
+    while player.ends.len() <= iterations {
+        player.offer()?;
+        if let Some(finished) = player.driver.poll()? {
+            player.finish(finished);
+            last = player.driver.device().now();
+            continue;
+        }
+        if let Some((job, error)) = player.driver.background_failures().first() {
+            bail!("{job}: {error}");
+        }
+        let now = player.driver.device().now();
+        if now.saturating_sub(last) > PATIENCE {
+            bail!("nothing has finished for {} s", PATIENCE.as_secs());
+        }
+        player.driver.wait(Some(now + PATIENCE))?;
+    }
+    player.played()
+}
+
+struct Player {
+    driver: Driver<CudaDevice>,
+    foreground: Option<Host>,
+    background: Option<Host>,
+    /// When rounds ended, from the last one of the warm-up on.
+    ends: Vec<Duration>,
+    spans: Vec<Span>,
+    /// The background's progress when the warm-up ended, and how many of its pieces were over-long.
+    before: (u64, f64),
+    over_long_before: u64,
+}
+
+impl Player {
+    fn offer(&mut self) -> Result<()> {
+        for host in [&mut self.foreground, &mut self.background].into_iter().flatten() {
+            while let Some((tasklet, work)) = host.next() {
+                self.driver.offer(tasklet, work)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, Finished { tasklet, took }: Finished) {
+        let end = self.driver.device().now();
+        let is_foreground = tasklet.job == JobId::FOREGROUND;
+        let host = if is_foreground { &mut self.foreground } else { &mut self.background };
+        let Some(step) = host.as_mut().map(|host| host.finish(tasklet)) else { return };
+        let start = end.saturating_sub(took);
+        if let Some(transfer) = step.transfer {
+            let begin = end.saturating_sub(took.min(transfer));
+            self.spans.push(Span { kind: Kind::Waiting, start, end: begin });
+            self.spans.push(Span { kind: Kind::Transfer, start: begin, end });
+        } else {
+            let kind = if is_foreground { Kind::Compute } else { Kind::Background };
+            self.spans.push(Span { kind, start, end });
+        }
+        self.end_rounds();
+    }
+
+    /// Keeps the time when a round of the job that is measured has ended.
+    fn end_rounds(&mut self) {
+        let measured = self.foreground.as_ref().or(self.background.as_ref());
+        let measured_rounds = measured.map_or(0, Host::rounds);
+        if measured_rounds < WARM_UP + self.ends.len() {
+            return;
+        }
+        if self.ends.is_empty() {
+            self.spans.clear();
+            self.before = self.progress();
+            self.over_long_before = self.driver.multiplexer().over_long();
+        }
+        self.ends.push(self.driver.device().now());
+    }
+
+    fn progress(&self) -> (u64, f64) {
+        self.background.as_ref().map_or((0, 0.0), Host::progress)
+    }
+
+    fn played(&self) -> Result<Played> {
+        let (pieces, rounds) = self.progress();
+        let (from, to) = self.ends.first().zip(self.ends.last()).context("no iteration was measured")?;
+        Ok(Played {
+            iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
+            gaps: gaps(&self.spans, *from, *to),
+            background_rounds: rounds - self.before.1,
+            background_pieces: pieces - self.before.0,
+            over_long: self.driver.multiplexer().over_long() - self.over_long_before,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! A rehearsal on a driver that is played: its kernels take 10 us whatever they are asked for.
+
+use fake_cuda::{FakeCuda, Setting};
+use gpu_mux::cuda::CudaLibrary;
+use gpu_mux::{Policy, Workload};
+
+use super::{kernels, measure_on};
+use crate::bench::Task;
+
+const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
+ "foreground": {"samples": 32, "steps": [
+   {"name": "a", "lane": "compute", "kernels": [{"time_us": 10, "share": 1, "memory": 0.3}]},
+   {"name": "all-reduce", "lane": "communication", "after": 0, "transfer_us": 5, "partners_us": 100},
+   {"name": "b", "lane": "compute", "after": 1, "kernels": [{"time_us": 20, "share": 0.5, "memory": 0}]}]},
+ "background": {"samples": 8, "steps": [
+   {"name": "c", "lane": "compute", "kernels": [{"time_us": 50, "share": 1, "memory": 0.3},
+                                                 {"time_us": 400, "share": 0.2, "memory": 0.9}]}]}}"#;
+
+/// The kernels' names and arguments, with nothing in them.
+fn ptx() -> String {
+    let arguments = [".u32 .u32 .u64 .u64 .u64", ".u64 .u64 .u32 .u64 .u64 .u64", ".u64"];
+    let kernel = |(name, arguments): (&str, &str)| {
+        let arguments = arguments.split(' ').enumerate();
+        let arguments: Vec<_> =
+            arguments.map(|(index, kind)| format!(".param {kind} {name}_{index}")).collect();
+        format!(".visible .entry {name}({})\n{{\n ret;\n}}\n", arguments.join(", "))
+    };
+    let kernels = kernels::NAMES.into_iter().zip(arguments).map(kernel).collect::<String>();
+    format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernels}")
+}
+
+#[test]
+fn every_policy_is_measured_and_nothing_is_left_behind() {
+    let fake = FakeCuda::new().unwrap();
+    fake.set(Setting::QueryNs, 5_000);
+    let library = CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap();
+    let workload = Workload::from_json("the test's", WORKLOAD).unwrap();
+    let policies: Vec<_> =
+        Policy::presets().into_iter().map(|(name, policy)| (name.to_owned(), policy)).collect();
+    let task = Task { policies: &policies, iterations: 5 };
+    let report = measure_on(&library, |_| Ok(ptx()), 1 << 16, &workload, &task).unwrap();
+
+    assert_eq!(fake.misuse(), [""; 0]);
+    assert_eq!(fake.leaks(), [""; 0]);
+    assert!(!report.modelled && report.device.ends_with("CUDA 13.0"), "{}", report.device);
+    assert_eq!(report.rows.len(), policies.len());
+    for row in &report.rows {
+        assert!(row.foreground_us > 0.0 && row.foreground_alone_us > 0.0, "{row:?}");
+        assert!(row.background_alone_samples_per_s > 0.0, "{row:?}");
+        assert!(row.idle_us >= 0.0 && (0.0..=1.0).contains(&row.background_share_of_idle), "{row:?}");
+    }
+    assert!(report.rows.iter().any(|row| row.background_pieces > 0));
+    assert_eq!(report.calibration.unwrap().chains.len(), 8);
+}
