@@ -1,7 +1,7 @@
 //! Unmodified cudarc on the fake driver, which it finds by its name since it is open already.
 #![allow(unsafe_code)]
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::{CudaContext, result, sys};
 use fake_cuda::FakeCuda;
 use std::{mem::MaybeUninit, ptr, time::Duration};
 
@@ -92,4 +92,37 @@ fn cudarc_captures_clones_instantiates_and_times() {
     }
     assert!(fake.misuse().is_empty(), "{:?}", fake.misuse());
     assert!(fake.leaks().is_empty(), "{:?}", fake.leaks());
+}
+
+#[test]
+fn the_safe_layer_of_cudarc_copies_and_times() {
+    // SAFETY: loading a driver does nothing yet.
+    if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
+        println!("SKIPPED: cudarc would open this machine's own libcuda.so");
+        return;
+    }
+    let fake = FakeCuda::new().unwrap();
+    {
+        let context = CudaContext::new(0).unwrap();
+        // It waits for events that it has never recorded otherwise, which is reported.
+        // SAFETY: there is one stream.
+        unsafe { context.disable_event_tracking() };
+        assert_eq!(
+            (context.name().unwrap().as_str(), context.total_mem().unwrap()),
+            ("Fake CUDA device", 80 << 30)
+        );
+        assert_eq!(context.compute_capability().unwrap(), (9, 0));
+        assert!(context.uuid().is_ok());
+        let stream = context.new_stream().unwrap();
+        let sent = [1.5_f32, -2.0, 3.25];
+        let held = stream.clone_htod(&sent).unwrap();
+        assert_eq!(context.mem_get_info().unwrap(), ((80 << 30) - 12, 80 << 30));
+        assert_eq!(stream.clone_dtoh(&held).unwrap(), sent);
+        let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let (start, end) = (stream.record_event(timed).unwrap(), stream.record_event(timed).unwrap());
+        end.synchronize().unwrap();
+        assert!(start.elapsed_ms(&end).unwrap().abs() < f32::EPSILON);
+        context.synchronize().unwrap();
+    }
+    assert_eq!((fake.misuse(), fake.leaks()), (Vec::<String>::new(), Vec::new()));
 }

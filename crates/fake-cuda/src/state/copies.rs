@@ -40,7 +40,7 @@ impl Driver {
     /// `cuMemsetD32Async`.
     pub(crate) fn fill(&mut self, address: u64, value: u32, words: usize, stream: Handle) -> Outcome<()> {
         let stream = self.stream(stream)?;
-        self.check_memory(address, 4 * words)?;
+        self.check_memory(address, words.saturating_mul(4))?;
         aligned(address)?;
         self.submit(stream, NodeWork::Fill { address, value, words })
     }

@@ -74,7 +74,12 @@ functions! {
     cuGraphAddDependencies(graph: usize, from: *const usize, to: *const usize, count: usize);
     cuGraphAddEmptyNode(node: *mut usize, graph: usize, before: *const usize, count: usize);
     cuGraphInstantiateWithFlags(exec: *mut usize, graph: usize, flags: u64);
+    cuGraphAddKernelNode_v2(
+        node: *mut usize, graph: usize, before: *const usize, count: usize,
+        parameters: *const cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS
+    );
     cuGraphExecDestroy(exec: usize);
+    cuGraphUpload(exec: usize, stream: usize);
     cuGraphLaunch(exec: usize, stream: usize);
     cuModuleLoadData(module: *mut usize, image: *const c_char);
     cuModuleUnload(module: usize);

@@ -11,3 +11,4 @@ mod handles;
 mod injection;
 mod memory;
 mod names;
+mod order;
