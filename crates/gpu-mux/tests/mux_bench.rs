@@ -147,3 +147,14 @@ fn a_fit_finds_the_parameters_that_were_measured() {
         "captured chains is 0, expected at least two of different lengths",
     );
 }
+
+#[test]
+fn a_card_that_cannot_be_had_is_one_line() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mux-bench"));
+    let output =
+        command.args(["--device", "cuda"]).env("GPU_MUX_CUDA", "/nowhere/libcuda.so").output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("/nowhere/libcuda.so") && message.trim_end().lines().count() == 1, "{message}");
+    refused("--device cuda --parameters card.json", "--parameters");
+}

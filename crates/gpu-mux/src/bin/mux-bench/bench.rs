@@ -60,13 +60,16 @@ pub(crate) struct Task<'a> {
 
 impl Bench {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        if self.parameters.is_some() && self.device != Device::Virtual {
+            return Err(bad_input("--parameters is for --device virtual: another device is what it is"));
+        }
         let policies = policies::named(&self.policy)?;
         for path in [&self.out, &self.svg].into_iter().flatten() {
             output::check_file(path)?;
         }
         let task = Task { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
-            Device::Cuda => self.cuda(&task)?,
+            Device::Cuda => on_card(&self.workload()?, &task)?,
             Device::Virtual => virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?,
         };
         // What took long to measure is shown, whatever else fails.
@@ -80,21 +83,6 @@ impl Bench {
         Ok(())
     }
 
-    #[cfg(feature = "cuda")]
-    fn cuda(&self, task: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
-        if self.parameters.is_some() {
-            return Err(bad_input("--parameters is for the virtual device: a card is what it is"));
-        }
-        crate::cuda::measure(&self.workload()?, task)
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn cuda(&self, _: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
-        Err(bad_input(
-            "this mux-bench was built without CUDA: build it with `cargo build --release -p gpu-mux --features cuda`",
-        ))
-    }
-
     fn workload(&self) -> anyhow::Result<Workload> {
         let workload = match &self.workload {
             Some(path) => Workload::load(path),
@@ -106,4 +94,14 @@ impl Bench {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+#[cfg(feature = "cuda")]
+use crate::cuda::measure as on_card;
+
+#[cfg(not(feature = "cuda"))]
+fn on_card(_: &Workload, _: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
+    Err(bad_input(
+        "this mux-bench was built without CUDA: build it with `cargo build --release -p gpu-mux --features cuda`",
+    ))
 }
