@@ -49,7 +49,7 @@ impl Merged {
         let merge = |range: Range<usize>| {
             let executable = match &graphs[range.clone()] {
                 [(alone, _)] => alone.instantiate()?,
-                several => chain(several)?.instantiate()?,
+                several => CapturedGraph::chain(several.iter().map(|(graph, _)| graph))?.instantiate()?,
             };
             let estimate = times[range.clone()].iter().sum();
             Ok(Self { graphs: range, executable: Arc::new(executable), estimate })
@@ -58,16 +58,22 @@ impl Merged {
     }
 }
 
-/// A graph whose nodes are graphs, one after another.
-fn chain(graphs: &[(CapturedGraph, Duration)]) -> Result<CapturedGraph> {
-    let Some((first, _)) = graphs.first() else {
-        return Err(Error::Invalid("there are no graphs to merge".to_owned()));
-    };
-    let whole = CapturedGraph::empty(first.context())?;
-    let mut last = None;
-    for (graph, _) in graphs {
-        graph.refuse_memory_nodes()?;
-        last = Some(whole.append(graph, last)?);
+impl CapturedGraph {
+    /// A graph whose nodes are copies of these graphs, which run one after another. Priorities of nodes are kept.
+    ///
+    /// # Errors
+    /// [`Error::MemoryNodes`] if one of them allocates or frees memory; [`Error::Invalid`] for no graphs; what CUDA says.
+    pub fn chain<'a>(graphs: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
+        let (mut whole, mut last) = (None, None);
+        for graph in graphs {
+            graph.refuse_memory_nodes()?;
+            let chain = match whole.take() {
+                Some(chain) => chain,
+                None => Self::empty(graph.context())?,
+            };
+            last = Some(chain.append(graph, last)?);
+            whole = Some(chain);
+        }
+        whole.ok_or_else(|| Error::Invalid("there are no graphs to chain".to_owned()))
     }
-    Ok(whole)
 }

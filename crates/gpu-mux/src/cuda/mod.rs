@@ -4,6 +4,51 @@
 //! [merged](Merged), or enqueued kernel by kernel. What driver and device can do is found out by asking
 //! ([`Context::capabilities`]); a technique that they do not have is an error that names it, never left out in silence.
 //!
+//! ```no_run
+//! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module};
+//! use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
+//! use std::num::NonZeroUsize;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = Context::open(&CudaLibrary::open()?, 0)?;
+//! let module = Module::load(&context, &std::fs::read_to_string("kernels.ptx")?)?;
+//! let (layer, train) = (module.function("layer")?, module.function("train")?);
+//! let shape = LaunchShape { blocks: 132, threads: 256, shared_bytes: 0 };
+//! let runs = NonZeroUsize::MIN.saturating_add(4);
+//!
+//! let policy = Policy::default();
+//! let mut device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
+//! // SAFETY: these kernels have no arguments.
+//! let layer = device.prepare_foreground(Lane::Compute, runs, move |stream| unsafe {
+//!     layer.launch(stream, shape, &[])
+//! })?;
+//! let round = device.prepare_background(JobId::BACKGROUND, runs, move |stream| {
+//!     (0..100).try_for_each(|_| unsafe { train.launch(stream, shape, &[]) })
+//! })?;
+//!
+//! let mut driver = Driver::new(policy, device);
+//! for (number, piece) in round.pieces.iter().enumerate() {
+//!     let tasklet = Tasklet::new(JobId::BACKGROUND, number as u64).estimated(piece.estimate);
+//!     driver.offer(tasklet, piece.work.clone())?;
+//! }
+//! for number in 0..10 {
+//!     let tasklet = Tasklet::new(JobId::FOREGROUND, number).estimated(layer.estimate);
+//!     driver.offer(tasklet, layer.work.clone())?;
+//! }
+//! let mut left = 10 + round.pieces.len();
+//! while left > 0 {
+//!     match driver.poll()? {
+//!         Some(finished) => {
+//!             println!("{} took {:?}", finished.tasklet, finished.took);
+//!             left -= 1;
+//!         }
+//!         None => driver.wait(None)?,
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Three layers. `sys` has the driver's functions, opened at run time; `result` turns what they return into errors that name
 //! the call; `safe` owns streams, events, graphs, modules and memory.
 

@@ -159,6 +159,27 @@ fn a_graph_that_allocates_is_neither_cut_nor_merged() {
     });
 }
 
+#[test]
+fn a_chained_graph_is_a_node_that_is_looked_into() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let layers = kernels(context, &["a_10us", "b_20us", "c_30us"])?;
+        let first = stream.capture(|stream| launch_all(&layers[..2], stream))?;
+        let second = stream.capture(|stream| launch(&layers[2], stream))?;
+        let chain = CapturedGraph::chain([&first, &second])?;
+        assert!(matches!(CapturedGraph::chain([]), Err(Error::Invalid(_))));
+        chain.set_priority(Priority::Foreground)?;
+        assert_eq!(chain.node_count()?, 2);
+        let cut = chain.cut(&stream, us(30), ONCE)?;
+        assert_eq!(cut.pieces.iter().map(|piece| piece.took).collect::<Vec<_>>(), [us(30), us(30)]);
+        let before = fake.kernels().len();
+        cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
+        stream.synchronize()?;
+        assert_eq!(run_since(fake, before), ["a_10us", "b_20us", "c_30us"]);
+        Ok(())
+    });
+}
+
 /// What the crate has no call for, since it is what must not be in a graph that is cut.
 fn allocate_and_free(stream: &Stream) {
     // SAFETY: the library is open already; the signatures are those of cuda.h.

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use gpu_mux::cuda::{
-    Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits, Merged,
-    Prepared, Priority, Result, Stream,
+    CapturedGraph, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits,
+    Merged, Prepared, Priority, Result, Stream,
 };
 use gpu_mux::{Driver, DriverError, JobId, Lane, Policy, Tasklet};
 
@@ -47,6 +47,7 @@ fn use_everything(context: &Context) -> Result<()> {
     let graphs = [(graph, us(60)), (short, us(10))];
     let merged = Merged::from_neighbours(&graphs, MergeLimits::default())?;
     merged[0].executable.launch(&stream)?;
+    CapturedGraph::chain([&graphs[0].0])?.set_priority(Priority::Foreground)?;
     stream.synchronize()?;
     assert!(stream.is_idle()?);
 
