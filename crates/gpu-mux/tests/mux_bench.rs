@@ -158,3 +158,36 @@ fn a_card_that_cannot_be_had_is_one_line() {
     assert!(message.contains("/nowhere/libcuda.so") && message.trim_end().lines().count() == 1, "{message}");
     refused("--device cuda --parameters card.json", "--parameters");
 }
+
+#[test]
+fn ranks_on_threads_are_measured() {
+    let folder = TempDir::new().unwrap();
+    let json = folder.path().join("found.json");
+    let policies = "--policy naive --policy default --policy deeppool";
+    let table = succeed(&format!("--device cpu {policies} --iterations 7 --out {}", json.display()));
+    assert!(
+        table.contains("CPU: 2 ranks") && table.contains("default: foreground within 10% of alone"),
+        "{table}"
+    );
+    let report = MuxReport::load(&json).unwrap();
+    assert!(!report.modelled && report.rows.len() == 3);
+    for row in &report.rows {
+        assert!(row.foreground_us > 0.0 && row.foreground_us <= row.foreground_p99_us, "{row:?}");
+        assert!((0.0..=1.0).contains(&row.background_share_of_idle), "{row:?}");
+        assert_eq!(row.iterations, 7);
+    }
+    assert!(
+        report.rows[0].background_pieces > 0 && report.rows[0].over_long_pieces == 0,
+        "uncut, and unbounded"
+    );
+    assert_eq!(report.rows[2].background_pieces, 0, "all that the ranks wait for is communication");
+    let alone = succeed("--device cpu --ranks 1 --policy deeppool --iterations 1 --json");
+    assert!(alone.contains("CPU: 1 ranks"), "{alone}");
+}
+
+#[test]
+fn options_of_another_device_are_refused() {
+    refused("--device cpu --workload w.json", "--workload");
+    refused("--device cpu --parameters p.json", "--parameters");
+    refused("--ranks 3", "--ranks");
+}

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use gpu_mux::{Policy, Workload};
 
-use crate::{bad_input, chart, output, policies, table, virtual_device};
+use crate::{bad_input, chart, cpu, output, policies, table, virtual_device};
 
 /// VGG-16 in a burst-parallel job, where it idles most.
 const WORKLOAD: &str = include_str!("../../../workloads/vgg16-8-gpus-rank-1.json");
@@ -31,6 +31,9 @@ pub(crate) struct Bench {
     /// The virtual device's parameters, as `mux-bench fit` writes them [default: an A100, from data sheets]
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
+    /// Ranks of --device cpu: threads, each of which should have a core of its own [default: 2]
+    #[arg(long, value_name = "N")]
+    ranks: Option<NonZeroUsize>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -42,6 +45,9 @@ pub(crate) struct Bench {
     svg: Option<PathBuf>,
 }
 
+/// Ranks of the CPU, if nobody says how many.
+const RANKS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
 /// What the jobs run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Device {
@@ -49,6 +55,8 @@ enum Device {
     Virtual,
     /// The first NVIDIA GPU, by kernels that take as long as the workload's and ask for as much of it (feature `cuda`)
     Cuda,
+    /// Threads of this machine, one a rank, with jobs that are built in
+    Cpu,
 }
 
 /// What every device is asked to measure.
@@ -60,25 +68,39 @@ pub(crate) struct Task<'a> {
 
 impl Bench {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        if self.parameters.is_some() && self.device != Device::Virtual {
-            return Err(bad_input("--parameters is for --device virtual: another device is what it is"));
-        }
         let policies = policies::named(&self.policy)?;
-        for path in [&self.out, &self.svg].into_iter().flatten() {
-            output::check_file(path)?;
-        }
+        self.check()?;
         let task = Task { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
             Device::Cuda => on_card(&self.workload()?, &task)?,
             Device::Virtual => virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?,
+            Device::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
         };
         // What took long to measure is shown, whatever else fails.
         output::write(&if self.json { report.to_json() } else { table::shown(&report) })?;
+        if self.device == Device::Cpu && !self.json {
+            cpu::verdict(&report).map_or(Ok(()), |verdict| output::write(&verdict))?;
+        }
         if let Some(path) = &self.out {
             write(path, &(report.to_json() + "\n"))?;
         }
         if let Some(path) = &self.svg {
             write(path, &chart::svg(&report)?)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--workload", self.workload.is_some(), self.device != Device::Cpu),
+            ("--parameters", self.parameters.is_some(), self.device == Device::Virtual),
+            ("--ranks", self.ranks.is_some(), self.device == Device::Cpu),
+        ];
+        if let Some((option, ..)) = given.iter().find(|(_, given, fits)| *given && !fits) {
+            return Err(bad_input(format!("{option} has no meaning for this --device: leave it out")));
+        }
+        for path in [&self.out, &self.svg].into_iter().flatten() {
+            output::check_file(path)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chart;
+mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fit;
@@ -45,6 +46,7 @@ Examples:
   mux-bench
   mux-bench --policy default --policy deeppool --json
   mux-bench --workload workload.json --parameters card.json --svg policies.svg
+  mux-bench --device cpu --ranks 2 --iterations 200
   mux-bench fit measured.json --out card.json";
 
 fn main() -> ExitCode {
