@@ -69,7 +69,7 @@ enum Step {
 /// A rank, from iteration to iteration.
 pub(super) struct Rank<'a> {
     shared: &'a Shared,
-    rank: usize,
+    number: usize,
     program: Vec<Step>,
     matrices: Matrices,
     /// What the last exchange gave.
@@ -79,16 +79,16 @@ pub(super) struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    pub(super) fn new(shared: &'a Shared, rank: usize, unit: Duration) -> Self {
+    pub(super) fn new(shared: &'a Shared, number: usize, unit: Duration) -> Self {
         let mut program = Vec::new();
         for stretch in iteration(shared.ranks()) {
-            if stretch.only.is_none_or(|only| only == rank) {
+            if stretch.only.is_none_or(|only| only == number) {
                 let units = (stretch.layer.as_secs_f64() / unit.as_secs_f64()).round().max(1.0);
                 program.extend(std::iter::repeat_n(Step::Layer(units as usize), stretch.layers as usize));
             }
             program.push(Step::Exchange);
         }
-        Self { shared, rank, program, matrices: Matrices::new(), input: 0.5, exchanges: 0 }
+        Self { shared, number, program, matrices: Matrices::new(), input: 0.5, exchanges: 0 }
     }
 
     /// A job of so many iterations, which begins when all ranks have come to it.
@@ -98,8 +98,8 @@ impl<'a> Rank<'a> {
     }
 
     fn arrive(&self) {
-        self.shared.ranks[self.rank].value.store(self.input.to_bits(), Ordering::Relaxed);
-        self.shared.ranks[self.rank].arrived.store(self.exchanges + 1, Ordering::Release);
+        self.shared.ranks[self.number].value.store(self.input.to_bits(), Ordering::Relaxed);
+        self.shared.ranks[self.number].arrived.store(self.exchanges + 1, Ordering::Release);
     }
 
     /// Whether all have come. Never waits.

@@ -151,7 +151,9 @@ fn block(
 fn collocated(ranks: &[&Beside], iterations: usize) -> anyhow::Result<Collocated> {
     let first = ranks.first().context("no rank was measured")?;
     let mut all = Usage::default();
-    ranks.iter().for_each(|rank| all += rank.usage);
+    for rank in ranks {
+        all += rank.usage;
+    }
     let by_rank = |time: Duration| micros(time) / ranks.len() as f64;
     let samples_per_s = |rank: &&Beside| rank.background_samples / rank.usage.elapsed.as_secs_f64();
     Ok(Collocated {
