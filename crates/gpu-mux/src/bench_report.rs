@@ -90,6 +90,26 @@ pub struct Calibration {
     pub kernel_us: f64,
     /// Chains of it, at least two lengths launched each way.
     pub chains: Vec<Chain>,
+    /// What kernels do to each other, where it was measured: nothing is fitted to it, it shows how far off the model is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
+}
+
+/// What kernels of different streams do to each other on a card.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sharing {
+    /// How much of the memory's bandwidth a kernel on half of the multiprocessors asks for, from 0 to 1.
+    pub memory_demand: f64,
+    /// How many times as long it takes while a second one runs on the other half. The virtual device says
+    /// `1 - memory_demand + memory_demand * max(1, 2 * memory_demand)`.
+    pub memory_slowdown: f64,
+    /// How long about a block runs of a kernel that fills the card many times over.
+    pub block_us: f64,
+    /// By how much another kernel that fills the card is delayed when it comes after two of these, which take 1 ms each.
+    pub delay_us: f64,
+    /// The same when its stream has priority: at best until a block ends. The virtual device says until a kernel ends.
+    pub delay_with_priority_us: f64,
 }
 
 /// Kernels that were launched on one stream, one after another.

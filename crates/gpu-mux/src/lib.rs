@@ -39,7 +39,7 @@ mod workload;
 
 pub use background_loop::BackgroundLoop;
 #[cfg(feature = "json")]
-pub use bench_report::{Calibration, Chain, MuxReport, MuxRow};
+pub use bench_report::{Calibration, Chain, MuxReport, MuxRow, Sharing};
 pub use cpu::{BackgroundJob, Control, CpuDriver, End, share};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};

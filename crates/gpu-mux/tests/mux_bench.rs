@@ -107,6 +107,7 @@ fn measured(parameters: DeviceParameters) -> Calibration {
             .into_iter()
             .flat_map(|captured| [1, 10, 100].map(|kernels| chain(captured, kernels)))
             .collect(),
+        sharing: None,
     }
 }
 
@@ -157,6 +158,7 @@ fn a_card_that_cannot_be_had_is_one_line() {
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("/nowhere/libcuda.so") && message.trim_end().lines().count() == 1, "{message}");
     refused("--device cuda --parameters card.json", "--parameters");
+    refused("--gate", "--gate has no meaning");
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Bench {
     /// Ranks of --device cpu: threads, each of which should have a core of its own [default: 2]
     #[arg(long, value_name = "N")]
     ranks: Option<NonZeroUsize>,
+    #[command(flatten)]
+    card: CardOptions,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -59,6 +61,18 @@ enum Device {
     Cpu,
 }
 
+/// What a card does besides what the policies ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "there is no card that could do it"))]
+pub(crate) struct CardOptions {
+    /// On a card, the foreground's own stream holds back background that is in flight (stream memory operations)
+    #[arg(long)]
+    pub(crate) gate: bool,
+    /// On a card, the background runs on at most about so many multiprocessors (a green context)
+    #[arg(long, value_name = "N")]
+    pub(crate) background_multiprocessors: Option<u32>,
+}
+
 /// What every device is asked to measure.
 pub(crate) struct Task<'a> {
     /// By name.
@@ -72,7 +86,7 @@ impl Bench {
         self.check()?;
         let task = Task { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
-            Device::Cuda => on_card(&self.workload()?, &task)?,
+            Device::Cuda => on_card(&self.workload()?, self.card, &task)?,
             Device::Virtual => virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?,
             Device::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
         };
@@ -95,6 +109,12 @@ impl Bench {
             ("--workload", self.workload.is_some(), self.device != Device::Cpu),
             ("--parameters", self.parameters.is_some(), self.device == Device::Virtual),
             ("--ranks", self.ranks.is_some(), self.device == Device::Cpu),
+            ("--gate", self.card.gate, self.device == Device::Cuda),
+            (
+                "--background-multiprocessors",
+                self.card.background_multiprocessors.is_some(),
+                self.device == Device::Cuda,
+            ),
         ];
         if let Some((option, ..)) = given.iter().find(|(_, given, fits)| *given && !fits) {
             return Err(bad_input(format!("{option} has no meaning for this --device: leave it out")));
@@ -122,7 +142,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 use crate::cuda::measure as on_card;
 
 #[cfg(not(feature = "cuda"))]
-fn on_card(_: &Workload, _: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
+fn on_card(_: &Workload, _: CardOptions, _: &Task<'_>) -> anyhow::Result<gpu_mux::MuxReport> {
     Err(bad_input(
         "this mux-bench was built without CUDA: build it with `cargo build --release -p gpu-mux --features cuda`",
     ))

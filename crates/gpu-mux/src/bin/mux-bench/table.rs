@@ -16,6 +16,16 @@ pub(crate) fn shown(report: &MuxReport) -> String {
             row.iterations,
         ));
     }
+    if let Some(sharing) = report.calibration.as_ref().and_then(|calibration| calibration.sharing) {
+        lines.push(format!(
+            "# two kernels of {:.0}% of the bandwidth take {:.2} times as long beside each other; a kernel behind others of \
+             1 ms each comes {:.0} us late, with priority {:.0} us",
+            sharing.memory_demand * 100.0,
+            sharing.memory_slowdown,
+            sharing.delay_us,
+            sharing.delay_with_priority_us,
+        ));
+    }
     lines.push(table(&report.rows));
     lines.push(LEGEND.to_owned());
     lines.join("\n")

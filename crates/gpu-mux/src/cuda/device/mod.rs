@@ -19,9 +19,9 @@ use queue::DeviceQueue;
 const COMPUTE: usize = 0;
 const COMMUNICATION: usize = 1;
 
-/// Polls after which waiting sleeps between them, and for how long: launches and ends are some microseconds apart.
-const POLLS: u32 = 50;
-const NAP: Duration = Duration::from_micros(20);
+/// How long a wait only gives way to other threads between polls, since ends are some microseconds apart; then it sleeps so long.
+const EAGER: Duration = Duration::from_millis(2);
+const NAP: Duration = Duration::from_micros(50);
 
 /// What a [`CudaDevice`] does besides what a [`Policy`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -210,7 +210,7 @@ impl Device for CudaDevice {
     }
 
     fn wait(&mut self, until: Option<Duration>) -> Result<()> {
-        let mut polls = 0;
+        let begin = self.now();
         loop {
             let left = until.map(|until| until.saturating_sub(self.now()));
             if left.is_some_and(|left| left.is_zero()) || (left.is_none() && self.is_idle()) {
@@ -219,10 +219,9 @@ impl Device for CudaDevice {
             if self.first_finished()?.is_some() {
                 return Ok(());
             }
-            polls += 1;
             if self.is_idle() {
                 thread::sleep(left.unwrap_or_default());
-            } else if polls < POLLS {
+            } else if self.now().saturating_sub(begin) < EAGER {
                 thread::yield_now();
             } else {
                 thread::sleep(left.map_or(NAP, |left| left.min(NAP)));

@@ -11,32 +11,27 @@ use super::hosts::{Host, Step};
 use super::kernels::{Compute, Kernels};
 use super::play::{Played, play};
 use super::rounds::Rounds;
+use crate::bench::CardOptions;
 
 /// Runs in which work is timed alone.
 const RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
 
 pub(super) struct Card<'a> {
-    context: &'a Context,
-    kernels: &'a Arc<Kernels>,
-    stream: &'a Stream,
-    workload: &'a Workload,
-    rounds: Rounds<'a>,
+    pub(super) context: &'a Context,
+    pub(super) kernels: &'a Arc<Kernels>,
+    /// One that has nothing else to do.
+    pub(super) stream: &'a Stream,
+    pub(super) workload: &'a Workload,
+    pub(super) rounds: Rounds<'a>,
+    pub(super) options: CardOptions,
 }
 
-impl<'a> Card<'a> {
-    /// Finds out how fast the card is. The stream has nothing else to do.
-    pub(super) fn new(
-        context: &'a Context,
-        kernels: &'a Arc<Kernels>,
-        stream: &'a Stream,
-        workload: &'a Workload,
-    ) -> Result<Self> {
-        Ok(Self { context, kernels, stream, workload, rounds: Rounds::measure(kernels, stream)? })
-    }
-
+impl Card<'_> {
     /// Runs the jobs by a policy.
     pub(super) fn play(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Played> {
-        let mut device = CudaDevice::new(self.context, policy, DeviceOptions::default())?;
+        let CardOptions { gate, background_multiprocessors } = self.options;
+        let options = DeviceOptions { gate, background_multiprocessors };
+        let mut device = CudaDevice::new(self.context, policy, options)?;
         let foreground = (jobs != Jobs::Background).then(|| self.foreground(&mut device)).transpose()?;
         let background =
             (jobs != Jobs::Foreground).then(|| self.background(&mut device, &policy)).transpose()?;

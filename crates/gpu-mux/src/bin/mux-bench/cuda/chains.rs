@@ -32,6 +32,7 @@ pub(super) fn calibrate(kernels: &Kernels, stream: &Stream) -> Result<Calibratio
         hardware_queues: queues.unwrap_or(HARDWARE_QUEUES),
         kernel_us: micros(KERNEL),
         chains,
+        sharing: None,
     })
 }
 

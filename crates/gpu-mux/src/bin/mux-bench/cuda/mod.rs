@@ -7,6 +7,7 @@ mod hosts;
 mod kernels;
 mod play;
 mod rounds;
+mod sharing;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -17,15 +18,16 @@ use anyhow::{Context as _, Result};
 use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
 use gpu_mux::{Jobs, MuxReport, Policy, Workload};
 
-use crate::bench::Task;
+use crate::bench::{CardOptions, Task};
 use crate::row::{Alone, Collocated, Times, row};
 use card::Card;
 use kernels::{Kernels, MEMORY_BYTES};
 use play::Played;
+use rounds::Rounds;
 
 /// Measures the workload on the first card.
-pub(crate) fn measure(workload: &Workload, task: &Task<'_>) -> Result<MuxReport> {
-    measure_on(&CudaLibrary::open()?, compile::compile, MEMORY_BYTES, workload, task)
+pub(crate) fn measure(workload: &Workload, options: CardOptions, task: &Task<'_>) -> Result<MuxReport> {
+    measure_on(&CudaLibrary::open()?, compile::compile, MEMORY_BYTES, workload, options, task)
 }
 
 /// The same with a driver and kernels of the caller's.
@@ -34,10 +36,11 @@ fn measure_on(
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
     memory_bytes: usize,
     workload: &Workload,
+    options: CardOptions,
     task: &Task<'_>,
 ) -> Result<MuxReport> {
     let context = Context::open(library, 0)?;
-    let measured = measure_in(&context, ptx, memory_bytes, workload, task);
+    let measured = measure_in(&context, ptx, memory_bytes, workload, options, task);
     let closed = context.close();
     let report = measured?;
     closed?;
@@ -49,14 +52,17 @@ fn measure_in(
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
     memory_bytes: usize,
     workload: &Workload,
+    options: CardOptions,
     task: &Task<'_>,
 ) -> Result<MuxReport> {
     let capabilities = context.capabilities()?;
     let ptx = ptx(&capabilities)?;
     let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, memory_bytes)?);
     let stream = Stream::new(context, Priority::Background)?;
-    let calibration = chains::calibrate(&kernels, &stream)?;
-    let mut card = Card::new(context, &kernels, &stream, workload)?;
+    let mut calibration = chains::calibrate(&kernels, &stream)?;
+    let mut rounds = Rounds::measure(&kernels, &stream)?;
+    calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
+    let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
     let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
     let alone = Alone {
         foreground: times(&card.play(default, Jobs::Foreground, task.iterations)?)?,

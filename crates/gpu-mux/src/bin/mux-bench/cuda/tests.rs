@@ -5,7 +5,7 @@ use gpu_mux::cuda::CudaLibrary;
 use gpu_mux::{Policy, Workload};
 
 use super::{kernels, measure_on};
-use crate::bench::Task;
+use crate::bench::{CardOptions, Task};
 
 const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
  "foreground": {"samples": 32, "steps": [
@@ -37,8 +37,9 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
     let workload = Workload::from_json("the test's", WORKLOAD).unwrap();
     let policies: Vec<_> =
         Policy::presets().into_iter().map(|(name, policy)| (name.to_owned(), policy)).collect();
+    let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
     let task = Task { policies: &policies, iterations: 5 };
-    let report = measure_on(&library, |_| Ok(ptx()), 1 << 16, &workload, &task).unwrap();
+    let report = measure_on(&library, |_| Ok(ptx()), 1 << 16, &workload, card, &task).unwrap();
 
     assert_eq!(fake.misuse(), [""; 0]);
     assert_eq!(fake.leaks(), [""; 0]);
@@ -50,5 +51,7 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
         assert!(row.idle_us >= 0.0 && (0.0..=1.0).contains(&row.background_share_of_idle), "{row:?}");
     }
     assert!(report.rows.iter().any(|row| row.background_pieces > 0));
-    assert_eq!(report.calibration.unwrap().chains.len(), 8);
+    let calibration = report.calibration.unwrap();
+    assert_eq!(calibration.chains.len(), 8);
+    assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
 }
