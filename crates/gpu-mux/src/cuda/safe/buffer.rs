@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
 
 use super::context::Context;
-use super::place::Place;
 use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
@@ -10,7 +9,7 @@ use crate::cuda::sys::Address;
 /// Memory on the device.
 #[derive(Debug)]
 pub struct DeviceBuffer {
-    place: Place,
+    context: Context,
     address: Address,
     bytes: usize,
 }
@@ -21,7 +20,7 @@ impl DeviceBuffer {
         context.bind()?;
         // SAFETY: the address is written; the context is current.
         let address = written(|address| unsafe { context.driver().memory_allocate(address, bytes) })?;
-        Ok(Self { place: Place::Whole(context.clone()), address, bytes })
+        Ok(Self { context: context.clone(), address, bytes })
     }
 
     /// Where it lies, for kernels.
@@ -42,7 +41,7 @@ impl DeviceBuffer {
     /// [`Error::Invalid`] unless the lengths are equal; what CUDA says.
     pub fn upload(&self, stream: &Stream, from: &[u8]) -> Result<()> {
         self.same_length(from.len())?;
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: both are as long; `from` stays, since the copy is waited for.
         unsafe {
             stream.driver().memory_upload(self.address, from.as_ptr().cast(), self.bytes, stream.raw())
@@ -56,7 +55,7 @@ impl DeviceBuffer {
     /// [`Error::Invalid`] unless the lengths are equal; what CUDA says.
     pub fn download(&self, stream: &Stream, to: &mut [u8]) -> Result<()> {
         self.same_length(to.len())?;
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: both are as long; `to` stays, since the copy is waited for.
         unsafe {
             stream.driver().memory_download(to.as_mut_ptr().cast(), self.address, self.bytes, stream.raw())
@@ -67,7 +66,7 @@ impl DeviceBuffer {
     /// Puts into the stream that every four bytes become `value`. It does not wait; what is left of the length is not
     /// written.
     pub fn fill(&self, stream: &Stream, value: u32) -> Result<()> {
-        stream.place().bind()?;
+        stream.context().bind()?;
         // SAFETY: the address has that length.
         unsafe { stream.driver().memory_fill(self.address, value, self.bytes / 4, stream.raw()) }
     }
@@ -82,8 +81,8 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        let driver = self.place.context().driver();
+        let driver = self.context.driver();
         // SAFETY: it is freed once; CUDA waits for the kernels that use it.
-        self.place.destroy(|| unsafe { driver.memory_free(self.address) });
+        self.context.destroy(|| unsafe { driver.memory_free(self.address) });
     }
 }

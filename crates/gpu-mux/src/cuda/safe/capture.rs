@@ -18,7 +18,7 @@ impl Stream {
     /// # Errors
     /// What `enqueue` returns; what CUDA says to a breach of the rules. The stream can be used again in any case.
     pub fn capture(&self, enqueue: impl FnOnce(&Stream) -> Result<()>) -> Result<CapturedGraph> {
-        self.place().bind()?;
+        self.context().bind()?;
         // SAFETY: the stream is alive.
         unsafe { self.driver().stream_begin_capture(self.raw(), CAPTURE_THREAD_LOCAL) }?;
         let capture = Capture { stream: self, ended: false };
@@ -43,12 +43,12 @@ impl Capture<'_> {
     }
 
     fn try_end(&self) -> Result<CapturedGraph> {
-        self.stream.place().bind()?;
+        self.stream.context().bind()?;
         let (driver, stream) = (self.stream.driver(), self.stream.raw());
         // SAFETY: the graph is written, unless there is none, and is owned from here on.
         let graph = written(|graph| unsafe { driver.stream_end_capture(stream, graph) })?;
         // SAFETY: it is the stream's context, and nobody else has the graph.
-        Ok(unsafe { CapturedGraph::own(self.stream.place().context().clone(), graph) })
+        Ok(unsafe { CapturedGraph::own(self.stream.context().clone(), graph) })
     }
 
     /// Ends what the first attempt has left; most often CUDA has ended the capture with its error.
@@ -64,7 +64,7 @@ impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if !self.ended {
             let ended = self.give_up();
-            self.stream.place().context().keep(ended);
+            self.stream.context().keep(ended);
         }
     }
 }

@@ -99,18 +99,21 @@ impl Context {
 
     /// Makes it this thread's current context, which most of CUDA's functions work in.
     pub(super) fn bind(&self) -> Result<()> {
-        self.bind_raw(self.0.raw)
-    }
-
-    /// Makes a context of this device the thread's current one: the primary one, or a green one's.
-    pub(super) fn bind_raw(&self, wanted: Raw<ContextOf>) -> Result<()> {
         // SAFETY: the context is written.
         let current = written(|current| unsafe { self.driver().context_current(current) })?;
-        if current == wanted.0 {
+        if current == self.0.raw.0 {
             return Ok(());
         }
-        // SAFETY: the context is alive, as long as what it belongs to.
-        unsafe { self.driver().context_set_current(wanted.0) }
+        // SAFETY: it was retained.
+        unsafe { self.driver().context_set_current(self.0.raw.0) }
+    }
+
+    /// Destroys something that was made in it; an error is kept for later.
+    pub(super) fn destroy(&self, destroy: impl FnOnce() -> Result<()>) {
+        // Also when the context could not be made current: most objects know their own.
+        let bound = self.bind();
+        let destroyed = destroy();
+        self.keep(bound.and(destroyed));
     }
 
     /// Keeps the error of a drop, if it is the first.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Raw;
-use super::place::Place;
+use super::context::Context;
 use super::stream::Stream;
 use crate::cuda::error::Result;
 use crate::cuda::result::written;
@@ -12,7 +12,7 @@ use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
 /// A mark in a stream, which can be asked for without waiting. It can be recorded again and again.
 #[derive(Debug)]
 pub struct Event {
-    place: Place,
+    context: Context,
     raw: Raw<EventOf>,
 }
 
@@ -28,18 +28,18 @@ impl Event {
     }
 
     fn new(stream: &Stream, flags: u32) -> Result<Self> {
-        let place = stream.place().clone();
-        place.bind()?;
+        let context = stream.context().clone();
+        context.bind()?;
         // SAFETY: the event is written; the context is current.
-        let raw = written(|event| unsafe { place.context().driver().event_create(event, flags) })?;
-        Ok(Self { place, raw: Raw(raw) })
+        let raw = written(|event| unsafe { context.driver().event_create(event, flags) })?;
+        Ok(Self { context, raw: Raw(raw) })
     }
 
     /// Whether the stream has come to the mark. It does not wait; a mark that was never recorded is reached.
     pub fn is_reached(&self) -> Result<bool> {
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: it is alive.
-        unsafe { self.place.context().driver().event_is_reached(self.raw.0) }
+        unsafe { self.context.driver().event_is_reached(self.raw.0) }
     }
 
     /// The device's time between two marks that are reached, as CUDA measures it: to about half a microsecond.
@@ -47,8 +47,8 @@ impl Event {
     /// # Errors
     /// What CUDA says, if one of them is not reached, was never recorded or takes no time.
     pub fn since(&self, start: &Event) -> Result<Duration> {
-        self.place.bind()?;
-        let driver = self.place.context().driver();
+        self.context.bind()?;
+        let driver = self.context.driver();
         // SAFETY: both are alive; the time is written.
         let milliseconds = written(|time| unsafe { driver.event_elapsed(time, start.raw.0, self.raw.0) })?;
         // An end that comes before its start is as good as at once.
@@ -62,8 +62,8 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let driver = self.place.context().driver();
+        let driver = self.context.driver();
         // SAFETY: it is destroyed once.
-        self.place.destroy(|| unsafe { driver.event_destroy(self.raw.0) });
+        self.context.destroy(|| unsafe { driver.event_destroy(self.raw.0) });
     }
 }

@@ -51,7 +51,7 @@ impl Gate {
 
     /// What is put into `stream` from now on waits until the gate is open.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
-        stream.place().bind()?;
+        stream.context().bind()?;
         // SAFETY: the address is that of a word, which stays until streams are idle.
         unsafe { stream.driver().stream_wait_value(stream.raw(), self.word.address(), OPEN, WAIT_EQUAL) }
             .map_err(|error| error.of(TECHNIQUE))
@@ -63,7 +63,7 @@ impl Gate {
     }
 
     fn write(&self, stream: &Stream, value: u32) -> Result<()> {
-        stream.place().bind()?;
+        stream.context().bind()?;
         // SAFETY: the address is that of a word, which stays until streams are idle.
         unsafe { stream.driver().stream_write_value(stream.raw(), self.word.address(), value, 0) }
             .map_err(|error| error.of(TECHNIQUE))

@@ -4,7 +4,6 @@ use std::ffi::c_void;
 
 use super::Raw;
 use super::context::Context;
-use super::place::Place;
 use super::stream::{Priority, Stream};
 use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
@@ -13,7 +12,7 @@ use crate::cuda::sys::{self, ExecutableOf, GraphOf, NodeOf};
 /// Work that was taken down and not run: nodes (kernels, copies, graphs) and the order that they have to keep.
 #[derive(Debug)]
 pub struct CapturedGraph {
-    place: Place,
+    context: Context,
     raw: Raw<GraphOf>,
 }
 
@@ -35,7 +34,7 @@ impl CapturedGraph {
     /// # Safety
     /// As [`from_raw`](Self::from_raw).
     pub(super) unsafe fn own(context: Context, graph: *mut GraphOf) -> Self {
-        Self { place: Place::Whole(context), raw: Raw(graph) }
+        Self { context, raw: Raw(graph) }
     }
 
     /// An empty graph.
@@ -56,12 +55,12 @@ impl CapturedGraph {
     /// Makes it launchable. Its kernels run with the priorities that they were captured with or have been
     /// [given](Self::set_priority).
     pub fn instantiate(&self) -> Result<Executable> {
-        self.place.bind()?;
+        self.context.bind()?;
         let flags = sys::USE_NODE_PRIORITY;
         // SAFETY: the executable graph is written; this graph is alive.
         let raw =
             written(|executable| unsafe { self.driver().graph_instantiate(executable, self.raw.0, flags) })?;
-        Ok(Executable { place: self.place.clone(), raw: Raw(raw) })
+        Ok(Executable { context: self.context.clone(), raw: Raw(raw) })
     }
 
     /// Gives all kernels of the graph a priority of their own; those of graphs inside it too.
@@ -75,7 +74,7 @@ impl CapturedGraph {
     }
 
     pub(in crate::cuda) fn context(&self) -> &Context {
-        self.place.context()
+        &self.context
     }
 
     /// Its nodes, in CUDA's order.
@@ -109,7 +108,7 @@ impl CapturedGraph {
         nodes: &[Node],
         kept: &std::ops::Range<usize>,
     ) -> Result<(Self, Vec<Node>)> {
-        self.place.bind()?;
+        self.context.bind()?;
         let driver = self.driver();
         // SAFETY: the clone is written.
         let raw = written(|clone| unsafe { driver.graph_clone(clone, self.raw.0) })?;
@@ -131,7 +130,7 @@ impl CapturedGraph {
 
     /// Adds a graph as one node, which waits for `after`. The graph is copied.
     pub(in crate::cuda) fn append(&self, child: &Self, after: Option<Node>) -> Result<Node> {
-        self.place.bind()?;
+        self.context.bind()?;
         let after: &[*mut NodeOf] = &after.map_or_else(Vec::new, |node| vec![node.0]);
         // SAFETY: the node is written; both graphs and the node before it are alive.
         written(|node| unsafe {
@@ -141,7 +140,7 @@ impl CapturedGraph {
     }
 
     fn driver(&self) -> &Driver {
-        self.place.context().driver()
+        self.context.driver()
     }
 }
 
@@ -210,21 +209,21 @@ unsafe fn set_priority(driver: &Driver, graph: *mut GraphOf, priority: i32) -> R
 impl Drop for CapturedGraph {
     fn drop(&mut self) {
         // SAFETY: it is destroyed once; what was made from it has copies.
-        self.place.destroy(|| unsafe { self.driver().graph_destroy(self.raw.0) });
+        self.context.destroy(|| unsafe { self.driver().graph_destroy(self.raw.0) });
     }
 }
 
 /// A graph that can be launched, again and again: one call of the host for all its nodes.
 #[derive(Debug)]
 pub struct Executable {
-    place: Place,
+    context: Context,
     raw: Raw<ExecutableOf>,
 }
 
 impl Executable {
     /// Puts the graph into a stream. It does not run beside itself: a second launch waits for the first.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        stream.place().bind()?;
+        stream.context().bind()?;
         // SAFETY: both are alive.
         unsafe { stream.driver().executable_launch(self.raw.0, stream.raw()) }
     }
@@ -232,8 +231,8 @@ impl Executable {
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        let driver = self.place.context().driver();
+        let driver = self.context.driver();
         // SAFETY: it is destroyed once; CUDA puts it off while it runs.
-        self.place.destroy(|| unsafe { driver.executable_destroy(self.raw.0) });
+        self.context.destroy(|| unsafe { driver.executable_destroy(self.raw.0) });
     }
 }

@@ -6,13 +6,16 @@ use super::Raw;
 use super::context::Context;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
-use crate::cuda::sys::{self, ContextOf, GreenOf};
+use crate::cuda::sys::{self, GreenOf};
 
 pub(super) const TECHNIQUE: &str = "a green context";
 
 /// Some of a device's multiprocessors, set apart: what is launched into its streams runs on them and on no others.
 ///
-/// Caches and memory bandwidth stay shared. Other contexts may still run on these multiprocessors: it caps, and does not reserve.
+/// It is entered by its streams alone and never made a thread's current context, which CUDA allows to one thread at a time:
+/// kernels, graphs and events are those of the device's [`Context`].
+///
+/// Caches and memory bandwidth stay shared. Other streams may still run on these multiprocessors: it caps, and does not reserve.
 #[derive(Debug, Clone)]
 pub struct GreenContext(pub(super) Arc<Green>);
 
@@ -20,7 +23,6 @@ pub struct GreenContext(pub(super) Arc<Green>);
 pub(in crate::cuda) struct Green {
     context: Context,
     raw: Raw<GreenOf>,
-    inner: Raw<ContextOf>,
     multiprocessors: u32,
 }
 
@@ -58,13 +60,7 @@ impl GreenContext {
         // SAFETY: the context is written; description and device are CUDA's.
         let raw = Raw(written(|green| unsafe { driver.green_create(green, description, device, flags) })
             .map_err(|error| error.of(TECHNIQUE))?);
-        // Owned from here on, so that it is destroyed whatever comes.
-        let mut green =
-            Green { context: context.clone(), raw, inner: Raw(std::ptr::null_mut()), multiprocessors };
-        // SAFETY: the context is written.
-        green.inner = Raw(written(|inner| unsafe { driver.green_context(inner, raw.0) })
-            .map_err(|error| error.of(TECHNIQUE))?);
-        Ok(Self(Arc::new(green)))
+        Ok(Self(Arc::new(Green { context: context.clone(), raw, multiprocessors })))
     }
 
     /// How many multiprocessors it has got.
@@ -79,10 +75,6 @@ impl Green {
         &self.context
     }
 
-    pub(super) fn bind(&self) -> Result<()> {
-        self.context.bind_raw(self.inner)
-    }
-
     pub(super) fn raw(&self) -> *mut GreenOf {
         self.raw.0
     }
@@ -90,10 +82,8 @@ impl Green {
 
 impl Drop for Green {
     fn drop(&mut self) {
-        // It must not be current when it goes.
-        let bound = self.context.bind();
+        let driver = self.context.driver();
         // SAFETY: it is destroyed once, and its streams, which keep it, are gone.
-        let destroyed = unsafe { self.context.driver().green_destroy(self.raw.0) };
-        self.context.keep(bound.and(destroyed));
+        self.context.destroy(|| unsafe { driver.green_destroy(self.raw.0) });
     }
 }

@@ -9,7 +9,6 @@ pub(super) mod gate;
 pub(super) mod graph;
 pub(super) mod green;
 pub(super) mod module;
-pub(super) mod place;
 pub(super) mod stream;
 
 /// A handle of the driver's: it may be used from any thread, with the right context current.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Raw;
 use super::context::Context;
-use super::place::Place;
 use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
@@ -20,7 +19,7 @@ pub struct Module(Arc<Loaded>);
 
 #[derive(Debug)]
 struct Loaded {
-    place: Place,
+    context: Context,
     raw: Raw<ModuleOf>,
 }
 
@@ -35,15 +34,15 @@ impl Module {
         context.bind()?;
         // SAFETY: the module is written; the image ends with a zero and is read before the call returns.
         let raw = written(|module| unsafe { context.driver().module_load(module, image.as_ptr().cast()) })?;
-        Ok(Self(Arc::new(Loaded { place: Place::Whole(context.clone()), raw: Raw(raw) })))
+        Ok(Self(Arc::new(Loaded { context: context.clone(), raw: Raw(raw) })))
     }
 
     /// A kernel of this module, by its name (with C linkage).
     pub fn function(&self, name: &str) -> Result<Function> {
         let wanted =
             CString::new(name).map_err(|_| Error::Invalid("no kernel has a zero in its name".to_owned()))?;
-        self.0.place.bind()?;
-        let driver = self.0.place.context().driver();
+        self.0.context.bind()?;
+        let driver = self.0.context.driver();
         // SAFETY: the function is written; the module is alive.
         let raw =
             written(|function| unsafe { driver.module_function(function, self.0.raw.0, wanted.as_ptr()) })?;
@@ -53,9 +52,9 @@ impl Module {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let driver = self.place.context().driver();
+        let driver = self.context.driver();
         // SAFETY: it is unloaded once, and its functions, which keep it, are gone.
-        self.place.destroy(|| unsafe { driver.module_unload(self.raw.0) });
+        self.context.destroy(|| unsafe { driver.module_unload(self.raw.0) });
     }
 }
 
@@ -116,7 +115,7 @@ impl Function {
         for (slot, argument) in slots.iter_mut().zip(arguments) {
             *slot = argument.pointer();
         }
-        stream.place().bind()?;
+        stream.context().bind()?;
         let LaunchShape { blocks, threads, shared_bytes } = shape;
         let (raw, extra) = (stream.raw(), std::ptr::null_mut());
         // SAFETY: as the caller promises; the driver only reads the arguments.

@@ -1,13 +1,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use super::Raw;
 use super::context::Context;
 use super::event::Event;
 use super::green::GreenContext;
-use super::place::Place;
 use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{STREAM_NON_BLOCKING, StreamOf};
@@ -35,8 +33,10 @@ impl Priority {
 /// It does not wait for CUDA's default stream, nor that for it. Work that is in it when it is dropped runs to its end.
 #[derive(Debug)]
 pub struct Stream {
-    place: Place,
+    context: Context,
     raw: Raw<StreamOf>,
+    /// What it runs in, where that is not the whole device.
+    _green: Option<GreenContext>,
 }
 
 impl Stream {
@@ -46,7 +46,7 @@ impl Stream {
         let driver = context.driver();
         // SAFETY: the stream is written; the context is current.
         let raw = written(|stream| unsafe { driver.stream_create(stream, STREAM_NON_BLOCKING, number) })?;
-        Ok(Self { place: Place::Whole(context.clone()), raw: Raw(raw) })
+        Ok(Self { context: context.clone(), raw: Raw(raw), _green: None })
     }
 
     /// A stream whose kernels run on the multiprocessors of `green` only.
@@ -57,13 +57,13 @@ impl Stream {
         // SAFETY: the stream is written; the green context is alive, and is kept.
         let raw =
             written(|stream| unsafe { driver.green_stream(stream, part, STREAM_NON_BLOCKING, number) })?;
-        Ok(Self { place: Place::Part(Arc::clone(&green.0)), raw: Raw(raw) })
+        Ok(Self { context: context.clone(), raw: Raw(raw), _green: Some(green.clone()) })
     }
 
     /// The context it belongs to.
     #[must_use]
     pub fn context(&self) -> &Context {
-        self.place.context()
+        &self.context
     }
 
     /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this stream.
@@ -74,38 +74,34 @@ impl Stream {
 
     /// Puts in a mark, which [`Event::is_reached`] asks about.
     pub fn record(&self, event: &Event) -> Result<()> {
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: both are alive.
         unsafe { self.driver().event_record(event.raw(), self.raw.0) }
     }
 
     /// What is put in from now on waits until the last mark recorded with `event` is reached; the caller does not wait.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: both are alive, and the event may be recorded anew or destroyed afterwards.
         unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) }
     }
 
     /// Whether everything that was put in is through.
     pub fn is_idle(&self) -> Result<bool> {
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_is_idle(self.raw.0) }
     }
 
     /// Waits until everything that was put in is through. It blocks.
     pub fn synchronize(&self) -> Result<()> {
-        self.place.bind()?;
+        self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_synchronize(self.raw.0) }
     }
 
     pub(super) fn driver(&self) -> &Driver {
-        self.place.context().driver()
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
+        self.context.driver()
     }
 
     pub(super) fn raw(&self) -> *mut StreamOf {
@@ -116,6 +112,6 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: it is destroyed once.
-        self.place.destroy(|| unsafe { self.driver().stream_destroy(self.raw.0) });
+        self.context.destroy(|| unsafe { self.driver().stream_destroy(self.raw.0) });
     }
 }
