@@ -59,9 +59,14 @@ impl Stream {
 }
 
 fn percentiles(policy: Policy, name: &str) {
-    match Stream::new(policy, JobId::BACKGROUND).and_then(|mut stream| stream.turns()) {
-        Ok(times) => println!("{name}: median {} ns, p99 {} ns", times[TURNS / 2], times[TURNS / 100 * 99]),
-        Err(error) => eprintln!("{error}"),
+    for job in [JobId::FOREGROUND, JobId::BACKGROUND] {
+        match Stream::new(policy, job).and_then(|mut stream| stream.turns()) {
+            Ok(times) => {
+                let (median, p99) = (times[TURNS / 2], times[TURNS / 100 * 99]);
+                println!("{name}, {job}: median {median} ns, p99 {p99} ns");
+            }
+            Err(error) => eprintln!("{error}"),
+        }
     }
 }
 

@@ -28,7 +28,8 @@ struct Job {
     id: JobId,
     queue: Queue,
     weight: NonZeroU32,
-    state: State,
+    paused: bool,
+    course: Course,
     /// Device time that it had, in seconds, by its weight.
     served: f64,
     /// When something of it was last launched, or it came back.
@@ -36,9 +37,8 @@ struct Job {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Course {
     Open,
-    Paused,
     /// Takes nothing new.
     Draining,
     Failed,
@@ -60,25 +60,23 @@ impl Background {
     pub(crate) fn push(&mut self, now: Duration, tasklet: Tasklet) -> Result<(), Error> {
         let served = self.served;
         let job = self.job_mut(tasklet.id.job);
-        if matches!(job.state, State::Draining | State::Failed) {
+        if job.course != Course::Open {
             return Err(Error::Closed(tasklet));
         }
         let returns = job.queue.is_empty();
         job.queue.push(tasklet)?;
         if returns {
-            job.served = job.served.max(served);
-            job.last = now;
+            job.returns(now, served);
         }
         Ok(())
     }
 
     /// The next tasklet of each job that may be launched now as far as the jobs are concerned, by its job's place.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = (usize, &Tasklet)> {
-        let open = |job: &Job| matches!(job.state, State::Open | State::Draining);
         self.jobs
             .iter()
             .enumerate()
-            .filter(move |(_, job)| open(job))
+            .filter(|(_, job)| !job.paused)
             .filter_map(|(place, job)| Some((place, job.queue.next()?)))
             // One tasklet that is too long at a time: the foreground never waits for two.
             .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
@@ -97,7 +95,7 @@ impl Background {
     pub(crate) fn launch(&mut self, place: usize, now: Duration) -> Option<TaskletId> {
         let job = &mut self.jobs[place];
         let tasklet = job.queue.launch()?;
-        let estimate = tasklet.estimate.or(self.piece).unwrap_or_default();
+        let estimate = estimate(self.piece, &tasklet);
         self.served = job.served;
         job.served += estimate.as_secs_f64() / f64::from(job.weight.get());
         job.last = now;
@@ -111,11 +109,11 @@ impl Background {
     /// Takes in the end of a tasklet; false when its job has failed, and nobody waits for it any more.
     pub(crate) fn finish(&mut self, now: Duration, id: TaskletId, took: Duration) -> Result<bool, Error> {
         let job = self.jobs.iter_mut().find(|job| job.id == id.job).ok_or(Error::NotInFlight(id))?;
-        if job.state == State::Failed {
+        if job.course == Course::Failed {
             return Ok(false);
         }
         let tasklet = job.queue.finish(id)?;
-        let estimate = tasklet.estimate.or(self.piece).unwrap_or_default();
+        let estimate = estimate(self.piece, &tasklet);
         job.served += (took.as_secs_f64() - estimate.as_secs_f64()) / f64::from(job.weight.get());
         self.forget(&tasklet);
         self.busy_until = now.saturating_add(self.estimated);
@@ -127,28 +125,35 @@ impl Background {
     }
 
     pub(crate) fn pause(&mut self, id: JobId) {
-        self.move_to(id, State::Paused);
+        self.job_mut(id).paused = true;
     }
 
-    pub(crate) fn resume(&mut self, id: JobId) {
-        self.move_to(id, State::Open);
+    pub(crate) fn resume(&mut self, id: JobId, now: Duration) {
+        let served = self.served;
+        let job = self.job_mut(id);
+        if std::mem::take(&mut job.paused) {
+            job.returns(now, served);
+        }
     }
 
     pub(crate) fn drain(&mut self, id: JobId) {
-        self.move_to(id, State::Draining);
+        let job = self.job_mut(id);
+        if job.course == Course::Open {
+            job.course = Course::Draining;
+        }
     }
 
-    fn move_to(&mut self, id: JobId, state: State) {
-        let job = self.job_mut(id);
-        if job.state != State::Failed {
-            job.state = state;
-        }
+    /// Drops the job and all that is known of it, and says how much of it was in flight.
+    pub(crate) fn forget_job(&mut self, id: JobId, now: Duration) -> usize {
+        let in_flight = self.fail(id, now);
+        self.jobs.retain(|job| job.id != id);
+        in_flight
     }
 
     /// Drops all that the job has, and says how much of it was in flight.
     pub(crate) fn fail(&mut self, id: JobId, now: Duration) -> usize {
         let job = self.job_mut(id);
-        job.state = State::Failed;
+        job.course = Course::Failed;
         let queue = std::mem::take(&mut job.queue);
         queue.all_in_flight().for_each(|tasklet| self.forget(tasklet));
         self.busy_until = now.saturating_add(self.estimated);
@@ -174,7 +179,7 @@ impl Background {
 
     /// What a tasklet is taken to take: without an estimate, as long as it should take at most.
     pub(crate) fn estimate(&self, tasklet: &Tasklet) -> Duration {
-        tasklet.estimate.or(self.piece).unwrap_or_default()
+        estimate(self.piece, tasklet)
     }
 
     fn is_over_long(&self, tasklet: &Tasklet) -> bool {
@@ -194,7 +199,8 @@ impl Background {
                 id,
                 queue: Queue::default(),
                 weight: NonZeroU32::MIN,
-                state: State::Open,
+                paused: false,
+                course: Course::Open,
                 served: self.served,
                 last: Duration::ZERO,
             });
@@ -202,4 +208,16 @@ impl Background {
         });
         &mut self.jobs[place]
     }
+}
+
+impl Job {
+    /// A job that was away does not catch up, and its patience begins anew.
+    fn returns(&mut self, now: Duration, served: f64) {
+        self.served = self.served.max(served);
+        self.last = now;
+    }
+}
+
+fn estimate(piece: Option<Duration>, tasklet: &Tasklet) -> Duration {
+    tasklet.estimate.or(piece).unwrap_or_default()
 }

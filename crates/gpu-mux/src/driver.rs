@@ -44,10 +44,16 @@ impl<D: Device> Driver<D> {
     }
 
     /// Takes in a tasklet that may be launched, as [`Event::Ready`] says, with its work. It is launched by
-    /// [`poll`](Self::poll).
+    /// [`poll`](Self::poll). What is offered by a job whose launch has
+    /// [failed](Self::background_failures) is dropped.
     pub fn offer(&mut self, tasklet: Tasklet, work: D::Work) -> Result<(), DriverError<D::Error>> {
-        self.tell(Event::Ready(tasklet))?;
-        self.queue(tasklet.id.job).push_back((tasklet, work));
+        match self.tell(Event::Ready(tasklet)) {
+            Err(DriverError::Refused(Error::Closed(_))) if self.has_failed(tasklet.id.job) => {}
+            result => {
+                result?;
+                self.queue(tasklet.id.job).push_back((tasklet, work));
+            }
+        }
         Ok(())
     }
 
@@ -59,10 +65,8 @@ impl<D: Device> Driver<D> {
         if let Some(finished) = self.finished()? {
             return Ok(Some(finished));
         }
-        if self.wake.is_some_and(|wake| wake <= self.device.now()) {
-            self.wake = None;
-            self.tell(Event::Tick)?;
-        }
+        // Time has passed since the last event, and decisions are made by it.
+        self.tell(Event::Tick)?;
         while let Some(command) = self.mux.poll_command() {
             match command {
                 Command::WakeAt(time) => self.wake = Some(time),
@@ -132,7 +136,13 @@ impl<D: Device> Driver<D> {
     }
 
     fn tell(&mut self, event: Event) -> Result<(), DriverError<D::Error>> {
-        Ok(self.mux.handle(self.device.now(), event)?)
+        self.mux.handle(self.device.now(), event)?;
+        self.wake = None;
+        Ok(())
+    }
+
+    fn has_failed(&self, job: JobId) -> bool {
+        self.failures.iter().any(|(failed, _)| *failed == job)
     }
 
     fn finished(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {

@@ -8,12 +8,20 @@ const SITES: usize = 1 << 16;
 /// The least time between two looks at a budget that is too small.
 const PAUSE: Duration = Duration::from_micros(1);
 
+/// A debt above this is not made good before a foreground that stays away is believed to do so: one stall must not
+/// keep the background from an idle device for ever.
+const MOST_DEBT: Duration = Duration::from_millis(20);
+
+/// The smallest part of the time that counts, so that the background never waits for ever.
+const LEAST_SHARE: f64 = 1e-4;
+
 /// What is known of the foreground's gaps, and what it may still be delayed.
 #[derive(Debug, Clone)]
 pub(crate) struct GapFitting {
-    rules: Gaps,
-    /// By site: how long the gap is expected to be that begins there.
-    expected: Vec<Option<Duration>>,
+    /// Of a gap's newest length in what is expected of the next one.
+    weight: f64,
+    /// By site: how many seconds the gap is expected to last that begins there.
+    expected: Vec<Option<f64>>,
     /// The gap that the foreground is in.
     open: Option<Gap>,
     budget: Budget,
@@ -41,26 +49,29 @@ struct Delay {
 /// Whether a background tasklet may be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    Now,
+    /// It may, and is expected to delay the foreground by this.
+    Now { overrun: Duration },
     /// To be asked again then, if time alone can help.
     NotBefore(Option<Duration>),
 }
 
 impl GapFitting {
-    pub(crate) fn new(rules: Gaps) -> Self {
-        Self { rules, expected: Vec::new(), open: None, budget: Budget::new(&rules), delay: None }
+    pub(crate) fn new(rules: &Gaps) -> Self {
+        let weight = fraction(rules.weight);
+        Self { weight, expected: Vec::new(), open: None, budget: Budget::new(rules), delay: None }
     }
 
     /// The foreground leaves the device alone; `site` is where it does so.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
         let expected = site.and_then(|site| self.expected.get(site as usize).copied().flatten());
-        self.open = Some(Gap { since, site, ends: expected.map(|gap| since.saturating_add(gap)) });
+        let ends = expected.map(|gap| since.saturating_add(seconds(gap)));
+        self.open = Some(Gap { since, site, ends });
     }
 
     /// The foreground needs the device again.
     pub(crate) fn end(&mut self, now: Duration) {
         if let Some(gap) = self.open.take() {
-            self.learn(gap.site, now.saturating_sub(gap.since));
+            self.learn(gap.site, now.saturating_sub(gap.since).as_secs_f64());
         }
     }
 
@@ -69,14 +80,13 @@ impl GapFitting {
         self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
     }
 
-    fn learn(&mut self, site: Option<u32>, length: Duration) {
+    fn learn(&mut self, site: Option<u32>, length: f64) {
         let Some(site) = site.map(|site| site as usize).filter(|&site| site < SITES) else { return };
         if self.expected.len() <= site {
             self.expected.resize(site + 1, None);
         }
-        let weight = self.rules.weight.clamp(0.0, 1.0);
         let known = self.expected[site].unwrap_or(length);
-        self.expected[site] = Some(known.mul_f64(1.0 - weight).saturating_add(length.mul_f64(weight)));
+        self.expected[site] = Some(known + self.weight * (length - known));
     }
 
     /// A background tasklet is no longer in flight.
@@ -90,10 +100,12 @@ impl GapFitting {
     }
 
     /// A foreground compute tasklet has finished: the first that may have waited tells how long. It was not delayed for
-    /// longer than it took beyond its own time, nor by more than the background that was in its way.
-    pub(crate) fn foreground_finished(&mut self, now: Duration, estimate: Option<Duration>) {
+    /// longer than it took beyond its own time, nor by more than the background that was in its way. Its own time is its
+    /// estimate, if that is not more than it took.
+    pub(crate) fn foreground_finished(&mut self, now: Duration, estimate: Option<Duration>, took: Duration) {
         if let Some(delay) = self.delay.take() {
-            let longer = now.saturating_sub(delay.since).saturating_sub(estimate.unwrap_or_default());
+            let own = estimate.unwrap_or_default().min(took);
+            let longer = now.saturating_sub(delay.since).saturating_sub(own);
             self.budget.charge(delay.blocked.map_or(longer, |blocked| blocked.min(longer)));
         }
     }
@@ -102,7 +114,8 @@ impl GapFitting {
     /// last served at `served`.
     ///
     /// A delay is worth its price where at least as much of the gap is used. What never fits has its turn all the
-    /// same, once in the time in which the budget is saved up.
+    /// same, once in the time in which the budget is saved up. A foreground that has been away for so long that the
+    /// delay, and what the budget lacks, is within its share of the gap alone is not waited for.
     pub(crate) fn admit(
         &mut self,
         now: Duration,
@@ -110,6 +123,12 @@ impl GapFitting {
         takes: Duration,
         served: Duration,
     ) -> Admission {
+        let debt = self.budget.debt().min(MOST_DEBT);
+        let long_away =
+            self.open.map(|gap| gap.since.saturating_add(self.budget.saves(takes.saturating_add(debt))));
+        if long_away.is_some_and(|long_away| long_away <= now) {
+            return Admission::Now { overrun: Duration::ZERO };
+        }
         let ends = self.open.and_then(|gap| gap.ends);
         // A foreground that is late by no more than this may come at any moment; after that nobody knows.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
@@ -118,21 +137,22 @@ impl GapFitting {
             (_, Some(_)) => takes,
             _ => Duration::ZERO,
         };
-        let patient = Some(self.budget.saved_up_from(served)).filter(|&at| overrun > takes / 2 && now < at);
-        let covered = self.budget.covers(now, overrun);
-        let again = match (covered, patient) {
-            (Ok(()), None) => return Admission::Now,
-            (Ok(()), patient) => earlier(patient, given_up),
-            (Err(covered), _) if self.budget.is_overdrawn() => covered,
-            (Err(covered), patient) => earlier(covered.max(patient), given_up),
+        let later = |times: [Option<Duration>; 3]| {
+            let first = times.into_iter().flatten().min().filter(|&first| first < Duration::MAX);
+            first.map(|first| first.max(now.saturating_add(PAUSE)))
         };
-        let again = again.filter(|&again| again < Duration::MAX);
-        Admission::NotBefore(again.map(|again| again.max(now.saturating_add(PAUSE))))
+        let patient = served.saturating_add(self.budget.saves(self.budget.most()));
+        match self.budget.covers(now, overrun) {
+            _ if overrun > takes / 2 && now < patient => {
+                Admission::NotBefore(later([Some(patient), given_up, long_away]))
+            }
+            Ok(()) => Admission::Now { overrun },
+            Err(covered) => {
+                let given_up = given_up.filter(|_| !self.budget.is_overdrawn());
+                Admission::NotBefore(later([Some(covered), given_up, long_away]))
+            }
+        }
     }
-}
-
-fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
-    one.into_iter().chain(other).min()
 }
 
 /// The delay that is left to be spent, in seconds: below zero after a delay that was not covered.
@@ -147,26 +167,33 @@ struct Budget {
 impl Budget {
     fn new(rules: &Gaps) -> Self {
         let most = rules.credit.as_secs_f64();
-        Self { share: rules.delay_share.clamp(0.0, 1.0), most, left: most, as_of: Duration::ZERO }
+        Self { share: fraction(rules.delay_share).max(LEAST_SHARE), most, left: most, as_of: Duration::ZERO }
     }
 
     fn charge(&mut self, delay: Duration) {
         self.left -= delay.as_secs_f64();
     }
 
-    /// When it has grown from nothing to the most since then.
-    fn saved_up_from(&self, since: Duration) -> Duration {
-        let all = Duration::try_from_secs_f64(self.most / self.share);
-        all.map_or(Duration::MAX, |all| since.saturating_add(all))
-    }
-
     fn is_overdrawn(&self) -> bool {
         self.left < 0.0
     }
 
+    fn debt(&self) -> Duration {
+        seconds(-self.left)
+    }
+
+    fn most(&self) -> Duration {
+        seconds(self.most)
+    }
+
+    /// How long it takes to save this up.
+    fn saves(&self, delay: Duration) -> Duration {
+        seconds(delay.as_secs_f64() / self.share)
+    }
+
     /// Whether what is left by now covers a delay, or all that can be saved up, if that is less; otherwise when it
     /// will.
-    fn covers(&mut self, now: Duration, delay: Duration) -> Result<(), Option<Duration>> {
+    fn covers(&mut self, now: Duration, delay: Duration) -> Result<(), Duration> {
         let passed = now.saturating_sub(self.as_of).as_secs_f64();
         self.left = (self.left + self.share * passed).min(self.most);
         self.as_of = now;
@@ -175,7 +202,16 @@ impl Budget {
             return Ok(());
         }
         // Rounding must not leave it short for ever.
-        let wait = Duration::try_from_secs_f64(lacking / self.share * (1.0 + 1e-9));
-        Err(wait.ok().and_then(|wait| now.checked_add(wait)))
+        Err(now.saturating_add(seconds(lacking / self.share * (1.0 + 1e-9))))
     }
+}
+
+/// What is too long for a `Duration` counts as the longest.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO })
+}
+
+/// A figure from 0 to 1; what is no number counts as 0.
+fn fraction(figure: f64) -> f64 {
+    if figure.is_nan() { 0.0 } else { figure.clamp(0.0, 1.0) }
 }

@@ -26,13 +26,16 @@ pub enum Event {
     Tick,
     /// A background job is to rest: what is in flight finishes, and nothing more of it is launched.
     Pause(JobId),
-    /// A background job goes on after a pause, or takes tasklets again while it is drained.
+    /// A background job goes on after a pause. It does not catch up on what the others had meanwhile.
     Resume(JobId),
     /// A background job is to end: what waits is still launched, and nothing new is taken.
     Drain(JobId),
-    /// A background job is given up: what waits is dropped, and what is in flight counts no more, whether it ever
-    /// finishes or not. It is not taken back.
+    /// A background job is given up: what waits is dropped, and what is in flight counts no more, whether it is ever
+    /// reported as finished or not. Nothing of it is taken from then on.
     Failed(JobId),
+    /// As [`Failed`](Self::Failed), and the multiplexer knows nothing more of the job, so that another one may have its
+    /// id. What was in flight must not be reported as finished.
+    Forget(JobId),
     /// A background job gets a share of the background's time in proportion to this; 1 if it is never said.
     Weigh(JobId, NonZeroU32),
 }
@@ -42,8 +45,8 @@ pub enum Event {
 pub enum Command {
     /// Launch this tasklet now.
     Launch(TaskletId),
-    /// Send [`Event::Tick`] at this time, counted from the driver's epoch, unless another event comes first. A
-    /// tick that comes early or late, or that is no longer needed, does no harm.
+    /// Send [`Event::Tick`] at this time, counted from the driver's epoch, unless another event comes first: then
+    /// it is asked for again if it is still needed. A tick that comes early or late does no harm.
     WakeAt(Duration),
 }
 
@@ -100,7 +103,7 @@ pub struct Multiplexer {
     quiet: (Duration, Option<u32>),
     /// Foreground communication in flight that holds the background back.
     withholding: usize,
-    /// The wake-up that the driver has been asked for and has not answered.
+    /// The wake-up that the driver has been asked for since the last event.
     wake: Option<Duration>,
     over_long: u64,
 }
@@ -115,7 +118,7 @@ impl Multiplexer {
             foreground: Queue::default(),
             background: Background::new(policy.background_piece),
             slowdown: policy.feedback.map(Slowdown::new),
-            gaps: policy.gaps.map(GapFitting::new),
+            gaps: policy.gaps.as_ref().map(GapFitting::new),
             computing: false,
             quiet: (Duration::ZERO, None),
             withholding: 0,
@@ -155,17 +158,22 @@ impl Multiplexer {
                     self.background_ended(now, 1);
                 }
             }
-            Event::Tick => self.wake = None,
+            Event::Tick => {}
             Event::Pause(job) => self.background.pause(background(job, "a pause")?),
-            Event::Resume(job) => self.background.resume(background(job, "going on")?),
+            Event::Resume(job) => self.background.resume(background(job, "going on")?, now),
             Event::Drain(job) => self.background.drain(background(job, "an end")?),
             Event::Weigh(job, weight) => self.background.weigh(background(job, "a weight")?, weight),
             Event::Failed(job) => {
                 let lost = self.background.fail(background(job, "giving up")?, now);
                 self.background_ended(now, lost);
             }
+            Event::Forget(job) => {
+                let lost = self.background.forget_job(background(job, "giving up")?, now);
+                self.background_ended(now, lost);
+            }
         }
         self.now = now;
+        self.wake = None;
         Ok(())
     }
 
@@ -224,7 +232,7 @@ impl Multiplexer {
                     slowdown.finished(now, &finished, took);
                 }
                 if let Some(gaps) = &mut self.gaps {
-                    gaps.foreground_finished(now, finished.estimate);
+                    gaps.foreground_finished(now, finished.estimate, took);
                 }
             }
             Lane::Communication => self.withholding -= usize::from(self.withholds(&finished)),
@@ -315,36 +323,43 @@ impl Multiplexer {
         {
             return None;
         }
-        let mut turn: Option<(f64, usize)> = None;
-        let mut again: Option<Duration> = None;
-        let mut any = false;
-        let starts = self.background.free_at(self.now);
-        for (place, tasklet) in self.background.candidates() {
-            any = true;
-            let admission = match &mut self.gaps {
-                Some(gaps) if !self.computing => {
-                    let takes = self.background.estimate(tasklet);
-                    gaps.admit(self.now, starts, takes, self.background.last(place))
-                }
-                _ => Admission::Now,
-            };
-            let served = self.background.turn(place);
-            match admission {
-                Admission::Now if turn.is_none_or(|(first, _)| served < first) => {
-                    turn = Some((served, place));
-                }
-                Admission::Now => {}
-                Admission::NotBefore(until) => again = again.into_iter().chain(until).min(),
-            }
-        }
-        if !any {
-            return None;
-        }
-        if let Some(until) = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(self.now)) {
-            return Some(Turn::NotBefore(Some(until)));
-        }
-        Some(turn.map_or(Turn::NotBefore(again), |(_, place)| Turn::Launch(place)))
+        let (now, gaps) = (self.now, self.gaps.as_mut().filter(|_| !self.computing));
+        let turn = turn(&self.background, gaps, now)?;
+        let held = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(now));
+        Some(held.map_or(turn, |until| Turn::NotBefore(Some(until))))
     }
+}
+
+/// The job that was served least is next. Where it cannot have its turn the others may go on, but not spend what it
+/// waits for: a job with long pieces would never see the budget full.
+fn turn(background: &Background, gaps: Option<&mut GapFitting>, now: Duration) -> Option<Turn> {
+    let starts = background.free_at(now);
+    let mut gaps = gaps;
+    let mut admission = |place: usize, tasklet: &Tasklet| match &mut gaps {
+        Some(gaps) => gaps.admit(now, starts, background.estimate(tasklet), background.last(place)),
+        None => Admission::Now { overrun: Duration::ZERO },
+    };
+    let least = background
+        .candidates()
+        .min_by(|(one, _), (other, _)| background.turn(*one).total_cmp(&background.turn(*other)));
+    let (first, tasklet) = least?;
+    let mut again = match admission(first, tasklet) {
+        Admission::Now { .. } => return Some(Turn::Launch(first)),
+        Admission::NotBefore(until) => until,
+    };
+    let mut next: Option<(f64, usize)> = None;
+    for (place, tasklet) in background.candidates().filter(|&(place, _)| place != first) {
+        let served = background.turn(place);
+        match admission(place, tasklet) {
+            Admission::Now { overrun } if !overrun.is_zero() => {}
+            Admission::Now { .. } if next.is_none_or(|(least, _)| served < least) => {
+                next = Some((served, place));
+            }
+            Admission::Now { .. } => {}
+            Admission::NotBefore(until) => again = again.into_iter().chain(until).min(),
+        }
+    }
+    Some(next.map_or(Turn::NotBefore(again), |(_, place)| Turn::Launch(place)))
 }
 
 /// What comes of a background that nothing but time holds back.

@@ -34,11 +34,11 @@ pub struct Policy {
     /// estimated to take less than this, so that a run of short tasklets does not leave the device dry. Zero
     /// switches the rule off.
     pub foreground_ahead_time: Duration,
-    /// Background tasklets of all jobs that may be in flight at once: with
-    /// [`background_piece`](Self::background_piece) it bounds how long the foreground waits. Zero holds the
-    /// background back.
+    /// Background tasklets of all jobs that may be in flight at once while the foreground has something queued or in
+    /// flight. Zero holds the background back.
     pub background_in_flight: usize,
-    /// The same while the foreground has nothing queued or in flight.
+    /// The same while the foreground has nothing queued or in flight. The larger of the two, with
+    /// [`background_piece`](Self::background_piece), bounds how long the foreground waits when it comes back.
     pub background_in_flight_alone: usize,
     /// Whether background is launched while the foreground computes, to use what its kernels leave of the device.
     pub background_beside_compute: bool,
@@ -86,13 +86,19 @@ pub struct Feedback {
 ///
 /// What the foreground does over and over leaves the same gaps over and over. How long a gap is, is learned for each
 /// [site](crate::Tasklet::site) at which one begins; a background tasklet that would end after the gap is launched
-/// only where it uses more of the gap than it delays the foreground, and as far as a budget covers the delay. A job that
-/// has nothing else has its turn all the same, each time that the whole budget could have been saved up. The budget grows with time and shrinks by the delays that really come
-/// about, whatever was expected: over any time T the foreground is delayed by no more than
-/// `delay_share * T + credit`, and what is in flight when the budget ends.
+/// only where it uses more of the gap than it delays the foreground, and as far as a budget covers the delay. What never
+/// fits has its turn all the same, each time that the whole budget could have been saved up.
+///
+/// The budget grows with time and shrinks by the delays that really come about, as far as the foreground's tasklets show
+/// them: by what the first tasklet after a gap took from when it could have run, without its own time. While it is
+/// spent, background runs only in gaps so long that its delay and what the budget lacks (20 ms of it at most) are within
+/// their own share. So over any time T the foreground is delayed by no more than `2 * delay_share * T + credit`, and what
+/// is in flight when that is reached; without gaps that long, by half as much.
+///
+/// Figures outside their range count as the nearest within.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gaps {
-    /// The part of all time, from 0 to 1, by which the foreground may be delayed.
+    /// The part of all time, from 0.0001 to 1, by which the foreground may be delayed.
     pub delay_share: f64,
     /// How much of that may be saved up.
     pub credit: Duration,

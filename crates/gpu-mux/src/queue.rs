@@ -3,20 +3,20 @@ use std::time::Duration;
 
 use crate::{Error, Lane, Tasklet, TaskletId};
 
-/// One job's tasklets: those that wait, in launch order, and those in flight.
+/// One job's tasklets: those that wait, in launch order, and those in flight, by lane.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Queue {
     newest: Option<u64>,
     waiting: VecDeque<Tasklet>,
-    /// Launched in rising order, so this stays sorted by number whatever finishes first.
-    in_flight: VecDeque<Tasklet>,
-    compute: Load,
+    compute: InFlight,
+    communication: InFlight,
 }
 
-/// What is in flight on the compute lane, kept as sums so that a decision does not have to add them up.
+/// What is in flight on one lane. Sums are kept, so that a decision does not have to add them up.
 #[derive(Debug, Clone, Default)]
-struct Load {
-    tasklets: usize,
+struct InFlight {
+    /// Launched in rising order, so this stays sorted by number whatever finishes first.
+    tasklets: VecDeque<Tasklet>,
     without_estimate: usize,
     estimated: Duration,
 }
@@ -40,41 +40,34 @@ impl Queue {
     /// Moves the next tasklet from waiting to in flight.
     pub(crate) fn launch(&mut self) -> Option<Tasklet> {
         let tasklet = self.waiting.pop_front()?;
-        if tasklet.lane == Lane::Compute {
-            self.compute.add(tasklet.estimate);
-        }
-        self.in_flight.push_back(tasklet);
+        self.lane(tasklet.lane).push(tasklet);
         Some(tasklet)
     }
 
-    /// Removes a tasklet that is in flight: O(log n) to find it, O(1) to remove the oldest.
+    /// Removes a tasklet that is in flight: O(log n) to find it, O(1) to remove the oldest of a lane.
     pub(crate) fn finish(&mut self, id: TaskletId) -> Result<Tasklet, Error> {
-        let found = position(&self.in_flight, id.number);
-        let tasklet = found.and_then(|at| self.in_flight.remove(at)).ok_or(Error::NotInFlight(id))?;
-        if tasklet.lane == Lane::Compute {
-            self.compute.remove(tasklet.estimate);
-        }
-        Ok(tasklet)
+        let compute = self.compute.remove(id.number);
+        compute.or_else(|| self.communication.remove(id.number)).ok_or(Error::NotInFlight(id))
     }
 
     /// Nothing waits and nothing is in flight.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.in_flight.is_empty()
+        self.waiting.is_empty() && self.in_flight() == 0
     }
 
     /// Tasklets in flight on both lanes.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.compute_in_flight() + self.communication.tasklets.len()
     }
 
-    /// The tasklets in flight, the oldest first.
+    /// The tasklets in flight.
     pub(crate) fn all_in_flight(&self) -> impl Iterator<Item = &Tasklet> {
-        self.in_flight.iter()
+        self.compute.tasklets.iter().chain(&self.communication.tasklets)
     }
 
     /// Compute tasklets in flight.
     pub(crate) fn compute_in_flight(&self) -> usize {
-        self.compute.tasklets
+        self.compute.tasklets.len()
     }
 
     /// How long the compute tasklets in flight are estimated to take together, if all of them have an estimate.
@@ -82,41 +75,51 @@ impl Queue {
         (self.compute.without_estimate == 0).then_some(self.compute.estimated)
     }
 
-    /// Whether the device has compute work of this job that waits for nothing.
-    ///
-    /// O(c + log n) with c communication tasklets launched before the first compute tasklet in flight.
+    /// Whether the device has compute work of this job that waits for nothing. O(log n).
     pub(crate) fn computes(&self) -> bool {
-        self.compute.tasklets > 0
-            && self
-                .in_flight
-                .iter()
-                .find(|tasklet| tasklet.lane == Lane::Compute)
-                .is_some_and(|first| !first.after.is_some_and(|after| self.is_unfinished(after)))
+        self.compute.tasklets.front().is_some_and(|first| {
+            let after =
+                first.after.filter(|after| after.job == first.id.job && after.number < first.id.number);
+            !after.is_some_and(|after| self.is_unfinished(after))
+        })
     }
 
     fn is_unfinished(&self, id: TaskletId) -> bool {
-        [&self.in_flight, &self.waiting].iter().any(|tasklets| position(tasklets, id.number).is_some())
+        let lanes = [&self.communication.tasklets, &self.compute.tasklets, &self.waiting];
+        lanes.iter().any(|tasklets| position(tasklets, id.number).is_some())
+    }
+
+    fn lane(&mut self, lane: Lane) -> &mut InFlight {
+        match lane {
+            Lane::Compute => &mut self.compute,
+            Lane::Communication => &mut self.communication,
+        }
+    }
+}
+
+impl InFlight {
+    fn push(&mut self, tasklet: Tasklet) {
+        match tasklet.estimate {
+            Some(estimate) => self.estimated = self.estimated.saturating_add(estimate),
+            None => self.without_estimate += 1,
+        }
+        self.tasklets.push_back(tasklet);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Tasklet> {
+        let tasklet = position(&self.tasklets, number).and_then(|at| self.tasklets.remove(at))?;
+        match tasklet.estimate {
+            Some(estimate) => self.estimated = self.estimated.saturating_sub(estimate),
+            None => self.without_estimate -= 1,
+        }
+        Some(tasklet)
     }
 }
 
 fn position(tasklets: &VecDeque<Tasklet>, number: u64) -> Option<usize> {
-    tasklets.binary_search_by_key(&number, |tasklet| tasklet.id.number).ok()
-}
-
-impl Load {
-    fn add(&mut self, estimate: Option<Duration>) {
-        self.tasklets += 1;
-        match estimate {
-            Some(estimate) => self.estimated = self.estimated.saturating_add(estimate),
-            None => self.without_estimate += 1,
-        }
-    }
-
-    fn remove(&mut self, estimate: Option<Duration>) {
-        self.tasklets -= 1;
-        match estimate {
-            Some(estimate) => self.estimated = self.estimated.saturating_sub(estimate),
-            None => self.without_estimate -= 1,
-        }
+    // Most often it is the oldest.
+    match tasklets.front()?.id.number {
+        first if first == number => Some(0),
+        _ => tasklets.binary_search_by_key(&number, |tasklet| tasklet.id.number).ok(),
     }
 }

@@ -79,13 +79,15 @@ pub struct Tasklet {
     pub id: TaskletId,
     /// What it occupies.
     pub lane: Lane,
-    /// How long it takes on a device of its own, if that is known.
+    /// How long it takes on a device of its own, if that is known. Background without it is taken to take
+    /// [as long as it should at most](crate::Policy::background_piece).
     pub estimate: Option<Duration>,
     /// A tasklet of the same job's other lane that the device makes it wait for, so that it may be launched before
-    /// that one has finished. Until then it does not count as computing.
+    /// that one has finished. Until then it does not count as computing. One of another job, or not launched before,
+    /// is not waited for.
     pub after: Option<TaskletId>,
     /// Its place in what the job does over and over, such as the step of a training iteration: what is learned
-    /// about a place in one round is used in the next.
+    /// about a place in one round is used in the next. Places above 65,535 are not learned.
     pub site: Option<u32>,
     /// Communication that only waits for what another device sends.
     pub receives: bool,

@@ -192,11 +192,115 @@ fn a_delay_is_charged_as_it_comes_about() {
     tell(&mut mux, 2200, Event::Ready(layer(2).at_site(0)));
     tell(&mut mux, 2700, finished(wrong, 1500));
     tell(&mut mux, 2800, finished(layer(2), 100));
-    let small = piece(1).estimated(us(10));
-    let commands = tell(&mut mux, 2800, Event::Ready(small));
+    let fits = piece(1).estimated(us(900));
+    let commands = tell(&mut mux, 2800, Event::Ready(fits));
     let [Command::WakeAt(again)] = commands[..] else { panic!("{commands:?}") };
     assert!(again > us(40_000) && again < us(43_000), "{again:?}");
-    assert_eq!(tell(&mut mux, 43_000, Event::Tick), [launch(small)]);
+    assert_eq!(tell(&mut mux, 43_000, Event::Tick), [launch(fits)]);
+}
+
+#[test]
+fn a_foreground_that_runs_beside_the_background_is_not_delayed_by_it() {
+    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_a_gap_of(1000, gaps);
+    let wrong = piece(0).estimated(us(900));
+    tell(&mut mux, 1200, Event::Ready(wrong));
+    let next = layer(2).at_site(0).estimated(us(100));
+    tell(&mut mux, 2200, Event::Ready(next));
+    tell(&mut mux, 2310, finished(next, 110));
+    tell(&mut mux, 2700, finished(wrong, 1500));
+    let fits = piece(1).estimated(us(500));
+    assert_eq!(tell(&mut mux, 2700, Event::Ready(fits)), [launch(fits)], "10 us are covered");
+}
+
+#[test]
+fn communication_ends_one_gap_and_begins_another() {
+    let mut mux = Multiplexer::new(Policy::default());
+    let mut number = 0;
+    let mut next = |site| {
+        number += 1;
+        Tasklet::new(JobId::FOREGROUND, number).at_site(site)
+    };
+    for round in [0, 1000] {
+        let (layer, sends) = (next(0), next(1).on(Lane::Communication));
+        tell(&mut mux, round, Event::Ready(layer));
+        tell(&mut mux, round + 100, finished(layer, 100));
+        tell(&mut mux, round + 300, Event::Ready(sends));
+        tell(&mut mux, round + 900, finished(sends, 600));
+    }
+    let (layer, sends) = (next(0), next(1).on(Lane::Communication));
+    tell(&mut mux, 2000, Event::Ready(layer));
+    tell(&mut mux, 2100, finished(layer, 100));
+    // 200 us until the communication, and 700 from then on.
+    let long = piece(0).estimated(us(500));
+    assert_eq!(tell(&mut mux, 2100, Event::Ready(long)), [Command::WakeAt(us(2800))]);
+    assert_eq!(tell(&mut mux, 2300, Event::Ready(sends)), [launch(sends), launch(long)]);
+}
+
+#[test]
+fn a_foreground_that_stays_away_is_not_waited_for_whatever_it_was_delayed() {
+    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_a_gap_of(1000, gaps);
+    let stalls = piece(0).estimated(us(900));
+    tell(&mut mux, 1200, Event::Ready(stalls));
+    tell(&mut mux, 2200, Event::Ready(layer(2).at_site(0)));
+    // Ten seconds late, which would take a thousand to make good.
+    tell(&mut mux, 10_002_200, finished(stalls, 10_001_000));
+    tell(&mut mux, 10_002_300, finished(layer(2), 100));
+    let next = piece(1).estimated(us(250));
+    let away = 10_002_300 + 2_025_000;
+    assert_eq!(tell(&mut mux, 10_002_300, Event::Ready(next)), [Command::WakeAt(us(away))]);
+    assert_eq!(tell(&mut mux, away, Event::Tick), [launch(next)], "20 and 0.25 ms are 1% of that");
+}
+
+#[test]
+fn figures_out_of_range_do_no_harm() {
+    let wild = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300];
+    for figure in wild {
+        let gaps = Gaps { delay_share: figure, credit: Duration::MAX, weight: figure };
+        let feedback = Feedback { limit: figure, rise: figure, fall: figure, patience: Duration::MAX };
+        let mut mux =
+            Multiplexer::new(Policy { gaps: Some(gaps), feedback: Some(feedback), ..Policy::default() });
+        for (number, now) in [(0, 0), (1, 10), (2, u64::MAX - 10)] {
+            tell(&mut mux, now, Event::Ready(layer(number).at_site(0).estimated(us(1))));
+            tell(&mut mux, now, Event::Ready(piece(number).estimated(Duration::MAX)));
+            tell(&mut mux, now + 1, finished(layer(number), 1));
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_job_can_come_back_as_another() {
+    let mut mux = Multiplexer::new(Policy { background_in_flight_alone: 1, ..without_gaps() });
+    assert_eq!(tell(&mut mux, 0, Event::Ready(piece(7))), [launch(piece(7))]);
+    tell(&mut mux, 1, Event::Forget(JobId::BACKGROUND));
+    assert_eq!(mux.handle(us(1), finished(piece(7), 1)), Err(Error::NotInFlight(piece(7).id)));
+    assert_eq!(tell(&mut mux, 2, Event::Ready(piece(0))), [launch(piece(0))]);
+}
+
+#[test]
+fn a_pause_outlasts_a_drain_and_the_drain_the_pause() {
+    let mut mux = Multiplexer::new(without_gaps());
+    for event in [Event::Ready(piece(0)), Event::Drain(JobId::BACKGROUND)] {
+        mux.handle(us(0), event).unwrap();
+    }
+    assert_eq!(tell(&mut mux, 0, Event::Pause(JobId::BACKGROUND)), []);
+    assert_eq!(mux.handle(us(0), Event::Ready(piece(1))), Err(Error::Closed(piece(1))));
+    assert_eq!(tell(&mut mux, 1, Event::Resume(JobId::BACKGROUND)), [launch(piece(0))]);
+    assert_eq!(mux.handle(us(1), Event::Ready(piece(1))), Err(Error::Closed(piece(1))));
+}
+
+#[test]
+fn only_another_lane_of_the_same_job_is_waited_for() {
+    for after in [layer(0).id, piece(0).id, layer(1).id] {
+        let mut mux = Multiplexer::new(without_gaps());
+        let receive = Tasklet::new(JobId::FOREGROUND, 0).receiving();
+        tell(&mut mux, 0, Event::Ready(receive));
+        tell(&mut mux, 0, Event::Ready(layer(1).after(after)));
+        let commands = tell(&mut mux, 0, Event::Ready(piece(0)));
+        // Itself, or what is of another job, keeps nothing from computing.
+        assert_eq!(commands.is_empty(), after != receive.id, "{after}");
+    }
 }
 
 #[test]

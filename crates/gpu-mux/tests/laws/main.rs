@@ -4,7 +4,7 @@ mod world;
 
 use gpu_mux::{Event, JobId};
 use proptest::prelude::*;
-use world::{Action, JOBS, JobState, State, World, actions, policies, us};
+use world::{Action, Course, JOBS, State, World, actions, policies, us};
 
 fn background_jobs() -> impl Iterator<Item = JobId> {
     (0..JOBS).map(JobId::background)
@@ -19,12 +19,7 @@ proptest! {
     fn everything_is_launched_once_in_order(policy in policies(), actions in actions()) {
         let mut world = World::play(policy, &actions);
         // Everybody goes on, no more foreground: all that is left must get its turn.
-        for job in background_jobs() {
-            if world.job(job) == JobState::Paused {
-                world.tell(Event::Resume(job));
-            }
-        }
-        world.jobs.iter_mut().filter(|state| **state == JobState::Paused).for_each(|state| *state = JobState::Open);
+        (0..JOBS).for_each(|job| world.resume(job));
         for _ in 0..=4 * world.tasklets.len() {
             world.obey();
             for id in world.in_flight() {
@@ -76,8 +71,7 @@ proptest! {
     #[test]
     fn a_pause_drains_and_then_launches_nothing(policy in policies(), actions in actions()) {
         let mut world = World::play(policy, &actions);
-        background_jobs().for_each(|job| world.tell(Event::Pause(job)));
-        world.jobs.iter_mut().filter(|state| **state != JobState::Failed).for_each(|state| *state = JobState::Paused);
+        (0..JOBS).for_each(|job| world.pause(job));
         let launched = |world: &World| -> usize { background_jobs().map(|job| world.launched(job).len()).sum() };
         let before = launched(&world);
         for _ in 0..10 {
@@ -102,7 +96,7 @@ proptest! {
         }
         let waits = |world: &World| {
             background_jobs()
-                .any(|job| world.job(job) != JobState::Paused && world.select(job, State::Waiting).next().is_some())
+                .any(|job| !world.job(job).paused && world.select(job, State::Waiting).next().is_some())
         };
         for _ in 0..1000 {
             world.obey();
@@ -121,7 +115,7 @@ proptest! {
     fn an_idle_multiplexer_asks_for_nothing(policy in policies(), actions in actions()) {
         let mut world = World::play(policy, &actions);
         background_jobs().for_each(|job| world.tell(Event::Failed(job)));
-        world.jobs = [JobState::Failed; JOBS as usize];
+        world.jobs.iter_mut().for_each(|job| job.course = Course::Failed);
         world.tasklets.retain(|(tasklet, _)| tasklet.id.job.is_foreground());
         let commands = world.commands.len();
         world.obey();

@@ -57,6 +57,7 @@ pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
         8 => (job.clone(), estimate()).prop_map(|(job, estimate)| Action::Background(job, estimate)),
         16 => (any::<prop::sample::Index>(), 0..400_u64).prop_map(|(at, took)| Action::Finish(at, us(took))),
         8 => (0..200_u64).prop_map(|time| Action::Advance(us(time))),
+        1 => (1..20_000_000_u64).prop_map(|time| Action::Advance(us(time))),
         16 => Just(Action::Obey),
         1 => job.clone().prop_map(Action::Pause),
         2 => job.clone().prop_map(Action::Resume),
@@ -79,7 +80,7 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
         fall: f64::from(fall) / 10.0,
         patience: us(100 * patience),
     });
-    let gaps = (1..=10_u32, 0..500_u64, 0..=4_u32).prop_map(|(share, credit, weight)| Gaps {
+    let gaps = (0..=10_u32, 0..500_u64, 0..=4_u32).prop_map(|(share, credit, weight)| Gaps {
         delay_share: f64::from(share) / 100.0,
         credit: us(credit),
         weight: f64::from(weight) / 4.0,
@@ -116,11 +117,16 @@ pub(super) enum State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum JobState {
+pub(super) enum Course {
     Open,
-    Paused,
     Draining,
     Failed,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) paused: bool,
+    pub(super) course: Course,
 }
 
 /// A multiplexer and everything that has happened to it.
@@ -129,7 +135,7 @@ pub(super) struct World {
     pub(super) policy: Policy,
     pub(super) now: Duration,
     pub(super) tasklets: Vec<(Tasklet, State)>,
-    pub(super) jobs: [JobState; JOBS as usize],
+    pub(super) jobs: [Job; JOBS as usize],
     pub(super) wake: Option<Duration>,
     pub(super) commands: Vec<Command>,
 }
@@ -141,7 +147,7 @@ impl World {
             policy,
             now: Duration::ZERO,
             tasklets: Vec::new(),
-            jobs: [JobState::Open; JOBS as usize],
+            jobs: [Job { paused: false, course: Course::Open }; JOBS as usize],
             wake: None,
             commands: Vec::new(),
         }
@@ -180,14 +186,19 @@ impl World {
             }
             Action::Advance(time) => self.advance(time),
             Action::Obey => self.obey(),
-            Action::Pause(job) => self.move_to(job, JobState::Paused, Event::Pause),
-            Action::Resume(job) => self.move_to(job, JobState::Open, Event::Resume),
-            Action::Drain(job) => self.move_to(job, JobState::Draining, Event::Drain),
+            Action::Pause(job) => self.pause(job),
+            Action::Resume(job) => self.resume(job),
+            Action::Drain(job) => {
+                let course = &mut self.jobs[job as usize].course;
+                *course = if *course == Course::Open { Course::Draining } else { *course };
+                self.tell(Event::Drain(JobId::background(job)));
+            }
             Action::Weigh(job, weight) => {
                 self.tell(Event::Weigh(JobId::background(job), weight));
             }
             Action::Fail(job) => {
-                self.move_to(job, JobState::Failed, Event::Failed);
+                self.jobs[job as usize].course = Course::Failed;
+                self.tell(Event::Failed(JobId::background(job)));
                 let lost = |t: &Tasklet| t.id.job == JobId::background(job);
                 let unfinished = |s: State| s != State::Done;
                 self.tasklets
@@ -203,8 +214,7 @@ impl World {
     }
 
     fn ready(&mut self, tasklet: Tasklet) {
-        let closed = !tasklet.id.job.is_foreground()
-            && matches!(self.job(tasklet.id.job), JobState::Draining | JobState::Failed);
+        let closed = !tasklet.id.job.is_foreground() && self.job(tasklet.id.job).course != Course::Open;
         if closed {
             assert_eq!(self.mux.handle(self.now, Event::Ready(tasklet)), Err(Error::Closed(tasklet)));
         } else {
@@ -222,7 +232,6 @@ impl World {
     pub(super) fn advance(&mut self, time: Duration) {
         self.now += time;
         if self.wake.is_some_and(|wake| wake <= self.now) {
-            self.wake = None;
             self.tell(Event::Tick);
         }
     }
@@ -245,11 +254,13 @@ impl World {
     fn judge(&self, id: TaskletId) {
         let first = self.select(id.job, State::Waiting).next().map(|tasklet| tasklet.id);
         assert_eq!(first, Some(id), "each once, and in the queue's order");
-        if !id.job.is_foreground() {
+        if id.job.is_foreground() {
+            assert_eq!(self.foreground_due(), Some(id), "no further ahead than it may be");
+        } else {
             assert!(self.foreground_due().is_none(), "the foreground goes first");
             assert!(self.background_in_flight().count() < self.background_limit());
             assert!(!self.is_withheld(), "background is withheld");
-            assert!(matches!(self.job(id.job), JobState::Open | JobState::Draining));
+            assert!(!self.job(id.job).paused && self.job(id.job).course != Course::Failed);
             let both = [self.tasklet(id), self.background_in_flight().find(|t| self.is_over_long(t))];
             assert!(
                 !both.iter().flatten().all(|t| self.is_over_long(t)) || both[1].is_none(),
@@ -310,16 +321,19 @@ impl World {
         estimate.zip(self.policy.background_piece).is_some_and(|(estimate, piece)| estimate > piece)
     }
 
-    pub(super) fn job(&self, id: JobId) -> JobState {
+    pub(super) fn job(&self, id: JobId) -> Job {
         let place = (0..JOBS).position(|job| JobId::background(job) == id).unwrap();
         self.jobs[place]
     }
 
-    fn move_to(&mut self, job: u32, state: JobState, event: impl Fn(JobId) -> Event) {
-        if self.jobs[job as usize] != JobState::Failed {
-            self.jobs[job as usize] = state;
-        }
-        self.tell(event(JobId::background(job)));
+    pub(super) fn pause(&mut self, job: u32) {
+        self.jobs[job as usize].paused = true;
+        self.tell(Event::Pause(JobId::background(job)));
+    }
+
+    pub(super) fn resume(&mut self, job: u32) {
+        self.jobs[job as usize].paused = false;
+        self.tell(Event::Resume(JobId::background(job)));
     }
 
     pub(super) fn select(&self, job: JobId, state: State) -> impl Iterator<Item = &Tasklet> {
@@ -336,6 +350,8 @@ impl World {
 
     pub(super) fn tell(&mut self, event: Event) {
         self.mux.handle(self.now, event).unwrap();
+        // A wake-up that is still needed is asked for again.
+        self.wake = None;
     }
 
     pub(super) fn in_flight(&self) -> Vec<TaskletId> {

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use device::{Run, SerialDevice};
-use gpu_mux::{Driver, Gaps, JobId, Policy, Tasklet};
+use gpu_mux::{Driver, Feedback, Gaps, JobId, Policy, Tasklet};
 use proptest::prelude::*;
 
 const fn us(us: u64) -> Duration {
@@ -53,8 +53,21 @@ impl Outcome {
     }
 }
 
+/// A foreground's estimates, as parts of what its tasklets take.
+const ESTIMATES: [f64; 4] = [1.0, 0.7, 1.3, 2.0];
+
 /// Plays the rounds this often; each is away from the end of the one before.
 fn play(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -> Outcome {
+    play_estimated(policy, rounds, laps, jobs, 1.0)
+}
+
+fn play_estimated(
+    policy: Policy,
+    rounds: &[Round],
+    laps: usize,
+    jobs: &[(Pieces, u32)],
+    estimate: f64,
+) -> Outcome {
     let mut driver = Driver::new(policy, SerialDevice::default());
     let mut offered = vec![0_u64; jobs.len()];
     let mut ready = Vec::new();
@@ -77,7 +90,9 @@ fn play(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -
             let number = ready.len() as u64;
             let round = &rounds[number as usize % rounds.len()];
             let site = number as u32 % rounds.len() as u32;
-            let tasklet = Tasklet::new(JobId::FOREGROUND, number).estimated(round.computes).at_site(site);
+            let tasklet = Tasklet::new(JobId::FOREGROUND, number)
+                .estimated(round.computes.mul_f64(estimate))
+                .at_site(site);
             driver.offer(tasklet, round.computes).unwrap();
             ready.push(back);
             computing = true;
@@ -154,17 +169,22 @@ proptest! {
 
     #[test]
     fn the_delay_keeps_to_its_budget(
-        policy in policies(), gaps in (0..=5_u32, 0..600_u64), rounds in rounds(), pieces in pieces(4 * PIECE),
+        policy in policies(), gaps in (1..=5_u32, 0..600_u64), rounds in rounds(), pieces in pieces(4 * PIECE),
+        estimate in prop::sample::select(&ESTIMATES[..]),
     ) {
         let gaps = Gaps { delay_share: f64::from(gaps.0) / 100.0, credit: us(gaps.1), weight: 0.5 };
         let policy = Policy { gaps: Some(gaps), background_beside_compute: false, ..policy };
-        let outcome = play(policy, &rounds, 20, &[(pieces, 1)]);
+        let outcome = play_estimated(policy, &rounds, 20, &[(pieces, 1)], estimate);
         let in_flight = us(4 * PIECE * policy.background_in_flight as u64);
-        let mut waited = Duration::ZERO;
-        for (run, wait) in outcome.foreground().zip(outcome.waits()) {
-            waited += wait;
-            let budget = run.start.mul_f64(gaps.delay_share) + gaps.credit + in_flight;
-            prop_assert!(waited <= budget + us(1), "{waited:?} by {:?}, of {budget:?}", run.start);
+        // From any time on: a window that begins anywhere.
+        let waits: Vec<_> = outcome.foreground().map(|run| run.start).zip(outcome.waits()).collect();
+        for (first, &(begin, _)) in waits.iter().enumerate() {
+            let mut waited = Duration::ZERO;
+            for &(now, wait) in &waits[first + 1..] {
+                waited += wait;
+                let budget = now.saturating_sub(begin).mul_f64(2.0 * gaps.delay_share) + gaps.credit + 2 * in_flight;
+                prop_assert!(waited <= budget + us(1), "{waited:?} from {begin:?} to {now:?}, of {budget:?}");
+            }
         }
     }
 
@@ -195,6 +215,85 @@ fn gap_fitting_delays_only_where_it_gains_more() {
     let without = play(Policy { gaps: None, ..Policy::default() }, &rounds, 100, &[(pieces, 1)]);
     let waited: Duration = without.waits().iter().sum();
     assert!(waited > without.end.mul_f64(0.05), "{waited:?} of {:?}", without.end);
+}
+
+/// Foreground estimates that are wrong hide nothing from the budget.
+#[test]
+fn the_budget_is_kept_whatever_the_foreground_was_expected_to_take() {
+    let away = |us_away| Round { away: us(us_away), computes: us(900) };
+    let irregular: Vec<Round> = (0..97).map(|round| away(300 + 61 * (round * round % 97))).collect();
+    let policy = Policy::default();
+    let pieces = vec![(us(240), Some(us(240)))];
+    for estimate in ESTIMATES {
+        let outcome = play_estimated(policy, &irregular, 20, &[(pieces.clone(), 1)], estimate);
+        let waited: Duration = outcome.waits().iter().sum();
+        let share = waited.as_secs_f64() / outcome.end.as_secs_f64();
+        assert!(share < 0.0125, "{share} with estimates of {estimate} times what it takes");
+    }
+}
+
+/// In gaps that one job's pieces fit into and the other's do not, both have their turn.
+#[test]
+fn long_pieces_are_not_starved_by_short_ones() {
+    let short_gaps = [Round { away: us(150), computes: us(300) }];
+    let job = |takes| (vec![(us(takes), Some(us(takes)))], 1);
+    for long in [240, 600] {
+        let both = play(Policy::default(), &short_gaps, 8000, &[job(100), job(long)]);
+        let alone = play(Policy::default(), &short_gaps, 8000, &[job(long)]);
+        let (both, alone) = (both.background(JobId::background(1)).count(), alone.runs.len() - 8000);
+        assert!(2 * both >= alone && both > 20, "{both} pieces of {long} us, {alone} alone");
+    }
+}
+
+/// Whatever keeps a job away, its return is no reason to hold the others back.
+#[test]
+fn a_job_that_was_away_does_not_catch_up() {
+    for paused in [true, false] {
+        let mut driver = Driver::new(Policy { gaps: None, ..Policy::default() }, SerialDevice::default());
+        let (stays, leaves) = (JobId::background(0), JobId::background(1));
+        let mut numbers = [0; 2];
+        let mut offer = |driver: &mut Driver<SerialDevice>, job: JobId, place: usize| {
+            driver.offer(Tasklet::new(job, numbers[place]).estimated(us(100)), us(100)).unwrap();
+            numbers[place] += 1;
+        };
+        let mut turns = |driver: &mut Driver<SerialDevice>, both: bool, turns: usize| {
+            for _ in 0..turns {
+                offer(driver, stays, 0);
+                if both {
+                    offer(driver, leaves, 1);
+                }
+                while driver.poll().unwrap().is_some() {}
+                driver.wait(None).unwrap();
+            }
+        };
+        turns(&mut driver, true, 10);
+        if paused {
+            driver.pause(leaves).unwrap();
+        }
+        turns(&mut driver, paused, 400);
+        driver.resume(leaves).unwrap();
+        let before = driver.device().runs.len();
+        turns(&mut driver, true, 100);
+        let since = &driver.device().runs[before..];
+        let returned = since.iter().filter(|run| run.id.job == leaves).count();
+        assert!((45..=55).contains(&(100 * returned / since.len())), "{returned} of {}", since.len());
+    }
+}
+
+/// The loop wakes up for what only time can bring.
+#[test]
+fn the_driver_wakes_up_by_itself() {
+    let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.1, patience: us(5000) };
+    let policy = Policy { gaps: None, feedback: Some(feedback), ..Policy::default() };
+    let mut driver = Driver::new(policy, SerialDevice::default());
+    driver.offer(Tasklet::new(JobId::FOREGROUND, 0).estimated(us(100)), us(300)).unwrap();
+    driver.offer(Tasklet::new(JobId::BACKGROUND, 0), us(100)).unwrap();
+    for _ in 0..10 {
+        while driver.poll().unwrap().is_some() {}
+        driver.wait(None).unwrap();
+    }
+    let background = driver.device().runs.iter().find(|run| run.id.job == JobId::BACKGROUND);
+    assert_eq!(background.map(|run| run.start), Some(us(5300)));
 }
 
 #[test]
