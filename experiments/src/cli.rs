@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::report::Report;
 use crate::testbed::Testbed;
-use crate::{partition, table, throughput};
+use crate::{partition, qos, table, throughput};
 
 /// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
 #[derive(Parser)]
@@ -42,6 +42,8 @@ enum Command {
     Throughput(Options),
     /// BP+Col against static partitions of the GPUs
     Partition(Options),
+    /// What each technique of sharing a GPU costs the foreground and gives to the background
+    Qos(Options),
     /// All of them
     All(Options),
 }
@@ -54,7 +56,7 @@ foreground leaves them idle.
 Examples:
   experiments throughput
   experiments throughput --gpus 4 --amplification 1.5 --out results
-  experiments partition --json")]
+  experiments partition --policy deeppool --json")]
 struct Options {
     /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
     #[arg(long, value_name = "DIR", default_value = "out")]
@@ -68,12 +70,15 @@ struct Options {
     /// The limit of burst plans: GPU time over the iteration time on one GPU
     #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
     amplification: f64,
+    /// How background jobs share the GPUs: naive, priority, deeppool, feedback or default; qos compares them all
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    policy: String,
 }
 
 type Experiment = fn(&Testbed) -> anyhow::Result<Report>;
 
 /// An experiment's name, its aliases, what it compares, and how it is run.
-const EXPERIMENTS: [(&str, &[&str], &str, Experiment); 2] = [
+const EXPERIMENTS: [(&str, &[&str], &str, Experiment); 3] = [
     (
         throughput::NAME,
         &["fig7"],
@@ -85,6 +90,12 @@ const EXPERIMENTS: [(&str, &[&str], &str, Experiment); 2] = [
         &[],
         "BP+Col on all GPUs against static partitions: some GPUs for the foreground, the rest for background",
         partition::run,
+    ),
+    (
+        qos::NAME,
+        &[],
+        "BP+Col of VGG-16 by every policy of sharing: slowdown of the foreground, share of its idle time",
+        qos::run,
     ),
 ];
 
@@ -109,6 +120,7 @@ pub(crate) fn run() -> ExitCode {
         Command::List { json } => Ok(list(json)),
         Command::Throughput(options) => options.run(&[throughput::run]),
         Command::Partition(options) => options.run(&[partition::run]),
+        Command::Qos(options) => options.run(&[qos::run]),
         Command::All(options) => options.run(&EXPERIMENTS.map(|(.., run)| run)),
     };
     match result {
@@ -141,7 +153,7 @@ impl Options {
     fn run(&self, experiments: &[Experiment]) -> anyhow::Result<String> {
         let folder = self.out.display();
         std::fs::create_dir_all(&self.out).with_context(|| format!("{folder}: cannot make this folder"))?;
-        let testbed = Testbed::dgx_a100(self.gpus, self.amplification)?;
+        let testbed = Testbed::dgx_a100(self.gpus, self.amplification, &self.policy)?;
         let reports: anyhow::Result<Vec<Report>> =
             experiments.iter().map(|experiment| experiment(&testbed)).collect();
         let reports = reports?;

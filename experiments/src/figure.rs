@@ -17,6 +17,8 @@ const FONT: &str = "sans-serif";
 // Lengths in pixels.
 const PANEL_WIDTH: u32 = 350;
 const LABEL_WIDTH: u32 = 115;
+/// Of a letter of a label, on average and then some.
+const LABEL_LETTER: u32 = 7;
 /// Of the header without its lines of small print; where the first of these is; from one to the next.
 const HEADER_HEIGHT: u32 = 80;
 const PRINT_TOP: i32 = 46;
@@ -35,7 +37,11 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
     let models: Vec<&[Row]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
     let bars = models.iter().map(|rows| rows.len()).max().unwrap_or(0) as u32;
     let panels = models.len() as u32;
-    let width = LABEL_WIDTH + panels * PANEL_WIDTH + 2 * MARGIN;
+    let longest = report.rows.iter().map(|row| row.label().len()).max().unwrap_or(0) as u32;
+    let label_width = LABEL_WIDTH.max(longest * LABEL_LETTER);
+    // What stands behind a bar of a policy needs as much as the bar.
+    let panel_width = if report.rows.iter().any(|row| row.policy.is_some()) { 2 } else { 1 } * PANEL_WIDTH;
+    let width = label_width + panels * panel_width + 2 * MARGIN;
     let print_width = ((width - 2 * MARGIN) / PRINT_WIDTH) as usize;
     let print: Vec<String> = report.provenance.iter().flat_map(|line| wrapped(line, print_width)).collect();
     let header_height = HEADER_HEIGHT + print.len() as u32 * PRINT_HEIGHT.unsigned_abs();
@@ -48,10 +54,10 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
         draw_header(&header, report.title, &print)?;
         for (index, rows) in models.iter().enumerate() {
             // The first panel names the bars for all of them.
-            let labels = if index == 0 { LABEL_WIDTH } else { 0 };
-            let left = MARGIN + index as u32 * PANEL_WIDTH + LABEL_WIDTH - labels;
+            let labels = if index == 0 { label_width } else { 0 };
+            let left = MARGIN + index as u32 * panel_width + label_width - labels;
             let (_, from_here) = body.split_horizontally(left);
-            let (panel, _) = from_here.split_horizontally(PANEL_WIDTH + labels);
+            let (panel, _) = from_here.split_horizontally(panel_width + labels);
             draw_panel(&panel, rows, labels)?;
         }
         root.present()?;
@@ -96,7 +102,7 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
     let bars = rows.len() as f64;
     let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
     // Room for the figure at the end of the longest bar.
-    let range = longest * 1.16;
+    let range = longest * if rows.iter().any(|row| row.policy.is_some()) { 2.0 } else { 1.16 };
     let title = rows.first().map(|row| format!("{}, batch {}", row.title, row.batch)).unwrap_or_default();
     let mut chart = ChartBuilder::on(area)
         .margin_top(TITLE_HEIGHT)
@@ -136,13 +142,24 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
             }
         }
         let after = self::text(12).style(FontStyle::Bold).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-        chart.draw_series([label(format!("{total:.0}"), (total, middle), (6, 0), after)])?;
+        chart.draw_series([label(beside(row), (total, middle), (6, 0), after)])?;
         if label_width > 0 {
             let before = self::text(13).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
             chart.draw_series([label(row.label(), (0.0, middle), (-8, 0), before)])?;
         }
     }
     Ok(())
+}
+
+/// What stands at the end of a bar: the total, and for a policy what it does to the foreground and its idle time.
+fn beside(row: &Row) -> String {
+    let total = format!("{:.0}", row.total_samples_per_s());
+    match (row.policy, row.foreground_slowdown, row.background_share_of_idle) {
+        (Some(_), Some(slowdown), Some(share)) => {
+            format!("{total}   FG slowdown {slowdown:.3}, BG has {:.0}% of idle time", share * 100.0)
+        }
+        _ => total,
+    }
 }
 
 fn text(size: u32) -> FontDesc<'static> {

@@ -1,8 +1,9 @@
 use anyhow::Context;
 use deeppool::costs::{Costs, shard_sizes};
+use deeppool::gpu_mux::{DeviceParameters, Policy};
 use deeppool::planning::{Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Program, lower_training};
-use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate, undisturbed};
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::ProfileTable;
 use rayon::prelude::*;
@@ -61,7 +62,7 @@ pub(crate) fn for_each_workload(
 }
 
 impl<'a> Job<'a> {
-    fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
+    pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
         let network = zoo::model(workload.model)?;
         let mut batches = shard_sizes(workload.batch, testbed.gpus);
         batches.push(BACKGROUND_BATCH);
@@ -91,12 +92,33 @@ impl<'a> Job<'a> {
 
     /// Simulates the foreground by itself.
     pub(crate) fn alone(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
-        Ok(simulate(&foreground.program, &self.costs(), &SimulateOptions::default())?)
+        self.alone_on(foreground, undisturbed())
     }
 
-    /// Simulates the foreground with a background job on each of its GPUs.
+    /// Simulates the foreground by itself on GPUs of this kind.
+    pub(crate) fn alone_on(
+        &self,
+        foreground: &Foreground,
+        device: DeviceParameters,
+    ) -> anyhow::Result<Simulation> {
+        let options = SimulateOptions { device, ..SimulateOptions::default() };
+        Ok(simulate(&foreground.program, &self.costs(), &options)?)
+    }
+
+    /// Simulates the foreground with a background job on each of its GPUs, by the testbed's policy.
     pub(crate) fn collocated(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
-        let options = SimulateOptions { background: Some(self.background()?), ..SimulateOptions::default() };
+        self.collocated_on(foreground, self.testbed.policy, undisturbed())
+    }
+
+    /// Simulates the foreground with a background job on each of its GPUs, by this policy on GPUs of this kind.
+    pub(crate) fn collocated_on(
+        &self,
+        foreground: &Foreground,
+        policy: Policy,
+        device: DeviceParameters,
+    ) -> anyhow::Result<Simulation> {
+        let background = Some(self.background()?);
+        let options = SimulateOptions { background, policy, device, ..SimulateOptions::default() };
         Ok(simulate(&foreground.program, &self.costs(), &options)?)
     }
 

@@ -8,6 +8,7 @@ mod cli;
 mod figure;
 mod job;
 mod partition;
+mod qos;
 mod report;
 mod row;
 mod spreadsheet;

@@ -10,8 +10,10 @@ use crate::testbed::Testbed;
 use crate::{figure, spreadsheet};
 
 /// What the reader should know before comparing with a real machine.
-const NOT_MODELLED: &str = "not modelled: what all-reduces take from computing beside them; \
-    kernels of two jobs at the same time on one GPU (they take turns)";
+pub(crate) const UNDISTURBED: &str =
+    "not modelled: what launching costs, and what communication takes from computing beside it";
+pub(crate) const CONTENDED: &str = "communication kernels hold 24 of 108 multiprocessors and up to 39% of the memory bandwidth, and \
+    launching takes the host 3 us a kernel, or 2.5 us a graph";
 
 /// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) link: String,
     pub(crate) gpus: usize,
     pub(crate) amplification_limit: f64,
+    /// How background jobs share the GPUs, where a row does not say it.
+    pub(crate) policy: String,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
     pub(crate) rows: Vec<Row>,
@@ -45,13 +49,15 @@ impl Report {
         experiment: &'static str,
         title: &'static str,
         testbed: &Testbed,
+        device: &str,
         rows: Vec<Row>,
         summary: Vec<String>,
     ) -> Self {
         let limit = testbed.amplification_limit;
         let jobs = format!(
             "background: the same network, batch {BACKGROUND_BATCH} on each GPU; \
-             burst plans: amplification limit {limit}; all-reduce: overlapped unless stated"
+             policy: {}; burst plans: amplification limit {limit}; all-reduce: overlapped unless stated",
+            testbed.policy_name,
         );
         Self {
             schema: "deeppool/report/v1",
@@ -63,10 +69,11 @@ impl Report {
             link: testbed.link.name().into(),
             gpus: testbed.gpus,
             amplification_limit: limit,
+            policy: testbed.policy_name.clone(),
             background_batch: BACKGROUND_BATCH,
             rows,
             title,
-            provenance: vec![testbed.origin(), jobs, NOT_MODELLED.into()],
+            provenance: vec![testbed.origin(), jobs, device.into()],
             summary,
         }
     }
@@ -74,7 +81,7 @@ impl Report {
     /// One report with the rows of several, of the same testbed.
     pub(crate) fn of_all(reports: &[Self], testbed: &Testbed) -> Self {
         let rows = reports.iter().flat_map(|report| report.rows.clone()).collect();
-        Self::new("all", "All experiments", testbed, rows, Vec::new())
+        Self::new("all", "All experiments", testbed, UNDISTURBED, rows, Vec::new())
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {

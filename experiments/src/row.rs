@@ -44,6 +44,8 @@ pub(crate) struct Row {
     /// Samples of the foreground's global batch.
     pub(crate) batch: usize,
     pub(crate) mode: Mode,
+    /// The policy of sharing, where policies are compared.
+    pub(crate) policy: Option<&'static str>,
     /// Whether gradients are all-reduced during the backward pass, or after it.
     pub(crate) overlap: Option<bool>,
     /// The limit that the plan had to keep.
@@ -59,6 +61,8 @@ pub(crate) struct Row {
     pub(crate) background_samples_per_s: f64,
     /// Iteration time with background jobs on the same GPUs over that without.
     pub(crate) foreground_slowdown: Option<f64>,
+    /// The part that background jobs used of the time in which the foreground waits or has nothing to do.
+    pub(crate) background_share_of_idle: Option<f64>,
     /// The part of all GPUs' time in which they compute.
     pub(crate) gpu_busy_fraction: f64,
 }
@@ -76,6 +80,7 @@ impl Row {
             background_gpus: gpus,
             batch: job.workload.batch,
             mode: Mode::Background,
+            policy: None,
             overlap: None,
             amplification_limit: None,
             amplification: None,
@@ -84,6 +89,7 @@ impl Row {
             foreground_samples_per_s: 0.0,
             background_samples_per_s: job.background_samples_per_s(gpus)?,
             foreground_slowdown: None,
+            background_share_of_idle: None,
             // Its tasklets follow each other without a gap.
             gpu_busy_fraction: 1.0,
         })
@@ -107,6 +113,7 @@ impl Row {
             background_gpus: 0,
             batch: job.workload.batch,
             mode,
+            policy: None,
             overlap: Some(foreground.overlap),
             amplification_limit: mode.has_limit().then_some(job.testbed.amplification_limit),
             amplification: Some(foreground.amplification),
@@ -115,6 +122,7 @@ impl Row {
             foreground_samples_per_s: alone.foreground_samples_per_s,
             background_samples_per_s: 0.0,
             foreground_slowdown: Some(1.0),
+            background_share_of_idle: None,
             gpu_busy_fraction: alone.gpu_busy_fraction,
         }
     }
@@ -133,6 +141,7 @@ impl Row {
             background_gpus: job.testbed.gpus,
             background_samples_per_s: collocated.background_samples_per_s,
             foreground_slowdown: Some(slowdown),
+            background_share_of_idle: collocated.background_share_of_idle,
             ..Self::alone(experiment, job, mode, foreground, collocated)
         }
     }
@@ -159,6 +168,9 @@ impl Row {
 
     /// What the row is called among those of its model.
     pub(crate) fn label(&self) -> String {
+        if let Some(policy) = self.policy {
+            return policy.into();
+        }
         match (self.mode, self.overlap, self.background_gpus) {
             (Mode::DataParallel, Some(false), _) => "DP, no overlap".into(),
             (Mode::DataParallel, ..) => "DP".into(),

@@ -24,6 +24,7 @@ fn rows(rows: &[Row]) -> Table {
         "BG\nsamples/s",
         "FG + BG\nsamples/s",
         "FG slowdown\ncollocated/alone",
+        "BG share\nof idle",
         "GPUs\nbusy",
     ]);
     for column in table.column_iter_mut().skip(2) {
@@ -45,9 +46,10 @@ fn rows(rows: &[Row]) -> Table {
     table
 }
 
-fn cells(model: String, row: &Row) -> [String; 10] {
+fn cells(model: String, row: &Row) -> [String; 11] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let ms = |us: Option<f64>| or_dash(us.map(|us| format!("{:.2}", us / 1e3)));
+    let percent = |part: f64| format!("{:.0}%", part * 100.0);
     let rate = |samples_per_s: f64| format!("{samples_per_s:.0}");
     let limit = row.amplification_limit.map_or("none".into(), |limit| limit.to_string());
     [
@@ -60,6 +62,7 @@ fn cells(model: String, row: &Row) -> [String; 10] {
         rate(row.background_samples_per_s),
         rate(row.total_samples_per_s()),
         or_dash(row.foreground_slowdown.map(|slowdown| format!("{slowdown:.3}"))),
-        format!("{:.0}%", row.gpu_busy_fraction * 100.0),
+        or_dash(row.background_share_of_idle.map(percent)),
+        percent(row.gpu_busy_fraction),
     ]
 }

@@ -1,5 +1,7 @@
 use collectives::LinkModel;
+use deeppool::gpu_mux::Policy;
 use deeppool::planning::Mode;
+use deeppool::simulate::policy_named;
 use layer_profile::DeviceModel;
 
 /// The simulated machine, and the limit of the burst plans on it.
@@ -9,6 +11,9 @@ pub(crate) struct Testbed {
     pub(crate) gpus: usize,
     /// The largest amplification of a burst plan, at least 1.
     pub(crate) amplification_limit: f64,
+    /// How background jobs share the GPUs, by its name.
+    pub(crate) policy_name: String,
+    pub(crate) policy: Policy,
 }
 
 /// GPUs of a real DGX A100.
@@ -16,9 +21,10 @@ const DGX_GPUS: usize = 8;
 
 impl Testbed {
     /// A DGX A100, of any number of GPUs.
-    pub(crate) fn dgx_a100(gpus: usize, amplification_limit: f64) -> anyhow::Result<Self> {
+    pub(crate) fn dgx_a100(gpus: usize, amplification_limit: f64, policy_name: &str) -> anyhow::Result<Self> {
         let (device, link) = (DeviceModel::named("a100")?, LinkModel::dgx_a100());
-        Ok(Self { device, link, gpus, amplification_limit })
+        let policy = policy_named(policy_name)?;
+        Ok(Self { device, link, gpus, amplification_limit, policy_name: policy_name.into(), policy })
     }
 
     /// The mode of a burst plan under the limit.

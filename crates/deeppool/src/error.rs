@@ -24,6 +24,9 @@ pub enum Error {
         /// How many there are.
         ranks: usize,
     },
+    /// A program that could never end.
+    #[error("the program cannot be run: {0}")]
+    Program(String),
     /// A program with collectives needs a communicator.
     #[error("`{collective}` needs a communicator between the ranks")]
     NoCommunicator {

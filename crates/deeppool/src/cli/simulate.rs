@@ -2,10 +2,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use deeppool::costs::Costs;
-use deeppool::files::check_folder;
+use deeppool::files::{check_folder, write_atomically};
 use deeppool::planning::PlanFile;
 use deeppool::program::{LowerOptions, lower_training};
-use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate};
+use deeppool::simulate::{
+    BackgroundCosts, SimulateOptions, Simulation, contended, policy_named, simulate, undisturbed, workload,
+};
 use layer_graph::zoo;
 use serde_json::json;
 
@@ -18,6 +20,8 @@ use super::output::{micros, print_json, rate, save_json, say, time};
 #[command(after_help = "Examples:
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8
   deeppool simulate --model vgg16 --plan plan.json --trace timeline.json
+  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --policy naive --contention
+  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --rank 1 --workload rank-1.json
   deeppool simulate --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --mode dp --no-overlap --json")]
 pub(crate) struct Simulate {
@@ -39,6 +43,12 @@ pub(crate) struct Simulate {
     /// A background job on every GPU, such as vgg16:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
+    /// How the background shares the GPUs: naive, priority, deeppool, feedback or default
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    policy: String,
+    /// Charge what an A100's host takes to launch, and what communication takes from computing beside it
+    #[arg(long)]
+    contention: bool,
     /// All-reduce gradients after the backward pass, not during it
     #[arg(long)]
     no_overlap: bool,
@@ -48,6 +58,12 @@ pub(crate) struct Simulate {
     /// Where the last iteration's timeline goes, as Chrome trace events (they open in Perfetto)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Where one rank's iteration goes, with one of the background, as a workload for mux-bench
+    #[arg(long, value_name = "FILE", requires_all = ["rank", "background"])]
+    workload: Option<PathBuf>,
+    /// Which rank's
+    #[arg(long, requires = "workload")]
+    rank: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -55,9 +71,10 @@ pub(crate) struct Simulate {
 
 impl Simulate {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        if let Some(trace) = &self.trace {
-            check_folder(trace)?;
+        for file in [&self.trace, &self.workload].into_iter().flatten() {
+            check_folder(file)?;
         }
+        let policy = policy_named(&self.policy)?;
         let network = self.network.load()?;
         let file = self.plan.as_deref().map(PlanFile::load).transpose()?;
         let (gpus, batch) = size(self.gpus, self.batch, file.as_ref())?;
@@ -70,9 +87,14 @@ impl Simulate {
         let options = SimulateOptions {
             iterations: self.iterations,
             background: self.background(&tables.profile, &tables.link)?,
+            policy,
+            device: if self.contention { contended() } else { undisturbed() },
             timeline: self.trace.is_some(),
-            ..SimulateOptions::default()
         };
+        if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
+            let workload = workload(&program, &costs, rank, background)?;
+            write_atomically(path, workload.to_json().as_bytes())?;
+        }
         let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
         let result = simulate(&program, &costs, &options)?;
         let alone = simulate(&program, &costs, &alone)?;
@@ -116,6 +138,8 @@ impl Simulate {
                 "foreground_slowdown": slowdown,
                 "gpu_busy_fraction": result.gpu_busy_fraction,
                 "foreground_busy_fraction": result.foreground_busy_fraction,
+                "background_share_of_idle": result.background_share_of_idle,
+                "policy": self.policy, "contention": self.contention,
             }));
             return;
         }
@@ -127,9 +151,12 @@ impl Simulate {
         if self.background.is_some() {
             say!("background                          {}", rate(result.background_samples_per_s));
             say!("foreground slowdown                 {slowdown:.3} (collocated / alone)");
+            if let Some(share) = result.background_share_of_idle {
+                say!("background's share of idle time      {:.1}%, by policy {}", share * 100.0, self.policy);
+            }
         }
         say!("GPU time spent computing            {:.1}%", result.gpu_busy_fraction * 100.0);
-        if let Some(path) = &self.trace {
+        for path in [&self.trace, &self.workload].into_iter().flatten() {
             say!("wrote {}", path.display());
         }
     }

@@ -17,6 +17,14 @@ pub struct KernelCost {
     pub memory: f64,
 }
 
+/// The kernels of a layer's steps.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LayerKernels {
+    pub(crate) forward: Vec<KernelCost>,
+    pub(crate) backward: Vec<KernelCost>,
+    pub(crate) update: Vec<KernelCost>,
+}
+
 /// A block of a matrix product or a convolution computes a tile of 128 x 128 values, as the widest kernels of NVIDIA's
 /// libraries do ("Matrix Multiplication Background", NVIDIA Deep Learning Performance documentation). One of them
 /// occupies the tensor cores of a multiprocessor.

@@ -15,6 +15,7 @@ use crate::program::{CollectiveOp, ELEMENT_BYTES, LowerOptions, Op, needs_gradie
 use kernels::Footprint;
 
 pub use kernels::KernelCost;
+pub(crate) use kernels::LayerKernels;
 
 /// The costs of a network's layers on one device, and of the links between devices.
 ///
@@ -199,6 +200,22 @@ impl<'a> Costs<'a> {
             Op::LoadBatch { .. } | Op::AccumulateGradient | Op::SquaredNorm | Op::Collective(_) => Vec::new(),
         };
         Ok(Footprint::kernels(&footprints, takes, self.sheet.as_ref()))
+    }
+
+    /// The kernels of all steps of a layer for this many samples.
+    ///
+    /// # Errors
+    /// When the profile has no such time.
+    pub(crate) fn layer_kernels(&self, layer: LayerId, samples: usize) -> Result<LayerKernels, Error> {
+        let LayerTime { forward, backward, update } = self.layer_time(layer, samples)?;
+        let sheet = self.sheet.as_ref();
+        let of_forward = Footprint::of_forward(self.network.layer(layer), samples);
+        let of_update = Footprint::of_update(self.network.own_parameter_count(layer));
+        Ok(LayerKernels {
+            forward: Footprint::kernels(&of_forward, forward, sheet),
+            backward: Footprint::kernels(&self.backward_footprints(layer, samples), backward, sheet),
+            update: Footprint::kernels(&of_update, update, sheet),
+        })
     }
 
     fn backward_footprints(&self, layer: LayerId, samples: usize) -> Vec<Footprint> {

@@ -1,18 +1,21 @@
 use std::time::Duration;
 
+use gpu_mux::{Iteration, Step, StepWork};
+use layer_graph::LayerId;
+
+use super::steps::kernels;
 use crate::Error;
-use crate::costs::Costs;
+use crate::costs::{Costs, LayerKernels};
 
 /// What one training iteration of a background job costs on a device of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundCosts {
-    batch: usize,
-    tasklets: Vec<Duration>,
+    iteration: Iteration,
 }
 
 impl BackgroundCosts {
     /// The iteration of a network with this batch on one device: each layer's forward step, its backward step, and its
-    /// optimiser step are tasklets.
+    /// optimiser step.
     ///
     /// # Errors
     /// When the batch is empty or the profile lacks a time.
@@ -20,36 +23,45 @@ impl BackgroundCosts {
         if batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        let times: Result<Vec<_>, _> =
-            costs.network().layers().skip(1).map(|(id, _)| costs.layer_time(id, batch)).collect();
-        let times = times?;
-        let forward = times.iter().map(|time| time.forward);
-        let backward = times.iter().rev().map(|time| time.backward);
-        let update = times.iter().map(|time| time.update);
-        let tasklets = forward.chain(backward).chain(update).filter(|time| !time.is_zero()).collect();
-        Ok(Self { batch, tasklets })
+        let layers: Vec<LayerId> = costs.network().layers().skip(1).map(|(id, _)| id).collect();
+        let of_layers: Result<Vec<LayerKernels>, Error> =
+            layers.iter().map(|&layer| costs.layer_kernels(layer, batch)).collect();
+        let of_layers = of_layers?;
+        let forward = layers.iter().zip(&of_layers).map(|(layer, of)| ("forward", layer, &of.forward));
+        let backward =
+            layers.iter().zip(&of_layers).rev().map(|(layer, of)| ("backward", layer, &of.backward));
+        let update = layers.iter().zip(&of_layers).map(|(layer, of)| ("update", layer, &of.update));
+        let mut steps = Vec::new();
+        for (what, &layer, costs_of_kernels) in forward.chain(backward).chain(update) {
+            if !costs_of_kernels.is_empty() {
+                let name = format!("{what} {}", costs.network().layer(layer).name());
+                steps.push(Step { name, work: StepWork::Compute(kernels(costs_of_kernels)?), after: None });
+            }
+        }
+        Ok(Self { iteration: Iteration { samples: batch, steps } })
     }
 
     /// Samples of an iteration.
     #[must_use]
     pub fn batch(&self) -> usize {
-        self.batch
+        self.iteration.samples
     }
 
     /// How long an iteration takes on a device of its own.
     #[must_use]
-    pub fn iteration(&self) -> Duration {
-        self.tasklets.iter().sum()
+    pub fn iteration_time(&self) -> Duration {
+        self.iteration.compute_time()
     }
 
     /// Samples by second on a device of its own.
     #[must_use]
     pub fn samples_per_s(&self) -> f64 {
-        self.batch as f64 / self.iteration().as_secs_f64()
+        self.batch() as f64 / self.iteration_time().as_secs_f64()
     }
 
-    /// Each tasklet's time and the samples by which it may be cut.
-    pub(super) fn tasklets(&self) -> impl Iterator<Item = (Duration, usize)> + '_ {
-        self.tasklets.iter().map(|&takes| (takes, self.batch))
+    /// The iteration as a device sees it.
+    #[must_use]
+    pub fn iteration(&self) -> &Iteration {
+        &self.iteration
     }
 }

@@ -1,20 +1,26 @@
 //! Executes a program in virtual time: costs instead of work.
 
 mod background;
+mod machine;
 mod rank;
+mod steps;
 mod timeline;
+mod workload;
 
 use std::time::Duration;
 
-use gpu_mux::{BackgroundLoop, Policy, VirtualDriver};
+use gpu_mux::{DeviceParameters, ForegroundState, Policy};
 
 pub use background::BackgroundCosts;
 pub use timeline::{Timeline, TimelineEvent};
+pub use workload::workload;
 
 use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
+use machine::Machine;
 use rank::Rank;
+use steps::RankSteps;
 
 /// How a simulation runs.
 #[derive(Debug, Clone)]
@@ -25,6 +31,8 @@ pub struct SimulateOptions {
     pub background: Option<BackgroundCosts>,
     /// How foreground and background share a rank's device.
     pub policy: Policy,
+    /// What a rank's device is made of: [`undisturbed`] by default, or [`contended`].
+    pub device: DeviceParameters,
     /// Whether the last iteration's timeline is kept.
     pub timeline: bool,
 }
@@ -32,7 +40,51 @@ pub struct SimulateOptions {
 impl Default for SimulateOptions {
     /// 20 iterations without background.
     fn default() -> Self {
-        Self { iterations: 20, background: None, policy: Policy::default(), timeline: false }
+        Self {
+            iterations: 20,
+            background: None,
+            policy: Policy::default(),
+            device: undisturbed(),
+            timeline: false,
+        }
+    }
+}
+
+/// The policy of a preset's name.
+///
+/// # Errors
+/// [`Error::Setting`], which lists the names that exist.
+pub fn policy_named(name: &str) -> Result<Policy, Error> {
+    let preset = Policy::presets().into_iter().find(|(preset, _)| *preset == name);
+    preset.map(|(_, policy)| policy).ok_or_else(|| Error::Setting {
+        setting: "the policy",
+        expected: "naive, priority, deeppool, feedback or default",
+        got: format!("`{name}`"),
+    })
+}
+
+/// A device as the planner's formula has it: launching takes no time, and communication takes nothing from computing.
+///
+/// The times of a profile contain the gaps between kernels, since layers are timed as captured graphs.
+#[must_use]
+pub fn undisturbed() -> DeviceParameters {
+    DeviceParameters {
+        communication_share: 0.0,
+        communication_memory: 0.0,
+        ..DeviceParameters::a100().without_overheads()
+    }
+}
+
+/// A device on which launching takes an A100's host its time, and communication kernels hold multiprocessors and use
+/// memory bandwidth.
+///
+/// The gaps between kernels stay out: the times of a profile contain them.
+#[must_use]
+pub fn contended() -> DeviceParameters {
+    DeviceParameters {
+        kernel_gap: Duration::ZERO,
+        graph_node_gap: Duration::ZERO,
+        ..DeviceParameters::a100()
     }
 }
 
@@ -47,8 +99,11 @@ pub struct Simulation {
     pub background_samples_per_s: f64,
     /// The part of all ranks' time in which they compute, for either job.
     pub gpu_busy_fraction: f64,
-    /// The part of all ranks' time in which they compute for the foreground.
+    /// The part of all ranks' time in which the foreground computes, or could if its device were free.
     pub foreground_busy_fraction: f64,
+    /// The part that the background used of all time in which the foreground neither computes nor transfers: it waits
+    /// for other ranks, or has nothing to do. `None` without background, or when there is no such time.
+    pub background_share_of_idle: Option<f64>,
     /// By rank: the steps of the last iteration, by index, in the order in which they started.
     pub started: Vec<Vec<usize>>,
     /// The last iteration's timeline, if it was asked for.
@@ -57,65 +112,46 @@ pub struct Simulation {
 
 /// Runs a program over and over in virtual time.
 ///
-/// Each rank's two lanes run their steps in the program's order, each step after those that it depends on. A collective
-/// starts when the last of its ranks has come to it and takes as long as the link model says; a rank starts its next
-/// iteration when all its steps are finished. Where the compute lane is idle, the background runs by the policy.
+/// Each rank's two lanes run their steps in the program's order, each step after those that it depends on, on a
+/// [virtual device](gpu_mux::VirtualDevice) that the foreground shares with the background by the policy, as a
+/// [`Driver`](gpu_mux::Driver) does on a GPU. A collective starts when the last of its ranks has come to it, takes as
+/// long as the link model says, or longer where a device is contended, and ends for all together; a rank starts its
+/// next iteration when all its steps are finished.
 ///
-/// The result is no better than the costs. O(steps + background tasklets) an iteration.
+/// The result is no better than the costs, and than the model of the device. With background the foreground is run by
+/// itself first, since a policy may ask how long its communication takes then. O((steps + background pieces) x
+/// ranks) an iteration.
 ///
 /// # Errors
-/// When the profile lacks a time that is needed.
+/// When the profile lacks a time that is needed, a device is asked for that cannot be, or the program can never end.
 pub fn simulate(
     program: &Program,
     costs: &Costs<'_>,
     options: &SimulateOptions,
 ) -> Result<Simulation, Error> {
-    let mut ranks = prepare(program, costs, options)?;
-    let iterations = options.iterations.max(1);
-    for _ in 0..iterations {
-        run_iteration(program, costs, &mut ranks)?;
+    let mut steps = RankSteps::of_ranks(program, costs)?;
+    if options.background.is_some() {
+        steps = expected(program, steps, options)?;
     }
-    let elapsed = ranks.iter().map(Rank::iteration_end).max().unwrap_or_default();
-    for rank in &mut ranks {
-        rank.idle_until(elapsed)?;
-    }
-    Ok(summarise(program, options, &ranks, elapsed, iterations))
+    let mut machine = Machine::new(program, &steps, options)?;
+    let elapsed = machine.run()?;
+    Ok(summarise(program, options, &machine.ranks, elapsed))
 }
 
-fn prepare<'a>(
-    program: &'a Program,
-    costs: &Costs<'_>,
+/// The steps with how long their communication waits when the foreground is by itself.
+fn expected(
+    program: &Program,
+    steps: Vec<RankSteps>,
     options: &SimulateOptions,
-) -> Result<Vec<Rank<'a>>, Error> {
-    let cut = |job: &BackgroundCosts| BackgroundLoop::cut(job.tasklets(), options.policy.background_piece);
-    let background = options.background.as_ref().map(cut).transpose()?;
-    let rank = |program| {
-        let device = VirtualDriver::new(options.policy, background.clone());
-        Rank::new(program, costs, if options.timeline { device.recording() } else { device })
-    };
-    program.ranks.iter().map(rank).collect()
-}
-
-/// All ranks issue collectives in the order of the program's list, so each one's participants can be brought to it in
-/// turn.
-fn run_iteration(program: &Program, costs: &Costs<'_>, ranks: &mut [Rank<'_>]) -> Result<(), Error> {
-    for rank in &mut *ranks {
-        rank.begin_iteration();
-    }
-    for collective in &program.collectives {
-        let mut start = Duration::ZERO;
-        for &rank in &collective.ranks {
-            start = start.max(ranks[rank].arrive_at_collective()?);
-        }
-        let end = start + costs.collective(&collective.op, collective.ranks.len());
-        for &rank in &collective.ranks {
-            ranks[rank].finish_collective(start, end);
-        }
-    }
-    for rank in ranks {
-        rank.run_compute()?;
-    }
-    Ok(())
+) -> Result<Vec<RankSteps>, Error> {
+    // In the second iteration everything is as in the later ones.
+    let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
+    let mut machine = Machine::new(program, &steps, &alone)?;
+    machine.run()?;
+    let partners: Vec<Vec<Duration>> =
+        machine.ranks.iter().map(|rank| rank.partners_after().to_vec()).collect();
+    drop(machine);
+    Ok(steps.into_iter().zip(&partners).map(|(steps, partners)| steps.expecting(partners)).collect())
 }
 
 fn summarise(
@@ -123,22 +159,28 @@ fn summarise(
     options: &SimulateOptions,
     ranks: &[Rank<'_>],
     elapsed: Duration,
-    iterations: usize,
 ) -> Simulation {
+    let iterations = options.iterations.max(1);
     let seconds = elapsed.as_secs_f64();
     // A program that takes no time at all has no rates.
     let by_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-    let usages: Vec<_> = ranks.iter().map(|rank| rank.device().usage()).collect();
-    let foreground: f64 = usages.iter().map(|usage| usage.foreground_busy.as_secs_f64()).sum();
-    let background: f64 = usages.iter().map(|usage| usage.background_busy.as_secs_f64()).sum();
-    let laps: f64 = ranks.iter().map(|rank| rank.device().background_laps()).sum();
-    let samples = options.background.as_ref().map_or(0, BackgroundCosts::batch) as f64;
+    let sum = |time: &dyn Fn(&Rank<'_>) -> Duration| -> f64 {
+        ranks.iter().map(|rank| time(rank).as_secs_f64()).sum()
+    };
+    let foreground = sum(&|rank| rank.occupancy().time(ForegroundState::Computing));
+    let transferring = sum(&|rank| rank.occupancy().background(ForegroundState::Transferring));
+    let idle = [ForegroundState::Waiting, ForegroundState::Idle];
+    let idle_time = sum(&|rank| idle.iter().map(|&state| rank.occupancy().time(state)).sum());
+    let used = sum(&|rank| idle.iter().map(|&state| rank.occupancy().background(state)).sum());
+    let share = (options.background.is_some() && idle_time > 0.0).then(|| used / idle_time);
+    let by_rank = |amount: f64| by_second(amount) / ranks.len() as f64;
     Simulation {
         iteration: elapsed.div_f64(iterations as f64),
         foreground_samples_per_s: by_second((program.batch * iterations) as f64),
-        background_samples_per_s: by_second(laps * samples),
-        gpu_busy_fraction: by_second(foreground + background) / ranks.len() as f64,
-        foreground_busy_fraction: by_second(foreground) / ranks.len() as f64,
+        background_samples_per_s: by_second(ranks.iter().map(Rank::background_samples).sum()),
+        gpu_busy_fraction: by_rank(foreground + transferring + used),
+        foreground_busy_fraction: by_rank(foreground),
+        background_share_of_idle: share,
         started: ranks.iter().map(Rank::started).collect(),
         timeline: options.timeline.then(|| timeline(ranks)),
     }

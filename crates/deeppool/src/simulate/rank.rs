@@ -1,132 +1,257 @@
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use gpu_mux::{Span, VirtualDriver};
+use gpu_mux::{
+    BackgroundHost, Device, Driver, DriverError, Exchange, Finished, ForegroundHost, Occupancy, TaskletId,
+    VirtualDevice,
+};
 
-use super::TimelineEvent;
+use super::steps::RankSteps;
+use super::{BackgroundCosts, SimulateOptions, TimelineEvent};
 use crate::Error;
-use crate::costs::Costs;
-use crate::program::{Lane, RankProgram};
+use crate::program::{CollectiveId, Lane, RankProgram};
 
-/// One rank in virtual time.
+/// A stretch of virtual time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Span {
+    pub(super) start: Duration,
+    pub(super) end: Duration,
+}
+
+/// One rank: its device, and the hosts of its two jobs.
 pub(super) struct Rank<'a> {
     program: &'a RankProgram,
-    /// By step: how long it takes on the compute lane.
-    takes: Vec<Duration>,
-    device: VirtualDriver,
-    /// When this iteration began.
+    steps: &'a RankSteps,
+    driver: Driver<VirtualDevice>,
+    foreground: ForegroundHost<'a>,
+    background: Option<BackgroundHost>,
+    /// Steps that are still to be offered, of all iterations.
+    to_offer: u64,
+    iterations: u64,
+    /// When the last iteration that has begun did so.
     begin: Duration,
-    /// The first step that has not run in this iteration.
-    next: usize,
-    /// By step: when it ran in this iteration.
+    /// When the last iteration that has ended did so.
+    end: Duration,
+    /// By step of the iteration: when it ran last.
     spans: Vec<Span>,
-    communication_free: Duration,
+    /// When the last communication ended.
+    communication_end: Duration,
+    /// By step of the iteration: how long after the communication before it its partners came last.
+    partners_after: Vec<Duration>,
+    /// What the background ran since the iteration began, where a timeline is wanted.
+    background_spans: Option<Vec<Span>>,
 }
 
 impl<'a> Rank<'a> {
     pub(super) fn new(
         program: &'a RankProgram,
-        costs: &Costs<'_>,
-        device: VirtualDriver,
+        steps: &'a RankSteps,
+        options: &SimulateOptions,
     ) -> Result<Self, Error> {
-        let takes: Result<Vec<Duration>, Error> =
-            program.steps.iter().map(|step| costs.compute(&step.op)).collect();
-        let nothing = Span { start: Duration::ZERO, end: Duration::ZERO };
+        let (policy, parameters) = (&options.policy, &options.device);
+        let device = VirtualDevice::with_priorities(*parameters, policy.stream_priority)?;
+        let background = |job: &BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
+        let count = steps.iteration.steps.len();
+        let iterations = options.iterations.max(1) as u64;
         Ok(Self {
             program,
-            takes: takes?,
-            device,
+            steps,
+            driver: Driver::new(*policy, device),
+            foreground: ForegroundHost::new(&steps.iteration, policy, parameters).with_partners_told(),
+            background: options.background.as_ref().map(background),
+            to_offer: iterations * count as u64,
+            iterations,
             begin: Duration::ZERO,
-            next: program.steps.len(),
-            spans: vec![nothing; program.steps.len()],
-            communication_free: Duration::ZERO,
+            end: Duration::ZERO,
+            spans: vec![Span::default(); count],
+            communication_end: Duration::ZERO,
+            partners_after: vec![Duration::ZERO; count],
+            background_spans: options.timeline.then(Vec::new),
         })
     }
 
-    pub(super) fn begin_iteration(&mut self) {
-        self.begin = self.iteration_end();
-        self.next = 0;
+    /// When something happens next on this device if nobody tells it anything.
+    pub(super) fn next_event(&self) -> Option<Duration> {
+        self.driver.device().next_event()
     }
 
-    /// When everything that has run in this iteration is finished.
-    pub(super) fn iteration_end(&self) -> Duration {
-        self.spans[..self.next].iter().map(|span| span.end).fold(self.begin, Duration::max)
+    /// Whether all iterations have ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.to_offer == 0 && self.foreground.iterations_ended() >= self.iterations_with_steps()
     }
 
-    /// Runs the steps up to the next collective, and says from when on this rank could take part in it.
-    pub(super) fn arrive_at_collective(&mut self) -> Result<Duration, Error> {
-        self.run_compute()?;
-        Ok(self.ready(self.next).max(self.communication_free))
+    fn iterations_with_steps(&self) -> u64 {
+        if self.spans.is_empty() { 0 } else { self.iterations }
     }
 
-    /// The collective that this rank has arrived at ran like this.
-    pub(super) fn finish_collective(&mut self, start: Duration, end: Duration) {
-        self.spans[self.next] = Span { start, end };
-        self.communication_free = end;
-        self.next += 1;
-    }
-
-    /// Runs the steps up to the next collective, or the end.
-    pub(super) fn run_compute(&mut self) -> Result<(), Error> {
-        while let Some(step) = self.program.steps.get(self.next) {
-            if step.lane() == Lane::Communication {
-                break;
+    /// Lets time pass on this device, with everything that happens until then. Communication that comes to a point at
+    /// which it waits for its partners is added to `exchanges`, with its collective.
+    pub(super) fn advance(
+        &mut self,
+        until: Duration,
+        exchanges: &mut VecDeque<(usize, CollectiveId, Exchange)>,
+    ) -> Result<(), Error> {
+        loop {
+            self.offer()?;
+            while let Some(finished) = self.driver.poll().map_err(cause)? {
+                self.finish(finished);
+                self.offer()?;
             }
-            self.spans[self.next] = self.device.foreground(self.ready(self.next), self.takes[self.next])?;
-            self.next += 1;
+            while let Some(exchange) = self.driver.device_mut().exchange() {
+                let step = self.step(exchange.tasklet);
+                let collective = self.steps.origins[step].1;
+                exchanges.extend(collective.map(|collective| (self.program.rank, collective, exchange)));
+            }
+            if self.driver.device().now() >= until {
+                return Ok(());
+            }
+            self.driver.wait(Some(until)).map_err(cause)?;
+        }
+    }
+
+    fn offer(&mut self) -> Result<(), Error> {
+        while self.to_offer > 0 {
+            let Some((tasklet, work)) = self.foreground.offer() else { break };
+            self.driver.offer(tasklet, work).map_err(cause)?;
+            self.to_offer -= 1;
+        }
+        while let Some((tasklet, work)) = self.background.as_mut().and_then(BackgroundHost::offer) {
+            self.driver.offer(tasklet, work).map_err(cause)?;
         }
         Ok(())
     }
 
-    /// When the steps are finished that a step depends on.
-    fn ready(&self, step: usize) -> Duration {
-        let after = self.program.steps.get(step).map_or(&[][..], |step| &step.after);
-        after.iter().map(|step| self.spans[step.0].end).fold(self.begin, Duration::max)
+    fn finish(&mut self, finished: Finished) {
+        let now = self.driver.device().now();
+        let span = Span { start: now.saturating_sub(finished.took), end: now };
+        if !finished.tasklet.job.is_foreground() {
+            if let Some(background) = &mut self.background {
+                background.finish(finished.tasklet);
+            }
+            self.background_spans.iter_mut().for_each(|spans| spans.push(span));
+            return;
+        }
+        let step = self.step(finished.tasklet);
+        let ended = self.foreground.iterations_ended();
+        self.foreground.finish();
+        if self.steps.origins[step].1.is_some() {
+            // It began when its partners had come.
+            self.spans[step].end = now;
+            self.communication_end = now;
+        } else {
+            self.spans[step] = span;
+        }
+        if self.foreground.iterations_ended() > ended {
+            self.end = now;
+            if self.foreground.iterations_ended() < self.iterations {
+                self.begin = now;
+                self.background_spans.iter_mut().for_each(Vec::clear);
+            }
+        }
     }
 
-    pub(super) fn idle_until(&mut self, until: Duration) -> Result<(), Error> {
-        Ok(self.device.idle_until(until)?)
+    fn step(&self, tasklet: TaskletId) -> usize {
+        // Nothing is in flight on a device without steps.
+        (tasklet.number % self.spans.len().max(1) as u64) as usize
     }
 
-    pub(super) fn device(&self) -> &VirtualDriver {
-        &self.device
+    /// The last rank has come to a collective, which begins now; the last of the others had come at `others_came`.
+    pub(super) fn begin_collective(
+        &mut self,
+        tasklet: TaskletId,
+        others_came: Duration,
+    ) -> Result<(), Error> {
+        let (step, device) = (self.step(tasklet), self.driver.device_mut());
+        self.spans[step].start = device.now();
+        self.partners_after[step] = others_came.saturating_sub(self.communication_end);
+        Ok(device.partners_arrive(tasklet, device.now())?)
     }
 
-    /// The steps of this iteration in the order in which they started; those that started at the same time in the
-    /// program's order.
-    pub(super) fn started(&self) -> Vec<usize> {
-        let mut steps: Vec<usize> = (0..self.next).collect();
-        steps.sort_by_key(|&step| self.spans[step].start);
-        steps
+    /// The last rank has done its part of a collective, which ends now.
+    pub(super) fn end_collective(&mut self, tasklet: TaskletId) -> Result<(), Error> {
+        let device = self.driver.device_mut();
+        Ok(device.partners_finish(tasklet, device.now())?)
     }
 
-    /// When this iteration began.
+    /// When the last iteration ended.
+    pub(super) fn end(&self) -> Duration {
+        self.end
+    }
+
+    /// How long after the communication before it the partners of each step came, in the last iteration.
+    pub(super) fn partners_after(&self) -> &[Duration] {
+        &self.partners_after
+    }
+
+    /// Where the time of the device went.
+    pub(super) fn occupancy(&self) -> &Occupancy {
+        self.driver.device().occupancy()
+    }
+
+    /// Samples that the background has trained on.
+    pub(super) fn background_samples(&self) -> f64 {
+        self.background.as_ref().map_or(0.0, BackgroundHost::samples)
+    }
+
+    /// When the last iteration began.
     pub(super) fn begin(&self) -> Duration {
         self.begin
     }
 
-    /// What ran in this iteration, by the time since `origin`; steps that take no time are left out.
+    /// By step of the program: when it ran in the last iteration. One that takes no time ran as soon as the steps
+    /// before it had ended.
+    fn program_spans(&self) -> Vec<Span> {
+        let nothing = Span { start: self.begin, end: self.begin };
+        let mut spans = vec![nothing; self.program.steps.len()];
+        let mut timed = self.steps.origins.iter().zip(&self.spans).peekable();
+        let mut lanes = [self.begin; 2];
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let lane = step.lane() as usize;
+            spans[index] = if let Some((_, &span)) = timed.next_if(|((origin, _), _)| *origin == index) {
+                span
+            } else {
+                let ended = step.after.iter().map(|after| spans[after.0].end);
+                let at = ended.fold(lanes[lane], Duration::max);
+                Span { start: at, end: at }
+            };
+            lanes[lane] = spans[index].end;
+        }
+        spans
+    }
+
+    /// The steps of the last iteration in the order in which they started; those that started at the same time in the
+    /// program's order.
+    pub(super) fn started(&self) -> Vec<usize> {
+        let spans = self.program_spans();
+        let mut steps: Vec<usize> = (0..spans.len()).collect();
+        steps.sort_by_key(|&step| spans[step].start);
+        steps
+    }
+
+    /// What ran in the last iteration, by the time since `origin`; steps that take no time are left out.
     pub(super) fn timeline(&self, origin: Duration) -> Vec<TimelineEvent> {
-        let rank = self.program.rank;
-        let steps = self.program.steps.iter().zip(&self.spans).map(|(step, span)| TimelineEvent {
-            rank,
-            lane: match step.lane() {
-                Lane::Compute => "compute",
-                Lane::Communication => "communication",
-            },
-            label: step.label.clone(),
+        let event = |lane, label, span: Span| TimelineEvent {
+            rank: self.program.rank,
+            lane,
+            label,
             start: span.start.saturating_sub(origin),
             duration: span.end.saturating_sub(span.start),
+        };
+        let steps = self.program.steps.iter().zip(self.program_spans()).map(|(step, span)| {
+            let lane = match step.lane() {
+                Lane::Compute => "compute",
+                Lane::Communication => "communication",
+            };
+            event(lane, step.label.clone(), span)
         });
-        let background =
-            self.device.background_spans().iter().filter(|span| span.start >= self.begin).map(|span| {
-                TimelineEvent {
-                    rank,
-                    lane: "background",
-                    label: "background".into(),
-                    start: span.start.saturating_sub(origin),
-                    duration: span.end.saturating_sub(span.start),
-                }
-            });
+        let background = self.background_spans.iter().flatten();
+        let background = background.map(|&span| event("background", "background".into(), span));
         steps.chain(background).filter(|event| !event.duration.is_zero()).collect()
+    }
+}
+
+fn cause(error: DriverError<gpu_mux::Error>) -> Error {
+    match error {
+        DriverError::Refused(error) | DriverError::Device(error) => error.into(),
     }
 }
