@@ -102,7 +102,7 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
     let bars = rows.len() as f64;
     let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
     // Room for the figure at the end of the longest bar.
-    let range = longest * if rows.iter().any(|row| row.policy.is_some()) { 2.0 } else { 1.16 };
+    let range = longest * if rows.iter().any(|row| row.policy.is_some()) { 2.4 } else { 1.16 };
     let title = rows.first().map(|row| format!("{}, batch {}", row.title, row.batch)).unwrap_or_default();
     let mut chart = ChartBuilder::on(area)
         .margin_top(TITLE_HEIGHT)

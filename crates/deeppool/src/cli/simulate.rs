@@ -93,7 +93,7 @@ impl Simulate {
         };
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
             let workload = workload(&program, &costs, rank, background)?;
-            write_atomically(path, workload.to_json().as_bytes())?;
+            write_atomically(path, (workload.to_json() + "\n").as_bytes())?;
         }
         let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
         let result = simulate(&program, &costs, &options)?;

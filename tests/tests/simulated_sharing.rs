@@ -1,0 +1,77 @@
+//! What the simulator says about background jobs on the foreground's GPUs, by every policy.
+
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::gpu_mux::{Policy, Workload};
+use deeppool::planning::{Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Program, lower_training};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended, simulate, workload};
+use layer_graph::zoo;
+use layer_profile::DeviceModel;
+
+/// The burst plan of a network on 8 GPUs under the limit 2, and a background of the same network with batch 8.
+fn with_burst_plan(model: &str, check: impl Fn(&Program, &Costs<'_>, &BackgroundCosts)) {
+    let network = zoo::model(model).unwrap();
+    let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(32, 8)).unwrap();
+    let link = LinkModel::dgx_a100();
+    let costs = Costs::new(&network, &profile, &link);
+    let planned = PlanRequest::new(&costs, 32, 8, Mode::Burst { amplification: 2.0 }).plan().unwrap();
+    let placement = planned.placement(&costs).unwrap();
+    let program = lower_training(&network, &placement, 32, &LowerOptions::default()).unwrap();
+    check(&program, &costs, &BackgroundCosts::new(&costs, 8).unwrap());
+}
+
+#[test]
+fn every_policy_keeps_to_what_a_device_can_do() {
+    with_burst_plan("vgg16", |program, costs, background| {
+        let run = |options: &SimulateOptions| simulate(program, costs, options).unwrap();
+        let base = SimulateOptions { iterations: 6, device: contended(), ..SimulateOptions::default() };
+        let alone = run(&base);
+        assert_eq!(alone.background_share_of_idle, None);
+        let slowdown = |shared: &Simulation| shared.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
+        let shared = |policy| run(&SimulateOptions { policy, background: Some(background.clone()), ..base.clone() });
+        for (name, policy) in Policy::presets() {
+            let result = shared(policy);
+            assert_eq!(result, shared(policy), "{name}: the same question has the same answer");
+            assert!(slowdown(&result) >= 1.0, "{name}: {}", slowdown(&result));
+            let share = result.background_share_of_idle.unwrap();
+            for part in [share, result.gpu_busy_fraction, result.foreground_busy_fraction] {
+                assert!((0.0..=1.0 + 1e-9).contains(&part), "{name}: {part}");
+            }
+            let alone_samples_per_s = 8.0 * background.samples_per_s();
+            assert!(result.background_samples_per_s <= alone_samples_per_s, "{name}");
+        }
+        let (ours, naive) = (shared(Policy::default()), shared(Policy::naive()));
+        println!("default {:.4}, naive {:.4}", slowdown(&ours), slowdown(&naive));
+        assert!(slowdown(&ours) < 1.03 && slowdown(&naive) > 1.1);
+        assert!(ours.background_share_of_idle.unwrap() > 0.8);
+    });
+}
+
+/// Inception's branches leave many gaps that are shorter than a piece.
+#[test]
+fn short_gaps_cost_the_foreground_little_by_default() {
+    with_burst_plan("inception-v3", |program, costs, background| {
+        let alone = simulate(program, costs, &SimulateOptions::default()).unwrap();
+        let shared = SimulateOptions { background: Some(background.clone()), ..SimulateOptions::default() };
+        let shared = simulate(program, costs, &shared).unwrap();
+        let slowdown = shared.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
+        println!("inception-v3: {slowdown:.4}");
+        assert!(slowdown < 1.06, "{slowdown}");
+    });
+}
+
+/// The command that writes it is in the file's neighbour.
+#[test]
+fn the_workload_of_mux_bench_is_what_the_simulator_writes() {
+    let committed = include_str!("../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
+    with_burst_plan("vgg16", |program, costs, background| {
+        let written = workload(program, costs, 1, background).unwrap();
+        assert_eq!(written, Workload::from_json("the committed file", committed).unwrap());
+        assert_eq!(written.to_json() + "\n", committed, "but for its form it is the same");
+    });
+    with_burst_plan("vgg16", |program, costs, background| {
+        let error = workload(program, costs, 8, background).unwrap_err().to_string();
+        assert!(error.contains("no rank 8"), "{error}");
+    });
+}

@@ -1,0 +1,93 @@
+//! The simulator against a slow and obvious one: a foreground by itself, collective by collective.
+
+use std::time::Duration;
+
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::program::{Lane, LowerOptions, Program, lower_training};
+use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool_tests::scattered;
+use layer_graph::zoo;
+use layer_profile::DeviceModel;
+use proptest::prelude::*;
+
+/// Runs the steps of a rank up to its next collective, and gives when it is ready for that.
+struct Rank {
+    ends: Vec<Duration>,
+    lanes: [Duration; 2],
+    begin: Duration,
+}
+
+impl Rank {
+    fn run_to_collective(&mut self, program: &Program, rank: usize, costs: &Costs<'_>) -> Duration {
+        loop {
+            let step = program.ranks[rank].steps.get(self.ends.len());
+            let after = step.map_or(&[][..], |step| &step.after);
+            let ready = after.iter().map(|step| self.ends[step.0]).fold(self.begin, Duration::max);
+            match step {
+                Some(step) if step.lane() == Lane::Compute => {
+                    let end = ready.max(self.lanes[0]) + costs.compute(&step.op).unwrap();
+                    self.lanes[0] = end;
+                    self.ends.push(end);
+                }
+                _ => return ready.max(self.lanes[1]),
+            }
+        }
+    }
+}
+
+/// When the last of all iterations has ended. Ranks are brought to each collective in turn, in the program's order.
+fn slow(program: &Program, costs: &Costs<'_>, iterations: usize) -> Duration {
+    let new = || Rank { ends: Vec::new(), lanes: [Duration::ZERO; 2], begin: Duration::ZERO };
+    let mut ranks: Vec<Rank> = program.ranks.iter().map(|_| new()).collect();
+    for _ in 0..iterations {
+        for rank in &mut ranks {
+            rank.begin = rank.ends.iter().copied().fold(rank.begin, Duration::max);
+            rank.ends.clear();
+        }
+        for collective in &program.collectives {
+            let arrive = |&rank: &usize| ranks[rank].run_to_collective(program, rank, costs);
+            let start = collective.ranks.iter().map(arrive).max().unwrap();
+            let end = start + costs.collective(&collective.op, collective.ranks.len());
+            for &rank in &collective.ranks {
+                ranks[rank].lanes[1] = end;
+                ranks[rank].ends.push(end);
+            }
+        }
+        for (index, rank) in ranks.iter_mut().enumerate() {
+            rank.run_to_collective(program, index, costs);
+        }
+    }
+    ranks.iter().flat_map(|rank| &rank.ends).copied().max().unwrap()
+}
+
+fn check(model: &str, batch: usize, ranks: usize, seed: u64, lowering: &LowerOptions) {
+    let network = zoo::model(model).unwrap();
+    let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(batch, ranks)).unwrap();
+    let link = LinkModel::dgx_a100();
+    let costs = Costs::new(&network, &profile, &link);
+    let placement = scattered(&network, ranks, seed).unwrap();
+    let program = lower_training(&network, &placement, batch, lowering).unwrap();
+    let iterations = 2;
+    let options = SimulateOptions { iterations, ..SimulateOptions::default() };
+    let simulated = simulate(&program, &costs, &options).unwrap().iteration;
+    assert_eq!(simulated, slow(&program, &costs, iterations).div_f64(iterations as f64));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_foreground_by_itself_takes_what_it_takes_step_by_step(
+        ranks in 1usize..7,
+        batch in 7usize..20,
+        seed: u64,
+        overlap_all_reduce: bool,
+        bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
+    ) {
+        let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..LowerOptions::default() };
+        for model in ["digits-cnn", "resnet-18"] {
+            check(model, batch, ranks, seed, &lowering);
+        }
+    }
+}
