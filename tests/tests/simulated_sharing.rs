@@ -29,7 +29,8 @@ fn every_policy_keeps_to_what_a_device_can_do() {
         let alone = run(&base);
         assert_eq!(alone.background_share_of_idle, None);
         let slowdown = |shared: &Simulation| shared.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
-        let shared = |policy| run(&SimulateOptions { policy, background: Some(background.clone()), ..base.clone() });
+        let shared =
+            |policy| run(&SimulateOptions { policy, background: Some(background.clone()), ..base.clone() });
         for (name, policy) in Policy::presets() {
             let result = shared(policy);
             assert_eq!(result, shared(policy), "{name}: the same question has the same answer");

@@ -4,8 +4,8 @@ use crate::{Tasklet, TaskletId};
 
 /// What this crate refuses.
 ///
-/// All but [`Error::EmptyLoop`] mean that the driver that feeds a [`Multiplexer`](crate::Multiplexer) broke its
-/// contract; the event that was refused has changed nothing.
+/// What a [`Multiplexer`](crate::Multiplexer) refuses means that the driver that feeds it broke its contract; the event
+/// that was refused has changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,9 +36,6 @@ pub enum Error {
     /// Only background jobs can be paused, drained, weighed or given up.
     #[error("the foreground is never held back or given up: {0} was asked for it")]
     NotBackground(&'static str),
-    /// A background loop in which nothing takes any time: its laps could not be told apart.
-    #[error("a background loop needs at least one piece that takes time")]
-    EmptyLoop,
     /// A figure of a kernel or a device is outside its range.
     #[error("{name} is {value}, expected {expected}")]
     BadFigure {

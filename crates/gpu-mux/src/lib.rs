@@ -5,13 +5,12 @@
 //! - **What is shared**: [`Tasklet`]s of two jobs, each with a [`JobId`] and a [`Lane`]; [`pieces()`] cuts one that is
 //!   too long.
 //! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
-//! - **Who runs it**: [`CpuDriver`] on a thread, for two [`Job`]s; [`VirtualDriver`] in virtual time, with a
-//!   [`BackgroundLoop`].
+//! - **Who runs it**: [`CpuDriver`] on a thread, for two [`Job`]s; [`Driver`] on a device that runs by itself, a
+//!   [`Device`], such as a [`VirtualDevice`], which plays a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
 //! - **What came of it**: [`Usage`].
 
 mod background;
-mod background_loop;
 #[cfg(feature = "json")]
 mod bench_report;
 mod cpu;
@@ -34,10 +33,8 @@ mod queue;
 mod tasklet;
 mod usage;
 mod virtual_device;
-mod virtual_time;
 mod workload;
 
-pub use background_loop::BackgroundLoop;
 #[cfg(feature = "json")]
 pub use bench_report::{Calibration, Chain, MuxReport, MuxRow, Sharing};
 pub use cpu::{BackgroundJob, Control, CpuDriver, End, share};
@@ -57,5 +54,4 @@ pub use virtual_device::{
     Awaits, DeviceParameter, DeviceParameters, Exchange, ForegroundState, Kernel, Occupancy, Partners,
     VirtualDevice, VirtualWork,
 };
-pub use virtual_time::{Span, VirtualDriver};
 pub use workload::{BackgroundHost, ForegroundHost, Iteration, Jobs, Play, Played, Step, StepWork, Workload};

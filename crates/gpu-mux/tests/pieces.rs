@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gpu_mux::{BackgroundLoop, Error, Piece, pieces};
+use gpu_mux::{Piece, pieces};
 use proptest::prelude::*;
 
 proptest! {
@@ -33,18 +33,4 @@ fn extreme_times_do_not_overflow() {
     let cut = pieces(Duration::MAX, usize::MAX, Duration::from_nanos(u64::MAX / 2));
     assert_eq!(cut.len(), 3);
     assert!(cut.map(|piece| piece.takes).all(|takes| takes <= Duration::from_nanos(u64::MAX / 2)));
-}
-
-#[test]
-fn a_loop_is_cut_tasklet_by_tasklet() {
-    let ms = Duration::from_millis;
-    let cut = BackgroundLoop::cut([(ms(4), 8), (ms(3), 1), (ms(1), 8)], Some(ms(2))).unwrap();
-    assert_eq!(cut.pieces(), [ms(2), ms(2), ms(3), ms(1)]);
-    assert_eq!(cut.lap(), ms(8));
-}
-
-#[test]
-fn a_loop_without_work_is_refused() {
-    assert_eq!(BackgroundLoop::new([]), Err(Error::EmptyLoop));
-    assert_eq!(BackgroundLoop::new([Duration::ZERO]), Err(Error::EmptyLoop));
 }
