@@ -34,7 +34,7 @@ fn assert_refused(args: &[&str], says: &str) {
 fn the_list_names_experiments_and_the_alias() {
     let list = String::from_utf8(experiments(&["list"]).stdout).unwrap();
     assert!(list.contains("throughput, fig7"), "{list}");
-    assert!(list.contains("partition"), "{list}");
+    assert!(list.contains("partition") && list.contains("qos"), "{list}");
     assert!(list.contains("not known"), "{list}");
     let list: Value = serde_json::from_slice(&experiments(&["list", "--json"]).stdout).unwrap();
     assert_eq!(list["experiments"][0]["name"], "throughput");
@@ -75,7 +75,7 @@ fn the_same_command_leaves_the_same_bytes() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     run(first.path(), &["all"]);
     run(second.path(), &["all"]);
-    for file in ["throughput", "partition"] {
+    for file in ["throughput", "partition", "qos"] {
         for extension in ["csv", "svg", "json"] {
             let read = |folder: &Path| std::fs::read(folder.join(file).with_extension(extension)).unwrap();
             assert!(read(first.path()) == read(second.path()), "{file}.{extension}");
@@ -91,7 +91,7 @@ fn all_reports_every_experiments_rows_in_one_object() {
         let rows = report["rows"].as_array().unwrap().iter();
         rows.filter(|row| row["experiment"] == experiment).cloned().collect::<Vec<_>>()
     };
-    for experiment in ["throughput", "partition"] {
+    for experiment in ["throughput", "partition", "qos"] {
         let alone = json(folder.path(), &[experiment]);
         assert_eq!(alone["rows"].as_array().unwrap(), &rows(experiment));
     }
@@ -107,4 +107,5 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     assert_refused(&["throughput", "--gpus", "0"], "1 to 1024");
     assert_refused(&["throughput", "--amplification", "0.9"], "at least 1");
     assert_refused(&["throughput", "--amplification", "inf"], "at least 1");
+    assert_refused(&["throughput", "--policy", "rude"], "naive, priority, deeppool, feedback or default");
 }

@@ -150,6 +150,37 @@ fn partitions_share_out_all_gpus() {
 }
 
 #[test]
+fn policies_are_told_apart_by_what_they_cost_and_give() {
+    let report = Report::of("qos", &[]);
+    report.rows.iter().for_each(|row| check_row(row, 2.0));
+    let figures = |policy: &str| {
+        let row = report.rows.iter().find(|row| row["policy"] == policy).unwrap();
+        (number(row, "foreground_slowdown"), number(row, "background_share_of_idle"))
+    };
+    for row in &report.rows {
+        assert!((0.0..=1.0).contains(&number(row, "background_share_of_idle")), "{row}");
+    }
+    let (ours, share) = figures("default");
+    assert!(ours < 1.03 && share > 0.8, "{ours}, {share}");
+    for worse in ["naive", "priority", "+ not beside compute"] {
+        assert!(figures(worse).0 > ours, "{worse}");
+    }
+    // What a policy is called does not matter.
+    assert_eq!(figures("default"), figures("+ gap fitting"));
+    assert_eq!(figures("priority"), figures("+ stream priority"));
+}
+
+#[test]
+fn the_policy_of_the_other_experiments_can_be_chosen() {
+    let (ours, naive) = (Report::of("throughput", &[]), Report::of("throughput", &["--policy", "naive"]));
+    for (ours, naive) in ours.by_model().zip(naive.by_model()) {
+        let slowdown = |rows| number(find(rows, "bp+col", true), "foreground_slowdown");
+        assert!(slowdown(naive) > slowdown(ours));
+        assert_eq!(find(naive, "bp", true), find(ours, "bp", true));
+    }
+}
+
+#[test]
 fn one_gpu_leaves_nothing_to_choose() {
     let report = Report::of("throughput", &["--gpus", "1", "--amplification", "1"]);
     report.rows.iter().for_each(|row| check_row(row, 1.0));
