@@ -86,7 +86,7 @@ pub struct Calibration {
     pub multiprocessors: u32,
     /// Hardware queues, as `CUDA_DEVICE_MAX_CONNECTIONS` sets them.
     pub hardware_queues: u32,
-    /// The time on the device of the kernel that is launched, in microseconds, without any gap: its own clock's.
+    /// The time on the device of the kernel that is launched, in microseconds, without any gap: the device's clock's.
     pub kernel_us: f64,
     /// Chains of it, at least two lengths launched each way.
     pub chains: Vec<Chain>,

@@ -1,23 +1,27 @@
 //! What the virtual device's parameters are fitted from.
 
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use gpu_mux::cuda::{Event, Result, Stream};
+use gpu_mux::cuda::{Event, Result, Stopwatch, Stream};
 use gpu_mux::{Calibration, Chain};
 
-use super::kernels::Kernels;
+use super::kernels::{Compute, Kernels};
+use super::rounds::Rounds;
 
 /// Longer than the host takes for a launch, so that the device does not wait for the host.
 const KERNEL: Duration = Duration::from_micros(20);
 /// Short of the number of launches that a stream takes in before the host has to wait.
 const LENGTHS: [u32; 4] = [1, 8, 32, 128];
 const RUNS: usize = 21;
+const TIMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(20);
 /// CUDA's default for `CUDA_DEVICE_MAX_CONNECTIONS`.
 const HARDWARE_QUEUES: u32 = 8;
 
 /// Times chains of kernels of a known length, one by one and as graphs. The stream has nothing else to do.
-pub(super) fn calibrate(kernels: &Kernels, stream: &Stream) -> Result<Calibration> {
-    let enqueue = |stream: &Stream, length| (0..length).try_for_each(|_| kernels.spin(stream, KERNEL));
+pub(super) fn calibrate(kernels: &Kernels, rounds: &Rounds<'_>, stream: &Stream) -> Result<Calibration> {
+    let kernel = rounds.block(KERNEL);
+    let enqueue = |stream: &Stream, length| (0..length).try_for_each(|_| kernels.compute(stream, kernel));
     let mut chains = Vec::new();
     for length in LENGTHS {
         chains.push(chain(stream, false, length, &|stream| enqueue(stream, length))?);
@@ -30,10 +34,19 @@ pub(super) fn calibrate(kernels: &Kernels, stream: &Stream) -> Result<Calibratio
     Ok(Calibration {
         multiprocessors: kernels.multiprocessors,
         hardware_queues: queues.unwrap_or(HARDWARE_QUEUES),
-        kernel_us: micros(KERNEL),
+        kernel_us: alone(kernels, kernel, stream)?,
         chains,
         sharing: None,
     })
+}
+
+/// How long the kernel takes without its launch: by how much longer it takes to do the same twice, in microseconds.
+fn alone(kernels: &Kernels, kernel: Compute, stream: &Stream) -> Result<f64> {
+    let stopwatch = Stopwatch::new(stream)?;
+    let time =
+        |rounds| stopwatch.median(TIMED, |stream| kernels.compute(stream, Compute { rounds, ..kernel }));
+    let (once, twice) = (time(kernel.rounds)?, time(2 * kernel.rounds)?);
+    Ok(micros(twice.saturating_sub(once)))
 }
 
 fn chain(

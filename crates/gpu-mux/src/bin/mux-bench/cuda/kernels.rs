@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::cuda::{Argument, Context, DeviceBuffer, Function, LaunchShape, Module, Result, Stream};
 
-pub(super) const NAMES: [&str; 3] = ["mux_compute", "mux_exchange", "mux_spin"];
+pub(super) const NAMES: [&str; 3] = ["mux_compute", "mux_exchange", "mux_nothing"];
 
 /// Larger than the caches of any card so far.
 pub(super) const MEMORY_BYTES: usize = 256 << 20;
@@ -22,7 +22,7 @@ const EXCHANGE_THREADS: u32 = 512;
 pub(super) struct Kernels {
     compute: Function,
     exchange: Function,
-    spin: Function,
+    nothing: Function,
     memory: DeviceBuffer,
     clock: DeviceBuffer,
     pub(super) multiprocessors: u32,
@@ -54,11 +54,11 @@ impl Kernels {
         memory_bytes: usize,
     ) -> Result<Self> {
         let module = Module::load(context, ptx)?;
-        let [compute, exchange, spin] = NAMES.map(|name| module.function(name));
+        let [compute, exchange, nothing] = NAMES.map(|name| module.function(name));
         Ok(Self {
             compute: compute?,
             exchange: exchange?,
-            spin: spin?,
+            nothing: nothing?,
             memory: DeviceBuffer::new(context, memory_bytes)?,
             clock: DeviceBuffer::new(context, 16)?,
             multiprocessors,
@@ -93,12 +93,10 @@ impl Kernels {
         unsafe { self.exchange.launch(stream, shape, &arguments) }
     }
 
-    /// Takes so long by the device's clock.
-    pub(super) fn spin(&self, stream: &Stream, time: Duration) -> Result<()> {
+    pub(super) fn nothing(&self, stream: &Stream) -> Result<()> {
         let shape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // SAFETY: it has one argument and touches no memory; the kernel is kept with the graphs.
-        unsafe { self.spin.launch(stream, shape, &[Argument::U64(nanoseconds)]) }
+        // SAFETY: it has no arguments and touches no memory; the kernel is kept with the graphs.
+        unsafe { self.nothing.launch(stream, shape, &[]) }
     }
 
     /// Forgets when the last exchange ended, so that the next one counts from its own start. It waits.

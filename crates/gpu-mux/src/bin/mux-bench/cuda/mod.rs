@@ -59,8 +59,8 @@ fn measure_in(
     let ptx = ptx(&capabilities)?;
     let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, memory_bytes)?);
     let stream = Stream::new(context, Priority::Background)?;
-    let mut calibration = chains::calibrate(&kernels, &stream)?;
     let mut rounds = Rounds::measure(&kernels, &stream)?;
+    let mut calibration = chains::calibrate(&kernels, &rounds, &stream)?;
     calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
     let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
     let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });

@@ -48,7 +48,7 @@ impl<'a> Rounds<'a> {
             copy_round_s: 0.0,
             known: HashMap::new(),
         };
-        found.launch = found.time(&|stream| kernels.spin(stream, Duration::ZERO))?;
+        found.launch = found.time(&|stream| kernels.nothing(stream))?;
         let blocks = kernels.multiprocessors;
         let computes = Compute { blocks, rounds: PROBE, loads: 0 };
         found.round_s = found.seconds(&|stream| kernels.compute(stream, computes))? / f64::from(PROBE);
@@ -78,6 +78,12 @@ impl<'a> Rounds<'a> {
         let found = self.launch_of(kernel, rounds);
         self.known.insert(key, found);
         Ok(found)
+    }
+
+    /// A block that computes for about `time`.
+    pub(super) fn block(&self, time: Duration) -> Compute {
+        let rounds = (time.as_secs_f64() / self.round_s).clamp(1.0, f64::from(u32::MAX / 2));
+        Compute { blocks: 1, rounds: rounds as u32, loads: 0 }
     }
 
     /// The launch that transfers as long as a workload's communication once its partners are there.

@@ -1,8 +1,10 @@
 //! A rehearsal on a driver that is played: its kernels take 10 us whatever they are asked for.
 
+use std::time::Duration;
+
 use fake_cuda::{FakeCuda, Setting};
 use gpu_mux::cuda::CudaLibrary;
-use gpu_mux::{Policy, Workload};
+use gpu_mux::{MuxReport, Policy, Workload};
 
 use super::{kernels, measure_on};
 use crate::bench::{CardOptions, Task};
@@ -18,9 +20,9 @@ const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few laye
 
 /// The kernels' names and arguments, with nothing in them.
 fn ptx() -> String {
-    let arguments = [".u32 .u32 .u64 .u64 .u64", ".u64 .u64 .u32 .u64 .u64 .u64", ".u64"];
+    let arguments = [".u32 .u32 .u64 .u64 .u64", ".u64 .u64 .u32 .u64 .u64 .u64", ""];
     let kernel = |(name, arguments): (&str, &str)| {
-        let arguments = arguments.split(' ').enumerate();
+        let arguments = arguments.split_whitespace().enumerate();
         let arguments: Vec<_> =
             arguments.map(|(index, kind)| format!(".param {kind} {name}_{index}")).collect();
         format!(".visible .entry {name}({})\n{{\n ret;\n}}\n", arguments.join(", "))
@@ -29,17 +31,23 @@ fn ptx() -> String {
     format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernels}")
 }
 
+fn rehearse(fake: &FakeCuda, policies: &[(String, Policy)], iterations: usize) -> anyhow::Result<MuxReport> {
+    fake.set(Setting::QueryNs, 5_000);
+    let library = CudaLibrary::open_first_of(&[FakeCuda::library()?])?;
+    let workload = Workload::from_json("the test's", WORKLOAD)?;
+    let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
+    let task = Task { policies, iterations };
+    measure_on(&library, |_| Ok(ptx()), 1 << 16, &workload, card, &task)
+}
+
+fn presets() -> Vec<(String, Policy)> {
+    Policy::presets().into_iter().map(|(name, policy)| (name.to_owned(), policy)).collect()
+}
+
 #[test]
 fn every_policy_is_measured_and_nothing_is_left_behind() {
-    let fake = FakeCuda::new().unwrap();
-    fake.set(Setting::QueryNs, 5_000);
-    let library = CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap();
-    let workload = Workload::from_json("the test's", WORKLOAD).unwrap();
-    let policies: Vec<_> =
-        Policy::presets().into_iter().map(|(name, policy)| (name.to_owned(), policy)).collect();
-    let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
-    let task = Task { policies: &policies, iterations: 5 };
-    let report = measure_on(&library, |_| Ok(ptx()), 1 << 16, &workload, card, &task).unwrap();
+    let (fake, policies) = (FakeCuda::new().unwrap(), presets());
+    let report = rehearse(&fake, &policies, 5).unwrap();
 
     assert_eq!(fake.misuse(), [""; 0]);
     assert_eq!(fake.leaks(), [""; 0]);
@@ -54,4 +62,23 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
     let calibration = report.calibration.unwrap();
     assert_eq!(calibration.chains.len(), 8);
     assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
+}
+
+#[test]
+fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
+    let policies = [("default".to_owned(), Policy::default())];
+    let calls = {
+        let fake = FakeCuda::new().unwrap();
+        rehearse(&fake, &policies, 1).unwrap();
+        fake.calls()
+    };
+    // How often the end of work is asked for is never the same: not up to the last call.
+    for call in (1..calls * 3 / 4).step_by(calls as usize / 16) {
+        let fake = FakeCuda::new().unwrap();
+        fake.fail_call(call, 999);
+        let error = rehearse(&fake, &policies, 1).unwrap_err();
+        assert!(format!("{error:#}").contains("CUDA_ERROR_UNKNOWN"), "call {call}: {error:#}");
+        fake.advance(Duration::from_secs(1));
+        assert_eq!(fake.leaks(), [""; 0], "call {call}");
+    }
 }
