@@ -40,19 +40,19 @@ pub struct OverLong {
 }
 
 impl CapturedGraph {
-    /// Cuts the graph, before a piece would take longer than `budget`, into intervals of a topological order: the order in
-    /// which CUDA lists its nodes, as far as that keeps its edges.
+    /// Cuts the graph, before a piece would take longer than `budget`, into intervals of a topological order: the
+    /// order in which CUDA lists its nodes, as far as that keeps its edges.
     ///
-    /// To time its nodes and then its pieces, **everything in the graph is run `runs` + 1 times**, twice over, on `stream`, which
-    /// should have nothing else to do: what the graph computes has to bear that. A node is timed as a graph of one
-    /// node, with the launch that costs some microseconds, so that pieces of many short nodes come out shorter than the
-    /// budget, not longer. Priorities of nodes are kept.
+    /// To time its nodes and then its pieces, **everything in the graph is run `runs` + 1 times**, twice over, on
+    /// `stream`, which should have nothing else to do: what the graph computes has to bear that. A node is timed as a
+    /// graph of one node, with the launch that costs some microseconds, so that pieces of many short nodes come out
+    /// shorter than the budget, not longer. Priorities of nodes are kept.
     ///
     /// Time O(n log n) calls of CUDA for n nodes, besides the runs.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA says, as it does of edges that let a kernel
-    /// start before the one that it waits for has ended.
+    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA says, as it does of edges that let a
+    /// kernel start before the one that it waits for has ended.
     pub fn cut(&self, stream: &Stream, budget: Duration, runs: NonZeroUsize) -> Result<Cut> {
         let nodes = self.in_order()?;
         let stopwatch = Stopwatch::new(stream)?;
@@ -99,8 +99,8 @@ impl CapturedGraph {
         }
     }
 
-    /// Shows `visit` the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n log n) copies
-    /// of nodes; a copy of the whole for each part would cost O(n^2).
+    /// Shows `visit` the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n
+    /// log n) copies of nodes; a copy of the whole for each part would cost O(n^2).
     fn divide(
         &self,
         nodes: &[Node],

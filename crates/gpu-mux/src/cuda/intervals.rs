@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
-/// An order in which every node comes after those that it waits for: of those that could come next, always the one with the
-/// smallest number. `None` if nodes wait for each other in a circle.
+/// An order in which every node comes after those that it waits for: of those that could come next, always the one
+/// with the smallest number. `None` if nodes wait for each other in a circle.
 ///
 /// An edge is (before, after). Time O((n + e) log n) for n nodes and e edges (Kahn's algorithm with a heap).
 pub(super) fn order(nodes: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>> {
@@ -35,8 +35,8 @@ pub(super) fn pieces(times: &[Duration], budget: Duration) -> Vec<Range<usize>> 
     split(times, |whole, _| whole > budget, |_, _| false)
 }
 
-/// Puts neighbours of a sequence together until they take longer than `enough` or are `count`, never longer than `at_most`
-/// unless one takes longer alone.
+/// Puts neighbours of a sequence together until they take longer than `enough` or are `count`, never longer than
+/// `at_most` unless one takes longer alone.
 pub(super) fn groups(
     times: &[Duration],
     enough: Duration,
@@ -46,7 +46,8 @@ pub(super) fn groups(
     split(times, |whole, _| whole > at_most, |whole, members| whole > enough || members >= count.get())
 }
 
-/// Intervals of a sequence: `too_much` is asked with an element more and refuses it, `full` is asked after it was taken in.
+/// Intervals of a sequence: `too_much` is asked with an element more and refuses it, `full` is asked after it was
+/// taken in.
 fn split(
     times: &[Duration],
     too_much: impl Fn(Duration, usize) -> bool,

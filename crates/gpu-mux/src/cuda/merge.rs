@@ -38,8 +38,8 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Merges graphs that run one after another, each with the time that it takes, into fewer that do the same: every graph becomes a
-    /// node of the one that it is part of. Priorities of nodes are kept.
+    /// Merges graphs that run one after another, each with the time that it takes, into fewer that do the same: every
+    /// graph becomes a node of the one that it is part of. Priorities of nodes are kept.
     ///
     /// # Errors
     /// [`Error::MemoryNodes`] if a graph that is merged allocates or frees memory; what CUDA says.
@@ -62,7 +62,8 @@ impl CapturedGraph {
     /// A graph whose nodes are copies of these graphs, which run one after another. Priorities of nodes are kept.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if one of them allocates or frees memory; [`Error::Invalid`] for no graphs; what CUDA says.
+    /// [`Error::MemoryNodes`] if one of them allocates or frees memory; [`Error::Invalid`] for no graphs; what CUDA
+    /// says.
     pub fn chain<'a>(graphs: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
         let (mut whole, mut last) = (None, None);
         for graph in graphs {

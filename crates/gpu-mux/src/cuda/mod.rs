@@ -1,8 +1,9 @@
 //! Work on an NVIDIA GPU, by CUDA's driver (feature `cuda`).
 //!
-//! A [`CudaDevice`] is what a [`Driver`](crate::Driver) drives. Its work is captured from streams, [cut](CapturedGraph::cut) or
-//! [merged](Merged), or enqueued kernel by kernel. What driver and device can do is found out by asking
-//! ([`Context::capabilities`]); a technique that they do not have is an error that names it, never left out in silence.
+//! A [`CudaDevice`] is what a [`Driver`](crate::Driver) drives. Its work is captured from streams,
+//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel. What driver and device can do is
+//! found out by asking ([`Context::capabilities`]); a technique that they do not have is an error that names it,
+//! never left out in silence.
 //!
 //! ```no_run
 //! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module};
@@ -49,8 +50,8 @@
 //! # }
 //! ```
 //!
-//! Three layers. `sys` has the driver's functions, opened at run time; `result` turns what they return into errors that name
-//! the call; `safe` owns streams, events, graphs, modules and memory.
+//! Three layers. `sys` has the driver's functions, opened at run time; `result` turns what they return into errors
+//! that name the call; `safe` owns streams, events, graphs, modules and memory.
 
 mod cut;
 mod device;

@@ -19,8 +19,8 @@ impl<'a> Stopwatch<'a> {
         Ok(Self { stream, start: Event::timed(stream)?, end: Event::timed(stream)? })
     }
 
-    /// The device's time for what `enqueue` puts into the stream: the median of `runs` runs, after one that is not counted.
-    /// It waits for them.
+    /// The device's time for what `enqueue` puts into the stream: the median of `runs` runs, after one that is not
+    /// counted. It waits for them.
     ///
     /// # Errors
     /// What `enqueue` returns; what CUDA says.

@@ -261,3 +261,17 @@ fn priorities_are_given_where_the_policy_wants_them() {
         });
     }
 }
+
+#[test]
+fn a_device_can_be_moved_to_the_thread_that_drives_it() {
+    on_fake_device(|_, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        let moved = std::thread::spawn(move || {
+            device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
+            all_finished(&mut device, 1)
+        });
+        assert_eq!(moved.join().unwrap()?.len(), 1);
+        Ok(())
+    });
+}

@@ -1,5 +1,5 @@
-//! The CUDA driver, unmodified, against a driver that is played (`fake-cuda`): it checks every call, runs kernels in virtual
-//! time and says what was left behind.
+//! The CUDA driver, unmodified, against a driver that is played (`fake-cuda`): it checks every call, runs kernels in
+//! virtual time and says what was left behind.
 
 mod capabilities;
 mod device;

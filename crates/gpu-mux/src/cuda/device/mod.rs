@@ -19,15 +19,16 @@ use queue::DeviceQueue;
 const COMPUTE: usize = 0;
 const COMMUNICATION: usize = 1;
 
-/// How long a wait only gives way to other threads between polls, since ends are some microseconds apart; then it sleeps so long.
+/// How long a wait only gives way to other threads between polls, since ends are some microseconds apart; then it
+/// sleeps so long.
 const EAGER: Duration = Duration::from_millis(2);
 const NAP: Duration = Duration::from_micros(50);
 
 /// What a [`CudaDevice`] does besides what a [`Policy`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceOptions {
-    /// The foreground's stream itself holds back background that is in flight: a [`Gate`] is shut while it computes, and open
-    /// while it waits for communication or has nothing to do. What was started runs on.
+    /// The foreground's stream itself holds back background that is in flight: a [`Gate`] is shut while it computes,
+    /// and open while it waits for communication or has nothing to do. What was started runs on.
     pub gate: bool,
     /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
     pub background_multiprocessors: Option<u32>,
@@ -35,16 +36,18 @@ pub struct DeviceOptions {
 
 /// A GPU that runs tasklets of a foreground job and of background jobs, for [`Driver`](crate::Driver).
 ///
-/// The foreground has a stream for compute and one for communication, and every background job one of its own, all of which
-/// run beside each other. With [`Policy::stream_priority`] the foreground's have the greatest priority. A tasklet that is to
-/// run [after](Tasklet::after) another waits for it on the device. How long a tasklet took is what the device measured between
-/// the marks before and after it; with an empty stream that includes what the host needs to launch it.
+/// The foreground has a stream for compute and one for communication, and every background job one of its own, all of
+/// which run beside each other. With [`Policy::stream_priority`] the foreground's have the greatest priority. A
+/// tasklet that is to run [after](Tasklet::after) another waits for it on the device. How long a tasklet took is what
+/// the device measured between the marks before and after it; with an empty stream that includes what the host needs
+/// to launch it.
 ///
-/// Nothing here waits for the device but [`wait`](Device::wait), the preparations and the drop; once the queues have reached
-/// their largest length, nothing is allocated.
+/// Nothing here waits for the device but [`wait`](Device::wait), the preparations and the drop; once the queues have
+/// reached their largest length, nothing is allocated.
 ///
-/// A background launch that fails leaves the foreground alone. It is different with a kernel that fails while it runs, by a
-/// wrong address for example: CUDA then answers every call of the process with that error ([`Error::is_sticky`]).
+/// A background launch that fails leaves the foreground alone. It is different with a kernel that fails while it
+/// runs, by a wrong address for example: CUDA then answers every call of the process with that error
+/// ([`Error::is_sticky`]).
 #[derive(Debug)]
 pub struct CudaDevice {
     context: Context,
@@ -63,7 +66,8 @@ pub struct CudaDevice {
 impl CudaDevice {
     /// A device, from now on in its epoch.
     ///
-    /// Of the policy it carries out the stream priorities and, where work is prepared here, the captured graphs and bounded pieces.
+    /// Of the policy it carries out the stream priorities and, where work is prepared here, the captured graphs and
+    /// bounded pieces.
     ///
     /// # Errors
     /// [`Error::Lacking`] names a technique that was asked for and that device or driver do not have; what CUDA says.

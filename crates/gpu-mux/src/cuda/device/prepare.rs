@@ -15,8 +15,9 @@ pub struct PreparedBackground {
 }
 
 impl CudaDevice {
-    /// Makes foreground work launchable, as a graph where the policy has [captured graphs](crate::Policy::captured_graphs), and
-    /// times it. It is run `runs` + 1 times, and waited for. `enqueue`, and what it owns, is kept as long as the work.
+    /// Makes foreground work launchable, as a graph where the policy has [captured
+    /// graphs](crate::Policy::captured_graphs), and times it. It is run `runs` + 1 times, and waited for. `enqueue`,
+    /// and what it owns, is kept as long as the work.
     ///
     /// # Errors
     /// What `enqueue` returns; what CUDA says.
@@ -31,8 +32,8 @@ impl CudaDevice {
     }
 
     /// Makes a round of a background job's work launchable, in pieces where the policy
-    /// [bounds](crate::Policy::background_piece) them, and times it. It is run 2 * (`runs` + 1) times, and waited for. `enqueue`, and
-    /// what it owns, is kept as long as the work.
+    /// [bounds](crate::Policy::background_piece) them, and times it. It is run 2 * (`runs` + 1) times, and waited
+    /// for. `enqueue`, and what it owns, is kept as long as the work.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs: only graphs can be cut here. What

@@ -11,8 +11,8 @@ pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 #[derive(Clone)]
 pub struct Work {
     graph: Option<Arc<Executable>>,
-    /// What is launched where there is no graph; and what a graph was captured from, because that has the kernels and the
-    /// memory.
+    /// What is launched where there is no graph; and what a graph was captured from, because that has the kernels and
+    /// the memory.
     enqueue: Option<Arc<EnqueueFn>>,
 }
 

@@ -7,13 +7,13 @@ use crate::cuda::result::written;
 use crate::cuda::sys::{CAPTURE_THREAD_LOCAL, NOT_CAPTURING};
 
 impl Stream {
-    /// Takes down what `enqueue` puts into the stream, as a graph, instead of running it. It is not instantiated: that is for
-    /// its pieces, or for [`CapturedGraph::instantiate`].
+    /// Takes down what `enqueue` puts into the stream, as a graph, instead of running it. It is not instantiated:
+    /// that is for its pieces, or for [`CapturedGraph::instantiate`].
     ///
     /// Other streams can be drawn into the capture: [`record`](Self::record) a mark in this one and let them
-    /// [`wait_for`](Self::wait_for) it; and this one has to wait for a mark at their ends before `enqueue` returns. Marks that were
-    /// recorded before the capture must not be waited for, memory must not be allocated, and nothing must be waited for by
-    /// the host.
+    /// [`wait_for`](Self::wait_for) it; and this one has to wait for a mark at their ends before `enqueue` returns.
+    /// Marks that were recorded before the capture must not be waited for, memory must not be allocated, and nothing
+    /// must be waited for by the host.
     ///
     /// # Errors
     /// What `enqueue` returns; what CUDA says to a breach of the rules. The stream can be used again in any case.

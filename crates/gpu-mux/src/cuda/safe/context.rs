@@ -9,10 +9,11 @@ use crate::cuda::library::CudaLibrary;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{ContextOf, DeviceNumber};
 
-/// A device's primary context: the one that libraries on CUDA's runtime (libtorch, NCCL) use too, so that streams, events and
-/// memory can be shared with them.
+/// A device's primary context: the one that libraries on CUDA's runtime (libtorch, NCCL) use too, so that streams,
+/// events and memory can be shared with them.
 ///
-/// A clone is another handle to the same context. What is made in a context keeps it; it is released with the last of them.
+/// A clone is another handle to the same context. What is made in a context keeps it; it is released with the last of
+/// them.
 ///
 /// An error in a drop cannot be returned. It is kept here, and comes out of the next [`check`](Self::check) or of
 /// [`close`](Self::close).
@@ -78,8 +79,8 @@ impl Context {
     /// Releases the context, and says what went wrong in a drop.
     ///
     /// # Errors
-    /// [`Error::StillInUse`] if something that was made in the context, or another handle to it, is still there; it is then
-    /// released with the last of them. An error of an earlier drop; what CUDA says to the release.
+    /// [`Error::StillInUse`] if something that was made in the context, or another handle to it, is still there; it
+    /// is then released with the last of them. An error of an earlier drop; what CUDA says to the release.
     pub fn close(self) -> Result<()> {
         let late = self.check();
         let owners = Arc::strong_count(&self.0) - 1;

@@ -11,11 +11,11 @@ const TECHNIQUE: &str = "a gate (stream memory operations)";
 const OPEN: u32 = 1;
 const SHUT: u32 = 0;
 
-/// A gate between streams: one opens and shuts it, when its work comes to that place, and others wait in front of it. The host
-/// takes no part.
+/// A gate between streams: one opens and shuts it, when its work comes to that place, and others wait in front of it.
+/// The host takes no part.
 ///
-/// CUDA does not see that one stream waits for another: a gate that is never opened blocks what waits for it for ever, a
-/// [`Context::synchronize`] too.
+/// CUDA does not see that one stream waits for another: a gate that is never opened blocks what waits for it for
+/// ever, a [`Context::synchronize`] too.
 #[derive(Debug)]
 pub struct Gate {
     word: DeviceBuffer,

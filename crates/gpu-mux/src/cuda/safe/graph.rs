@@ -23,8 +23,8 @@ impl CapturedGraph {
     /// Takes over a graph that another library has captured, a `CUgraph` or `cudaGraph_t`.
     ///
     /// # Safety
-    /// The graph is alive, was captured in this context, and belongs to nobody else. What its nodes use has to stay as long as
-    /// the graph and what is made from it.
+    /// The graph is alive, was captured in this context, and belongs to nobody else. What its nodes use has to stay
+    /// as long as the graph and what is made from it.
     #[must_use]
     pub unsafe fn from_raw(context: &Context, graph: *mut c_void) -> Self {
         // SAFETY: as the caller promises.

@@ -12,10 +12,11 @@ pub(super) const TECHNIQUE: &str = "a green context";
 
 /// Some of a device's multiprocessors, set apart: what is launched into its streams runs on them and on no others.
 ///
-/// It is entered by its streams alone and never made a thread's current context, which CUDA allows to one thread at a time:
-/// kernels, graphs and events are those of the device's [`Context`].
+/// It is entered by its streams alone and never made a thread's current context, which CUDA allows to one thread at a
+/// time: kernels, graphs and events are those of the device's [`Context`].
 ///
-/// Caches and memory bandwidth stay shared. Other streams may still run on these multiprocessors: it caps, and does not reserve.
+/// Caches and memory bandwidth stay shared. Other streams may still run on these multiprocessors: it caps, and does
+/// not reserve.
 #[derive(Debug, Clone)]
 pub struct GreenContext(pub(super) Arc<Green>);
 

@@ -104,8 +104,9 @@ impl Function {
     /// [`Error::Invalid`] for more than 16 arguments; what CUDA says.
     ///
     /// # Safety
-    /// The arguments are those that the kernel takes, and it may write where they point. Kernel and memory have to stay until
-    /// the kernel has run; and, if the stream is being captured, as long as the graph and what is made from it.
+    /// The arguments are those that the kernel takes, and it may write where they point. Kernel and memory have to
+    /// stay until the kernel has run; and, if the stream is being captured, as long as the graph and what is made
+    /// from it.
     pub unsafe fn launch(&self, stream: &Stream, shape: LaunchShape, arguments: &[Argument]) -> Result<()> {
         let mut pointers = [std::ptr::null_mut(); ARGUMENTS];
         let given = arguments.len();

@@ -10,8 +10,8 @@ use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{STREAM_NON_BLOCKING, StreamOf};
 
-/// How urgent a stream's kernels, or a graph's, are to the device's scheduler: blocks that wait are started in this order.
-/// It is a hint, it does not interrupt what runs, and it is for kernels only.
+/// How urgent a stream's kernels, or a graph's, are to the device's scheduler: blocks that wait are started in this
+/// order. It is a hint, it does not interrupt what runs, and it is for kernels only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
     /// The greatest that the device has.

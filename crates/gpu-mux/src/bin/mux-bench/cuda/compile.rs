@@ -12,8 +12,8 @@ pub(super) fn compile(capabilities: &Capabilities) -> Result<String> {
     // SAFETY: it opens NVRTC's library, if there is one, and calls nothing in it. Any other first call would panic.
     if !unsafe { sys::is_culib_present() } {
         bail!(
-            "NVRTC was not found: looked for libnvrtc.so, libnvrtc.so.13 and libnvrtc.so.12 where the loader looks; install \
-             CUDA's toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"
+            "NVRTC was not found: looked for libnvrtc.so, libnvrtc.so.13 and libnvrtc.so.12 where the loader looks; \
+             install CUDA's toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"
         );
     }
     let (major, minor) = capabilities.architecture;

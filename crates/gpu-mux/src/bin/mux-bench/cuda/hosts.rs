@@ -36,8 +36,8 @@ impl Host {
         Self { job, steps, offered: 0, finished: 0, finished_time: Duration::ZERO, round_time }
     }
 
-    /// The next tasklet, if it is time for it: the foreground's host is one round ahead of the device, the background's some
-    /// pieces.
+    /// The next tasklet, if it is time for it: the foreground's host is one round ahead of the device, the
+    /// background's some pieces.
     pub(super) fn next(&mut self) -> Option<(Tasklet, Work)> {
         let steps = self.steps.len() as u64;
         let enough = if self.job.is_foreground() {

@@ -13,8 +13,8 @@ __device__ __forceinline__ u64 nanoseconds() {
 
 // Computes for a number of rounds; in `loads` of 1024 rounds every thread reads 16 bytes, all of them apart.
 //
-// LIVE values are in use throughout: with 1024 threads a block has more than half of a multiprocessor's registers, so that each
-// multiprocessor runs one block, and the number of blocks is the part of the device that a kernel has.
+// LIVE values are in use throughout: with 1024 threads a block has more than half of a multiprocessor's registers, so
+// that each multiprocessor runs one block, and the number of blocks is the part of the device that a kernel has.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 mux_compute(u32 rounds, u32 loads, const float4 *memory, u64 mask, float *sink) {
     float value[LIVE];
@@ -44,8 +44,9 @@ mux_compute(u32 rounds, u32 loads, const float4 *memory, u64 mask, float *sink) 
     if (sum == 1e30f) *sink = sum;
 }
 
-// Exchanges as a collective does: a few blocks wait until the partners have come, which is a time after the end of the exchange
-// before, and then copy for a number of rounds. clock[0] is that end (0 before the first), clock[1] counts the blocks that are through.
+// Exchanges as a collective does: a few blocks wait until the partners have come, which is a time after the end of
+// the exchange before, and then copy for a number of rounds. clock[0] is that end (0 before the first), clock[1]
+// counts the blocks that are through.
 extern "C" __global__ void __launch_bounds__(512)
 mux_exchange(u64 *clock, u64 partners_ns, u32 rounds, const float4 *from, float4 *to, u64 mask) {
     volatile u64 *last = clock;

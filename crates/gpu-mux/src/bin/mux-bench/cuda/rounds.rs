@@ -61,8 +61,8 @@ impl<'a> Rounds<'a> {
         Ok(found)
     }
 
-    /// The launch that takes as long as a workload's kernel, by what was measured. What fills the device has several waves of
-    /// blocks, anything else one.
+    /// The launch that takes as long as a workload's kernel, by what was measured. What fills the device has several
+    /// waves of blocks, anything else one.
     pub(super) fn compute(&mut self, kernel: &Kernel) -> Result<Compute> {
         let key = [kernel.time().as_nanos() as u64, kernel.share().to_bits(), kernel.memory().to_bits()];
         if let Some(&known) = self.known.get(&key) {
