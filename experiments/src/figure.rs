@@ -156,7 +156,7 @@ fn beside(row: &Row) -> String {
     let total = format!("{:.0}", row.total_samples_per_s());
     match (row.policy, row.foreground_slowdown, row.background_share_of_idle) {
         (Some(_), Some(slowdown), Some(share)) => {
-            format!("{total}   FG slowdown {slowdown:.3}, BG has {:.0}% of idle time", share * 100.0)
+            format!("{total} (FG slowdown {slowdown:.3}, BG has {:.0}% of idle time)", share * 100.0)
         }
         _ => total,
     }

@@ -28,8 +28,8 @@ pub(crate) struct Report {
     pub(crate) link: String,
     pub(crate) gpus: usize,
     pub(crate) amplification_limit: f64,
-    /// How background jobs share the GPUs, where a row does not say it.
-    pub(crate) policy: String,
+    /// How background jobs share the GPUs, unless each row says it.
+    pub(crate) policy: Option<String>,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
     pub(crate) rows: Vec<Row>,
@@ -54,10 +54,13 @@ impl Report {
         summary: Vec<String>,
     ) -> Self {
         let limit = testbed.amplification_limit;
+        let compares = rows.iter().all(|row| row.policy.is_some());
+        let policy = (!compares).then(|| testbed.policy_name.clone());
         let jobs = format!(
             "background: the same network, batch {BACKGROUND_BATCH} on each GPU; \
-             policy: {}; burst plans: amplification limit {limit}; all-reduce: overlapped unless stated",
-            testbed.policy_name,
+             policy: {}; \
+             burst plans: amplification limit {limit}; all-reduce: overlapped unless stated",
+            policy.as_deref().unwrap_or("as in each row"),
         );
         Self {
             schema: "deeppool/report/v1",
@@ -69,7 +72,7 @@ impl Report {
             link: testbed.link.name().into(),
             gpus: testbed.gpus,
             amplification_limit: limit,
-            policy: testbed.policy_name.clone(),
+            policy,
             background_batch: BACKGROUND_BATCH,
             rows,
             title,

@@ -1,0 +1,47 @@
+//! `deeppool simulate` with a background: policies, contention, and the workload of one rank.
+
+mod command;
+
+use command::{json, refused, succeed};
+use deeppool::gpu_mux::Workload;
+
+const SIZE: &str =
+    "simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --iterations 5";
+
+#[test]
+fn a_policy_costs_and_gives_what_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let figures = |options: &str| {
+        let report = json(folder.path(), &format!("{SIZE} {options} --json"));
+        ["foreground_slowdown", "background_share_of_idle"].map(|field| report[field].as_f64().unwrap())
+    };
+    let [ours, share] = figures("");
+    assert!((1.0..1.03).contains(&ours) && share > 0.8, "{ours}, {share}");
+    assert_eq!(figures("--policy default"), [ours, share]);
+    let [naive, _] = figures("--policy naive");
+    let [contended, _] = figures("--policy naive --contention");
+    assert!(naive > ours && contended > ours, "{naive}, {contended}");
+    let said = succeed(folder.path(), &format!("{SIZE} --policy priority"));
+    assert!(said.contains("by policy priority"), "{said}");
+}
+
+#[test]
+fn one_ranks_workload_is_written_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(folder.path(), &format!("{SIZE} --rank 3 --workload rank-3.json"));
+    let workload = Workload::load(folder.path().join("rank-3.json")).unwrap();
+    assert!(workload.name.contains("rank 3 of 8") && workload.name.contains("vgg16"), "{}", workload.name);
+    assert_eq!((workload.foreground.samples, workload.background.samples), (32, 8));
+    assert!(workload.foreground.steps.iter().any(|step| step.name == "forward conv1_1"));
+}
+
+#[test]
+fn what_cannot_be_simulated_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |options: &str, expected| refused(folder.path(), &format!("{SIZE} {options}"), expected);
+    refused("--policy rude", "naive, priority, deeppool, feedback or default");
+    refused("--rank 8 --workload rank-8.json", "no rank 8");
+    refused("--workload rank.json", "--rank");
+    refused("--rank 1", "--workload");
+    refused("--rank 1 --workload no/such/folder.json", "no/such");
+}
