@@ -1,9 +1,10 @@
 //! Sharing every GPU against giving some to the foreground and the rest to background jobs.
 
 use deeppool::planning::Mode as PlanMode;
+use deeppool::simulate::undisturbed;
 
 use crate::job::{Job, for_each_workload};
-use crate::report::{Report, UNDISTURBED};
+use crate::report::Report;
 use crate::row::{Mode, Row};
 use crate::testbed::Testbed;
 
@@ -13,7 +14,7 @@ const TITLE: &str = "Sharing all GPUs against static partitions";
 pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
     let rows = for_each_workload(testbed, rows)?;
     let summary = summary(&rows);
-    Ok(Report::new(NAME, TITLE, testbed, UNDISTURBED, rows, summary))
+    Ok(Report::new(NAME, TITLE, testbed, &undisturbed(), rows, summary))
 }
 
 fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {

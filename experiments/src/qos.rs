@@ -4,7 +4,7 @@ use deeppool::gpu_mux::Policy;
 use deeppool::simulate::contended;
 
 use crate::job::{Job, WORKLOADS};
-use crate::report::{CONTENDED, Report};
+use crate::report::Report;
 use crate::row::{Mode, Row};
 use crate::testbed::Testbed;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
         })
     };
     let rows = policies().into_iter().map(shared).collect::<anyhow::Result<Vec<Row>>>()?;
-    Ok(Report::new(NAME, TITLE, testbed, CONTENDED, rows, summary()))
+    Ok(Report::new(NAME, TITLE, testbed, &device, rows, summary()))
 }
 
 /// The presets, and the steps of the ladder, which begins with one of them.

@@ -1,6 +1,9 @@
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use deeppool::files::write_atomically;
+use deeppool::gpu_mux::DeviceParameters;
+use deeppool::simulate::undisturbed;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
@@ -9,11 +12,22 @@ use crate::row::Row;
 use crate::testbed::Testbed;
 use crate::{figure, spreadsheet};
 
-/// What the reader should know before comparing with a real machine.
-pub(crate) const UNDISTURBED: &str =
-    "not modelled: what launching costs, and what communication takes from computing beside it";
-pub(crate) const CONTENDED: &str = "communication kernels hold 24 of 108 multiprocessors and up to 39% of the memory bandwidth, and \
-    launching takes the host 3 us a kernel, or 2.5 us a graph";
+/// What the reader should know of the GPUs before comparing with a real machine.
+fn charges(gpu: &DeviceParameters) -> String {
+    if *gpu == undisturbed() {
+        return "not modelled: what launching costs, and what communication takes from computing beside it"
+            .into();
+    }
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    format!(
+        "communication kernels hold {:.0}% of the multiprocessors and use {:.0}% of the memory bandwidth; \
+         launching takes the host {:.1} us a kernel, {:.1} us a graph",
+        gpu.communication_share * 100.0,
+        gpu.communication_memory * 100.0,
+        us(gpu.launch_time),
+        us(gpu.graph_launch_time),
+    )
+}
 
 /// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,7 +63,7 @@ impl Report {
         experiment: &'static str,
         title: &'static str,
         testbed: &Testbed,
-        device: &str,
+        gpu: &DeviceParameters,
         rows: Vec<Row>,
         summary: Vec<String>,
     ) -> Self {
@@ -76,7 +90,7 @@ impl Report {
             background_batch: BACKGROUND_BATCH,
             rows,
             title,
-            provenance: vec![testbed.origin(), jobs, device.into()],
+            provenance: vec![testbed.origin(), jobs, charges(gpu)],
             summary,
         }
     }
@@ -84,7 +98,7 @@ impl Report {
     /// One report with the rows of several, of the same testbed.
     pub(crate) fn of_all(reports: &[Self], testbed: &Testbed) -> Self {
         let rows = reports.iter().flat_map(|report| report.rows.clone()).collect();
-        Self::new("all", "All experiments", testbed, UNDISTURBED, rows, Vec::new())
+        Self::new("all", "All experiments", testbed, &undisturbed(), rows, Vec::new())
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {
