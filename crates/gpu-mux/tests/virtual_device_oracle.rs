@@ -1,5 +1,6 @@
 //! The virtual device against a simulation that goes on nanosecond by nanosecond.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use gpu_mux::{Device, DeviceParameters, JobId, Kernel, Tasklet, VirtualDevice, VirtualWork};
@@ -8,8 +9,8 @@ use proptest::prelude::*;
 const MULTIPROCESSORS: u32 = 12;
 const GAP: u64 = 3;
 
-/// A kernel: nanoseconds alone, multiprocessors that it wants, tenths of the memory's bandwidth.
-type Plain = (u64, u32, u32);
+/// A kernel: nanoseconds alone, multiprocessors that it wants, tenths of the memory's bandwidth, waves.
+type Plain = (u64, u32, u32, u32);
 
 /// When the stream of each job ends; the first job goes first, and the others in the order of their launches.
 fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
@@ -17,12 +18,23 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
         kernels: std::slice::Iter<'a, Plain>,
         /// The kernel that runs, what is left of it, and the multiprocessors that it has.
         running: Option<(Plain, f64, u32)>,
+        /// Waves of it that have not ended.
+        waves: u32,
+        /// Whether one that goes first wants multiprocessors.
+        yields: bool,
         idle_until: u64,
         end: Option<u64>,
     }
     let mut streams: Vec<Stream<'_>> = jobs
         .iter()
-        .map(|kernels| Stream { kernels: kernels.iter(), running: None, idle_until: 0, end: None })
+        .map(|kernels| Stream {
+            kernels: kernels.iter(),
+            running: None,
+            waves: 0,
+            yields: false,
+            idle_until: 0,
+            end: None,
+        })
         .collect();
     let mut now = 0;
     while streams.iter().any(|stream| stream.end.is_none()) {
@@ -34,6 +46,17 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
                     stream.end = Some(now);
                 }
             }
+            if let Some(((ns, _, _, waves), left, given)) = &mut stream.running {
+                let wave = *ns as f64 / f64::from(*waves);
+                let left_after = |waves: u32| wave * f64::from(waves - 1);
+                while stream.waves > 1 && *left <= left_after(stream.waves) + 1e-6 {
+                    // Between two nanoseconds it has taken them again, unless somebody waited for them.
+                    if stream.yields || *left >= left_after(stream.waves) - 1e-6 {
+                        *given = 0;
+                    }
+                    stream.waves -= 1;
+                }
+            }
         }
         for place in 0..streams.len() {
             let given: u32 =
@@ -42,12 +65,22 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
             let stream = &mut streams[place];
             if stream.running.is_none() && stream.idle_until <= now && free > 0 {
                 stream.running = stream.kernels.next().map(|&kernel| (kernel, kernel.0 as f64, 0));
+                stream.waves = stream.running.map_or(0, |(kernel, _, _)| kernel.3);
             }
-            if let Some(((_, wanted, _), _, given)) = &mut stream.running {
+            if let Some(((_, wanted, _, _), _, given)) = &mut stream.running {
                 *given += (*wanted - *given).min(free);
             }
         }
-        let speed = |((_, wanted, memory), _, given): (Plain, f64, u32), slowdown: f64| {
+        let is_short = |stream: &Stream<'_>| match stream.running {
+            Some(((_, wanted, _, _), _, given)) => given < wanted,
+            None => stream.idle_until <= now && stream.kernels.len() > 0,
+        };
+        let mut somebody_waits = false;
+        for stream in &mut streams {
+            stream.yields = somebody_waits;
+            somebody_waits |= is_short(stream);
+        }
+        let speed = |((_, wanted, memory, _), _, given): (Plain, f64, u32), slowdown: f64| {
             let memory = f64::from(memory) / 10.0;
             f64::from(given) / f64::from(wanted) / (1.0 - memory + memory * slowdown)
         };
@@ -81,9 +114,10 @@ fn on_the_device(jobs: &[Vec<Plain>]) -> Vec<u64> {
     let mut device = VirtualDevice::new(parameters).unwrap();
     let id = |job: usize| if job == 0 { JobId::FOREGROUND } else { JobId::background(job as u32) };
     for (job, kernels) in jobs.iter().enumerate() {
-        let kernels = kernels.iter().map(|&(ns, share, memory)| {
+        let kernels = kernels.iter().map(|&(ns, share, memory, waves)| {
             let share = f64::from(share) / f64::from(MULTIPROCESSORS);
-            Kernel::new(Duration::from_nanos(ns), share, f64::from(memory) / 10.0).unwrap()
+            let kernel = Kernel::new(Duration::from_nanos(ns), share, f64::from(memory) / 10.0).unwrap();
+            kernel.in_waves(NonZeroU32::new(waves).unwrap())
         });
         device.launch(&Tasklet::new(id(job), 0), VirtualWork::graph(kernels.collect::<Vec<_>>())).unwrap();
     }
@@ -99,7 +133,7 @@ fn on_the_device(jobs: &[Vec<Plain>]) -> Vec<u64> {
 }
 
 fn job() -> impl Strategy<Value = Vec<Plain>> {
-    prop::collection::vec((1..600_u64, 1..=MULTIPROCESSORS, 0..=10_u32), 1..5)
+    prop::collection::vec((1..600_u64, 1..=MULTIPROCESSORS, 0..=10_u32, 1..8_u32), 1..5)
 }
 
 proptest! {

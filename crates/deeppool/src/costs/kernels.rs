@@ -1,6 +1,7 @@
 //! What the kernels of a layer's passes ask of a GPU besides their time: modelled, from the layer's shapes and the
 //! device's data sheet.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use layer_graph::{Layer, LayerKind};
@@ -15,6 +16,8 @@ pub struct KernelCost {
     pub share: f64,
     /// The part of the device's memory bandwidth that it uses on a device of its own: 0 to 1.
     pub memory: f64,
+    /// Its thread blocks by those that the device holds at a time, rounded up.
+    pub waves: NonZeroU32,
 }
 
 /// The kernels of a layer's steps.
@@ -106,12 +109,13 @@ impl Footprint {
     fn kernel(&self, takes: Duration, sheet: Option<&DataSheet>) -> KernelCost {
         let Some(sheet) = sheet else {
             // Kernels that fill the device never meet, so it does not matter what memory bandwidth they use.
-            return KernelCost { takes, share: 1.0, memory: 0.0 };
+            return KernelCost { takes, share: 1.0, memory: 0.0, waves: NonZeroU32::MIN };
         };
         let share = self.multiprocessors / f64::from(sheet.multiprocessors);
         let fastest = self.bytes / sheet.bandwidth_bytes_per_s;
         let memory = if takes.is_zero() { 0.0 } else { fastest / takes.as_secs_f64() };
-        KernelCost { takes, share: share.min(1.0), memory: memory.min(1.0) }
+        let waves = NonZeroU32::new(share.ceil() as u32).unwrap_or(NonZeroU32::MIN);
+        KernelCost { takes, share: share.min(1.0), memory: memory.min(1.0), waves }
     }
 }
 

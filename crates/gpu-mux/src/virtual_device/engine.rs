@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use super::occupancy::{ForegroundState, Occupancy};
-use super::stream::{Launch, NEVER, Phase, Stream};
+use super::stream::{Launch, NEVER, Phase, Rank, Stream};
 use super::{Awaits, Exchange};
 use crate::{Error, JobId, Lane, TaskletId};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(super) struct Engine {
     pub(super) streams: Vec<Stream>,
     launches: u64,
     pub(super) free: u32,
+    /// The first of those that have less than they want.
+    pub(super) first_short: Option<Rank>,
     /// Something has changed that no event tells.
     pub(super) unsettled: bool,
     /// In the order in which they ended.
@@ -52,6 +54,7 @@ impl Engine {
             now: 0,
             streams: Vec::new(),
             launches: 0,
+            first_short: None,
             unsettled: false,
             ended: VecDeque::new(),
             exchanges: VecDeque::new(),
@@ -153,6 +156,10 @@ impl Engine {
         let now = self.now;
         let at = &mut self.streams[stream];
         let Some(running) = at.running.as_mut().filter(|running| running.until <= now) else { return };
+        if running.stops_at_a_wave() {
+            self.free += running.stop(now);
+            return;
+        }
         let Some(head) = at.launches.front() else { return };
         match running.phase {
             Phase::Waiting => {

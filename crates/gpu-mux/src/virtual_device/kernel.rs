@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::Error;
@@ -8,6 +9,7 @@ pub struct Kernel {
     time: Duration,
     share: f64,
     memory: f64,
+    waves: NonZeroU32,
 }
 
 impl Kernel {
@@ -29,7 +31,18 @@ impl Kernel {
             let name = "a kernel's memory bandwidth";
             return Err(Error::BadFigure { name, value: memory.to_string(), expected });
         }
-        Ok(Self { time, share, memory })
+        Ok(Self { time, share, memory, waves: NonZeroU32::MIN })
+    }
+
+    /// The same kernel in so many waves instead of one: its thread blocks by those that the device holds at a time,
+    /// rounded up.
+    ///
+    /// A wave is the grain of non-preemption: blocks that run are not interrupted, but when they end, their
+    /// multiprocessors are given anew, to a kernel of higher priority if there is one. In one wave, a kernel keeps
+    /// what it has got until its end.
+    #[must_use]
+    pub fn in_waves(self, waves: NonZeroU32) -> Self {
+        Self { waves, ..self }
     }
 
     /// How long it takes on a device of its own.
@@ -50,9 +63,15 @@ impl Kernel {
         self.memory
     }
 
+    /// In how many waves its blocks run, one after another, on a device of its own.
+    #[must_use]
+    pub fn waves(&self) -> NonZeroU32 {
+        self.waves
+    }
+
     /// The same kernel with a part (0 to 1) of its samples, and so of its blocks.
     ///
-    /// One that fills the device takes that part of the time. One that does not has a single wave of blocks: it takes
+    /// One that fills the device takes that part of the time, in that part of the waves. One that does not has a single wave of blocks: it takes
     /// as long as before, and fills that much less of the device.
     #[must_use]
     pub fn part(self, part: f64) -> Self {
@@ -60,7 +79,9 @@ impl Kernel {
         if self.share < 1.0 {
             Self { share: self.share * part, memory: self.memory * part, ..self }
         } else {
-            Self { time: self.time.mul_f64(part), ..self }
+            let waves = (f64::from(self.waves.get()) * part).ceil() as u32;
+            let waves = NonZeroU32::new(waves).unwrap_or(NonZeroU32::MIN);
+            Self { time: self.time.mul_f64(part), waves, ..self }
         }
     }
 }

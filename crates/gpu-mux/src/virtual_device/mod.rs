@@ -34,9 +34,10 @@ use stream::{Launch, nanos};
 /// - Launching takes time of the host, launch after launch, and each reaches the device a little later. A captured
 ///   graph is one launch. The host sees an end a little after it, and not while it launches.
 /// - A kernel starts when it is at the head of its stream and some multiprocessors are free. It is given as many as it
-///   has blocks for, or those that are free, and more when others end; it gives none back before its end. Free ones go
-///   to the streams with the higher priority first, then by the order of launches. With half of what it wants it takes
-///   twice as long.
+///   has blocks for, or those that are free, and more when others end. Free ones go to the streams with the higher
+///   priority first, then by the order of launches. With half of what it wants it takes twice as long.
+/// - Blocks are not interrupted, but kernels are handed out block by block: after each of its [waves](Kernel::in_waves),
+///   and never before, a kernel's multiprocessors are given anew. A kernel in one wave keeps them until its end.
 /// - Streams are spread over the hardware queues in the order of their first launch; on one hardware queue nothing
 ///   passes a launch that has not begun.
 /// - When kernels side by side ask for more memory bandwidth than there is, each is slowed in the part of its time that
@@ -44,9 +45,8 @@ use stream::{Launch, nanos};
 /// - A communication kernel holds its multiprocessors while it waits for its [`Partners`], and then uses bandwidth while
 ///   it transfers.
 ///
-/// **What is not**: blocks (a running kernel hands no multiprocessors to one of higher priority between two of its
-/// blocks, as a GPU does, so long background kernels do more harm here); how blocks share a multiprocessor; caches; clock
-/// and power; copies between host and device; memory capacity; contention on links; noise of the host. Times are
+/// **What is not**: single blocks (those of a wave end together, and later where the kernel has less than it wants; the
+/// last wave is as full as the others); how blocks of several kernels share a multiprocessor; caches; clock and power; copies between host and device; memory capacity; contention on links; noise of the host. Times are
 /// modelled, not measured.
 ///
 /// The same calls give the same times. An event costs O(streams), whatever is queued; the end of a tasklet O(tasklets

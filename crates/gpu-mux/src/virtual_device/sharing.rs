@@ -12,38 +12,30 @@ use crate::Lane;
 impl Engine {
     /// Hands out the multiprocessors that are free: by priority, then in the order of launches.
     pub(super) fn dispatch(&mut self) {
-        if self.free == 0 && self.hardware.communication_multiprocessors > 0 {
-            return;
-        }
         let mut order = std::mem::take(&mut self.order);
         order.clear();
-        order.extend((0..self.streams.len()).filter(|&stream| self.wants_more(stream)));
-        order.sort_unstable_by_key(|&stream| {
-            let stream = &self.streams[stream];
-            (stream.priority, stream.launches.front().map(|head| head.order))
-        });
+        order.extend((0..self.streams.len()).filter(|&stream| self.is_short(stream)));
+        order.sort_unstable_by_key(|&stream| self.streams[stream].rank());
+        self.first_short = None;
         for &stream in &order {
-            // A hardware queue may have opened for a later one.
-            if self.wants_more(stream) {
-                self.give(stream);
+            self.give(stream);
+            if self.first_short.is_none() && self.is_short(stream) {
+                self.first_short = Some(self.streams[stream].rank());
             }
         }
         // What stood behind one that has just begun may be first in its hardware queue now.
         self.unsettled |=
-            (0..self.streams.len()).any(|stream| !order.contains(&stream) && self.wants_more(stream));
+            (0..self.streams.len()).any(|stream| !order.contains(&stream) && self.is_short(stream));
         self.order = order;
     }
 
-    /// Whether a stream can do something with what is free.
-    fn wants_more(&self, stream: usize) -> bool {
+    /// Whether a stream has a use for multiprocessors, or has a kernel to start.
+    fn is_short(&self, stream: usize) -> bool {
         let stream = &self.streams[stream];
         if let Some(running) = &stream.running {
-            return self.free > 0 && running.given < running.wanted;
+            return running.given < running.wanted;
         }
-        let needs_none =
-            stream.lane == Lane::Communication && self.hardware.communication_multiprocessors == 0;
-        (self.free > 0 || needs_none)
-            && stream.head_opens().is_some_and(|opens| opens <= self.now)
+        stream.head_opens().is_some_and(|opens| opens <= self.now)
             && stream.launches.front().is_some_and(|head| head.kernel_count() > 0)
             && self.is_first_in_queue(stream)
     }
@@ -61,6 +53,11 @@ impl Engine {
     fn give(&mut self, stream: usize) {
         let stream = &mut self.streams[stream];
         if stream.running.is_none() {
+            let needs_none =
+                stream.lane == Lane::Communication && self.hardware.communication_multiprocessors == 0;
+            if self.free == 0 && !needs_none {
+                return;
+            }
             let Some(running) = start(stream, &self.hardware, self.now, &mut self.exchanges) else { return };
             stream.running = Some(running);
         }
@@ -77,9 +74,11 @@ impl Engine {
             let running = stream.running.as_ref().filter(|running| running.phase == Phase::Working)?;
             Some(Demand { bandwidth: running.memory * running.part(), bound: running.memory })
         }));
-        for running in self.streams.iter_mut().filter_map(|stream| stream.running.as_mut()) {
-            if running.phase == Phase::Working {
-                running.set_rate(self.now, running.part() / stretch(running.memory, slowdown));
+        for stream in &mut self.streams {
+            // At the end of a wave, one that nobody waits for who goes first gets the same again.
+            let yields = self.first_short.is_some_and(|short| short < stream.rank());
+            if let Some(running) = stream.running.as_mut().filter(|running| running.phase == Phase::Working) {
+                running.set_rate(self.now, running.part() / stretch(running.memory, slowdown), yields);
             }
         }
     }
@@ -105,6 +104,9 @@ fn start(
         since: now,
         left: 0.0,
         rate: 0.0,
+        wave: 0.0,
+        waves_left: 1,
+        yields: false,
         until: NEVER,
     };
     match (&head.work, kernel) {
@@ -131,6 +133,8 @@ fn start(
             running.wanted = hardware.share(kernel.share());
             running.memory = kernel.memory();
             running.left = nanos(kernel.time()) as f64;
+            running.waves_left = kernel.waves().get();
+            running.wave = running.left / f64::from(running.waves_left);
         }
         (VirtualWork::Compute { .. }, None) => return None,
     }

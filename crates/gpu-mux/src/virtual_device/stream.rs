@@ -7,6 +7,9 @@ use crate::{JobId, Lane, TaskletId};
 /// Nothing is known to happen.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// A priority, and the place in the order of launches.
+pub(super) type Rank = (u8, u64);
+
 /// What runs in order on the device: one lane of one job. Times are nanoseconds since the device's epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
@@ -61,7 +64,12 @@ pub(super) struct Running {
     pub(super) since: u64,
     pub(super) left: f64,
     pub(super) rate: f64,
-    /// When its phase ends.
+    /// One of its waves, in nanoseconds alone, and those that had not ended at `since`.
+    pub(super) wave: f64,
+    pub(super) waves_left: u32,
+    /// Whether it stops at the end of its wave, because one that goes first wants multiprocessors.
+    pub(super) yields: bool,
+    /// When its phase ends, or the wave at whose end it stops.
     pub(super) until: u64,
 }
 
@@ -140,10 +148,14 @@ impl Stream {
         self.launches.front().is_some_and(|head| head.started.is_some())
     }
 
-    /// The oldest launch of which some kernel has not started.
+    /// The oldest launch of which some kernel has not started; those without kernels have none.
     pub(super) fn oldest_to_begin(&self) -> Option<u64> {
-        // Only the first can have begun.
-        self.launches.iter().take(2).find(|launch| !launch.is_begun()).map(|launch| launch.order)
+        self.launches.iter().find(|launch| !launch.is_begun()).map(|launch| launch.order)
+    }
+
+    /// Its place among those that want multiprocessors: smaller goes first.
+    pub(super) fn rank(&self) -> Rank {
+        (self.priority, self.launches.front().map_or(NEVER, |head| head.order))
     }
 }
 
@@ -153,14 +165,42 @@ impl Running {
         if self.wanted == 0 { 1.0 } else { f64::from(self.given) / f64::from(self.wanted) }
     }
 
-    /// Goes on at another rate from `now` on.
-    pub(super) fn set_rate(&mut self, now: u64, rate: f64) {
-        if rate.to_bits() == self.rate.to_bits() {
+    /// Goes on at another rate from `now` on, to its end or to that of its wave.
+    pub(super) fn set_rate(&mut self, now: u64, rate: f64, yields: bool) {
+        if rate.to_bits() == self.rate.to_bits() && yields == self.yields {
             return;
         }
+        self.settle(now);
+        (self.rate, self.yields) = (rate, yields);
+        let stop = if yields { self.wave * f64::from(self.waves_left - 1) } else { 0.0 };
+        self.until = if rate > 0.0 {
+            now.saturating_add(((self.left - stop) / rate - ROUNDING).ceil() as u64)
+        } else {
+            NEVER
+        };
+    }
+
+    /// Whether it is the end of a wave that it runs to, and not its own.
+    pub(super) fn stops_at_a_wave(&self) -> bool {
+        self.phase == Phase::Working && self.yields && self.waves_left > 1
+    }
+
+    /// Ends its wave, and takes from it what it has been given: how much that was.
+    pub(super) fn stop(&mut self, now: u64) -> u32 {
+        let next = self.waves_left - 1;
+        self.settle(now);
+        self.waves_left = self.waves_left.min(next);
+        (self.rate, self.until) = (0.0, NEVER);
+        std::mem::take(&mut self.given)
+    }
+
+    /// Takes in what it has done by `now`.
+    fn settle(&mut self, now: u64) {
         self.left = (self.left - (now - self.since) as f64 * self.rate).max(0.0);
-        (self.since, self.rate) = (now, rate);
-        self.until = now.saturating_add((self.left / rate - ROUNDING).ceil() as u64);
+        self.since = now;
+        // One that ends right now has not ended: others may be given what it had.
+        let waves = ((self.left + ROUNDING) / self.wave).ceil() as u32;
+        self.waves_left = self.waves_left.min(waves).max(1);
     }
 }
 

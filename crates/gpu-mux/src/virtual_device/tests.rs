@@ -1,5 +1,6 @@
 //! Laws that hold at every moment, seen from inside.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -21,8 +22,10 @@ fn jobs() -> impl Strategy<Value = JobId> {
 }
 
 fn work() -> impl Strategy<Value = VirtualWork> {
-    let kernel = (1..200_u64, 1..=20_u32, 0..=10_u32).prop_map(|(us, share, memory)| {
-        Kernel::new(Duration::from_micros(us), f64::from(share) / 20.0, f64::from(memory) / 10.0).unwrap()
+    let kernel = (1..200_u64, 1..=20_u32, 0..=10_u32, 1..5_u32).prop_map(|(us, share, memory, waves)| {
+        let (share, memory) = (f64::from(share) / 20.0, f64::from(memory) / 10.0);
+        let kernel = Kernel::new(Duration::from_micros(us), share, memory).unwrap();
+        kernel.in_waves(NonZeroU32::new(waves).unwrap())
     });
     let compute = (prop::collection::vec(kernel, 0..6), any::<bool>())
         .prop_map(|(kernels, captured)| VirtualWork::Compute { kernels: kernels.into(), captured });
@@ -60,7 +63,9 @@ fn check(device: &VirtualDevice) {
         engine.hardware.multiprocessors,
         "multiprocessors are neither made nor lost"
     );
-    assert!(running.iter().all(|running| running.given >= 1 && running.given <= running.wanted));
+    assert!(running.iter().all(|running| running.given <= running.wanted));
+    // Only between two waves a kernel has nothing.
+    assert!(running.iter().all(|running| running.given >= 1 || running.waves_left > 0 && running.wave > 0.0));
     let kept_short = running.iter().any(|running| running.given < running.wanted);
     assert!(!kept_short || engine.free == 0, "free multiprocessors that somebody wants");
     let working: Vec<_> = running.iter().filter(|running| running.phase == Phase::Working).collect();

@@ -1,5 +1,6 @@
 //! Workloads as JSON.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,17 @@ struct KernelFields {
     time_us: f64,
     share: f64,
     memory: f64,
+    #[serde(default = "one_wave", skip_serializing_if = "is_one_wave")]
+    waves: NonZeroU32,
+}
+
+fn one_wave() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_one_wave(waves: &NonZeroU32) -> bool {
+    *waves == NonZeroU32::MIN
 }
 
 impl Workload {
@@ -65,13 +77,14 @@ impl Workload {
     /// {"schema": "deeppool/workload/v1", "name": "two layers",
     ///  "foreground": {"samples": 32, "steps": [
     ///    {"name": "receive", "lane": "communication", "transfer_us": 20, "partners_us": 300, "receives": true},
-    ///    {"name": "layer", "lane": "compute", "after": 0, "kernels": [{"time_us": 80, "share": 1, "memory": 0.3}]}]},
+    ///    {"name": "layer", "lane": "compute", "after": 0, "kernels": [
+    ///      {"time_us": 80, "share": 1, "memory": 0.3, "waves": 4}]}]},
     ///  "background": {"samples": 8, "steps": [
     ///    {"name": "layer", "lane": "compute", "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}]}]}}
     /// ```
     ///
     /// The fields are those of [`Workload`], [`Step`] and [`StepWork`], with times in microseconds, and those of
-    /// [`Kernel`]. `after` and `receives` may be left out.
+    /// [`Kernel`]. `after`, `receives` and `waves` (1) may be left out.
     ///
     /// [`Error::BadFile`] when there is no such file or it holds something else: it names the file and the place in
     /// it.
@@ -155,7 +168,8 @@ fn work(step: &StepFields) -> Result<StepWork, String> {
     let kernels = step.kernels.iter().map(|kernel| {
         let time = duration(kernel.time_us)
             .ok_or_else(|| format!("time_us is {}, expected a time of at least 0", kernel.time_us))?;
-        Kernel::new(time, kernel.share, kernel.memory).map_err(|error| error.to_string())
+        let of_time = Kernel::new(time, kernel.share, kernel.memory).map_err(|error| error.to_string())?;
+        Ok::<_, String>(of_time.in_waves(kernel.waves))
     });
     Ok(StepWork::Compute(kernels.collect::<Result<_, _>>()?))
 }
@@ -177,6 +191,7 @@ fn iteration_fields(iteration: &Iteration) -> IterationFields {
                     time_us: micros(kernel.time()),
                     share: kernel.share(),
                     memory: kernel.memory(),
+                    waves: kernel.waves(),
                 };
                 fields.kernels = kernels.iter().map(kernel).collect();
             }
