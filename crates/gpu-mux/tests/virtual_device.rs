@@ -1,5 +1,6 @@
 //! The virtual device as a driver sees it.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use gpu_mux::{
@@ -91,6 +92,31 @@ fn priority_decides_who_gets_what_becomes_free() {
         assert_eq!(ends[0].0, background(0).id, "what runs is not interrupted");
         assert_eq!((ends[1].0, ends[1].1), (first.id, us(100)));
     }
+}
+
+#[test]
+fn between_waves_multiprocessors_go_to_who_has_priority_and_never_before() {
+    // A background kernel of five waves of 20 us each, and the foreground after 30 us.
+    for (priorities, ends) in [(true, [us(50), us(110)]), (false, [us(110), us(100)])] {
+        let mut device = VirtualDevice::with_priorities(bare(), priorities).unwrap();
+        let waves = kernel(100, 1.0).in_waves(NonZeroU32::new(5).unwrap());
+        device.launch(&background(0), VirtualWork::graph([waves])).unwrap();
+        device.wait(Some(us(30))).unwrap();
+        device.launch(&foreground(0), VirtualWork::graph([kernel(10, 1.0)])).unwrap();
+        let mut seen = run(&mut device);
+        seen.sort_by_key(|end| end.0.job);
+        assert_eq!([seen[0].1, seen[1].1], ends, "priorities: {priorities}");
+    }
+}
+
+#[test]
+fn only_what_goes_first_makes_a_kernel_stop_at_a_wave() {
+    // The second background job waits for all five waves of the first.
+    let mut device = VirtualDevice::new(bare()).unwrap();
+    let waves = kernel(100, 1.0).in_waves(NonZeroU32::new(5).unwrap());
+    device.launch(&background(0), VirtualWork::graph([waves])).unwrap();
+    device.launch(&Tasklet::new(JobId::background(1), 0), VirtualWork::graph([kernel(10, 1.0)])).unwrap();
+    assert_eq!(run(&mut device).iter().map(|end| end.1).collect::<Vec<_>>(), [us(100), us(110)]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ const TWO_LAYERS: &str = r#"{"schema": "deeppool/workload/v1", "name": "two laye
    {"name": "send", "lane": "communication", "transfer_us": 20, "partners_us": 80.5, "after": 1}]},
  "background": {"samples": 8, "steps": [
    {"name": "layer", "lane": "compute",
-    "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}, {"time_us": 150, "share": 1, "memory": 0.1}]}]}}"#;
+    "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}, {"time_us": 150, "share": 1, "memory": 0.1, "waves": 3}]}]}}"#;
 
 fn two_layers() -> Workload {
     Workload::from_json("two.json", TWO_LAYERS).unwrap()
@@ -62,6 +62,7 @@ fn what_is_wrong_with_a_file_is_named_with_its_place() {
             "\"time_us\": -1",
             "two.json: foreground.steps[1]: time_us is -1, expected a time of at least 0",
         ),
+        ("\"waves\": 3", "\"waves\": 0", "two.json: background.steps[0].kernels[1].waves: "),
         ("\"after\": 1", "\"afer\": 1", "two.json: foreground.steps[2].afer: unknown field `afer`"),
         (
             "{\"time_us\": 80.5, \"share\": 1, \"memory\": 0.3}",

@@ -222,6 +222,23 @@ mod tests {
     }
 
     #[test]
+    fn blocks_that_the_device_does_not_hold_at_once_come_in_waves() {
+        let waves = |footprints: &[Footprint]| {
+            let kernels = Footprint::kernels(footprints, US, Some(&DataSheet::A100));
+            kernels.iter().map(|kernel| (kernel.share, kernel.waves.get())).collect::<Vec<_>>()
+        };
+        // 224 x 224 positions of 4 samples: 1,568 tiles on 108 multiprocessors.
+        let conv = layer(Conv2d::new(64, 3).padding(1), Shape::image(64, 224, 224));
+        assert_eq!(waves(&Footprint::of_forward(&conv, 4)), [(1.0, 15)]);
+        // 14 x 14 positions of 4 samples: 28 tiles.
+        let small = layer(Conv2d::new(512, 3).padding(1), Shape::image(512, 14, 14));
+        assert_eq!(waves(&Footprint::of_forward(&small, 4)), [(28.0 / 108.0, 1)]);
+        // 865 blocks, of which 8 fit on each.
+        let relu = layer(LayerKind::Relu, Shape::features(865 * 1_024));
+        assert_eq!(waves(&Footprint::of_forward(&relu, 1)), [(1.0, 2)]);
+    }
+
+    #[test]
     fn memory_is_what_is_moved_of_what_could_be() {
         let relu = layer(LayerKind::Relu, Shape::features(1_555_000));
         // 12.44 MB of input and output take 8 us at 1,555 GB/s.

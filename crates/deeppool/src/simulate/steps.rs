@@ -89,5 +89,8 @@ fn work(program: &Program, rank: usize, op: &Op, costs: &Costs<'_>) -> Result<Op
 
 /// Kernels as a device sees them.
 pub(super) fn kernels(costs: &[KernelCost]) -> Result<Vec<Kernel>, Error> {
-    costs.iter().map(|cost| Ok(Kernel::new(cost.takes, cost.share, cost.memory)?)).collect()
+    costs
+        .iter()
+        .map(|cost| Ok(Kernel::new(cost.takes, cost.share, cost.memory)?.in_waves(cost.waves)))
+        .collect()
 }
