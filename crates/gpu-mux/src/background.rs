@@ -4,6 +4,10 @@ use std::time::Duration;
 use crate::queue::Queue;
 use crate::{Error, JobId, Tasklet, TaskletId};
 
+/// The weight of the newest tasklet in the pace, and how far from 1 it may be: one stall must not be taken for a habit.
+const PACE_WEIGHT: f64 = 0.1;
+const MOST_PACE: f64 = 4.0;
+
 /// The background jobs, and what of theirs is in flight.
 ///
 /// They share what time there is by their weights: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) on
@@ -19,6 +23,9 @@ pub(crate) struct Background {
     estimated: Duration,
     /// When what is in flight will have finished, by its estimates.
     busy_until: Duration,
+    /// What tasklets take while the foreground is away, by their estimates: a moving average. Communication of the
+    /// foreground may hold a part of the device then.
+    pace: f64,
     /// The service of the job that was served last, when it was.
     served: f64,
 }
@@ -53,6 +60,7 @@ impl Background {
             over_long_in_flight: 0,
             estimated: Duration::ZERO,
             busy_until: Duration::ZERO,
+            pace: 1.0,
             served: 0.0,
         }
     }
@@ -96,18 +104,26 @@ impl Background {
         let job = &mut self.jobs[place];
         let tasklet = job.queue.launch()?;
         let estimate = estimate(self.piece, &tasklet);
+        let expected = at_pace(estimate, self.pace);
         self.served = job.served;
         job.served += estimate.as_secs_f64() / f64::from(job.weight.get());
         job.last = now;
-        self.busy_until = self.free_at(now).saturating_add(estimate);
+        self.busy_until = self.free_at(now).saturating_add(expected);
         self.in_flight += 1;
         self.over_long_in_flight += usize::from(self.is_over_long(&tasklet));
         self.estimated = self.estimated.saturating_add(estimate);
         Some(tasklet.id)
     }
 
-    /// Takes in the end of a tasklet; false when its job has failed, and nobody waits for it any more.
-    pub(crate) fn finish(&mut self, now: Duration, id: TaskletId, took: Duration) -> Result<bool, Error> {
+    /// Takes in the end of a tasklet, which ran while the foreground was `away` or not; false when its job has failed,
+    /// and nobody waits for it any more.
+    pub(crate) fn finish(
+        &mut self,
+        now: Duration,
+        id: TaskletId,
+        took: Duration,
+        away: bool,
+    ) -> Result<bool, Error> {
         let job = self.jobs.iter_mut().find(|job| job.id == id.job).ok_or(Error::NotInFlight(id))?;
         if job.course == Course::Failed {
             return Ok(false);
@@ -116,7 +132,11 @@ impl Background {
         let estimate = estimate(self.piece, &tasklet);
         job.served += (took.as_secs_f64() - estimate.as_secs_f64()) / f64::from(job.weight.get());
         self.forget(&tasklet);
-        self.busy_until = now.saturating_add(self.estimated);
+        if away && !estimate.is_zero() {
+            let pace = took.as_secs_f64() / estimate.as_secs_f64();
+            self.pace += PACE_WEIGHT * (pace.clamp(1.0 / MOST_PACE, MOST_PACE) - self.pace);
+        }
+        self.busy_until = now.saturating_add(at_pace(self.estimated, self.pace));
         Ok(true)
     }
 
@@ -156,7 +176,7 @@ impl Background {
         job.course = Course::Failed;
         let queue = std::mem::take(&mut job.queue);
         queue.all_in_flight().for_each(|tasklet| self.forget(tasklet));
-        self.busy_until = now.saturating_add(self.estimated);
+        self.busy_until = now.saturating_add(at_pace(self.estimated, self.pace));
         queue.in_flight()
     }
 
@@ -177,19 +197,19 @@ impl Background {
         if self.in_flight == 0 { now } else { self.busy_until.max(now) }
     }
 
-    /// What a tasklet is taken to take: without an estimate, as long as it should take at most.
-    pub(crate) fn estimate(&self, tasklet: &Tasklet) -> Duration {
-        estimate(self.piece, tasklet)
+    /// What a tasklet is expected to take now.
+    pub(crate) fn expected(&self, tasklet: &Tasklet) -> Duration {
+        at_pace(estimate(self.piece, tasklet), self.pace)
     }
 
     fn is_over_long(&self, tasklet: &Tasklet) -> bool {
-        self.piece.is_some_and(|piece| self.estimate(tasklet) > piece)
+        self.piece.is_some_and(|piece| estimate(self.piece, tasklet) > piece)
     }
 
     fn forget(&mut self, tasklet: &Tasklet) {
         self.in_flight -= 1;
         self.over_long_in_flight -= usize::from(self.is_over_long(tasklet));
-        self.estimated = self.estimated.saturating_sub(self.estimate(tasklet));
+        self.estimated = self.estimated.saturating_sub(estimate(self.piece, tasklet));
     }
 
     /// Jobs are few, and known from their first event on.
@@ -218,6 +238,11 @@ impl Job {
     }
 }
 
+/// What a tasklet is taken to take: without an estimate, as long as it should take at most.
 fn estimate(piece: Option<Duration>, tasklet: &Tasklet) -> Duration {
     tasklet.estimate.or(piece).unwrap_or_default()
+}
+
+fn at_pace(estimate: Duration, pace: f64) -> Duration {
+    Duration::try_from_secs_f64(estimate.as_secs_f64() * pace).unwrap_or(Duration::MAX)
 }

@@ -152,7 +152,7 @@ impl Multiplexer {
                 self.foreground_finished(now, tasklet, took)?;
             }
             Event::Finished { tasklet, took } => {
-                if self.background.finish(now, tasklet, took)? {
+                if self.background.finish(now, tasklet, took, !self.computing)? {
                     self.over_long +=
                         u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
                     self.background_ended(now, 1);
@@ -336,7 +336,7 @@ fn turn(background: &Background, gaps: Option<&mut GapFitting>, now: Duration) -
     let starts = background.free_at(now);
     let mut gaps = gaps;
     let mut admission = |place: usize, tasklet: &Tasklet| match &mut gaps {
-        Some(gaps) => gaps.admit(now, starts, background.estimate(tasklet), background.last(place)),
+        Some(gaps) => gaps.admit(now, starts, background.expected(tasklet), background.last(place)),
         None => Admission::Now { overrun: Duration::ZERO },
     };
     let least = background

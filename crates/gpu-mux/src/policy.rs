@@ -89,6 +89,9 @@ pub struct Feedback {
 /// only where it uses more of the gap than it delays the foreground, and as far as a budget covers the delay. What never
 /// fits has its turn all the same, each time that the whole budget could have been saved up.
 ///
+/// What background takes is its estimate times what it has lately taken by its estimates: beside communication, which
+/// holds a part of the device, that is more than on a device of its own.
+///
 /// The budget grows with time and shrinks by the delays that really come about, as far as the foreground's tasklets show
 /// them: by what the first tasklet after a gap took from when it could have run, without its own time. While it is
 /// spent, background runs only in gaps so long that its delay and what the budget lacks (20 ms of it at most) are within

@@ -172,7 +172,7 @@ fn a_piece_that_fits_into_the_gap_is_launched_and_a_longer_one_waits() {
     let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
     let mut mux = after_a_gap_of(1000, gaps);
     // The second gap began at 1200 and is expected to end at 2200.
-    let fits = piece(0).estimated(us(1000));
+    let fits = piece(0).estimated(us(800));
     assert_eq!(tell(&mut mux, 1200, Event::Ready(fits)), [launch(fits)]);
     tell(&mut mux, 2000, finished(fits, 800));
     let longer = piece(1).estimated(us(600));
