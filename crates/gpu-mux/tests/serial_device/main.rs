@@ -240,9 +240,9 @@ fn estimates_that_are_wrong_by_habit_are_corrected() {
     let [honest, hasty] = [240, 170].map(|said| play(Policy::default(), &gap, 500, &[(pieces(said), 1)]));
     let waited = |outcome: &Outcome| outcome.waits().iter().sum::<Duration>();
     assert!(honest.share_of_idle() > 0.9, "{}", honest.share_of_idle());
-    assert!(waited(&honest) < honest.end.mul_f64(0.001), "{:?} of {:?}", waited(&honest), honest.end);
+    assert!(waited(&honest) < honest.end.mul_f64(0.002), "{:?} of {:?}", waited(&honest), honest.end);
     assert!(hasty.share_of_idle() > 0.88, "{}", hasty.share_of_idle());
-    assert!(waited(&hasty) < hasty.end.mul_f64(0.002), "{:?} of {:?}", waited(&hasty), hasty.end);
+    assert!(waited(&hasty) < hasty.end.mul_f64(0.005), "{:?} of {:?}", waited(&hasty), hasty.end);
 }
 
 /// In gaps that one job's pieces fit into and the other's do not, both have their turn.
