@@ -49,6 +49,33 @@ fn every_policy_keeps_to_what_a_device_can_do() {
     });
 }
 
+#[test]
+fn a_lane_of_the_timeline_never_does_two_things_at_once() {
+    with_burst_plan("vgg16", |program, costs, background| {
+        for (name, policy) in Policy::presets() {
+            let options = SimulateOptions {
+                iterations: 3,
+                background: Some(background.clone()),
+                policy,
+                device: contended(),
+                timeline: true,
+            };
+            let timeline = simulate(program, costs, &options).unwrap().timeline.unwrap();
+            for rank in 0..8 {
+                for lane in ["compute", "communication", "background"] {
+                    let of_lane =
+                        timeline.events().iter().filter(|event| event.rank == rank && event.lane == lane);
+                    let mut events: Vec<_> = of_lane.collect();
+                    events.sort_by_key(|event| event.start);
+                    let apart =
+                        events.windows(2).all(|pair| pair[0].start + pair[0].duration <= pair[1].start);
+                    assert!(apart, "{name}: {lane} of rank {rank}");
+                }
+            }
+        }
+    });
+}
+
 /// Inception's branches leave many gaps that are shorter than a piece.
 #[test]
 fn short_gaps_cost_the_foreground_little_by_default() {

@@ -34,6 +34,8 @@ pub(super) struct Rank<'a> {
     end: Duration,
     /// By step of the iteration: when it ran last.
     spans: Vec<Span>,
+    /// When the last compute tasklet ended, of the foreground and of the background.
+    computed: [Duration; 2],
     /// When the last communication ended.
     communication_end: Duration,
     /// By step of the iteration: how long after the communication before it its partners came last.
@@ -64,6 +66,7 @@ impl<'a> Rank<'a> {
             begin: Duration::ZERO,
             end: Duration::ZERO,
             spans: vec![Span::default(); count],
+            computed: [Duration::ZERO; 2],
             communication_end: Duration::ZERO,
             partners_after: vec![Duration::ZERO; count],
             background_spans: options.timeline.then(Vec::new),
@@ -123,8 +126,12 @@ impl<'a> Rank<'a> {
 
     fn finish(&mut self, finished: Finished) {
         let now = self.driver.device().now();
-        let span = Span { start: now.saturating_sub(finished.took), end: now };
-        if !finished.tasklet.job.is_foreground() {
+        let of_foreground = finished.tasklet.job.is_foreground();
+        let computed = &mut self.computed[usize::from(!of_foreground)];
+        // The host may see an end late, and the next one's in time.
+        let span = Span { start: now.saturating_sub(finished.took).max(*computed), end: now };
+        if !of_foreground {
+            *computed = now;
             if let Some(background) = &mut self.background {
                 background.finish(finished.tasklet);
             }
@@ -140,6 +147,7 @@ impl<'a> Rank<'a> {
             self.communication_end = now;
         } else {
             self.spans[step] = span;
+            self.computed[0] = now;
         }
         if self.foreground.iterations_ended() > ended {
             self.end = now;
@@ -230,12 +238,16 @@ impl<'a> Rank<'a> {
 
     /// What ran in the last iteration, by the time since `origin`; steps that take no time are left out.
     pub(super) fn timeline(&self, origin: Duration) -> Vec<TimelineEvent> {
-        let event = |lane, label, span: Span| TimelineEvent {
-            rank: self.program.rank,
-            lane,
-            label,
-            start: span.start.saturating_sub(origin),
-            duration: span.end.saturating_sub(span.start),
+        let event = |lane, label, span: Span| {
+            // The device may begin before the host has seen the end of the iteration before.
+            let start = span.start.max(origin);
+            TimelineEvent {
+                rank: self.program.rank,
+                lane,
+                label,
+                start: start - origin,
+                duration: span.end.saturating_sub(start),
+            }
         };
         let steps = self.program.steps.iter().zip(self.program_spans()).map(|(step, span)| {
             let lane = match step.lane() {
