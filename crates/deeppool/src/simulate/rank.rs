@@ -245,7 +245,7 @@ impl<'a> Rank<'a> {
                 rank: self.program.rank,
                 lane,
                 label,
-                start: start - origin,
+                start: start.saturating_sub(origin),
                 duration: span.end.saturating_sub(start),
             }
         };
