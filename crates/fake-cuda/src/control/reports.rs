@@ -26,6 +26,11 @@ pub enum Setting {
     StreamMemoryOperations,
     /// Whether memory can be allocated in the order of a stream, 0 or 1 (1).
     MemoryPools,
+    /// Whether the streams of green contexts take events of the primary context, 0 or 1 (1): the manual asks for events of
+    /// the stream's own context, and does not say whether these are.
+    EventsOfOtherContexts,
+    /// Whether graphs list their nodes with the last one first, 0 or 1 (0): the manual promises no order.
+    NodesFromTheLast,
 }
 
 impl Setting {
@@ -41,6 +46,8 @@ impl Setting {
             Setting::GreatestPriority => c"greatest_priority",
             Setting::StreamMemoryOperations => c"stream_memory_operations",
             Setting::MemoryPools => c"memory_pools",
+            Setting::EventsOfOtherContexts => c"events_of_other_contexts",
+            Setting::NodesFromTheLast => c"nodes_from_the_last",
         }
     }
 }

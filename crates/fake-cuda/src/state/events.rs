@@ -54,10 +54,21 @@ impl Driver {
         Ok(event)
     }
 
+    /// Refuses an event of another context than the stream's, where this driver does.
+    fn same_context(&self, handle: Handle, stream: Handle) -> Outcome<()> {
+        let context = self.event(handle)?.context;
+        let streams = self.streams.get(&stream).map_or(context, |stream| stream.context);
+        if context == streams || self.settings.events_of_other_contexts != 0 {
+            return Ok(());
+        }
+        // What a right program tries, to see whether the driver does it, is no misuse.
+        Err(Fault::plain(Code::INVALID_HANDLE))
+    }
+
     /// `cuEventRecord`.
     pub(crate) fn record_event(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
-        self.event(handle)?;
         let stream = self.stream(stream)?;
+        self.same_context(handle, stream)?;
         let last = if let Some(record) = self.captured_record(stream)? {
             Record::Captured(record)
         } else {

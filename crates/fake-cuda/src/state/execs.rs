@@ -6,6 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD` and `..._USE_NODE_PRIORITY`.
 const KNOWN_FLAGS: u64 = 1 | 2 | USE_NODE_PRIORITY;
 const USE_NODE_PRIORITY: u64 = 8;
+const NODE_PRIORITY_SINCE: i64 = 11070;
 
 /// A graph that can be launched.
 pub(crate) struct Exec {
@@ -21,6 +22,9 @@ impl Driver {
             return Err(Fault::value(format!(
                 "graphs cannot be instantiated with the flags {flags:#x} here"
             )));
+        }
+        if flags & USE_NODE_PRIORITY != 0 && self.settings.driver_version < NODE_PRIORITY_SINCE {
+            return Err(Fault::value("this version has no priorities of nodes, and not their flag"));
         }
         if self.has_memory_nodes(graph) && self.execs.values().any(|exec| exec.graph == graph) {
             let text =

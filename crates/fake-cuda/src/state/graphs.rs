@@ -111,7 +111,11 @@ impl Driver {
 
     /// `cuGraphGetNodes`.
     pub(crate) fn graph_nodes(&self, handle: Handle) -> Outcome<Vec<Handle>> {
-        Ok(self.graph(handle)?.nodes.clone())
+        let mut nodes = self.graph(handle)?.nodes.clone();
+        if self.settings.nodes_from_the_last != 0 {
+            nodes.reverse();
+        }
+        Ok(nodes)
     }
 
     /// `cuGraphGetEdges`: pairs of a node and one that depends on it.

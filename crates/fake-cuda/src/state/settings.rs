@@ -21,6 +21,10 @@ pub(crate) struct Settings {
     /// Whether streams can wait for values in memory and write them.
     pub(crate) stream_memory_operations: i64,
     pub(crate) memory_pools: i64,
+    /// Whether streams of green contexts take events of the primary context.
+    pub(crate) events_of_other_contexts: i64,
+    /// Whether graphs list their nodes with the last one first.
+    pub(crate) nodes_from_the_last: i64,
 }
 
 impl Default for Settings {
@@ -36,6 +40,8 @@ impl Default for Settings {
             greatest_priority: -5,
             stream_memory_operations: 1,
             memory_pools: 1,
+            events_of_other_contexts: 1,
+            nodes_from_the_last: 0,
         }
     }
 }
@@ -55,6 +61,8 @@ impl Settings {
             "greatest_priority" => &mut self.greatest_priority,
             "stream_memory_operations" => &mut self.stream_memory_operations,
             "memory_pools" => &mut self.memory_pools,
+            "events_of_other_contexts" => &mut self.events_of_other_contexts,
+            "nodes_from_the_last" => &mut self.nodes_from_the_last,
             _ => return false,
         };
         let fits = value >= least;
