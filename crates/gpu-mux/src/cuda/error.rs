@@ -63,6 +63,23 @@ impl Error {
         matches!(self, Self::Call { code, .. } if sys::STICKY.contains(code))
     }
 
+    /// The same error, unless it says that a green context's stream does not take events, kernels or graphs of the
+    /// device's own context: then that names the technique.
+    pub(super) fn in_green_context(self) -> Self {
+        match self {
+            Self::Call { call, code: sys::INVALID_HANDLE | sys::INVALID_CONTEXT, name, .. } => {
+                Self::Lacking {
+                    technique: sys::GREEN_CONTEXT,
+                    reason: format!(
+                        "{call} says {name}: this driver does not take what belongs to the device's own context into a \
+                     green context's stream"
+                    ),
+                }
+            }
+            other => other.of(sys::GREEN_CONTEXT),
+        }
+    }
+
     /// The same error, unless it says that the driver does not have what was tried: then that names the technique.
     pub(super) fn of(self, technique: &'static str) -> Self {
         match self {

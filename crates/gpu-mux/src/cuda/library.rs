@@ -15,6 +15,9 @@ use super::sys::Functions;
 /// The variable that names the driver's file.
 const PATH_VARIABLE: &str = "GPU_MUX_CUDA";
 
+/// How the loader says that there is no file.
+const NOT_FOUND: &str = "No such file";
+
 /// CUDA's driver, opened, initialised and never closed.
 #[derive(Debug, Clone)]
 pub struct CudaLibrary {
@@ -43,12 +46,16 @@ impl CudaLibrary {
             // SAFETY: the initialisers of a library that calls itself CUDA's driver are taken to be the driver's.
             match unsafe { Library::new(path) } {
                 Ok(library) => return Self::from_library(&ManuallyDrop::new(library), path),
-                Err(error) if path.is_file() => {
+                Err(error) => {
                     let error = std::error::Error::source(&error)
                         .map_or_else(|| error.to_string(), ToString::to_string);
-                    return Err(unusable(path, &error));
+                    // Not there, or there and without something that it needs: the loader names what it misses.
+                    if path.exists()
+                        || !(error.starts_with(&*path.to_string_lossy()) && error.contains(NOT_FOUND))
+                    {
+                        return Err(unusable(path, &error));
+                    }
                 }
-                Err(_) => {}
             }
         }
         let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();

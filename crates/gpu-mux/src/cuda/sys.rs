@@ -186,9 +186,15 @@ unsafe fn find<F: Copy>(library: &Library, symbol: &str) -> Option<F> {
 pub(super) const SUCCESS: Code = cuda::CUresult::CUDA_SUCCESS as Code;
 pub(super) const NOT_READY: Code = cuda::CUresult::CUDA_ERROR_NOT_READY as Code;
 pub(super) const NOT_SUPPORTED: Code = cuda::CUresult::CUDA_ERROR_NOT_SUPPORTED as Code;
+pub(super) const INVALID_HANDLE: Code = cuda::CUresult::CUDA_ERROR_INVALID_HANDLE as Code;
+pub(super) const INVALID_CONTEXT: Code = cuda::CUresult::CUDA_ERROR_INVALID_CONTEXT as Code;
 
-/// Errors after which nothing more can be done in the process' primary context.
-pub(super) const STICKY: [Code; 11] = [
+/// What an error calls the technique.
+pub(super) const GREEN_CONTEXT: &str = "a green context";
+
+/// Errors after which nothing more can be done: those that, in the words of cuda.h, leave the process in an inconsistent
+/// state, those of hardware, and the end of the context or of the driver.
+pub(super) const STICKY: [Code; 17] = [
     cuda::CUresult::CUDA_ERROR_DEINITIALIZED as Code,
     cuda::CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as Code,
     cuda::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as Code,
@@ -200,6 +206,12 @@ pub(super) const STICKY: [Code; 11] = [
     cuda::CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE as Code,
     cuda::CUresult::CUDA_ERROR_INVALID_PC as Code,
     cuda::CUresult::CUDA_ERROR_LAUNCH_FAILED as Code,
+    cuda::CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE as Code,
+    cuda::CUresult::CUDA_ERROR_CONTAINED as Code,
+    cuda::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as Code,
+    cuda::CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK as Code,
+    cuda::CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED as Code,
+    cuda::CUresult::CUDA_ERROR_EXTERNAL_DEVICE as Code,
 ];
 
 pub(super) const MULTIPROCESSORS: c_uint =
@@ -208,8 +220,6 @@ pub(super) const CAPABILITY_MAJOR: c_uint =
     cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_uint;
 pub(super) const CAPABILITY_MINOR: c_uint =
     cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_uint;
-pub(super) const STREAM_MEMORY_OPERATIONS: c_uint =
-    cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 as c_uint;
 
 pub(super) const STREAM_NON_BLOCKING: c_uint = cuda::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
 pub(super) const EVENT_DISABLE_TIMING: c_uint = cuda::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;

@@ -1,11 +1,14 @@
 //! What is found out by asking, and what is said when something is lacking.
 
+use std::num::NonZeroUsize;
+
 use fake_cuda::{FakeCuda, Setting};
-use gpu_mux::Policy;
 use gpu_mux::cuda::{
     Context, CudaDevice, CudaLibrary, DeviceOptions, Error, Gate, GreenContext, Priority, Result, Stream,
 };
+use gpu_mux::{Lane, Policy};
 
+use super::kernels::{kernel, launch};
 use super::{library, nothing_amiss, on_fake_device};
 
 #[test]
@@ -57,6 +60,41 @@ fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
     assert!(lacks(old(11_060), default_device).starts_with("priority in captured graphs"));
 }
 
+/// What no policy has asked for does not take the device away.
+#[test]
+fn a_probe_that_fails_is_a_technique_that_is_not_there() {
+    for code in [1, 101, 800, 914, 915] {
+        on_fake_device(|fake, context| {
+            context.capabilities()?;
+            let place = fake.log().iter().position(|call| call.contains("cuDeviceGetDevResource")).unwrap();
+            let once = fake.calls();
+            context.capabilities()?;
+            let round = fake.calls() - once;
+            fake.fail_call(once + round + (place as u64 + 1 - (once - round)), code);
+            assert!(!context.capabilities()?.green_contexts);
+            assert!(fake.log().last().is_some_and(|call| call.contains("cuDeviceGetDevResource")));
+            default_device(context)
+        });
+    }
+}
+
+/// 11.6 has graphs, and no priorities in them, which are asked for by a flag that it refuses.
+#[test]
+fn graphs_without_priorities_run_on_a_driver_that_has_none() {
+    on_fake_device(|fake, _| {
+        fake.set(Setting::DriverVersion, 11_060);
+        let context = Context::open(&library(), 0)?;
+        let policy = Policy { stream_priority: false, ..Policy::default() };
+        let mut device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
+        let layer = kernel(&context, "layer_10us")?;
+        let enqueue = move |stream: &Stream| launch(&layer, stream);
+        let prepared = device.prepare_foreground(Lane::Compute, NonZeroUsize::MIN, enqueue)?;
+        assert!(prepared.work.is_graph());
+        drop((device, prepared));
+        context.close()
+    });
+}
+
 #[test]
 fn an_older_driver_is_seen_to_be_older() {
     let fake = FakeCuda::new().unwrap();
@@ -99,6 +137,10 @@ fn no_driver_is_one_line_that_says_what_to_do() {
     let unusable = line(CudaLibrary::open_first_of(&file).unwrap_err());
     std::fs::remove_file(&file[0]).unwrap();
     assert!(unusable.contains("cannot be used as CUDA's driver"), "{unusable}");
+
+    // What is there and is no file: the loader's reason is kept.
+    let folder = line(CudaLibrary::open_first_of(&[std::env::temp_dir()]).unwrap_err());
+    assert!(folder.contains("cannot be used as CUDA's driver"), "{folder}");
 
     // A library that is another one: all that it lacks is named.
     let another = line(CudaLibrary::open_first_of(&["libc.so.6".into()]).unwrap_err());

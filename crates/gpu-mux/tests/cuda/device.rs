@@ -4,42 +4,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use fake_cuda::Setting;
-use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Error, Function, Result, Work};
-use gpu_mux::{Device, Finished, JobId, Lane, Policy, Tasklet, TaskletId};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Error, Event, Priority, Result, Stream, Work};
+use gpu_mux::{Device, Finished, JobId, Lane, Policy, Tasklet};
 
-use super::kernels::{kernel, launch};
+use super::kernels::kernel;
 use super::on_fake_device;
-
-fn us(micros: u64) -> Duration {
-    Duration::from_micros(micros)
-}
-
-fn id(job: JobId, number: u64) -> TaskletId {
-    TaskletId { job, number }
-}
-
-fn device(context: &Context, options: DeviceOptions) -> Result<CudaDevice> {
-    CudaDevice::new(context, Policy::default(), options)
-}
-
-/// Work of one kernel.
-fn work(kernel: &Function) -> Work {
-    let kernel = kernel.clone();
-    Work::enqueue(move |stream| launch(&kernel, stream))
-}
-
-/// Waits until everything is through.
-fn all_finished(device: &mut CudaDevice, count: usize) -> Result<Vec<Finished>> {
-    let mut all = Vec::new();
-    while all.len() < count {
-        match device.finished()? {
-            Some(finished) => all.push(finished),
-            None => device.wait(None)?,
-        }
-    }
-    assert_eq!(device.finished()?, None);
-    Ok(all)
-}
+use super::tasklets::{all_finished, device, id, us, work};
 
 #[test]
 fn tasklets_of_a_lane_run_in_order_and_are_timed_by_the_device() {
@@ -140,53 +110,10 @@ fn nothing_is_created_once_the_queues_have_been_filled() {
 }
 
 #[test]
-fn background_in_flight_waits_in_front_of_the_gate_while_the_foreground_computes() {
-    on_fake_device(|fake, context| {
-        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: None })?;
-        let (layer, piece) = (kernel(context, "layer_50us")?, kernel(context, "piece_20us")?);
-        let receive = kernel(context, "receive_100us")?;
-        let first = Tasklet::new(JobId::FOREGROUND, 0);
-        let second = Tasklet::new(JobId::FOREGROUND, 1).receiving().after(first.id);
-        let third = Tasklet::new(JobId::FOREGROUND, 2).after(second.id);
-        device.launch(&first, work(&layer))?;
-        device.launch(&second, work(&receive))?;
-        device.launch(&third, work(&layer))?;
-        for number in 0..2 {
-            device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&piece))?;
-        }
-        all_finished(&mut device, 5)?;
-        let run = fake.kernels();
-        let of = |name: &str| {
-            run.iter().filter(|kernel| kernel.name.starts_with(name)).cloned().collect::<Vec<_>>()
-        };
-        let (layers, pieces) = (of("layer"), of("piece"));
-        // Both pieces in the time of the receive, which leaves the compute units alone.
-        assert!(pieces.iter().all(|piece| piece.started >= layers[0].ended), "{run:#?}");
-        assert_eq!(layers.len() + pieces.len() + of("receive").len(), 5);
-        Ok(())
-    });
-}
-
-#[test]
-fn a_gate_that_the_foreground_has_shut_is_open_when_it_is_idle() {
-    on_fake_device(|_, context| {
-        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: Some(32) })?;
-        assert!(device.background_multiprocessors().is_some_and(|count| (32..132).contains(&count)));
-        let layer = kernel(context, "layer_10us")?;
-        for number in 0..3 {
-            device.launch(&Tasklet::new(JobId::FOREGROUND, number), work(&layer))?;
-            all_finished(&mut device, 1)?;
-            device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&layer))?;
-            all_finished(&mut device, 1)?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
 fn a_device_that_is_dropped_waits_for_its_work() {
     on_fake_device(|fake, context| {
-        let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: None })?;
+        // Without a gate, whose memory is freed with the device: that would wait too.
+        let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
@@ -272,6 +199,80 @@ fn a_device_can_be_moved_to_the_thread_that_drives_it() {
             all_finished(&mut device, 1)
         });
         assert_eq!(moved.join().unwrap()?.len(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_has_finished_is_given_in_the_order_of_launches() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0).on(Lane::Communication), work(&layer))?;
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&layer))?;
+        fake.advance(us(100));
+        let finished = all_finished(&mut device, 3)?.into_iter().map(|finished| finished.tasklet);
+        let launched = [id(JobId::BACKGROUND, 0), id(JobId::FOREGROUND, 0), id(JobId::FOREGROUND, 1)];
+        assert_eq!(finished.collect::<Vec<_>>(), launched);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_tasklet_cannot_be_after_one_that_is_still_to_come() {
+    on_fake_device(|_, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        for later in [id(JobId::FOREGROUND, 1), id(JobId::background(7), 0)] {
+            let refused = device.launch(&Tasklet::new(JobId::FOREGROUND, 0).after(later), work(&layer));
+            let Err(Error::Invalid(line)) = refused else { panic!("{refused:?}") };
+            assert!(line.contains("not been launched yet"), "{line}");
+        }
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))
+    });
+}
+
+#[test]
+fn the_device_says_when_what_has_finished_had_ended() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        fake.set(Setting::QueryNs, 500_000);
+        assert_eq!(device.last_end()?, None);
+        let times = ["layer_10us", "layer_30ms", "layer_15us", "layer_50ms", "layer_7us"];
+        for (number, name) in times.iter().enumerate() {
+            let job = if number % 2 == 0 { JobId::FOREGROUND } else { JobId::BACKGROUND };
+            device.launch(&Tasklet::new(job, number as u64), work(&kernel(context, name)?))?;
+        }
+        let mut ends = Vec::new();
+        while ends.len() < times.len() {
+            match device.finished()? {
+                Some(finished) => ends.push((finished.tasklet.number, device.last_end()?.unwrap())),
+                None => device.wait(None)?,
+            }
+        }
+        // What the host was told late has not ended late; marks of several streams are on one scale.
+        ends.sort_unstable_by_key(|(_, end)| *end);
+        let run = fake.kernels();
+        let gaps = run.windows(2).map(|run| run[1].ended.abs_diff(run[0].ended));
+        for (ends, gap) in ends.windows(2).zip(gaps) {
+            assert!(ends[1].1.abs_diff(ends[0].1).abs_diff(gap) < us(1), "{ends:?} {gap:?}");
+        }
+        Ok(())
+    });
+}
+
+/// Time goes on, or it is an error.
+#[test]
+fn a_time_between_marks_in_the_wrong_order_is_an_error() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let (first, second) = (Event::timed(&stream)?, Event::timed(&stream)?);
+        stream.record(&first)?;
+        fake.advance(us(10));
+        stream.record(&second)?;
+        assert_eq!(second.since(&first)?, us(10));
+        assert!(matches!(first.since(&second), Err(Error::Invalid(_))));
         Ok(())
     });
 }

@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use fake_cuda::FakeCuda;
+use fake_cuda::{FakeCuda, Setting};
 use gpu_mux::cuda::{
     CapturedGraph, Context, Error, Event, MergeLimits, Merged, OverLong, Priority, Result, Stream,
 };
@@ -114,6 +114,23 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
             let over_long: Vec<_> = cut.over_long.iter().map(|node| node.node..node.node + 1).collect();
             assert_eq!(singly.iter().map(|piece| piece.nodes.clone()).collect::<Vec<_>>(), over_long);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_order_of_pieces_does_not_rest_on_the_order_of_the_list() {
+    on_fake_device(|fake, context| {
+        fake.set(Setting::NodesFromTheLast, 1);
+        let stream = Stream::new(context, Priority::Background)?;
+        let (graph, _layers) = forked(context, &stream)?;
+        let cut = graph.cut(&stream, us(45), ONCE)?;
+        let before = fake.kernels().len();
+        cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
+        stream.synchronize()?;
+        let run = run_since(fake, before);
+        let place = |name: char| run.iter().position(|kernel| kernel.starts_with(name)).unwrap();
+        assert!("abcdg".chars().is_sorted_by_key(place) && "aefg".chars().is_sorted_by_key(place), "{run:?}");
         Ok(())
     });
 }
@@ -254,6 +271,49 @@ fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
         let run = run_since(fake, before);
         // The first to come has begun before anything else is there; from then on what is urgent goes first.
         assert_eq!(run, ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
+        Ok(())
+    });
+}
+
+/// What comes later has the priority, and has to wait all the same.
+#[test]
+fn chained_graphs_run_one_after_another_whatever_their_priorities() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let layers = kernels(context, &["first_10us", "second_10us", "third_10us"])?;
+        let graphs = layers.iter().zip([Priority::Background, Priority::Background, Priority::Foreground]);
+        let graphs = graphs.map(|(layer, priority)| {
+            let graph = stream.capture(|stream| launch(layer, stream))?;
+            graph.set_priority(priority).map(|()| graph)
+        });
+        let graphs = graphs.collect::<Result<Vec<_>>>()?;
+        CapturedGraph::chain(&graphs)?.instantiate()?.launch(&stream)?;
+        stream.synchronize()?;
+        assert_eq!(run_since(fake, 0), ["first_10us", "second_10us", "third_10us"]);
+        Ok(())
+    });
+}
+
+/// As for a graph of kernels, and here the kernels are in graphs of the graph.
+#[test]
+fn a_priority_that_a_chain_is_given_is_that_of_the_graphs_in_it() {
+    on_fake_device(|fake, context| {
+        let streams =
+            [Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Background)?];
+        let chain = |names: &[&str]| {
+            let layers = kernels(context, names)?;
+            let graphs = layers.iter().map(|layer| streams[0].capture(|stream| launch(layer, stream)));
+            let chain = CapturedGraph::chain(&graphs.collect::<Result<Vec<_>>>()?)?;
+            Ok((chain, layers))
+        };
+        let (late, _late) = chain(&["late_10us", "late_11us"])?;
+        let (urgent, _urgent) = chain(&["urgent_10us", "urgent_11us"])?;
+        urgent.set_priority(Priority::Foreground)?;
+        let (late, urgent) = (late.instantiate()?, urgent.instantiate()?);
+        late.launch(&streams[0])?;
+        urgent.launch(&streams[1])?;
+        streams.iter().try_for_each(Stream::synchronize)?;
+        assert_eq!(run_since(fake, 0), ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
         Ok(())
     });
 }

@@ -3,11 +3,14 @@
 
 mod capabilities;
 mod device;
+mod failures;
 mod faults;
+mod gate;
 mod graphs;
 mod kernels;
 mod scenario;
 mod sharing;
+mod tasklets;
 
 use fake_cuda::FakeCuda;
 use gpu_mux::cuda::{Context, CudaLibrary, Result};

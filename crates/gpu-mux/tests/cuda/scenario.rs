@@ -90,7 +90,10 @@ fn share(
     let mut left = 4 + pieces.len();
     while left > 0 {
         match driver.poll().map_err(cause)? {
-            Some(_) => left -= 1,
+            Some(_) => {
+                assert!(driver.device_mut().last_end()?.is_some());
+                left -= 1;
+            }
             None => driver.wait(None).map_err(cause)?,
         }
         if let Some((_, error)) = driver.background_failures().first() {

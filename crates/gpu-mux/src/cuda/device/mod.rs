@@ -1,5 +1,7 @@
 //! A GPU as a [`Device`](crate::Device).
 
+mod clock;
+mod connections;
 mod prepare;
 mod queue;
 mod work;
@@ -13,6 +15,8 @@ pub use work::{EnqueueFn, Prepared, Work};
 use super::{Context, Error, Gate, GreenContext, Priority, Result, Stream};
 use crate::{Device, Finished};
 use crate::{JobId, Lane, Policy, Tasklet, TaskletId};
+use clock::DeviceClock;
+use connections::enough_hardware_queues;
 use queue::DeviceQueue;
 
 /// Where the foreground's streams are among the queues.
@@ -29,6 +33,11 @@ const NAP: Duration = Duration::from_micros(50);
 pub struct DeviceOptions {
     /// The foreground's stream itself holds back background that is in flight: a [`Gate`] is shut while it computes,
     /// and open while it waits for communication or has nothing to do. What was started runs on.
+    ///
+    /// Streams that share a hardware queue wait for each other, and one that waits in front of the gate could then
+    /// hold back the one that opens it, for ever. There are as many queues as the variable `CUDA_DEVICE_MAX_CONNECTIONS`
+    /// said when CUDA was opened, 8 by default and 32 at most. The streams of this device are counted against them, with
+    /// two to spare; those of other libraries in the process (libtorch, NCCL) have to be added.
     pub gate: bool,
     /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
     pub background_multiprocessors: Option<u32>,
@@ -42,8 +51,10 @@ pub struct DeviceOptions {
 /// the device measured between the marks before and after it; with an empty stream that includes what the host needs
 /// to launch it.
 ///
-/// Nothing here waits for the device but [`wait`](Device::wait), the preparations and the drop; once the queues have
-/// reached their largest length, nothing is allocated.
+/// Nothing here waits for the device but [`wait`](Device::wait), [`rest`](Self::rest), the preparations and the drop;
+/// and a launch into a stream that is full, as CUDA takes in about a thousand launches and then lets the host wait.
+/// What work was the last to hold, such as memory, is let go where waiting is allowed. Once the queues have reached
+/// their largest length, nothing is allocated.
 ///
 /// A background launch that fails leaves the foreground alone. It is different with a kernel that fails while it
 /// runs, by a wrong address for example: CUDA then answers every call of the process with that error
@@ -60,6 +71,9 @@ pub struct CudaDevice {
     gate: Option<Gate>,
     gate_is_open: bool,
     launches: u64,
+    clock: DeviceClock,
+    /// The queue of the tasklet that has finished last, until the next launch.
+    last_finished: Option<usize>,
     epoch: Instant,
 }
 
@@ -92,6 +106,10 @@ impl CudaDevice {
         let queues = vec![queue()?, queue()?];
         let green = options.background_multiprocessors;
         let green = green.map(|count| GreenContext::new(context, count)).transpose()?;
+        if options.gate {
+            // One for the background, or a gate would be of no use.
+            enough_hardware_queues(queues.len() + 1)?;
+        }
         let gate = options.gate.then(|| Gate::new(context, &queues[COMPUTE].stream)).transpose()?;
         Ok(Self {
             context: context.clone(),
@@ -102,6 +120,8 @@ impl CudaDevice {
             gate,
             gate_is_open: true,
             launches: 0,
+            clock: DeviceClock::default(),
+            last_finished: None,
             epoch: Instant::now(),
         })
     }
@@ -126,6 +146,9 @@ impl CudaDevice {
         if let Some(place) = self.background.iter().position(|&known| known == job) {
             return Ok(place + 2);
         }
+        if self.gate.is_some() {
+            enough_hardware_queues(self.queues.len() + 1)?;
+        }
         let stream = match &self.green {
             Some(green) => Stream::within(green, Priority::Background)?,
             None => Stream::new(&self.context, Priority::Background)?,
@@ -135,9 +158,26 @@ impl CudaDevice {
         Ok(self.queues.len() - 1)
     }
 
+    /// When the tasklet that [`finished`](Device::finished) has given last had ended, by the device's own clock: about
+    /// the [time](Device::now) when the first one was asked about, and exact from each to the next. `None` when a
+    /// tasklet has been launched since.
+    ///
+    /// # Errors
+    /// What CUDA says.
+    pub fn last_end(&mut self) -> Result<Option<Duration>> {
+        let now = self.now();
+        self.last_finished.map_or(Ok(None), |place| self.clock.last_end(&mut self.queues[place], now))
+    }
+
     /// Makes what is launched into a queue from now on wait for a tasklet, unless that has finished.
     fn make_wait(&mut self, place: usize, after: TaskletId) -> Result<()> {
         let Some(other) = self.queues.iter().position(|queue| queue.end_of(after).is_some()) else {
+            let launched = self.queues.iter().filter_map(|queue| queue.latest(after.job)).max();
+            if launched.is_none_or(|latest| after.number > latest) {
+                return Err(Error::Invalid(format!(
+                    "a tasklet is to run after {after}, which has not been launched yet"
+                )));
+            }
             return Ok(());
         };
         if place == COMPUTE {
@@ -171,14 +211,34 @@ impl CudaDevice {
         self.queues.iter().all(|queue| queue.len() == 0)
     }
 
-    /// Waits until the streams are through: what runs must stay until then.
-    fn come_to_rest(&mut self) -> Result<()> {
+    /// Waits until everything that was launched is through, and lets go of what only finished work still had. It
+    /// blocks, and opens the gate, if there is one. What has finished is still to be asked for.
+    ///
+    /// # Errors
+    /// What CUDA says.
+    pub fn rest(&mut self) -> Result<()> {
         let opened = self.set_gate(true);
         if let (Err(_), Some(gate)) = (&opened, &self.gate) {
             // Background in front of a gate that stays shut would never end.
             gate.force_open(&self.queues[COMMUNICATION].stream)?;
+            self.gate_is_open = true;
         }
-        self.queues.iter().map(|queue| queue.stream.synchronize()).fold(opened, Result::and)
+        self.queues.iter().map(|queue| queue.stream.synchronize()).fold(opened, Result::and)?;
+        self.queues.iter_mut().for_each(DeviceQueue::clear_all);
+        Ok(())
+    }
+
+    fn try_launch(&mut self, place: usize, tasklet: &Tasklet, work: &Work) -> Result<()> {
+        if let Some(after) = tasklet.after {
+            self.make_wait(place, after)?;
+        }
+        if place == COMPUTE {
+            self.set_gate(false)?;
+        } else if let Some(gate) = self.gate.as_ref().filter(|_| !tasklet.id.job.is_foreground()) {
+            gate.wait(&self.queues[place].stream)?;
+        }
+        self.launches += 1;
+        self.queues[place].launch(tasklet.id, self.launches, work)
     }
 }
 
@@ -191,17 +251,16 @@ impl Device for CudaDevice {
     }
 
     fn launch(&mut self, tasklet: &Tasklet, work: Work) -> Result<()> {
-        let place = self.queue(tasklet.id.job, tasklet.lane)?;
-        if let Some(after) = tasklet.after {
-            self.make_wait(place, after)?;
+        self.last_finished = None;
+        let place = self.queue(tasklet.id.job, tasklet.lane);
+        let launched = place.and_then(|place| self.try_launch(place, tasklet, &work));
+        if launched.is_err() {
+            self.queues[COMPUTE].refuse(work);
+            // The job is given up, and what it owns may be freed now: that waits for what is in front of the gate.
+            let opened = self.set_gate(true);
+            self.context.keep(opened);
         }
-        if place == COMPUTE {
-            self.set_gate(false)?;
-        } else if let Some(gate) = self.gate.as_ref().filter(|_| !tasklet.id.job.is_foreground()) {
-            gate.wait(&self.queues[place].stream)?;
-        }
-        self.launches += 1;
-        self.queues[place].launch(tasklet.id, self.launches, work)
+        launched
     }
 
     fn finished(&mut self) -> Result<Option<Finished>> {
@@ -210,11 +269,16 @@ impl Device for CudaDevice {
         if compute_left == 0 {
             self.set_gate(true)?;
         }
+        self.last_finished = place;
         place.map_or(Ok(None), |place| self.queues[place].take_oldest())
     }
 
     fn wait(&mut self, until: Option<Duration>) -> Result<()> {
         let begin = self.now();
+        if self.is_idle() {
+            self.set_gate(true)?;
+            self.queues.iter_mut().for_each(DeviceQueue::clear);
+        }
         loop {
             let left = until.map(|until| until.saturating_sub(self.now()));
             if left.is_some_and(|left| left.is_zero()) || (left.is_none() && self.is_idle()) {
@@ -236,7 +300,7 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        let rested = self.come_to_rest();
+        let rested = self.rest();
         self.context.keep(rested);
     }
 }

@@ -16,8 +16,8 @@ pub struct PreparedBackground {
 
 impl CudaDevice {
     /// Makes foreground work launchable, as a graph where the policy has [captured
-    /// graphs](crate::Policy::captured_graphs), and times it. It is run `runs` + 1 times, and waited for. `enqueue`,
-    /// and what it owns, is kept as long as the work.
+    /// graphs](crate::Policy::captured_graphs), and times it. The device comes to [rest](Self::rest) first; then it is
+    /// run `runs` + 1 times, and waited for. `enqueue`, and what it owns, is kept as long as the work.
     ///
     /// # Errors
     /// What `enqueue` returns; what CUDA says.
@@ -27,13 +27,14 @@ impl CudaDevice {
         runs: NonZeroUsize,
         enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Prepared> {
+        self.rest()?;
         let place = self.queue(JobId::FOREGROUND, lane)?;
         self.whole(place, Priority::Foreground, runs, Work::enqueue(enqueue))
     }
 
     /// Makes a round of a background job's work launchable, in pieces where the policy
-    /// [bounds](crate::Policy::background_piece) them, and times it. It is run 2 * (`runs` + 1) times, and waited
-    /// for. `enqueue`, and what it owns, is kept as long as the work.
+    /// [bounds](crate::Policy::background_piece) them, and times it. The device comes to [rest](Self::rest) first;
+    /// then it is run 2 * (`runs` + 1) times, and waited for. `enqueue`, and what it owns, is kept as long as the work.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs: only graphs can be cut here. What
@@ -44,6 +45,7 @@ impl CudaDevice {
         runs: NonZeroUsize,
         enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<PreparedBackground> {
+        self.rest()?;
         let place = self.queue(job, Lane::Compute)?;
         let work = Work::enqueue(enqueue);
         let Some(budget) = self.policy.background_piece else {

@@ -1,19 +1,23 @@
 use std::collections::VecDeque;
 
 use super::Work;
+use super::work::Remains;
 use crate::Finished;
-use crate::TaskletId;
 use crate::cuda::{Event, Result, Stream};
+use crate::{JobId, TaskletId};
 
 /// A stream with the tasklets that are in it.
 #[derive(Debug)]
 pub(super) struct DeviceQueue {
     pub(super) stream: Stream,
     in_flight: VecDeque<InFlight>,
+    latest: Option<TaskletId>,
     /// Pairs of marks to be used again, so that a launch makes none.
     spare: Vec<Marks>,
-    /// Work that was put in, at least in part, and whose end could not be marked: it stays as long as the stream.
+    /// Work that was put in, at least in part, and whose end could not be marked: it stays until the stream is through.
     unmarked: Vec<Work>,
+    /// What finished work has left.
+    remains: Vec<Remains>,
 }
 
 #[derive(Debug)]
@@ -29,16 +33,23 @@ struct InFlight {
     launch: u64,
     marks: Marks,
     /// Stays as long as it runs.
-    _work: Work,
+    work: Work,
 }
 
 impl DeviceQueue {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, in_flight: VecDeque::new(), spare: Vec::new(), unmarked: Vec::new() }
+        Self {
+            stream,
+            in_flight: VecDeque::new(),
+            latest: None,
+            spare: Vec::new(),
+            unmarked: Vec::new(),
+            remains: Vec::new(),
+        }
     }
 
     /// Puts a tasklet into the stream, between two marks.
-    pub(super) fn launch(&mut self, tasklet: TaskletId, launch: u64, work: Work) -> Result<()> {
+    pub(super) fn launch(&mut self, tasklet: TaskletId, launch: u64, work: &Work) -> Result<()> {
         let marks = match self.spare.pop() {
             Some(marks) => marks,
             None => Marks { start: Event::timed(&self.stream)?, end: Event::timed(&self.stream)? },
@@ -49,7 +60,10 @@ impl DeviceQueue {
                 .inspect_err(|_| self.unmarked.push(work.clone()))
         });
         match launched {
-            Ok(()) => self.in_flight.push_back(InFlight { tasklet, launch, marks, _work: work }),
+            Ok(()) => {
+                self.latest = Some(tasklet);
+                self.in_flight.push_back(InFlight { tasklet, launch, marks, work: work.clone() });
+            }
             Err(_) => self.spare.push(marks),
         }
         launched
@@ -58,6 +72,11 @@ impl DeviceQueue {
     /// The place in the order of launches of the oldest that is in flight.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.in_flight.front().map(|oldest| oldest.launch)
+    }
+
+    /// The number of the latest tasklet of a job that was launched into it, in flight or not.
+    pub(super) fn latest(&self, job: JobId) -> Option<u64> {
+        self.latest.filter(|latest| latest.job == job).map(|latest| latest.number)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -73,10 +92,38 @@ impl DeviceQueue {
     pub(super) fn take_oldest(&mut self) -> Result<Option<Finished>> {
         let Some(oldest) = self.in_flight.front() else { return Ok(None) };
         let took = oldest.marks.end.since(&oldest.marks.start)?;
-        Ok(self.in_flight.pop_front().map(|InFlight { tasklet, marks, .. }| {
+        Ok(self.in_flight.pop_front().map(|InFlight { tasklet, marks, work, .. }| {
             self.spare.push(marks);
+            self.remains.extend(work.remains());
             Finished { tasklet, took }
         }))
+    }
+
+    /// Keeps work that was not launched, or only in part, until waiting is allowed.
+    pub(super) fn refuse(&mut self, work: Work) {
+        self.remains.extend(work.remains());
+    }
+
+    /// Lets go of what finished work has left. It can wait for the whole device.
+    pub(super) fn clear(&mut self) {
+        self.remains.clear();
+    }
+
+    /// The same when the stream is through.
+    pub(super) fn clear_all(&mut self) {
+        self.unmarked.clear();
+        self.clear();
+    }
+
+    /// The mark at the end of the tasklet that was taken out last, until the next launch.
+    pub(super) fn last_end(&self) -> Option<&Event> {
+        self.spare.last().map(|marks| &marks.end)
+    }
+
+    /// Gives that mark away, for another one.
+    pub(super) fn exchange_last_end(&mut self, other: Event) -> Option<Event> {
+        let marks = self.spare.last_mut()?;
+        Some(std::mem::replace(&mut marks.end, other))
     }
 
     /// The mark at the end of a tasklet, if it is still in flight.

@@ -13,7 +13,14 @@ pub struct Work {
     graph: Option<Arc<Executable>>,
     /// What is launched where there is no graph; and what a graph was captured from, because that has the kernels and
     /// the memory.
-    enqueue: Option<Arc<EnqueueFn>>,
+    enqueue: Option<Arc<Box<EnqueueFn>>>,
+}
+
+/// What only finished work still had. Letting it go can make the host wait for the whole device: memory and modules are
+/// freed with it.
+pub(super) enum Remains {
+    Graph(#[expect(dead_code, reason = "it is there to be dropped")] Executable),
+    Enqueue(#[expect(dead_code, reason = "it is there to be dropped")] Box<EnqueueFn>),
 }
 
 impl Work {
@@ -25,7 +32,7 @@ impl Work {
 
     /// Whatever this puts into the stream that it is given: kernels, one by one. It must not wait.
     pub fn enqueue(enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static) -> Self {
-        Self { graph: None, enqueue: Some(Arc::new(enqueue)) }
+        Self { graph: None, enqueue: Some(Arc::new(Box::new(enqueue))) }
     }
 
     /// The same work as a graph.
@@ -37,6 +44,13 @@ impl Work {
     #[must_use]
     pub fn is_graph(&self) -> bool {
         self.graph.is_some()
+    }
+
+    /// Gives this handle up, and what it was the last one of.
+    pub(super) fn remains(self) -> impl Iterator<Item = Remains> {
+        let graph = self.graph.and_then(Arc::into_inner).map(Remains::Graph);
+        let enqueue = self.enqueue.and_then(Arc::into_inner).map(Remains::Enqueue);
+        graph.into_iter().chain(enqueue)
     }
 
     pub(super) fn launch(&self, stream: &Stream) -> Result<()> {
@@ -51,6 +65,12 @@ impl Work {
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_graph() { "a graph" } else { "kernels" })
+    }
+}
+
+impl fmt::Debug for Remains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the remains of work")
     }
 }
 

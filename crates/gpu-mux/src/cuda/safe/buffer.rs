@@ -6,7 +6,7 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::Address;
 
-/// Memory on the device.
+/// Memory on the device. Its drop waits until all work in its context is through.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     context: Context,
@@ -81,8 +81,11 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
+        // A fill, or a kernel, may still be in flight.
+        let through = self.context.synchronize();
+        self.context.keep(through);
         let driver = self.context.driver();
-        // SAFETY: it is freed once; CUDA waits for the kernels that use it.
+        // SAFETY: it is freed once, and nothing that is in flight uses it.
         self.context.destroy(|| unsafe { driver.memory_free(self.address) });
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use super::context::Context;
-use crate::cuda::error::{Error, Result};
+use crate::cuda::error::Result;
 use crate::cuda::result::written;
 use crate::cuda::sys;
 
@@ -21,7 +21,8 @@ pub struct Capabilities {
     pub priority_levels: u32,
     /// Whether kernels in a graph keep a priority of their own: from 11.7 on.
     pub node_priority: bool,
-    /// Whether a stream can write to memory and wait for what another has written: the gate. From 12.0 on always.
+    /// Whether a stream can write to memory and wait for what another has written: the gate. From 11.7 on always, when
+    /// the second version of these operations came; the first had to be switched on with the kernel's module.
     pub stream_memory_operations: bool,
     /// Whether multiprocessors can be set apart in green contexts: from 12.4 on, where the device has it.
     pub green_contexts: bool,
@@ -31,22 +32,26 @@ impl Context {
     /// Asks what the device and its driver can do.
     pub fn capabilities(&self) -> Result<Capabilities> {
         let driver = self.driver();
-        // SAFETY: the version is written.
-        let version = written(|version| unsafe { driver.driver_version(version) })?.unsigned_abs();
+        let version = self.driver_version();
         let (greatest, least) = self.priorities()?;
         let functions = driver.functions();
         let memory_operations = functions.stream_wait_value.is_some()
             && functions.stream_write_value.is_some()
-            && (version >= 12_000 || self.attribute(sys::STREAM_MEMORY_OPERATIONS)? != 0);
+            && version >= 11_070;
         Ok(Capabilities {
             driver_version: version,
             architecture: (self.attribute(sys::CAPABILITY_MAJOR)?, self.attribute(sys::CAPABILITY_MINOR)?),
             multiprocessors: self.attribute(sys::MULTIPROCESSORS)?,
             priority_levels: least.abs_diff(greatest) + 1,
-            node_priority: version >= 11_070 && functions.node_set_attribute.is_some(),
+            node_priority: self.has_node_priority(),
             stream_memory_operations: memory_operations,
             green_contexts: version >= 12_040 && self.has_green_contexts()?,
         })
+    }
+
+    /// Whether kernels in a graph have a priority of their own.
+    pub(super) fn has_node_priority(&self) -> bool {
+        self.driver_version() >= 11_070 && self.driver().functions().node_set_attribute.is_some()
     }
 
     fn attribute(&self, attribute: c_uint) -> Result<u32> {
@@ -74,8 +79,9 @@ impl Context {
             && functions.green_stream.is_some();
         match self.multiprocessors_as_resource() {
             Ok(_) => Ok(all),
-            Err(Error::Lacking { .. }) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) if error.is_sticky() => Err(error),
+            // Whatever the reason: nobody has asked for one yet. `GreenContext::new` says it to who does.
+            Err(_) => Ok(false),
         }
     }
 
@@ -84,6 +90,6 @@ impl Context {
         let (device, kind) = (self.device(), sys::RESOURCE_MULTIPROCESSORS);
         // SAFETY: the resource is written.
         written(|resource| unsafe { self.driver().device_resource(device, resource, kind) })
-            .map_err(|error| error.of(super::green::TECHNIQUE))
+            .map_err(|error| error.of(sys::GREEN_CONTEXT))
     }
 }

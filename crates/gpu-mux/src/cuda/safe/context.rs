@@ -25,6 +25,7 @@ struct Primary {
     driver: Arc<Driver>,
     device: DeviceNumber,
     raw: Raw<ContextOf>,
+    driver_version: u32,
     released: bool,
     late: Mutex<Option<Error>>,
 }
@@ -41,12 +42,13 @@ impl Context {
         let number = number.ok_or_else(|| {
             Error::Invalid(format!("device {ordinal} was asked for and there are {devices}, counted from 0"))
         })?;
+        let driver_version = library.version()?;
         // SAFETY: the device is written.
         let device = written(|device| unsafe { driver.device(device, number) })?;
         // SAFETY: the context is written.
         let raw = Raw(written(|context| unsafe { driver.primary_retain(context, device) })?);
-        let context =
-            Self(Arc::new(Primary { driver, device, raw, released: false, late: Mutex::new(None) }));
+        let (released, late) = (false, Mutex::new(None));
+        let context = Self(Arc::new(Primary { driver, device, raw, driver_version, released, late }));
         match context.bind() {
             Ok(()) => Ok(context),
             Err(error) => context.close().and(Err(error)),
@@ -92,6 +94,11 @@ impl Context {
 
     pub(super) fn driver(&self) -> &Driver {
         &self.0.driver
+    }
+
+    /// The driver's release, as CUDA writes it.
+    pub(super) fn driver_version(&self) -> u32 {
+        self.0.driver_version
     }
 
     pub(super) fn device(&self) -> DeviceNumber {

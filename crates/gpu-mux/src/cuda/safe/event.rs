@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Raw;
 use super::context::Context;
 use super::stream::Stream;
-use crate::cuda::error::Result;
+use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
 
@@ -45,14 +45,22 @@ impl Event {
     /// The device's time between two marks that are reached, as CUDA measures it: to about half a microsecond.
     ///
     /// # Errors
-    /// What CUDA says, if one of them is not reached, was never recorded or takes no time.
+    /// [`Error::Invalid`] if this mark is the earlier one; what CUDA says, if one of them is not reached, was never
+    /// recorded or takes no time.
     pub fn since(&self, start: &Event) -> Result<Duration> {
+        let milliseconds = self.milliseconds_since(start)?;
+        Duration::try_from_secs_f64(milliseconds * 1e-3).map_err(|_| {
+            Error::Invalid(format!("from one mark to a later one CUDA measures {milliseconds} ms"))
+        })
+    }
+
+    /// The same, below zero if this mark is the earlier one.
+    pub(in crate::cuda) fn milliseconds_since(&self, start: &Event) -> Result<f64> {
         self.context.bind()?;
         let driver = self.context.driver();
         // SAFETY: both are alive; the time is written.
         let milliseconds = written(|time| unsafe { driver.event_elapsed(time, start.raw.0, self.raw.0) })?;
-        // An end that comes before its start is as good as at once.
-        Ok(Duration::try_from_secs_f64(f64::from(milliseconds) * 1e-3).unwrap_or_default())
+        Ok(f64::from(milliseconds))
     }
 
     pub(super) fn raw(&self) -> *mut EventOf {

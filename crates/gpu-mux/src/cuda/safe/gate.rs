@@ -6,7 +6,7 @@ use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::sys::WAIT_EQUAL;
 
-const TECHNIQUE: &str = "a gate (stream memory operations)";
+pub(in crate::cuda) const TECHNIQUE: &str = "a gate (stream memory operations)";
 
 const OPEN: u32 = 1;
 const SHUT: u32 = 0;

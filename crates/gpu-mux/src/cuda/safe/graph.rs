@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
 use super::Raw;
 use super::context::Context;
@@ -10,6 +11,13 @@ use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{self, ExecutableOf, GraphOf, NodeOf};
 
 /// Work that was taken down and not run: nodes (kernels, copies, graphs) and the order that they have to keep.
+///
+/// It is for one thread at a time, which CUDA demands of graphs even where they are only read:
+///
+/// ```compile_fail,E0277
+/// fn shared_by_threads<T: Sync>() {}
+/// shared_by_threads::<gpu_mux::cuda::CapturedGraph>();
+/// ```
 #[derive(Debug)]
 pub struct CapturedGraph {
     context: Context,
@@ -56,11 +64,12 @@ impl CapturedGraph {
     /// [given](Self::set_priority).
     pub fn instantiate(&self) -> Result<Executable> {
         self.context.bind()?;
-        let flags = sys::USE_NODE_PRIORITY;
+        // Older drivers refuse the flag, and have no priorities of nodes.
+        let flags = if self.context.has_node_priority() { sys::USE_NODE_PRIORITY } else { 0 };
         // SAFETY: the executable graph is written; this graph is alive.
         let raw =
             written(|executable| unsafe { self.driver().graph_instantiate(executable, self.raw.0, flags) })?;
-        Ok(Executable { context: self.context.clone(), raw: Raw(raw) })
+        Ok(Executable { context: self.context.clone(), raw: Mutex::new(Raw(raw)) })
     }
 
     /// Gives all kernels of the graph a priority of their own; those of graphs inside it too.
@@ -217,22 +226,25 @@ impl Drop for CapturedGraph {
 #[derive(Debug)]
 pub struct Executable {
     context: Context,
-    raw: Raw<ExecutableOf>,
+    /// For one thread at a time.
+    raw: Mutex<Raw<ExecutableOf>>,
 }
 
 impl Executable {
     /// Puts the graph into a stream. It does not run beside itself: a second launch waits for the first.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         stream.context().bind()?;
-        // SAFETY: both are alive.
-        unsafe { stream.driver().executable_launch(self.raw.0, stream.raw()) }
+        let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: both are alive, and no other thread uses the graph.
+        stream.named(unsafe { stream.driver().executable_launch(raw.0, stream.raw()) })
     }
 }
 
 impl Drop for Executable {
     fn drop(&mut self) {
         let driver = self.context.driver();
+        let raw = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
         // SAFETY: it is destroyed once; CUDA puts it off while it runs.
-        self.context.destroy(|| unsafe { driver.executable_destroy(self.raw.0) });
+        self.context.destroy(|| unsafe { driver.executable_destroy(raw) });
     }
 }

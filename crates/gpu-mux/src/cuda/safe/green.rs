@@ -1,14 +1,12 @@
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Raw;
 use super::context::Context;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
-use crate::cuda::sys::{self, GreenOf};
-
-pub(super) const TECHNIQUE: &str = "a green context";
+use crate::cuda::sys::{self, GreenOf, StreamOf};
 
 /// Some of a device's multiprocessors, set apart: what is launched into its streams runs on them and on no others.
 ///
@@ -23,7 +21,8 @@ pub struct GreenContext(pub(super) Arc<Green>);
 #[derive(Debug)]
 pub(in crate::cuda) struct Green {
     context: Context,
-    raw: Raw<GreenOf>,
+    /// For one thread at a time.
+    raw: Mutex<Raw<GreenOf>>,
     multiprocessors: u32,
 }
 
@@ -50,17 +49,19 @@ impl GreenContext {
         let mut part = written(|part| unsafe {
             driver.resource_split(part, &raw mut groups, &raw const whole, rest, 0, multiprocessors)
         })
-        .map_err(|error| error.of(TECHNIQUE))?;
+        .map_err(|error| error.of(sys::GREEN_CONTEXT))?;
         // SAFETY: a part of multiprocessors are multiprocessors.
         let multiprocessors = unsafe { part.__bindgen_anon_1.sm.smCount };
         // SAFETY: the description is written; the resource was made by CUDA.
         let description =
             written(|description| unsafe { driver.resource_describe(description, &raw mut part, 1) })
-                .map_err(|error| error.of(TECHNIQUE))?;
+                .map_err(|error| error.of(sys::GREEN_CONTEXT))?;
         let (device, flags) = (context.device(), sys::GREEN_DEFAULT_STREAM);
         // SAFETY: the context is written; description and device are CUDA's.
-        let raw = Raw(written(|green| unsafe { driver.green_create(green, description, device, flags) })
-            .map_err(|error| error.of(TECHNIQUE))?);
+        let raw = Mutex::new(Raw(written(|green| unsafe {
+            driver.green_create(green, description, device, flags)
+        })
+        .map_err(|error| error.of(sys::GREEN_CONTEXT))?));
         Ok(Self(Arc::new(Green { context: context.clone(), raw, multiprocessors })))
     }
 
@@ -76,15 +77,22 @@ impl Green {
         &self.context
     }
 
-    pub(super) fn raw(&self) -> *mut GreenOf {
-        self.raw.0
+    /// A stream that runs in it, and does not wait for the default stream.
+    pub(super) fn stream(&self, priority: i32) -> Result<Raw<StreamOf>> {
+        let green = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        let (driver, flags) = (self.context.driver(), sys::STREAM_NON_BLOCKING);
+        // SAFETY: the stream is written; the green context is alive, and no other thread uses it.
+        written(|stream| unsafe { driver.green_stream(stream, green.0, flags, priority) })
+            .map(Raw)
+            .map_err(|error| error.of(sys::GREEN_CONTEXT))
     }
 }
 
 impl Drop for Green {
     fn drop(&mut self) {
         let driver = self.context.driver();
+        let raw = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
         // SAFETY: it is destroyed once, and its streams, which keep it, are gone.
-        self.context.destroy(|| unsafe { driver.green_destroy(self.raw.0) });
+        self.context.destroy(|| unsafe { driver.green_destroy(raw) });
     }
 }

@@ -120,7 +120,7 @@ impl Function {
         let LaunchShape { blocks, threads, shared_bytes } = shape;
         let (raw, extra) = (stream.raw(), std::ptr::null_mut());
         // SAFETY: as the caller promises; the driver only reads the arguments.
-        unsafe {
+        stream.named(unsafe {
             stream.driver().launch_kernel(
                 self.raw.0,
                 blocks,
@@ -134,6 +134,6 @@ impl Function {
                 pointers.as_mut_ptr(),
                 extra,
             )
-        }
+        })
     }
 }

@@ -6,7 +6,7 @@ use super::Raw;
 use super::context::Context;
 use super::event::Event;
 use super::green::GreenContext;
-use crate::cuda::error::Result;
+use crate::cuda::error::{Error, Result};
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{STREAM_NON_BLOCKING, StreamOf};
 
@@ -36,7 +36,7 @@ pub struct Stream {
     context: Context,
     raw: Raw<StreamOf>,
     /// What it runs in, where that is not the whole device.
-    _green: Option<GreenContext>,
+    green: Option<GreenContext>,
 }
 
 impl Stream {
@@ -46,18 +46,14 @@ impl Stream {
         let driver = context.driver();
         // SAFETY: the stream is written; the context is current.
         let raw = written(|stream| unsafe { driver.stream_create(stream, STREAM_NON_BLOCKING, number) })?;
-        Ok(Self { context: context.clone(), raw: Raw(raw), _green: None })
+        Ok(Self { context: context.clone(), raw: Raw(raw), green: None })
     }
 
     /// A stream whose kernels run on the multiprocessors of `green` only.
     pub fn within(green: &GreenContext, priority: Priority) -> Result<Self> {
         let context = green.0.context();
         let number = priority.number(context)?;
-        let (driver, part) = (context.driver(), green.0.raw());
-        // SAFETY: the stream is written; the green context is alive, and is kept.
-        let raw =
-            written(|stream| unsafe { driver.green_stream(stream, part, STREAM_NON_BLOCKING, number) })?;
-        Ok(Self { context: context.clone(), raw: Raw(raw), _green: Some(green.clone()) })
+        Ok(Self { context: context.clone(), raw: green.0.stream(number)?, green: Some(green.clone()) })
     }
 
     /// The context it belongs to.
@@ -76,14 +72,14 @@ impl Stream {
     pub fn record(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
         // SAFETY: both are alive.
-        unsafe { self.driver().event_record(event.raw(), self.raw.0) }
+        self.named(unsafe { self.driver().event_record(event.raw(), self.raw.0) })
     }
 
     /// What is put in from now on waits until the last mark recorded with `event` is reached; the caller does not wait.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
         // SAFETY: both are alive, and the event may be recorded anew or destroyed afterwards.
-        unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) }
+        self.named(unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) })
     }
 
     /// Whether everything that was put in is through.
@@ -98,6 +94,14 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_synchronize(self.raw.0) }
+    }
+
+    /// The same result; a driver that cannot use what is the device's in a green context's stream is said to lack that.
+    pub(super) fn named(&self, result: Result<()>) -> Result<()> {
+        match self.green {
+            Some(_) => result.map_err(Error::in_green_context),
+            None => result,
+        }
     }
 
     pub(super) fn driver(&self) -> &Driver {

@@ -1,0 +1,23 @@
+use crate::cuda::safe::gate::TECHNIQUE as GATE;
+use crate::cuda::{Error, Result};
+
+/// Streams that a process may have besides those of a [`CudaDevice`](super::CudaDevice): its own to copy with, and CUDA's default one.
+const SPARE_QUEUES: usize = 2;
+
+/// Refuses a gate between more streams than the device has hardware queues.
+pub(super) fn enough_hardware_queues(streams: usize) -> Result<()> {
+    let variable = "CUDA_DEVICE_MAX_CONNECTIONS";
+    let there = std::env::var(variable).ok().and_then(|queues| queues.trim().parse().ok());
+    let there = there.filter(|queues| (1..=32).contains(queues)).unwrap_or(8);
+    let needed = streams + SPARE_QUEUES;
+    if needed <= there {
+        return Ok(());
+    }
+    Err(Error::Lacking {
+        technique: GATE,
+        reason: format!(
+            "{streams} streams, and {SPARE_QUEUES} to spare, need as many hardware queues, and there are {there}: set \
+             {variable} to {needed} or more (32 at most) before the process starts"
+        ),
+    })
+}

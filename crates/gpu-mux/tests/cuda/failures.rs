@@ -1,0 +1,88 @@
+//! Work that fails.
+
+use std::sync::Arc;
+
+use fake_cuda::{FakeCuda, Setting};
+use gpu_mux::cuda::{Context, DeviceOptions, Error, GreenContext, Priority, Stream, Work};
+use gpu_mux::{Device, JobId, Tasklet};
+
+use super::kernels::{kernel, launch};
+use super::tasklets::{all_finished, device, work};
+use super::{library, on_fake_device};
+
+#[test]
+fn work_that_was_launched_in_part_stays_until_it_is_through() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        let owned = Arc::new(7);
+        let still_there = Arc::downgrade(&owned);
+        let broken = Work::enqueue(move |stream| {
+            assert_eq!(*owned, 7);
+            launch(&layer, stream)?;
+            Err(Error::Invalid("broken".to_owned()))
+        });
+        assert!(device.launch(&Tasklet::new(JobId::BACKGROUND, 0), broken).is_err());
+        // Nothing is in flight that the device could be asked about, and yet a kernel runs.
+        device.wait(None)?;
+        assert!(still_there.upgrade().is_some() && fake.kernels().is_empty());
+        device.rest()?;
+        assert!(still_there.upgrade().is_none() && fake.kernels().len() == 1);
+        Ok(())
+    });
+}
+
+/// A background kernel that reads a wrong address, say: it takes the foreground with it, and nothing hangs.
+#[test]
+fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
+    let fake = FakeCuda::new().unwrap();
+    let context = Context::open(&library(), 0).unwrap();
+    let options = DeviceOptions { gate: true, background_multiprocessors: Some(16) };
+    let mut device = device(&context, options).unwrap();
+    let (bad, layer) = (kernel(&context, "fail_10us").unwrap(), kernel(&context, "layer_50us").unwrap());
+    device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&bad)).unwrap();
+    device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer)).unwrap();
+    let error = all_finished(&mut device, 2).unwrap_err();
+    assert!(error.is_sticky(), "{error}");
+    let refused = device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&layer)).unwrap_err();
+    assert!(refused.is_sticky(), "{refused}");
+    drop((device, bad, layer));
+    assert!(context.close().is_err_and(|error| error.is_sticky()));
+    assert_eq!(fake.leaks(), [""; 0]);
+    assert_eq!(fake.misuse(), [""; 0]);
+}
+
+#[test]
+fn errors_that_spoil_the_context_are_told_from_others() {
+    // As cuda.h numbers them: out of memory, a wrong handle, unknown; then ECC, NVLink, contained, a wrong address, a
+    // timeout, a destroyed context, an assertion, a failed launch, leaked tensor memory, MPS' end, another device's.
+    let codes = [2, 400, 999, 214, 220, 226, 700, 702, 709, 710, 719, 721, 810, 911];
+    let spoilt = codes.into_iter().filter(|&code| {
+        let fake = FakeCuda::new().unwrap();
+        let context = Context::open(&library(), 0).unwrap();
+        fake.fail_call(fake.calls() + 2, code);
+        let error = context.synchronize().unwrap_err();
+        drop(context);
+        error.is_sticky()
+    });
+    assert_eq!(spoilt.collect::<Vec<_>>(), codes[3..]);
+}
+
+#[test]
+fn a_driver_whose_green_contexts_take_no_foreign_events_is_said_to_lack_them() {
+    on_fake_device(|fake, context| {
+        fake.set(Setting::EventsOfOtherContexts, 0);
+        let options = DeviceOptions { gate: false, background_multiprocessors: Some(16) };
+        let mut device = device(context, options)?;
+        let layer = kernel(context, "layer_10us")?;
+        let refused = device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer));
+        let Err(Error::Lacking { technique, reason }) = refused else { panic!("{refused:?}") };
+        assert_eq!(technique, "a green context");
+        assert!(reason.contains("cuEventRecord"), "{reason}");
+        // The foreground's streams are the device's own.
+        device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
+        all_finished(&mut device, 1)?;
+        let green = GreenContext::new(context, 16)?;
+        Stream::within(&green, Priority::Background).map(drop)
+    });
+}
