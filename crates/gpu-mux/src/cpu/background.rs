@@ -131,12 +131,13 @@ impl<B: Job> BackgroundJob<B> {
         caught(|| self.job.run()).map_err(|end| self.ended(end)).is_ok()
     }
 
-    /// Takes down that the tasklet that was offered has run.
-    pub(super) fn ran(&mut self, took: Duration) {
+    /// Takes down that the tasklet that was offered has run, and says how much of that time was its own work.
+    pub(super) fn ran(&mut self, took: Duration) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
         self.benchmarks.learn(site, took);
         self.busy = self.busy.saturating_add(took);
         self.tasklets += 1;
+        self.benchmarks.own_part(site, took)
     }
 
     pub(super) fn id(&self) -> JobId {

@@ -19,8 +19,17 @@ pub(super) struct Benchmarks {
 impl Benchmarks {
     /// The job's own estimate, or else what is known of the site.
     pub(super) fn estimate(&self, upcoming: Upcoming) -> Option<Duration> {
-        let known = || self.by_site.get(upcoming.site? as usize).copied().flatten();
-        upcoming.estimate.or_else(known)
+        upcoming.estimate.or_else(|| self.known(upcoming.site))
+    }
+
+    /// How much of the time that a tasklet has taken was its own work: what it took beyond its best was spent on
+    /// something else on this core.
+    pub(super) fn own_part(&self, site: Option<u32>, took: Duration) -> Duration {
+        self.known(site).map_or(took, |known| known.min(took))
+    }
+
+    fn known(&self, site: Option<u32>) -> Option<Duration> {
+        self.by_site.get(site? as usize).copied().flatten()
     }
 
     pub(super) fn learn(&mut self, site: Option<u32>, took: Duration) {
@@ -49,6 +58,9 @@ mod tests {
         }
         let learned = benchmarks.estimate(Upcoming::at_site(3)).unwrap();
         assert!(learned >= us(100) && learned < us(105), "{learned:?}");
+        assert_eq!(benchmarks.own_part(Some(3), us(9000)), learned);
+        assert_eq!(benchmarks.own_part(Some(3), us(90)), us(90));
+        assert_eq!(benchmarks.own_part(Some(2), us(9000)), us(9000));
         assert_eq!(benchmarks.estimate(Upcoming { estimate: Some(us(7)), site: Some(3) }), Some(us(7)));
         assert_eq!(benchmarks.estimate(Upcoming::at_site(2)), None);
         assert_eq!(benchmarks.estimate(Upcoming::default()), None);

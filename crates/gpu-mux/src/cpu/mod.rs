@@ -164,8 +164,8 @@ impl<B: Job> CpuDriver<B> {
         let now = self.clock.now();
         if let JobState::Ready(upcoming) = state {
             // One that came back while a background tasklet ran did so at a time that nobody knows: it is taken to have
-            // waited for half of it.
-            let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.took / 2));
+            // waited for half of it. Where the core was taken away meanwhile, the foreground would have lost it too.
+            let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.own_part / 2));
             self.tell(back, |foreground| foreground.communicated(back))?;
             self.tell(back, |foreground| Some(foreground.computes(upcoming, back)))?;
             // Launched before the end of what it had to wait for is told, so that it counts as a delay.
@@ -251,10 +251,10 @@ impl<B: Job> CpuDriver<B> {
         let goes_on = job.run();
         let ended = self.clock.now();
         let took = ended.saturating_sub(began);
-        job.ran(took);
+        let own_part = job.ran(took);
         self.usage.record(tasklet.job, took);
         let event = if goes_on { Event::Finished { tasklet, took } } else { Event::Failed(tasklet.job) };
-        self.ran = Some(Ran { ended, took, event });
+        self.ran = Some(Ran { ended, own_part, event });
         // Where workers share cores, another one's foreground may be waiting for this core.
         std::thread::yield_now();
     }
@@ -264,7 +264,8 @@ impl<B: Job> CpuDriver<B> {
 #[derive(Debug)]
 struct Ran {
     ended: Duration,
-    took: Duration,
+    /// How much of its time was its own work.
+    own_part: Duration,
     event: Event,
 }
 
