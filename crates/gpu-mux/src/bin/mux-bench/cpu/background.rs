@@ -72,7 +72,8 @@ impl Job for Background {
     type Error = Error;
 
     fn poll(&mut self) -> Result<JobState, Error> {
-        Ok(JobState::Ready(Upcoming { site: u32::try_from(self.next).ok(), estimate: None }))
+        // Pieces of the same size take the same time: what is learned of one holds for all.
+        Ok(JobState::Ready(Upcoming { site: u32::try_from(self.program[self.next]).ok(), estimate: None }))
     }
 
     fn run(&mut self) -> Result<(), Error> {
