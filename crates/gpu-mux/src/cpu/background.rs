@@ -132,12 +132,13 @@ impl<B: Job> BackgroundJob<B> {
     }
 
     /// Takes down that the tasklet that was offered has run, and says how much of that time was its own work.
-    pub(super) fn ran(&mut self, took: Duration) -> Duration {
+    pub(super) fn ran(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
+        let own_part = self.benchmarks.own_part(site, took, bound);
         self.benchmarks.learn(site, took);
         self.busy = self.busy.saturating_add(took);
         self.tasklets += 1;
-        self.benchmarks.own_part(site, took)
+        own_part
     }
 
     pub(super) fn id(&self) -> JobId {

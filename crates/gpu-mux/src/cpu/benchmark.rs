@@ -23,9 +23,10 @@ impl Benchmarks {
     }
 
     /// How much of the time that a tasklet has taken was its own work: what it took beyond its best was spent on
-    /// something else on this core.
-    pub(super) fn own_part(&self, site: Option<u32>, took: Duration) -> Duration {
-        self.known(site).map_or(took, |known| known.min(took))
+    /// something else on this core. A site that is new is taken to keep its bound.
+    pub(super) fn own_part(&self, site: Option<u32>, took: Duration, bound: Option<Duration>) -> Duration {
+        let best = self.known(site).or_else(|| bound.filter(|_| site.is_some()));
+        best.map_or(took, |best| best.min(took))
     }
 
     fn known(&self, site: Option<u32>) -> Option<Duration> {
@@ -58,9 +59,9 @@ mod tests {
         }
         let learned = benchmarks.estimate(Upcoming::at_site(3)).unwrap();
         assert!(learned >= us(100) && learned < us(105), "{learned:?}");
-        assert_eq!(benchmarks.own_part(Some(3), us(9000)), learned);
-        assert_eq!(benchmarks.own_part(Some(3), us(90)), us(90));
-        assert_eq!(benchmarks.own_part(Some(2), us(9000)), us(9000));
+        let own_part = |site, took| benchmarks.own_part(site, us(took), Some(us(250)));
+        assert_eq!((own_part(Some(3), 9000), own_part(Some(3), 90)), (learned, us(90)));
+        assert_eq!((own_part(Some(2), 9000), own_part(None, 9000)), (us(250), us(9000)));
         assert_eq!(benchmarks.estimate(Upcoming { estimate: Some(us(7)), site: Some(3) }), Some(us(7)));
         assert_eq!(benchmarks.estimate(Upcoming::at_site(2)), None);
         assert_eq!(benchmarks.estimate(Upcoming::default()), None);

@@ -251,7 +251,7 @@ impl<B: Job> CpuDriver<B> {
         let goes_on = job.run();
         let ended = self.clock.now();
         let took = ended.saturating_sub(began);
-        let own_part = job.ran(took);
+        let own_part = job.ran(took, self.mux.policy().background_piece);
         self.usage.record(tasklet.job, took);
         let event = if goes_on { Event::Finished { tasklet, took } } else { Event::Failed(tasklet.job) };
         self.ran = Some(Ran { ended, own_part, event });
