@@ -33,6 +33,7 @@ pub trait Device {
 pub struct Finished {
     /// Which one.
     pub tasklet: TaskletId,
-    /// How long it occupied its lane.
+    /// How long it occupied its lane: from its turn on its stream, with all that it waits for done, to its end. It counts
+    /// that others still have what it needs of the device.
     pub took: Duration,
 }

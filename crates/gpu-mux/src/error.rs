@@ -60,6 +60,15 @@ pub enum Error {
     /// The background of [`share`](crate::share) panicked.
     #[error("the background panicked, and was left alone from then on: {0}")]
     BackgroundPanicked(String),
+    /// A communication on a [`VirtualDevice`](crate::VirtualDevice) waits to be told of its partners, and whoever drives
+    /// the device does not ask for it: time would stand still.
+    #[error(
+        "{0} waits to be told of its partners: ask `VirtualDevice::exchange` until there is none before each wait"
+    )]
+    NotAsked(TaskletId),
+    /// Only a communication whose partners are [`Partners::Told`](crate::Partners::Told) is told of them.
+    #[error("{0} is told nothing of partners: that is for a communication with `Partners::Told`")]
+    NotTold(TaskletId),
     /// Nothing runs, and nothing will.
     #[error("nothing runs: the policy lets nothing of what has been offered be launched")]
     Stalled,

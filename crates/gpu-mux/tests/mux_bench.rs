@@ -1,6 +1,6 @@
 //! The `mux-bench` command as its users see it: what it prints, writes and refuses.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use gpu_mux::{
     Calibration, Chain, Device, DeviceParameters, JobId, Kernel, MuxReport, ParametersFile, Tasklet,
@@ -70,6 +70,19 @@ fn what_is_asked_for_is_printed_written_and_drawn() {
     assert!(slowdown[0] < slowdown[1] && slowdown[1] < slowdown[2], "{slowdown:?}");
     let image = std::fs::read_to_string(svg).unwrap();
     assert!(image.starts_with("<svg") && image.contains("naive"));
+}
+
+#[test]
+fn a_reader_that_goes_away_has_read_enough() {
+    for arguments in [&["--iterations", "1"][..], &["--iterations", "1", "--json"], &["--help"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mux-bench"));
+        let mut bench =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(bench.stdout.take());
+        let output = bench.wait_with_output().unwrap();
+        let message = text(&output.stderr);
+        assert!(output.status.success() && message.is_empty(), "{arguments:?}: {message}");
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use gpu_mux::{
-    Awaits, Device, DeviceParameter, DeviceParameters, Error, ForegroundState, JobId, Kernel, Lane, Partners,
-    Tasklet, TaskletId, VirtualDevice, VirtualWork,
+    Awaits, Device, DeviceParameter, DeviceParameters, Driver, DriverError, Error, ForegroundState, JobId,
+    Kernel, Lane, Partners, Policy, Tasklet, TaskletId, VirtualDevice, VirtualWork,
 };
 
 fn us(us: u64) -> Duration {
@@ -158,6 +158,75 @@ fn nothing_passes_what_has_not_begun_on_a_shared_hardware_queue() {
 }
 
 #[test]
+fn a_tasklet_without_kernels_lets_nothing_pass_on_a_hardware_queue() {
+    let mut device = VirtualDevice::new(DeviceParameters { hardware_queues: 1, ..bare() }).unwrap();
+    for number in 0..3 {
+        let kernels = if number == 1 { Vec::new() } else { vec![kernel(50, 0.1)] };
+        device.launch(&background(number), VirtualWork::graph(kernels)).unwrap();
+    }
+    let other = Tasklet::new(JobId::background(1), 0);
+    device.launch(&other, VirtualWork::graph([kernel(50, 0.1)])).unwrap();
+    let ends = run(&mut device);
+    assert_eq!(
+        ends.iter().find(|end| end.0 == other.id).unwrap().1,
+        us(100),
+        "behind the third of the first"
+    );
+}
+
+#[test]
+fn between_two_tasklets_of_a_stream_there_is_a_gap() {
+    let parameters = DeviceParameters { kernel_gap: us(7), ..bare() };
+    let mut device = VirtualDevice::new(parameters).unwrap();
+    for number in 0..3 {
+        // What has no kernels has no gap after it.
+        let kernels = if number == 1 { Vec::new() } else { vec![kernel(10, 1.0)] };
+        device.launch(&background(number), VirtualWork::graph(kernels)).unwrap();
+    }
+    assert_eq!(run(&mut device).last().unwrap().1, us(27));
+}
+
+#[test]
+fn among_streams_of_equal_priority_the_older_launch_goes_first() {
+    let mut device = VirtualDevice::new(DeviceParameters { multiprocessors: 10, ..bare() }).unwrap();
+    let launch = |device: &mut VirtualDevice, job, number, time, share| {
+        let work = VirtualWork::graph([kernel(time, share)]);
+        device.launch(&Tasklet::new(JobId::background(job), number), work).unwrap();
+    };
+    // The stream of job 0 is the older one; what it launches second is younger.
+    launch(&mut device, 0, 0, 10, 0.1);
+    launch(&mut device, 1, 0, 10, 0.9);
+    launch(&mut device, 1, 1, 30, 1.0);
+    launch(&mut device, 0, 1, 30, 1.0);
+    let ends = run(&mut device);
+    let last: Vec<_> = ends[2..].iter().map(|end| (end.0.job, end.1)).collect();
+    assert_eq!(last, [(JobId::background(1), us(40)), (JobId::background(0), us(70))]);
+}
+
+#[test]
+fn a_share_is_rounded_up_to_whole_multiprocessors() {
+    let parameters = DeviceParameters { multiprocessors: 10, ..bare() };
+    let mut device = VirtualDevice::new(parameters).unwrap();
+    // Of 10: 6 and then the 4 that are left of the 5 that 0.41 asks for.
+    device.launch(&foreground(0), VirtualWork::graph([kernel(50, 0.6)])).unwrap();
+    device.launch(&background(0), VirtualWork::graph([kernel(40, 0.41)])).unwrap();
+    assert_eq!(run(&mut device).iter().map(|end| end.1).collect::<Vec<_>>(), [us(50), us(50)]);
+}
+
+#[test]
+fn a_tasklet_takes_its_time_from_its_turn_on() {
+    let mut device = VirtualDevice::new(bare()).unwrap();
+    device.launch(&background(0), VirtualWork::graph([kernel(1_000, 1.0)])).unwrap();
+    device.wait(Some(us(100))).unwrap();
+    for number in 0..2 {
+        device.launch(&foreground(number), VirtualWork::graph([kernel(10, 1.0)])).unwrap();
+    }
+    let took: Vec<_> = run(&mut device).iter().map(|end| end.2).collect();
+    // The first has waited for the background, the second for the first.
+    assert_eq!(took, [us(1_000), us(910), us(10)]);
+}
+
+#[test]
 fn a_tasklet_waits_for_the_one_that_it_is_after() {
     let parameters = DeviceParameters::a100();
     let mut device = VirtualDevice::new(parameters).unwrap();
@@ -196,6 +265,42 @@ fn partners_can_be_told_when_they_come_and_end() {
 }
 
 #[test]
+fn only_who_waits_to_be_told_of_partners_is() {
+    let mut device = VirtualDevice::new(bare()).unwrap();
+    let work = [
+        VirtualWork::Communication { transfer: us(20), partners: Partners::Ready },
+        VirtualWork::graph([kernel(50, 1.0)]),
+    ];
+    for (number, work) in (0..).zip(work) {
+        let tasklet = foreground(number).on(if number == 0 { Lane::Communication } else { Lane::Compute });
+        device.launch(&tasklet, work).unwrap();
+        assert_eq!(device.partners_arrive(tasklet.id, us(9)), Err(Error::NotTold(tasklet.id)));
+        assert_eq!(device.partners_finish(tasklet.id, us(9)), Err(Error::NotTold(tasklet.id)));
+    }
+    assert_eq!(run(&mut device).len(), 2);
+}
+
+#[test]
+fn a_driver_that_does_not_ask_for_exchanges_is_told_so() {
+    let mut driver = Driver::new(Policy::default(), VirtualDevice::new(bare()).unwrap());
+    let receive = foreground(0).receiving();
+    let work = VirtualWork::Communication { transfer: us(10), partners: Partners::Told };
+    driver.offer(receive, work).unwrap();
+    assert_eq!(driver.poll().unwrap(), None);
+    driver.wait(None).unwrap();
+    assert_eq!(driver.poll().unwrap(), None);
+    assert_eq!(driver.wait(None), Err(DriverError::Device(Error::NotAsked(receive.id))));
+    // The way out that it names.
+    while driver.device_mut().exchange().is_some() {}
+    driver.device_mut().partners_arrive(receive.id, us(5)).unwrap();
+    driver.wait(None).unwrap();
+    while driver.device_mut().exchange().is_some() {}
+    driver.device_mut().partners_finish(receive.id, us(15)).unwrap();
+    driver.wait(None).unwrap();
+    assert_eq!(driver.poll().unwrap().map(|finished| finished.tasklet), Some(receive.id));
+}
+
+#[test]
 fn a_wait_ends_in_time_and_without_anything_to_wait_for() {
     let mut device = VirtualDevice::new(bare()).unwrap();
     device.wait(None).unwrap();
@@ -221,6 +326,13 @@ fn figures_outside_their_range_are_named() {
             "{share} {memory}"
         );
     }
+    let longest = Kernel::new(Duration::MAX, 1.0, 0.0).unwrap_err().to_string();
+    assert!(longest.starts_with("a kernel's time is ") && longest.ends_with("expected at most an hour"));
+    let hour = Kernel::new(us(3_600_000_000), 1.0, 0.0).unwrap();
+    assert_eq!(VirtualWork::graph([hour, hour]).time(), us(7_200_000_000));
+    let endless = DeviceParameters { kernel_gap: Duration::MAX, ..bare() };
+    let error = VirtualDevice::new(endless).unwrap_err().to_string();
+    assert!(error.starts_with("kernel_gap is ") && error.ends_with("expected at most an hour"), "{error}");
     let none = DeviceParameters { hardware_queues: 0, ..bare() };
     let error = VirtualDevice::new(none).unwrap_err().to_string();
     assert_eq!(error, "hardware_queues is 0, expected at least 1");
@@ -232,7 +344,7 @@ fn a_parameter_is_scaled_within_its_range() {
     assert_eq!(a100.scaled(DeviceParameter::LaunchTime, 1.5).launch_time, ns(4_500));
     assert_eq!(a100.scaled(DeviceParameter::Multiprocessors, 0.0).multiprocessors, 1);
     for parameter in DeviceParameter::ALL {
-        for factor in [0.0, 0.5, 1.5, 100.0] {
+        for factor in [0.0, 0.5, 1.5, 100.0, 1e300, f64::INFINITY, f64::NAN, -1.0] {
             assert!(VirtualDevice::new(a100.scaled(parameter, factor)).is_ok(), "{parameter:?} {factor}");
         }
         assert_ne!(a100.scaled(parameter, 0.4), a100, "{parameter:?}");

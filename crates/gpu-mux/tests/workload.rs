@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use gpu_mux::{
-    DeviceParameters, Error, ForegroundState, Iteration, Jobs, Kernel, Play, Policy, Step, StepWork, Workload,
+    BackgroundHost, DeviceParameters, Error, ForegroundHost, ForegroundState, Iteration, Jobs, Kernel,
+    Partners, Play, Policy, Step, StepWork, VirtualWork, Workload,
 };
 
 const TWO_LAYERS: &str = r#"{"schema": "deeppool/workload/v1", "name": "two layers",
@@ -122,6 +123,75 @@ fn the_background_is_cut_between_kernels_and_by_samples() {
     assert_eq!(pieces(Some(us(100)), 0), (2, true, us(200)), "a kernel is not cut");
     // Halves: of one wave, which takes as long as before; and of many, 75 us each.
     assert_eq!(pieces(Some(us(125)), 4), (3, false, us(250)));
+}
+
+#[test]
+fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
+    let policy = Policy::default();
+    let (bound, gap) = (policy.background_piece.unwrap(), DeviceParameters::a100().graph_node_gap);
+    let kernel = Kernel::new(us(10), 1.0, 0.0).unwrap();
+    let step = Step { name: "short".into(), work: StepWork::Compute(vec![kernel; 100]), after: None };
+    let workload = Workload { background: Iteration { samples: 1, steps: vec![step] }, ..two_layers() };
+    let mut host = BackgroundHost::new(&workload.background, &policy, &DeviceParameters::a100());
+    let mut kernels = 0;
+    while kernels < 100 {
+        let (piece, work) = host.offer().unwrap();
+        let VirtualWork::Compute { kernels: of_piece, .. } = &work else { panic!("{work:?}") };
+        let count = of_piece.len() as u32;
+        kernels += count;
+        assert_eq!(piece.estimate, Some(work.time() + gap * (count - 1)));
+        assert!(piece.estimate <= Some(bound));
+        assert!(kernels == 100 || piece.estimate.unwrap() + gap + kernel.time() > bound, "as long as may be");
+    }
+    let played = workload.play(&Play { jobs: Jobs::Background, ..Play::default() }).unwrap();
+    assert_eq!(played.over_long, 0);
+}
+
+#[test]
+fn an_iteration_waits_for_all_of_the_one_before() {
+    let workload = two_layers();
+    let mut host = ForegroundHost::new(&workload.foreground, &Policy::default(), &bare());
+    let mut after = Vec::new();
+    while let Some((tasklet, _)) = host.offer() {
+        after.push(tasklet.after.map(|id| id.number));
+        if tasklet.id.number == 0 {
+            host.finish();
+        }
+    }
+    // Receive, layer and send, twice: the second receive waits for the first layer, what is computed for the receive.
+    assert_eq!(after, [None, Some(0), Some(1), Some(1), Some(3), Some(4)]);
+    // A step that waits for nothing of its own iteration waits for what the one before did on the other lane.
+    let layer = Step { after: None, ..workload.foreground.steps[1].clone() };
+    let send = Step { after: Some(0), ..workload.foreground.steps[2].clone() };
+    let two = Iteration { samples: 1, steps: vec![layer, send] };
+    let mut host = ForegroundHost::new(&two, &Policy::default(), &bare());
+    let first = host.offer().unwrap().0;
+    let last = host.offer().unwrap().0;
+    assert_eq!((first.after, host.offer()), (None, None));
+    host.finish();
+    assert_eq!(host.offer().unwrap().0.after, Some(last.id));
+}
+
+#[test]
+fn partners_are_told_where_that_is_asked_for() {
+    let workload = two_layers();
+    let host = ForegroundHost::new(&workload.foreground, &Policy::default(), &bare());
+    let partners = |mut host: ForegroundHost<'_>| match host.offer().unwrap().1 {
+        VirtualWork::Communication { partners, .. } => partners,
+        VirtualWork::Compute { .. } => panic!("the first step is a communication"),
+    };
+    assert_eq!(partners(host.clone()), Partners::After(us(300)));
+    assert_eq!(partners(host.with_partners_told()), Partners::Told);
+}
+
+#[test]
+fn what_is_warm_up_is_not_measured() {
+    let play = Play { jobs: Jobs::Background, iterations: 4, ..Play::default() };
+    let all = two_layers().play(&Play { warm_up: 0, ..play }).unwrap();
+    let warm = two_layers().play(&Play { warm_up: 1, iterations: 3, ..play }).unwrap();
+    assert!(all.iterations[0] > all.iterations[1], "the first waits for its launch");
+    assert_eq!(warm.iterations, all.iterations[1..]);
+    assert!(warm.background_pieces < all.background_pieces);
 }
 
 #[test]

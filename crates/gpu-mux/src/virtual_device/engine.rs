@@ -22,7 +22,7 @@ pub(super) struct Hardware {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     pub(super) tasklet: TaskletId,
-    pub(super) started: u64,
+    pub(super) opened: u64,
     pub(super) at: u64,
 }
 
@@ -206,8 +206,8 @@ impl Engine {
         if launch.kernel_count() > 0 {
             stream.free_from = self.now.saturating_add(self.hardware.kernel_gap);
         }
-        let started = launch.started.unwrap_or(self.now);
-        self.ended.push_back(Ended { tasklet: launch.tasklet, started, at: self.now });
+        let opened = launch.opened.unwrap_or(self.now);
+        self.ended.push_back(Ended { tasklet: launch.tasklet, opened, at: self.now });
         let ready_from = self.now.saturating_add(self.hardware.kernel_gap);
         for waiting in self.streams.iter_mut().flat_map(|stream| &mut stream.launches) {
             if waiting.after == Some(launch.tasklet) {
@@ -223,6 +223,9 @@ impl Engine {
         let found = self.streams.iter_mut().find_map(|stream| Some((stream.find(tasklet)?, stream)));
         let (place, stream) = found.ok_or(Error::NotInFlight(tasklet))?;
         let launch = &mut stream.launches[place];
+        if !launch.is_told() {
+            return Err(Error::NotTold(tasklet));
+        }
         let phase = match awaits {
             Awaits::Partners => {
                 launch.partners_at = Some(at);

@@ -3,6 +3,9 @@ use std::time::Duration;
 
 use crate::Error;
 
+/// The longest time of a kernel or a parameter: as many as fit into memory can be added up.
+pub(super) const LONGEST: Duration = Duration::from_secs(3_600);
+
 /// A kernel as a [`VirtualDevice`](crate::VirtualDevice) sees it: what it asks of the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kernel {
@@ -13,11 +16,15 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel that takes `time` on a device of its own, has blocks for the fraction `share` of the device's streaming
+    /// A kernel that takes `time` (at most an hour) on a device of its own, has blocks for the fraction `share` of the device's streaming
     /// multiprocessors (above 0, at most 1), and meanwhile uses the fraction `memory` of the memory's bandwidth (0 to 1).
     ///
-    /// [`Error::BadFigure`] for a fraction outside its range.
+    /// [`Error::BadFigure`] for a figure outside its range.
     pub fn new(time: Duration, share: f64, memory: f64) -> Result<Self, Error> {
+        if time > LONGEST {
+            let expected = "at most an hour";
+            return Err(Error::BadFigure { name: "a kernel's time", value: format!("{time:?}"), expected });
+        }
         if !(share > 0.0 && share <= 1.0) {
             let expected = "above 0 and at most 1";
             return Err(Error::BadFigure {

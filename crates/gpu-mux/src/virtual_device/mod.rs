@@ -72,6 +72,8 @@ pub struct VirtualDevice {
     engine: Engine,
     /// When the host has done the launches so far.
     host_free: u64,
+    /// The exchange for whose sake the last wait ended, if it has not been asked about.
+    shown: Option<TaskletId>,
 }
 
 impl VirtualDevice {
@@ -85,7 +87,7 @@ impl VirtualDevice {
     /// The same, with or without [stream priorities](crate::Policy::stream_priority).
     pub fn with_priorities(parameters: DeviceParameters, stream_priority: bool) -> Result<Self, Error> {
         let engine = Engine::new(parameters.hardware(stream_priority)?);
-        Ok(Self { parameters, engine, host_free: 0 })
+        Ok(Self { parameters, engine, host_free: 0, shown: None })
     }
 
     /// Its parameters.
@@ -109,14 +111,16 @@ impl VirtualDevice {
     }
 
     /// The oldest step of a communication with [`Partners::Told`] that has not been asked about. A
-    /// [wait](Device::wait) ends when there is one.
+    /// [wait](Device::wait) ends when there is one; the next wait is [`Error::NotAsked`] if it still is there.
     pub fn exchange(&mut self) -> Option<Exchange> {
+        self.shown = None;
         self.engine.exchanges.pop_front()
     }
 
     /// Says that the partners of a communication come at this time, or now if it has passed.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended.
+    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::NotTold`] when its work is not of
+    /// that kind.
     pub fn partners_arrive(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::Partners, nanos(at))
     }
@@ -124,7 +128,8 @@ impl VirtualDevice {
     /// Says that the transfers of all partners end at this time, or now if it has passed; the communication ends then
     /// if its own is done, and otherwise with it.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended.
+    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::NotTold`] when its work is not of
+    /// that kind.
     pub fn partners_finish(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::End, nanos(at))
     }
@@ -178,7 +183,7 @@ impl Device for VirtualDevice {
                 gap: nanos(gap),
                 after: tasklet.after,
                 ready_from: 0,
-                started: None,
+                opened: None,
                 partners_at: None,
                 partners_end: None,
             },
@@ -194,15 +199,19 @@ impl Device for VirtualDevice {
         let ended = self.engine.ended.pop_front();
         Ok(ended.map(|ended| Finished {
             tasklet: ended.tasklet,
-            took: Duration::from_nanos(ended.at - ended.started),
+            took: Duration::from_nanos(ended.at - ended.opened),
         }))
     }
 
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Error> {
+        if let Some(tasklet) = self.shown {
+            return Err(Error::NotAsked(tasklet));
+        }
         let until = until.map(nanos);
         loop {
             let (now, seen) = (self.engine.now, self.next_seen());
-            if !self.engine.exchanges.is_empty() || seen.is_some_and(|seen| seen <= now) {
+            self.shown = self.engine.exchanges.front().map(|exchange| exchange.tasklet);
+            if self.shown.is_some() || seen.is_some_and(|seen| seen <= now) {
                 return Ok(());
             }
             let next = self.engine.next_event().into_iter().chain(seen).chain(until).min();

@@ -1,13 +1,14 @@
 use std::time::Duration;
 
 use super::engine::Hardware;
+use super::kernel::LONGEST;
 use super::stream::nanos;
 
 /// What a [`VirtualDevice`](crate::VirtualDevice) is made of.
 ///
 /// Every parameter has a unit and a source; [`a100`](Self::a100) says where its figures come from. They are meant to
 /// be fixed before a policy is tuned on the device. With the feature `json`, `DeviceParameters::fit` gives those of a
-/// card at hand.
+/// card at hand. No time is above an hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct DeviceParameters {
@@ -57,7 +58,7 @@ impl DeviceParameters {
     /// | `graph_node_gap` | 0.5 us | the same: 3.4 us a kernel in a graph |
     /// | `launch_latency`, `completion_latency` | 1.85 us each | the same: 9.6 us a kernel when the host waits for each; of these 2.9 us are the kernel and 3 us the launch, and the rest is split evenly, because only its sum is known |
     /// | `communication_share` | 24/108 | NCCL's log on an HGX A100 (nccl-tests, issue 100): 24 channels, and a channel is a block |
-    /// | `communication_memory` | 0.39 | data sheet: `NVLink` at 300 GB/s each way, so 600 of the memory's 1,555 GB/s: an upper bound |
+    /// | `communication_memory` | 0.39 | data sheet: `NVLink` at 300 GB/s each way, so 600 of the memory's 1,555 GB/s, if data is copied at full speed; a reduction reads its own operand besides (0.58 at full speed), and NCCL stays below it |
     #[must_use]
     pub fn a100() -> Self {
         Self {
@@ -94,20 +95,23 @@ impl DeviceParameters {
     #[must_use]
     pub fn scaled(mut self, parameter: DeviceParameter, factor: f64) -> Self {
         let factor = factor.max(0.0);
+        let time = |time: Duration| {
+            Duration::try_from_secs_f64(time.as_secs_f64() * factor).map_or(LONGEST, |time| time.min(LONGEST))
+        };
         let count = |count: u32| (f64::from(count) * factor).round().max(1.0) as u32;
         match parameter {
             DeviceParameter::Multiprocessors => self.multiprocessors = count(self.multiprocessors),
             DeviceParameter::HardwareQueues => self.hardware_queues = count(self.hardware_queues),
-            DeviceParameter::LaunchTime => self.launch_time = self.launch_time.mul_f64(factor),
+            DeviceParameter::LaunchTime => self.launch_time = time(self.launch_time),
             DeviceParameter::GraphLaunchTime => {
-                self.graph_launch_time = self.graph_launch_time.mul_f64(factor);
+                self.graph_launch_time = time(self.graph_launch_time);
             }
-            DeviceParameter::GraphNodeTime => self.graph_node_time = self.graph_node_time.mul_f64(factor),
-            DeviceParameter::LaunchLatency => self.launch_latency = self.launch_latency.mul_f64(factor),
-            DeviceParameter::KernelGap => self.kernel_gap = self.kernel_gap.mul_f64(factor),
-            DeviceParameter::GraphNodeGap => self.graph_node_gap = self.graph_node_gap.mul_f64(factor),
+            DeviceParameter::GraphNodeTime => self.graph_node_time = time(self.graph_node_time),
+            DeviceParameter::LaunchLatency => self.launch_latency = time(self.launch_latency),
+            DeviceParameter::KernelGap => self.kernel_gap = time(self.kernel_gap),
+            DeviceParameter::GraphNodeGap => self.graph_node_gap = time(self.graph_node_gap),
             DeviceParameter::CompletionLatency => {
-                self.completion_latency = self.completion_latency.mul_f64(factor);
+                self.completion_latency = time(self.completion_latency);
             }
             DeviceParameter::CommunicationShare => {
                 self.communication_share = (self.communication_share * factor).min(1.0);
@@ -123,6 +127,19 @@ impl DeviceParameters {
         let counts = [("multiprocessors", self.multiprocessors), ("hardware_queues", self.hardware_queues)];
         if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
             return Err(crate::Error::BadFigure { name, value: "0".to_owned(), expected: "at least 1" });
+        }
+        let times = [
+            ("launch_time", self.launch_time),
+            ("graph_launch_time", self.graph_launch_time),
+            ("graph_node_time", self.graph_node_time),
+            ("launch_latency", self.launch_latency),
+            ("kernel_gap", self.kernel_gap),
+            ("graph_node_gap", self.graph_node_gap),
+            ("completion_latency", self.completion_latency),
+        ];
+        if let Some((name, time)) = times.into_iter().find(|&(_, time)| time > LONGEST) {
+            let expected = "at most an hour";
+            return Err(crate::Error::BadFigure { name, value: format!("{time:?}"), expected });
         }
         let fractions = [
             ("communication_share", self.communication_share),

@@ -91,11 +91,11 @@ fn start(
     now: u64,
     exchanges: &mut VecDeque<Exchange>,
 ) -> Option<Running> {
-    let last_end = stream.last_end;
+    let (last_end, opened) = (stream.last_end, stream.head_opens()?);
     let head = stream.launches.front_mut()?;
     let kernel = head.next_kernel();
     head.begun += 1;
-    head.started.get_or_insert(now);
+    head.opened.get_or_insert(opened);
     let mut running = Running {
         wanted: hardware.communication_multiprocessors,
         given: 0,

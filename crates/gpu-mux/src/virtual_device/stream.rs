@@ -46,7 +46,8 @@ pub(super) struct Launch {
     pub(super) after: Option<TaskletId>,
     /// Not before this.
     pub(super) ready_from: u64,
-    pub(super) started: Option<u64>,
+    /// Since when it has been its turn on its stream; known when it has started.
+    pub(super) opened: Option<u64>,
     /// When its partners have come, and when they end, as far as it has been told.
     pub(super) partners_at: Option<u64>,
     pub(super) partners_end: Option<u64>,
@@ -145,7 +146,7 @@ impl Stream {
 
     /// Whether a tasklet has started and not ended.
     pub(super) fn is_begun(&self) -> bool {
-        self.launches.front().is_some_and(|head| head.started.is_some())
+        self.launches.front().is_some_and(|head| head.opened.is_some())
     }
 
     /// The oldest launch of which some kernel has not started; those without kernels have none.

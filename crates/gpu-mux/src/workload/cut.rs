@@ -8,14 +8,14 @@ use crate::{Kernel, Policy};
 #[derive(Debug, Clone)]
 pub(super) struct BackgroundPiece {
     pub(super) kernels: Arc<[Kernel]>,
-    /// Its time on a device of its own.
+    /// The time of its kernels on a device of its own, without the gaps between them.
     pub(super) time: Duration,
 }
 
 /// One iteration of the background as the policy wants it cut: by its steps where pieces are not bounded, and otherwise
 /// into the longest runs of kernels that keep the bound, whatever step they belong to. A kernel that is longer by
-/// itself is a piece.
-pub(super) fn cut(iteration: &Iteration, policy: &Policy) -> Vec<BackgroundPiece> {
+/// itself is a piece. Between two of them there is a `gap`, which counts.
+pub(super) fn cut(iteration: &Iteration, policy: &Policy, gap: Duration) -> Vec<BackgroundPiece> {
     let Some(bound) = policy.background_piece else {
         let steps = iteration.steps.iter().filter_map(|step| match &step.work {
             StepWork::Compute(kernels) if !kernels.is_empty() => {
@@ -29,11 +29,11 @@ pub(super) fn cut(iteration: &Iteration, policy: &Policy) -> Vec<BackgroundPiece
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut time = Duration::ZERO;
     for kernel in in_micro_batches(iteration.kernels(), iteration.samples, policy) {
-        if !kernels.is_empty() && time.saturating_add(kernel.time()) > bound {
+        let longer = time.saturating_add(gap).saturating_add(kernel.time());
+        if !kernels.is_empty() && longer > bound {
             pieces.push(piece(std::mem::take(&mut kernels)));
-            time = Duration::ZERO;
         }
-        time = time.saturating_add(kernel.time());
+        time = if kernels.is_empty() { kernel.time() } else { longer };
         kernels.push(kernel);
     }
     if !kernels.is_empty() {

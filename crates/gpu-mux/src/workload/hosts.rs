@@ -116,8 +116,8 @@ impl<'a> ForegroundHost<'a> {
 /// [`Driver`](crate::Driver), and when.
 ///
 /// It cuts its iteration as the policy wants it: by its steps where [pieces](Policy::background_piece) are not bounded,
-/// and otherwise into the longest runs of kernels that keep the bound, whatever step they belong to. A kernel that is
-/// longer by itself is a piece. It offers piece after piece, so that a bounded number of them waits or runs.
+/// and otherwise into the longest runs of kernels that keep the bound with the gaps between them, whatever step they
+/// belong to. A kernel that is longer by itself is a piece. It offers piece after piece, so that a bounded number of them waits or runs.
 #[derive(Debug, Clone)]
 pub struct BackgroundHost {
     pieces: Vec<BackgroundPiece>,
@@ -136,7 +136,7 @@ impl BackgroundHost {
     #[must_use]
     pub fn new(iteration: &Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
-        let pieces = cut(iteration, policy);
+        let pieces = cut(iteration, policy, gap);
         Self {
             estimates: pieces.iter().map(|piece| estimate(piece.time, piece.kernels.len(), gap)).collect(),
             time: pieces.iter().map(|piece| piece.time).sum(),
@@ -203,7 +203,7 @@ fn launching(policy: &Policy, parameters: &DeviceParameters) -> (bool, Duration)
 
 /// How long kernels take that follow each other with a gap between them.
 fn estimate(time: Duration, kernels: usize, gap: Duration) -> Duration {
-    time + gap * kernels.saturating_sub(1) as u32
+    time.saturating_add(gap.saturating_mul(u32::try_from(kernels.saturating_sub(1)).unwrap_or(u32::MAX)))
 }
 
 fn work(step: &Step, captured: bool) -> VirtualWork {

@@ -96,7 +96,9 @@ impl Step {
     pub fn estimate(&self) -> Duration {
         match &self.work {
             StepWork::Compute(kernels) => kernels.iter().map(Kernel::time).sum(),
-            StepWork::Communication { transfer, partners_after, .. } => *transfer + *partners_after,
+            StepWork::Communication { transfer, partners_after, .. } => {
+                transfer.saturating_add(*partners_after)
+            }
         }
     }
 }
