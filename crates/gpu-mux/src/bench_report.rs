@@ -40,10 +40,15 @@ pub struct MuxRow {
     pub modelled: bool,
     /// Iterations with both jobs.
     pub iterations: usize,
-    /// Median time of an iteration of the foreground alone, as the default policy launches it: the same in all rows.
+    /// Median time of an iteration of the foreground alone, as the default policy launches it: the same in all rows; on a
+    /// card, of as many iterations before and after this row's.
     pub foreground_alone_us: f64,
     /// The 99th percentile.
     pub foreground_alone_p99_us: f64,
+    /// On a card: by how much the median alone after this row differs from the one before, as a part of that. A slow-down
+    /// is no better known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreground_alone_drift: Option<f64>,
     /// Median time of an iteration of the foreground beside the background.
     pub foreground_us: f64,
     /// The 99th percentile.
@@ -74,7 +79,7 @@ pub struct MuxRow {
     pub background_samples_per_s: f64,
     /// Background pieces that ended.
     pub background_pieces: u64,
-    /// Those that took longer than the policy's bound.
+    /// Those that took longer than the policy's bound; on a card those that take longer alone.
     pub over_long_pieces: u64,
 }
 
@@ -90,6 +95,9 @@ pub struct Calibration {
     pub kernel_us: f64,
     /// Chains of it, at least two lengths launched each way.
     pub chains: Vec<Chain>,
+    /// By how much at most a kernel that plays one of the workload's takes more or less time than that, as a part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels_off: Option<f64>,
     /// What kernels do to each other, where it was measured: nothing is fitted to it, it shows how far off the model is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,

@@ -121,6 +121,7 @@ fn measured(parameters: DeviceParameters) -> Calibration {
             .into_iter()
             .flat_map(|captured| [1, 10, 100].map(|kernels| chain(captured, kernels)))
             .collect(),
+        kernels_off: None,
         sharing: None,
     }
 }

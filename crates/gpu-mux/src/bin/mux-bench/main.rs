@@ -47,7 +47,10 @@ Examples:
   mux-bench --policy default --policy deeppool --json
   mux-bench --workload workload.json --parameters card.json --svg policies.svg
   mux-bench --device cpu --ranks 2 --iterations 200
-  mux-bench fit measured.json --out card.json";
+  mux-bench fit measured.json --out card.json
+
+It exits with 2 for a question or a file that makes no sense, and with 1 when it fails, as it does without the GPU or
+the NVRTC that --device cuda needs.";
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

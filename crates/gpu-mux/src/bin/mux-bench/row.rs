@@ -20,6 +20,14 @@ impl Times {
         self.percentile(0.99)
     }
 
+    /// These and others.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn and(&self, others: &Self) -> Self {
+        let mut all = [self.0.as_slice(), &others.0].concat();
+        all.sort_by(f64::total_cmp);
+        Self(all)
+    }
+
     /// With straight lines between the samples.
     fn percentile(&self, fraction: f64) -> f64 {
         let place = fraction * (self.0.len() - 1) as f64;
@@ -44,9 +52,11 @@ pub(crate) struct Collocated {
     pub(crate) over_long_pieces: u64,
 }
 
-/// Both jobs alone: the same for all rows.
+/// Both jobs alone.
 pub(crate) struct Alone {
     pub(crate) foreground: Times,
+    /// From before to after the row, where it was measured twice.
+    pub(crate) drift: Option<f64>,
     pub(crate) background_samples_per_s: f64,
 }
 
@@ -59,6 +69,7 @@ pub(crate) fn row(policy: &str, modelled: bool, alone: &Alone, both: &Collocated
         iterations: both.iterations,
         foreground_alone_us: alone.foreground.median(),
         foreground_alone_p99_us: alone.foreground.p99(),
+        foreground_alone_drift: alone.drift,
         foreground_us: both.foreground.median(),
         foreground_p99_us: both.foreground.p99(),
         foreground_slowdown: both.foreground.median() / alone.foreground.median(),

@@ -9,12 +9,21 @@ pub(crate) fn shown(report: &MuxReport) -> String {
         vec![format!("# mux-bench: {}", report.workload), format!("# {}; {origin}", report.device)];
     if let Some(row) = report.rows.first() {
         lines.push(format!(
-            "# alone: foreground {} an iteration (99th percentile {}), background {:.0} samples/s; {} iterations",
+            "# alone: foreground {} an iteration (99th percentile {}), background {:.0} samples/s; n = {} iterations a policy",
             milliseconds(row.foreground_alone_us),
             milliseconds(row.foreground_alone_p99_us),
             row.background_alone_samples_per_s,
             row.iterations,
         ));
+    }
+    if let Some(drift) = report.rows.iter().filter_map(|row| row.foreground_alone_drift).reduce(furthest) {
+        lines.push(format!(
+            "# the foreground alone, before and after each policy: at most {} apart, each of as many iterations",
+            percent(drift.abs())
+        ));
+    }
+    if let Some(off) = report.calibration.as_ref().and_then(|calibration| calibration.kernels_off) {
+        lines.push(format!("# the workload's kernels are played to within {} of their time", percent(off)));
     }
     if let Some(sharing) = report.calibration.as_ref().and_then(|calibration| calibration.sharing) {
         lines.push(format!(
@@ -38,7 +47,12 @@ waiting    part of it in which a communication of the foreground waits for its p
 BG/idle    part of the idle time in which a background tasklet was on the device
 transfer   time of an iteration in which the foreground has nothing to compute and transfers data
 BG         background's throughput, and as a part of what it has alone
-over-long  background pieces that took longer than the policy's bound";
+over-long  background pieces that took longer than the policy's bound; on a card those that take longer alone";
+
+/// What is further from 0.
+fn furthest(one: f64, other: f64) -> f64 {
+    if other.abs() > one.abs() { other } else { one }
+}
 
 fn table(rows: &[MuxRow]) -> String {
     let mut table = Table::new();

@@ -31,6 +31,7 @@ pub(crate) fn measure(
                 .play(&Play { jobs: Jobs::Foreground, ..play })
                 .map_err(|error| bad_input(error.to_string()))?,
         )?,
+        drift: None,
         background_samples_per_s: {
             let policy = Policy { captured_graphs: true, ..Policy::naive() };
             let alone = Play { jobs: Jobs::Background, policy, ..play };

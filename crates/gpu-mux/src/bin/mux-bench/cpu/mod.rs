@@ -47,6 +47,7 @@ pub(crate) fn measure(ranks: NonZeroUsize, task: &Task<'_>) -> anyhow::Result<Mu
     let first = records.first().context("no rank was measured")?;
     let alone = Alone {
         foreground: times(&first.alone)?,
+        drift: None,
         background_samples_per_s: records.iter().map(|record| record.background_alone).sum(),
     };
     let rows = task.policies.iter().enumerate().map(|(index, (name, _))| {

@@ -29,7 +29,9 @@ pub(super) struct Card<'a> {
 impl Card<'_> {
     /// Runs the jobs by a policy.
     pub(super) fn play(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Played> {
-        let CardOptions { gate, background_multiprocessors } = self.options;
+        // A job alone is as it would be without any of this.
+        let options = if jobs == Jobs::Both { self.options } else { CardOptions::default() };
+        let CardOptions { gate, background_multiprocessors } = options;
         let options = DeviceOptions { gate, background_multiprocessors };
         let mut device = CudaDevice::new(self.context, policy, options)?;
         let foreground = (jobs != Jobs::Background).then(|| self.foreground(&mut device)).transpose()?;

@@ -36,6 +36,7 @@ pub(super) fn calibrate(kernels: &Kernels, rounds: &Rounds<'_>, stream: &Stream)
         hardware_queues: queues.unwrap_or(HARDWARE_QUEUES),
         kernel_us: alone(kernels, kernel, stream)?,
         chains,
+        kernels_off: None,
         sharing: None,
     })
 }

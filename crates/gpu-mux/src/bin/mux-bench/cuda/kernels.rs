@@ -1,7 +1,7 @@
 //! The kernels, loaded, with the memory that they work on.
 #![allow(unsafe_code)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpu_mux::cuda::{Argument, Context, DeviceBuffer, Function, LaunchShape, Module, Result, Stream};
 
@@ -15,6 +15,9 @@ pub(super) const COMPUTE_THREADS: u32 = 1024;
 /// As many blocks as NCCL has channels on a card with NVLink, more or less.
 const EXCHANGE_BLOCKS: u32 = 16;
 const EXCHANGE_THREADS: u32 = 512;
+
+/// Some milliseconds.
+const LOADING_ROUNDS: u32 = 20_000;
 
 /// The kernels of `kernels.cu`.
 ///
@@ -97,6 +100,17 @@ impl Kernels {
         let shape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
         // SAFETY: it has no arguments and touches no memory; the kernel is kept with the graphs.
         unsafe { self.nothing.launch(stream, shape, &[]) }
+    }
+
+    /// Lets the whole card compute for at least so long. It waits.
+    pub(super) fn load_card(&self, stream: &Stream, time: Duration) -> Result<()> {
+        let begin = Instant::now();
+        let launch = Compute { blocks: self.multiprocessors, rounds: LOADING_ROUNDS, loads: 64 };
+        while begin.elapsed() < time {
+            (0..8).try_for_each(|_| self.compute(stream, launch))?;
+            stream.synchronize()?;
+        }
+        Ok(())
     }
 
     /// Forgets when the last exchange ended, so that the next one counts from its own start. It waits.

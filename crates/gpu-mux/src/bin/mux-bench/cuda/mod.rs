@@ -13,10 +13,11 @@ mod spans;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
-use gpu_mux::{Jobs, MuxReport, Policy, Workload};
+use gpu_mux::{Jobs, MuxReport, MuxRow, Policy, Workload};
 
 use crate::bench::{CardOptions, Task};
 use crate::row::{Alone, Collocated, Times, row};
@@ -25,22 +26,32 @@ use kernels::{Kernels, MEMORY_BYTES};
 use play::Played;
 use rounds::Rounds;
 
+/// How much of the card is used.
+struct Extent {
+    /// What the kernels read and write: a power of two.
+    memory_bytes: usize,
+    /// How long the card computes before anything is measured, so that its clocks have come up.
+    load: Duration,
+}
+
+const WHOLE: Extent = Extent { memory_bytes: MEMORY_BYTES, load: Duration::from_millis(1500) };
+
 /// Measures the workload on the first card.
 pub(crate) fn measure(workload: &Workload, options: CardOptions, task: &Task<'_>) -> Result<MuxReport> {
-    measure_on(&CudaLibrary::open()?, compile::compile, MEMORY_BYTES, workload, options, task)
+    measure_on(&CudaLibrary::open()?, compile::compile, &WHOLE, workload, options, task)
 }
 
 /// The same with a driver and kernels of the caller's.
 fn measure_on(
     library: &CudaLibrary,
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
-    memory_bytes: usize,
+    extent: &Extent,
     workload: &Workload,
     options: CardOptions,
     task: &Task<'_>,
 ) -> Result<MuxReport> {
     let context = Context::open(library, 0)?;
-    let measured = measure_in(&context, ptx, memory_bytes, workload, options, task);
+    let measured = measure_in(&context, ptx, extent, workload, options, task);
     let closed = context.close();
     let report = measured?;
     closed?;
@@ -50,38 +61,46 @@ fn measure_on(
 fn measure_in(
     context: &Context,
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
-    memory_bytes: usize,
+    extent: &Extent,
     workload: &Workload,
     options: CardOptions,
     task: &Task<'_>,
 ) -> Result<MuxReport> {
     let capabilities = context.capabilities()?;
     let ptx = ptx(&capabilities)?;
-    let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, memory_bytes)?);
+    let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, extent.memory_bytes)?);
     let stream = Stream::new(context, Priority::Background)?;
+    kernels.load_card(&stream, extent.load)?;
     let mut rounds = Rounds::measure(&kernels, &stream)?;
     let mut calibration = chains::calibrate(&kernels, &rounds, &stream)?;
     calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
     let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
-    let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
-    let alone = Alone {
-        foreground: times(&card.play(default, Jobs::Foreground, task.iterations)?)?,
-        background_samples_per_s: {
-            let alone = card.play(uncut, Jobs::Background, task.iterations)?;
-            samples_per_s(workload, &alone)
-        },
-    };
-    let rows = task.policies.iter().map(|(name, policy)| {
-        let both = card.play(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
-        Ok(row(name, false, &alone, &collocated(workload, &both)?))
-    });
-    let rows = rows.collect::<Result<Vec<_>>>()?;
+    let rows = measure_policies(&mut card, task)?;
+    calibration.kernels_off = Some(card.rounds.off());
     let version = capabilities.driver_version;
     let (name, major, minor) = (context.device_name()?, version / 1000, version % 1000 / 10);
     let mut report =
         MuxReport::new(format!("{name}, CUDA {major}.{minor}"), false, workload.name.clone(), rows);
     report.calibration = Some(calibration);
     Ok(report)
+}
+
+/// Each policy between two measurements of the foreground alone, since clocks and temperature change.
+fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>> {
+    let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
+    let background = card.play(uncut, Jobs::Background, task.iterations)?;
+    let background_samples_per_s = samples_per_s(card.workload, &background);
+    let mut before = times(&card.play(default, Jobs::Foreground, task.iterations)?)?;
+    let mut rows = Vec::with_capacity(task.policies.len());
+    for (name, policy) in task.policies {
+        let both = card.play(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
+        let after = times(&card.play(default, Jobs::Foreground, task.iterations)?)?;
+        let drift = Some(after.median() / before.median() - 1.0);
+        let alone = Alone { foreground: before.and(&after), drift, background_samples_per_s };
+        rows.push(row(name, false, &alone, &collocated(card.workload, &both)?));
+        before = after;
+    }
+    Ok(rows)
 }
 
 fn times(played: &Played) -> Result<Times> {
@@ -94,7 +113,7 @@ fn samples_per_s(workload: &Workload, played: &Played) -> f64 {
 }
 
 fn collocated(workload: &Workload, both: &Played) -> Result<Collocated> {
-    let micros = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(Collocated {
         foreground: times(both)?,
         iterations: both.iterations.len(),

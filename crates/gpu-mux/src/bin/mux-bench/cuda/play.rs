@@ -46,15 +46,16 @@ pub(super) fn play(
         background,
         ends: Vec::new(),
         spans: Vec::new(),
+        last_end: Duration::ZERO,
+        bound: policy.background_piece,
+        over_long: 0,
         before: (0, 0.0),
-        over_long_before: 0,
     };
-    player.end_rounds();
     let mut last = player.driver.device().now();
     while player.ends.len() <= iterations {
         player.offer()?;
         if let Some(finished) = player.driver.poll()? {
-            player.finish(finished);
+            player.finish(finished)?;
             last = player.driver.device().now();
             continue;
         }
@@ -74,12 +75,15 @@ struct Player {
     driver: Driver<CudaDevice>,
     foreground: Option<Host>,
     background: Option<Host>,
-    /// When rounds ended, from the last one of the warm-up on.
+    /// When rounds ended, from the last one of the warm-up on; this and the spans by the device's clock.
     ends: Vec<Duration>,
     spans: Vec<Span>,
-    /// The background's progress when the warm-up ended, and how many of its pieces were over-long.
+    last_end: Duration,
+    /// The policy's, and how many pieces since the warm-up take longer alone.
+    bound: Option<Duration>,
+    over_long: u64,
+    /// The background's progress when the warm-up ended.
     before: (u64, f64),
-    over_long_before: u64,
 }
 
 impl Player {
@@ -92,11 +96,12 @@ impl Player {
         Ok(())
     }
 
-    fn finish(&mut self, Finished { tasklet, took }: Finished) {
-        let end = self.driver.device().now();
+    fn finish(&mut self, Finished { tasklet, took }: Finished) -> Result<()> {
+        // Not when the host was told, which can be much later.
+        let end = self.driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
         let is_foreground = tasklet.job == JobId::FOREGROUND;
         let host = if is_foreground { &mut self.foreground } else { &mut self.background };
-        let Some(step) = host.as_mut().map(|host| host.finish(tasklet)) else { return };
+        let Some(step) = host.as_mut().map(|host| host.finish(tasklet)) else { return Ok(()) };
         let start = end.saturating_sub(took);
         if let Some(transfer) = step.transfer {
             let begin = end.saturating_sub(took.min(transfer));
@@ -106,7 +111,15 @@ impl Player {
             let kind = if is_foreground { Kind::Compute } else { Kind::Background };
             self.spans.push(Span { kind, start, end });
         }
+        let alone = step.prepared.estimate;
+        if !is_foreground && self.bound.is_some_and(|bound| alone > bound) {
+            self.over_long += 1;
+        }
+        if is_foreground || self.foreground.is_none() {
+            self.last_end = self.last_end.max(end);
+        }
         self.end_rounds();
+        Ok(())
     }
 
     /// Keeps the time when a round of the job that is measured has ended.
@@ -119,9 +132,9 @@ impl Player {
         if self.ends.is_empty() {
             self.spans.clear();
             self.before = self.progress();
-            self.over_long_before = self.driver.multiplexer().over_long();
+            self.over_long = 0;
         }
-        self.ends.push(self.driver.device().now());
+        self.ends.push(self.last_end);
     }
 
     fn progress(&self) -> (u64, f64) {
@@ -136,7 +149,7 @@ impl Player {
             gaps: gaps(&self.spans, *from, *to),
             background_rounds: rounds - self.before.1,
             background_pieces: pieces - self.before.0,
-            over_long: self.driver.multiplexer().over_long() - self.over_long_before,
+            over_long: self.over_long,
         })
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Rounds<'a> {
     /// A round of copying, in seconds.
     copy_round_s: f64,
     known: HashMap<[u64; 3], Compute>,
+    /// By how much at most the kernels that are known take more or less than they should, as a part of that.
+    off: f64,
 }
 
 impl<'a> Rounds<'a> {
@@ -47,6 +49,7 @@ impl<'a> Rounds<'a> {
             bandwidth: 0.0,
             copy_round_s: 0.0,
             known: HashMap::new(),
+            off: 0.0,
         };
         found.launch = found.time(&|stream| kernels.nothing(stream))?;
         let blocks = kernels.multiprocessors;
@@ -76,8 +79,15 @@ impl<'a> Rounds<'a> {
             rounds *= kernel.time().as_secs_f64() / took;
         }
         let found = self.launch_of(kernel, rounds);
+        let took = self.seconds(&|stream| kernels.compute(stream, found))?;
+        self.off = self.off.max((took / kernel.time().as_secs_f64().max(1e-9) - 1.0).abs());
         self.known.insert(key, found);
         Ok(found)
+    }
+
+    /// By how much at most a kernel takes more or less time than the workload's that it plays, as a part of that.
+    pub(super) fn off(&self) -> f64 {
+        self.off
     }
 
     /// A block that computes for about `time`.

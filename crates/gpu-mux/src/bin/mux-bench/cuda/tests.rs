@@ -6,7 +6,7 @@ use fake_cuda::{FakeCuda, Setting};
 use gpu_mux::cuda::CudaLibrary;
 use gpu_mux::{MuxReport, Policy, Workload};
 
-use super::{kernels, measure_on};
+use super::{Extent, kernels, measure_on};
 use crate::bench::{CardOptions, Task};
 
 const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
@@ -37,7 +37,8 @@ fn rehearse(fake: &FakeCuda, policies: &[(String, Policy)], iterations: usize) -
     let workload = Workload::from_json("the test's", WORKLOAD)?;
     let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
     let task = Task { policies, iterations };
-    measure_on(&library, |_| Ok(ptx()), 1 << 16, &workload, card, &task)
+    let extent = Extent { memory_bytes: 1 << 16, load: Duration::from_millis(1) };
+    measure_on(&library, |_| Ok(ptx()), &extent, &workload, card, &task)
 }
 
 fn presets() -> Vec<(String, Policy)> {
@@ -56,11 +57,14 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
     for row in &report.rows {
         assert!(row.foreground_us > 0.0 && row.foreground_alone_us > 0.0, "{row:?}");
         assert!(row.background_alone_samples_per_s > 0.0, "{row:?}");
+        assert!(row.foreground_alone_drift.is_some_and(f64::is_finite), "{row:?}");
         assert!(row.idle_us >= 0.0 && (0.0..=1.0).contains(&row.background_share_of_idle), "{row:?}");
     }
     assert!(report.rows.iter().any(|row| row.background_pieces > 0));
     let calibration = report.calibration.unwrap();
     assert_eq!(calibration.chains.len(), 8);
+    // A kernel of 400 us is played by one of 10 us here, which does not stay hidden.
+    assert!(calibration.kernels_off.is_some_and(|off| off > 0.9));
     assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
 }
 
