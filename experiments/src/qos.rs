@@ -23,16 +23,8 @@ pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
             ..Row::collocated(NAME, &job, Mode::BurstCollocated, &bp, &alone, &shared)
         })
     };
-    let rows = policies().into_iter().map(shared).collect::<anyhow::Result<Vec<Row>>>()?;
+    let rows = Policy::all().into_iter().map(shared).collect::<anyhow::Result<Vec<Row>>>()?;
     Ok(Report::new(NAME, TITLE, testbed, &device, rows, summary()))
-}
-
-/// The presets, and the steps of the ladder, which begins with one of them.
-fn policies() -> Vec<(&'static str, Policy)> {
-    let presets = Policy::presets();
-    let is_new = |(name, _): &(&str, Policy)| presets.iter().all(|(preset, _)| preset != name);
-    let steps: Vec<_> = Policy::ladder().into_iter().filter(is_new).collect();
-    presets.into_iter().chain(steps).collect()
 }
 
 fn summary() -> Vec<String> {

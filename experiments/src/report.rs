@@ -98,7 +98,14 @@ impl Report {
     /// One report with the rows of several, of the same testbed.
     pub(crate) fn of_all(reports: &[Self], testbed: &Testbed) -> Self {
         let rows = reports.iter().flat_map(|report| report.rows.clone()).collect();
-        Self::new("all", "All experiments", testbed, &undisturbed(), rows, Vec::new())
+        let mut all = Self::new("all", "All experiments", testbed, &undisturbed(), rows, Vec::new());
+        // The last line of each says what its GPUs charge.
+        all.provenance.pop();
+        for report in reports {
+            let charges = report.provenance.last().map_or("", String::as_str);
+            all.provenance.push(format!("{}: {charges}", report.experiment));
+        }
+        all
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {

@@ -117,6 +117,23 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// All policies that have a name: the presets, and then the ladder without what is a preset already.
+    #[must_use]
+    pub fn all() -> Vec<(&'static str, Self)> {
+        let presets = Self::presets();
+        let is_new = |(name, _): &(&str, Self)| presets.iter().all(|(preset, _)| preset != name);
+        let steps: Vec<_> = Self::ladder().into_iter().filter(is_new).collect();
+        presets.into_iter().chain(steps).collect()
+    }
+
+    /// The policy of this name among [all](Self::all).
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|(known, _)| *known == name).map(|(_, policy)| policy)
+    }
+}
+
 impl Default for Policy {
     /// Ours: graphs, priorities and short pieces, launched only while the foreground does not compute and where they
     /// are expected to end before it comes back.

@@ -50,13 +50,12 @@ impl Default for SimulateOptions {
     }
 }
 
-/// The policy of a preset's name.
+/// The policy of a name, a preset's or one of [`Policy::ladder`].
 ///
 /// # Errors
-/// [`Error::Setting`], which lists the names that exist.
+/// [`Error::Setting`], which lists the presets.
 pub fn policy_named(name: &str) -> Result<Policy, Error> {
-    let preset = Policy::presets().into_iter().find(|(preset, _)| *preset == name);
-    preset.map(|(_, policy)| policy).ok_or_else(|| Error::Setting {
+    Policy::named(name).ok_or_else(|| Error::Setting {
         setting: "the policy",
         expected: "naive, priority, deeppool, feedback or default",
         got: format!("`{name}`"),
@@ -97,7 +96,7 @@ pub struct Simulation {
     pub foreground_samples_per_s: f64,
     /// Background samples by second, of all ranks together; 0 without background.
     pub background_samples_per_s: f64,
-    /// The part of all ranks' time in which they compute, for either job.
+    /// The part of all ranks' time in which they compute, for either job, or the foreground could.
     pub gpu_busy_fraction: f64,
     /// The part of all ranks' time in which the foreground computes, or could if its device were free.
     pub foreground_busy_fraction: f64,
