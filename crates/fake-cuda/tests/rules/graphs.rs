@@ -4,6 +4,7 @@ use crate::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
 };
+use fake_cuda::Setting;
 use std::ptr;
 
 #[test]
@@ -196,4 +197,30 @@ fn an_unloaded_module_takes_its_kernels_with_it() {
     let mut place = 0;
     let stale = cuda.cuGraphInstantiateWithFlags(&raw mut place, graph, 0);
     cuda.refuses(stale, CUDA_ERROR_INVALID_HANDLE, "function 1 after it was destroyed");
+}
+
+#[test]
+fn nodes_can_be_listed_from_the_last() {
+    let cuda = Cuda::start();
+    let graph = cuda.graph();
+    let first = cuda.node(graph, &[]);
+    let second = cuda.node(graph, &[first]);
+    assert_eq!(cuda.nodes(graph), [first, second]);
+    cuda.fake.set(Setting::NodesFromTheLast, 1);
+    assert_eq!(cuda.nodes(graph), [second, first]);
+}
+
+#[test]
+fn the_flag_of_node_priorities_is_unknown_to_versions_before_11_7() {
+    for (version, known) in [(11_060, false), (11_070, true)] {
+        let cuda = Cuda::start();
+        cuda.fake.set(Setting::DriverVersion, version);
+        let (graph, mut exec) = (cuda.graph(), 0);
+        let code = cuda.cuGraphInstantiateWithFlags(&raw mut exec, graph, 8);
+        if known {
+            cuda.ok(code);
+        } else {
+            cuda.refuses(code, CUDA_ERROR_INVALID_VALUE, "no priorities of nodes");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{
         CUDA_ERROR_INVALID_RESOURCE_TYPE, CUDA_ERROR_INVALID_VALUE,
     },
 };
+use fake_cuda::Setting;
 use std::ptr;
 
 /// Reads a resource's multiprocessors.
@@ -82,4 +83,20 @@ fn what_green_contexts_are_made_of_is_checked() {
         CUDA_ERROR_INVALID_HANDLE,
         "green context 1 after it was destroyed",
     );
+}
+
+#[test]
+fn a_driver_may_refuse_events_of_the_primary_context() {
+    let cuda = Cuda::start();
+    let mut all = cuda.make(|place| cuda.cuDeviceGetDevResource(0, place, 1));
+    let description = cuda.make(|place| cuda.cuDevResourceGenerateDesc(place, &raw mut all, 1));
+    let green = cuda.make(|place| cuda.cuGreenCtxCreate(place, description, 0, 1));
+    let inside = cuda.make(|place| cuda.cuGreenCtxStreamCreate(place, green, 1, 0));
+    let (outside, event) = (cuda.stream(0), cuda.event());
+    cuda.ok(cuda.cuEventRecord(event, inside));
+    cuda.fake.set(Setting::EventsOfOtherContexts, 0);
+    cuda.fails(cuda.cuEventRecord(event, inside), CUDA_ERROR_INVALID_HANDLE);
+    cuda.ok(cuda.cuEventRecord(event, outside));
+    // A stream may wait for an event of any context.
+    cuda.ok(cuda.cuStreamWaitEvent(inside, event, 0));
 }

@@ -38,6 +38,9 @@ pub struct DeviceOptions {
     /// hold back the one that opens it, for ever. There are as many queues as the variable `CUDA_DEVICE_MAX_CONNECTIONS`
     /// said when CUDA was opened, 8 by default and 32 at most. The streams of this device are counted against them, with
     /// two to spare; those of other libraries in the process (libtorch, NCCL) have to be added.
+    ///
+    /// While it is shut, the thread that drives the device must not wait for all of it, as freeing memory, unloading a
+    /// module and synchronising the context do: it is the one that opens the gate. [`CudaDevice::rest`] opens it.
     pub gate: bool,
     /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
     pub background_multiprocessors: Option<u32>,
