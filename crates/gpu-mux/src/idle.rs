@@ -17,7 +17,9 @@ pub enum Idle {
     /// Sleeps this long between polls: little use of the core, a slow answer.
     Sleep(Duration),
     /// Sleeps until it is woken: no use of the core. Whoever gives a job something to do has to call the driver's
-    /// [`waker`](crate::CpuDriver::waker) afterwards, or the job will wait for ever.
+    /// [`waker`](crate::CpuDriver::waker) afterwards, or the job will wait for ever. While a job is
+    /// [`Communicating`](crate::JobState::Communicating), which goes on only when it is polled, it waits as
+    /// [`Yield`](Self::Yield) does.
     Park,
 }
 
@@ -42,9 +44,10 @@ impl Wait {
     }
 
     /// Waits until the next poll is due, but no longer than `limit` where the waiting is a sleep. `heard` are the rings
-    /// of the bell before the jobs were polled.
-    pub(crate) fn wait(&mut self, limit: Option<Duration>, bell: &Bell, heard: u64) {
-        match self.idle {
+    /// of the bell before the jobs were polled; one that `communicates` goes on only when it is polled again.
+    pub(crate) fn wait(&mut self, limit: Option<Duration>, communicates: bool, bell: &Bell, heard: u64) {
+        let idle = if communicates && self.idle == Idle::Park { Idle::Yield } else { self.idle };
+        match idle {
             Idle::Spin => hint::spin_loop(),
             Idle::Yield if self.polls < SPINS => (0..1u32 << self.polls).for_each(|_| hint::spin_loop()),
             Idle::Yield => thread::yield_now(),

@@ -2,10 +2,10 @@
 //!
 //! # Where things are
 //!
-//! - **What is shared**: [`Tasklet`]s of two jobs, each with a [`JobId`] and a [`Lane`]; [`pieces()`] cuts one that is
-//!   too long.
+//! - **What is shared**: [`Tasklet`]s of a foreground and any number of background jobs, each with a [`JobId`] and a
+//!   [`Lane`]; [`pieces()`] cuts one that is too long.
 //! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
-//! - **Who runs it**: [`CpuDriver`] on a thread, for two [`Job`]s; [`Driver`] on a device that runs by itself, a
+//! - **Who runs it**: [`CpuDriver`] on a thread, for [`Job`]s; [`Driver`] on a device that runs by itself, a
 //!   [`Device`], such as a [`VirtualDevice`], which plays a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
 //! - **What came of it**: [`Usage`].

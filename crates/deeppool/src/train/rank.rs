@@ -153,6 +153,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         self.record.background_error = driver.background().first().and_then(|job| match job.end()? {
             End::Failed(error) => Some(error.to_string()),
             End::Panicked(message) => Some(message.clone()),
+            End::Refused(error) => Some(error.to_string()),
             End::Finished | End::Drained => None,
         });
         let samples = config.background.as_ref().map_or(0, |job| job.batch) as f64;

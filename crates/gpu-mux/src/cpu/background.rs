@@ -1,11 +1,12 @@
 use std::any::Any;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::benchmark::Benchmarks;
-use super::control::{Control, Mode};
-use crate::{Event, Job, JobId, JobState, Tasklet, Upcoming};
+use super::control::{Asked, Control};
+use crate::{Error, Event, Job, JobId, JobState, Multiplexer, Tasklet, Upcoming};
 
 /// A background job of a [`CpuDriver`](crate::CpuDriver), and what has become of it.
 pub struct BackgroundJob<B: Job> {
@@ -13,11 +14,13 @@ pub struct BackgroundJob<B: Job> {
     id: JobId,
     control: Control,
     /// What the multiplexer has been told.
-    mode: Mode,
+    asked: Asked,
     weight: NonZeroU32,
     next_number: u64,
     /// A tasklet that waits in the multiplexer; the job is not asked for another.
     offered: Option<Upcoming>,
+    /// It said so when it was asked last.
+    communicates: bool,
     benchmarks: Benchmarks,
     busy: Duration,
     tasklets: u64,
@@ -35,19 +38,21 @@ pub enum End<E> {
     Failed(E),
     /// It panicked, with this message. It is left alone from then on.
     Panicked(String),
+    /// What it had to offer was refused. That does not happen, whatever it does.
+    Refused(Error),
 }
 
 impl<B: Job> BackgroundJob<B> {
-    pub(super) fn new(job: B, index: usize, control: Control) -> Self {
-        let index = u32::try_from(index).unwrap_or(u32::MAX);
+    pub(super) fn new(job: B, id: JobId, control: Control) -> Self {
         Self {
             job,
-            id: JobId::background(index),
+            id,
             control,
-            mode: Mode::Run,
+            asked: Asked::default(),
             weight: NonZeroU32::MIN,
             next_number: 0,
             offered: None,
+            communicates: false,
             benchmarks: Benchmarks::default(),
             busy: Duration::ZERO,
             tasklets: 0,
@@ -81,30 +86,29 @@ impl<B: Job> BackgroundJob<B> {
 
     /// What the multiplexer is to be told of what has been asked for since the last time.
     pub(super) fn obey(&mut self) -> impl Iterator<Item = Event> + use<B> {
-        let (mode, weight) = (self.control.mode(), self.control.weight());
-        let id = self.id;
-        let mode = (self.end.is_none() && self.mode != mode).then(|| {
-            self.mode = mode;
-            self.control.set_at_rest(mode == Mode::Pause);
-            match mode {
-                Mode::Run => Event::Resume(id),
-                Mode::Pause => Event::Pause(id),
-                Mode::Drain => Event::Drain(id),
-            }
-        });
-        let weight = (self.weight != weight).then(|| {
+        let (id, open) = (self.id, self.end.is_none());
+        let (asked, weight) = (self.control.asked(), self.control.weight());
+        let known = std::mem::replace(&mut self.asked, asked);
+        let mut ended = None;
+        if open {
+            self.control.obeyed(asked);
+            ended = (asked.drains() && self.offered.is_none()).then(|| self.ended(End::Drained));
+        }
+        let drained = (open && asked.drains() && !known.drains()).then_some(Event::Drain(id));
+        let held = (open && asked.pauses() != known.pauses())
+            .then(|| if asked.pauses() { Event::Pause(id) } else { Event::Resume(id) });
+        let weighed = (open && self.weight != weight).then(|| {
             self.weight = weight;
             Event::Weigh(id, weight)
         });
-        if self.mode == Mode::Drain && self.offered.is_none() && self.end.is_none() {
-            self.ended(End::Drained);
-        }
-        mode.into_iter().chain(weight)
+        // Nothing is told of it once it has ended.
+        drained.into_iter().chain(held).chain(weighed).chain(ended)
     }
 
     /// Asks the job what it has to offer, unless it has offered something; what the multiplexer is to be told of it.
     pub(super) fn ask(&mut self) -> Option<Event> {
-        if self.offered.is_some() || self.end.is_some() || self.mode != Mode::Run {
+        self.communicates = false;
+        if self.offered.is_some() || self.end.is_some() || self.asked.pauses() || self.asked.drains() {
             return None;
         }
         match caught(|| self.job.poll()) {
@@ -114,21 +118,26 @@ impl<B: Job> BackgroundJob<B> {
                     .estimated(self.benchmarks.estimate(upcoming));
                 self.next_number += 1;
                 self.offered = Some(upcoming);
-                return Some(Event::Ready(tasklet));
+                Some(Event::Ready(tasklet))
             }
-            Ok(JobState::Communicating(_) | JobState::Waiting) => {}
-            Ok(JobState::Finished) => self.ended(End::Finished),
-            Err(end) => {
-                self.ended(end);
-                return Some(Event::Failed(self.id));
+            Ok(JobState::Communicating(_)) => {
+                self.communicates = true;
+                None
             }
+            Ok(JobState::Waiting) => None,
+            Ok(JobState::Finished) => Some(self.ended(End::Finished)),
+            Err(end) => Some(self.ended(end)),
         }
-        None
     }
 
-    /// Runs the tasklet that was offered. False when that was the job's end.
-    pub(super) fn run(&mut self) -> bool {
-        caught(|| self.job.run()).map_err(|end| self.ended(end)).is_ok()
+    /// Whether it can only go on when it is asked again.
+    pub(super) fn communicates(&self) -> bool {
+        self.communicates
+    }
+
+    /// Runs the tasklet that was offered. When that was the job's end: what the multiplexer is to be told.
+    pub(super) fn run(&mut self) -> Option<Event> {
+        caught(|| self.job.run()).err().map(|end| self.ended(end))
     }
 
     /// Takes down that the tasklet that was offered has run, and says how much of that time was its own work.
@@ -145,9 +154,24 @@ impl<B: Job> BackgroundJob<B> {
         self.id
     }
 
-    fn ended(&mut self, end: End<B::Error>) {
+    /// Tells the multiplexer something of it. What is refused ends the job, and nothing else.
+    pub(super) fn tell(&mut self, mux: &mut Multiplexer, now: Duration, event: Event) -> Result<(), Error> {
+        mux.handle(now, event).or_else(|error| mux.handle(now, self.ended(End::Refused(error))))
+    }
+
+    fn ended(&mut self, end: End<B::Error>) -> Event {
         self.end = Some(end);
-        self.control.set_at_rest(true);
+        self.communicates = false;
+        self.control.ended();
+        Event::Forget(self.id)
+    }
+}
+
+impl<B: Job<Error: fmt::Debug>> fmt::Debug for BackgroundJob<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("BackgroundJob");
+        shown.field("id", &self.id).field("tasklets", &self.tasklets).field("busy", &self.busy);
+        shown.field("end", &self.end).finish_non_exhaustive()
     }
 }
 

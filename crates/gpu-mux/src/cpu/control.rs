@@ -1,91 +1,161 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::idle::Bell;
 
-/// Holds a background job of a [`CpuDriver`](crate::CpuDriver) back, or lets it go on, from any thread.
+/// Holds a background job of a [`CpuDriver`](crate::CpuDriver) back, lets it go on or lets it end, from any thread.
 ///
-/// What is asked for is done as soon as the tasklet that runs at the time has ended. Clones control the same job.
+/// What is asked for is done as soon as the tasklet that runs at the time has ended. Everything may be asked for at any
+/// time, in any order. Clones control the same job.
 #[derive(Debug, Clone)]
 pub struct Control {
-    asked: Arc<Asked>,
-    bell: Arc<Bell>,
+    job: Arc<Job>,
+    worker: Arc<Worker>,
+}
+
+/// What the controls of all jobs of a driver need to know of it.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    pub(super) bell: Arc<Bell>,
+    /// A run is in progress.
+    pub(super) runs: AtomicBool,
 }
 
 /// What has been asked for, and the worker's answer.
 #[derive(Debug)]
-struct Asked {
-    mode: AtomicU8,
+struct Job {
+    /// An [`Asked`].
+    asked: AtomicU64,
+    /// What the worker has acted upon last.
+    seen: AtomicU64,
+    ended: AtomicBool,
     weight: AtomicU32,
-    rests: AtomicBool,
 }
 
-/// What a job is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Run,
-    Pause,
-    Drain,
-}
+/// What a job is asked to do: two flags, and above them how often they have changed, so that the same flags at another
+/// time are something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Asked(u64);
+
+const PAUSE: u64 = 1;
+const DRAIN: u64 = 2;
+const CHANGE: u64 = 4;
 
 impl Control {
-    pub(super) fn new(bell: Arc<Bell>) -> Self {
-        let asked = Asked {
-            mode: AtomicU8::new(Mode::Run as u8),
+    pub(super) fn new(worker: Arc<Worker>) -> Self {
+        let job = Job {
+            asked: AtomicU64::new(Asked::default().0),
+            seen: AtomicU64::new(Asked::default().0),
+            ended: AtomicBool::new(false),
             weight: AtomicU32::new(1),
-            rests: AtomicBool::new(false),
         };
-        Self { asked: Arc::new(asked), bell }
+        Self { job: Arc::new(job), worker }
     }
 
-    /// Lets the job rest: no more of it is run.
+    /// Lets the job rest: no more of it is run until it is [resumed](Self::resume).
     pub fn pause(&self) {
-        self.ask(Mode::Pause);
+        self.ask(|flags| flags | PAUSE);
     }
 
-    /// Lets it go on after a pause, or while it is drained.
+    /// Lets it go on after a pause. A [drain](Self::drain) stays.
     pub fn resume(&self) {
-        self.ask(Mode::Run);
+        self.ask(|flags| flags & !PAUSE);
     }
 
-    /// Lets it end: the tasklet that it has announced still runs, and then it is not asked for more.
+    /// Lets it end, for good: the tasklet that it has announced still runs, and then it is not asked for more. That tasklet
+    /// of a job that is paused waits until it is resumed; a paused job that has announced none ends at once.
     pub fn drain(&self) {
-        self.ask(Mode::Drain);
+        self.ask(|flags| flags | DRAIN);
     }
 
     /// Sets the job's share of the background's time: background jobs share in proportion to their weights. 1 until
     /// another is set.
     pub fn weigh(&self, weight: NonZeroU32) {
-        self.asked.weight.store(weight.get(), Ordering::Release);
-        self.bell.ring();
+        self.job.weight.store(weight.get(), Ordering::SeqCst);
+        self.worker.bell.ring();
     }
 
-    /// Whether nothing of the job runs, nor will before it is resumed: the worker has seen the pause, or the job has
-    /// ended.
+    /// Whether nothing of the job runs, nor will before it is [resumed](Self::resume): it has ended, or it is paused and
+    /// the worker has seen that. While its driver runs no foreground there is no worker: a job that is paused rests then.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.asked.rests.load(Ordering::Acquire)
+        // In this order: a run that begins after the look at `runs` finds what was asked for before it.
+        let asked = self.asked();
+        let obeyed =
+            self.job.seen.load(Ordering::SeqCst) == asked.0 || !self.worker.runs.load(Ordering::SeqCst);
+        self.job.ended.load(Ordering::SeqCst) || (asked.pauses() && obeyed)
     }
 
-    fn ask(&self, mode: Mode) {
-        self.asked.mode.store(mode as u8, Ordering::Release);
-        self.bell.ring();
-    }
-
-    pub(super) fn mode(&self) -> Mode {
-        match self.asked.mode.load(Ordering::Acquire) {
-            mode if mode == Mode::Pause as u8 => Mode::Pause,
-            mode if mode == Mode::Drain as u8 => Mode::Drain,
-            _ => Mode::Run,
-        }
+    pub(super) fn asked(&self) -> Asked {
+        Asked(self.job.asked.load(Ordering::SeqCst))
     }
 
     pub(super) fn weight(&self) -> NonZeroU32 {
-        NonZeroU32::new(self.asked.weight.load(Ordering::Acquire)).unwrap_or(NonZeroU32::MIN)
+        NonZeroU32::new(self.job.weight.load(Ordering::SeqCst)).unwrap_or(NonZeroU32::MIN)
     }
 
-    pub(super) fn set_at_rest(&self, rests: bool) {
-        self.asked.rests.store(rests, Ordering::Release);
+    /// The worker has acted upon this.
+    pub(super) fn obeyed(&self, asked: Asked) {
+        self.job.seen.store(asked.0, Ordering::SeqCst);
+    }
+
+    pub(super) fn ended(&self) {
+        self.job.ended.store(true, Ordering::SeqCst);
+    }
+
+    fn ask(&self, change: impl Fn(u64) -> u64) {
+        let changed = |asked: u64| {
+            let flags = asked & (PAUSE | DRAIN);
+            // What changes nothing is no news: a job that rests does not stop to.
+            (change(flags) != flags).then(|| (asked - flags).wrapping_add(CHANGE) | change(flags))
+        };
+        if self.job.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed).is_ok() {
+            self.worker.bell.ring();
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn pauses(self) -> bool {
+        self.0 & PAUSE != 0
+    }
+
+    pub(super) fn drains(self) -> bool {
+        self.0 & DRAIN != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_answer_is_no_rest() {
+        let worker = Arc::new(Worker::default());
+        let control = Control::new(Arc::clone(&worker));
+        assert!(!control.is_at_rest());
+        control.pause();
+        assert!(control.is_at_rest(), "nobody runs it");
+        worker.runs.store(true, Ordering::SeqCst);
+        assert!(!control.is_at_rest(), "the worker may be running it");
+        control.obeyed(control.asked());
+        control.pause();
+        assert!(control.is_at_rest(), "it was paused before");
+        // The worker has seen the first pause, and is about to let the job go on.
+        control.resume();
+        let asked = control.asked();
+        control.pause();
+        assert!(!control.is_at_rest());
+        control.obeyed(asked);
+        assert!(!control.is_at_rest());
+        control.obeyed(control.asked());
+        assert!(control.is_at_rest());
+        control.drain();
+        control.resume();
+        control.obeyed(control.asked());
+        assert!(!control.is_at_rest() && control.asked().drains());
+        control.ended();
+        assert!(control.is_at_rest());
     }
 }

@@ -14,8 +14,8 @@ pub(super) struct Foreground {
 /// What the foreground does on one of its lanes.
 #[derive(Debug, Default)]
 struct Phase {
-    /// The tasklet that the multiplexer takes to be in flight, its site, and when it began.
-    open: Option<(TaskletId, Option<u32>, Duration)>,
+    /// The tasklet that the multiplexer takes to be in flight, and when it began.
+    open: Option<(Tasklet, Duration)>,
     benchmarks: Benchmarks,
 }
 
@@ -28,7 +28,7 @@ impl Foreground {
 
     /// It begins to run.
     pub(super) fn runs(&mut self, now: Duration) {
-        if let Some((_, _, since)) = &mut self.computing.open {
+        if let Some((_, since)) = &mut self.computing.open {
             *since = now;
         }
     }
@@ -52,9 +52,15 @@ impl Foreground {
         self.communicating.end(now)
     }
 
+    /// It has been given up in the middle of what it did: what is open ends, and says nothing of how long it takes.
+    pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = Event> + use<> {
+        let communicating = self.communicating.abort(now);
+        communicating.into_iter().chain(self.computing.abort(now))
+    }
+
     /// Whether a tasklet of the foreground is one to be run, not a wait.
     pub(super) fn is_compute(&self, id: TaskletId) -> bool {
-        self.computing.open.is_some_and(|(open, ..)| open == id)
+        self.computing.open.is_some_and(|(open, _)| open.id == id)
     }
 
     fn tasklet(&mut self) -> Tasklet {
@@ -65,14 +71,57 @@ impl Foreground {
 
 impl Phase {
     fn begin(&mut self, tasklet: Tasklet, upcoming: Upcoming, now: Duration) -> Event {
-        self.open = Some((tasklet.id, upcoming.site, now));
-        Event::Ready(tasklet.at_site(upcoming.site).estimated(self.benchmarks.estimate(upcoming)))
+        let tasklet = tasklet.at_site(upcoming.site).estimated(self.benchmarks.estimate(upcoming));
+        self.open = Some((tasklet, now));
+        Event::Ready(tasklet)
     }
 
     fn end(&mut self, now: Duration) -> Option<Event> {
-        let (tasklet, site, since) = self.open.take()?;
+        let (tasklet, since) = self.open.take()?;
         let took = now.saturating_sub(since);
-        self.benchmarks.learn(site, took);
-        Some(Event::Finished { tasklet, took })
+        self.benchmarks.learn(tasklet.site, took);
+        Some(Event::Finished { tasklet: tasklet.id, took })
+    }
+
+    fn abort(&mut self, now: Duration) -> Option<Event> {
+        let (tasklet, since) = self.open.take()?;
+        // What took as long as it was expected to is no news.
+        let took = tasklet.estimate.unwrap_or(now.saturating_sub(since));
+        Some(Event::Finished { tasklet: tasklet.id, took })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_aborted_teaches_nothing() {
+        let us = Duration::from_micros;
+        let mut foreground = Foreground::default();
+        let mut now = Duration::ZERO;
+        let mut begin = |foreground: &mut Foreground| -> Option<Duration> {
+            let Event::Ready(tasklet) = foreground.computes(Upcoming::at_site(3), now) else { return None };
+            now += us(10);
+            tasklet.estimate
+        };
+        assert_eq!(begin(&mut foreground), None);
+        let Some(Event::Finished { took, .. }) = foreground.ran(us(10)) else { panic!("it has run") };
+        assert_eq!(took, us(10));
+        assert_eq!(begin(&mut foreground), Some(us(10)));
+        foreground.communicates(Upcoming::at_site(4), us(20));
+        let aborted: Vec<_> = foreground.aborted(us(9000)).collect();
+        let tooks: Vec<_> = aborted
+            .iter()
+            .map(|event| if let Event::Finished { took, .. } = event { *took } else { panic!("{event:?}") })
+            .collect();
+        assert_eq!(tooks, [us(8980), us(10)], "of the wait nothing is known, of the tasklet what it takes");
+        assert_eq!(begin(&mut foreground), Some(us(10)));
+        let Some(Event::Ready(wait)) = foreground.communicates(Upcoming::at_site(4), us(9000)) else {
+            panic!("it waits")
+        };
+        assert_eq!(wait.estimate, None);
+        assert_eq!(foreground.aborted(us(9000)).count(), 2);
+        assert_eq!(foreground.aborted(us(9000)).count(), 0);
     }
 }

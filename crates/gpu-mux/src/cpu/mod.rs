@@ -2,20 +2,26 @@
 
 mod background;
 mod benchmark;
+mod clock;
 mod control;
 mod foreground;
 mod share;
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use background::{BackgroundJob, End};
+use clock::Clock;
 pub use control::Control;
+use control::Worker;
 use foreground::Foreground;
 pub use share::share;
 
-use crate::idle::{Bell, Wait};
+use crate::idle::Wait;
 use crate::{Command, Error, Event, Idle, Job, JobId, JobState, Multiplexer, Policy, TaskletId, Usage};
 
 /// Runs a foreground and any number of background jobs on the calling thread, as a [`Multiplexer`] decides.
@@ -53,7 +59,7 @@ use crate::{Command, Error, Event, Idle, Job, JobId, JobState, Multiplexer, Poli
 pub struct CpuDriver<B: Job> {
     mux: Multiplexer,
     idle: Idle,
-    bell: Arc<Bell>,
+    worker: Arc<Worker>,
     clock: Clock,
     foreground: Foreground,
     background: Vec<BackgroundJob<B>>,
@@ -71,7 +77,7 @@ impl<B: Job> CpuDriver<B> {
         Self {
             mux: Multiplexer::new(policy),
             idle: Idle::default(),
-            bell: Arc::default(),
+            worker: Arc::default(),
             clock: Clock::default(),
             foreground: Foreground::default(),
             background: Vec::new(),
@@ -89,9 +95,20 @@ impl<B: Job> CpuDriver<B> {
 
     /// Adds a background job, which runs in the gaps of every foreground from now on, and gives what controls it.
     pub fn add(&mut self, job: B) -> Control {
-        let control = Control::new(Arc::clone(&self.bell));
-        self.background.push(BackgroundJob::new(job, self.background.len(), control.clone()));
+        let control = Control::new(Arc::clone(&self.worker));
+        // The multiplexer forgets a job when it ends, so an id that is free here is free there.
+        let is_free = |id: &JobId| self.background.iter().all(|job| job.id() != *id);
+        let id = (0..u32::MAX).map(JobId::background).find(is_free).unwrap_or(JobId::background(u32::MAX));
+        self.background.push(BackgroundJob::new(job, id, control.clone()));
         control
+    }
+
+    /// Takes the background jobs out that have ended, in the order in which they were added.
+    pub fn take_ended(&mut self) -> Vec<BackgroundJob<B>> {
+        let jobs = std::mem::take(&mut self.background);
+        let (ended, left) = jobs.into_iter().partition(|job| job.end().is_some());
+        self.background = left;
+        ended
     }
 
     /// The background jobs in the order in which they were added.
@@ -103,29 +120,32 @@ impl<B: Job> CpuDriver<B> {
     /// Wakes a worker that waits as [`Idle::Park`] says.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.bell))
+        Waker::from(Arc::clone(&self.worker.bell))
     }
 
     /// Runs a foreground until it has finished, and the background in its gaps; says where the time of this run went.
     ///
     /// What has been learned stays for the next run. When the foreground fails its error is returned. `F::Error` takes
-    /// in this crate's [`Error`] for the case that the multiplexer refuses an event; that does not happen, whatever the
-    /// jobs do.
+    /// in this crate's [`Error`] for the case that the multiplexer refuses what it is told of the foreground; that does
+    /// not happen, whatever the jobs do.
     pub fn run<F>(&mut self, foreground: &mut F) -> Result<Usage, F::Error>
     where
         F: Job + ?Sized,
         F::Error: From<Error>,
     {
         self.clock.start();
+        self.worker.runs.store(true, Ordering::SeqCst);
         let (began, over_long) = (self.clock.now(), self.mux.over_long());
         self.usage = Usage::default();
-        // A foreground that has failed or panicked may have left something open.
-        self.heed(JobState::Waiting)?;
-        self.tell(self.clock.now(), |foreground| foreground.ran(began))?;
-        let result = self.work(foreground);
+        let result = catch_unwind(AssertUnwindSafe(|| self.work(foreground)));
         self.clock.stop();
-        result?;
-        let elapsed = self.clock.now().saturating_sub(began);
+        self.worker.runs.store(false, Ordering::SeqCst);
+        let ended = self.clock.now();
+        self.tell_what_ran()?;
+        // A foreground that has failed or panicked leaves something open.
+        self.foreground.aborted(ended).try_for_each(|event| self.mux.handle(ended, event))?;
+        result.unwrap_or_else(|panic| resume_unwind(panic))?;
+        let elapsed = ended.saturating_sub(began);
         Ok(Usage { elapsed, over_long: self.mux.over_long() - over_long, ..self.usage })
     }
 
@@ -137,7 +157,7 @@ impl<B: Job> CpuDriver<B> {
         let mut wait = Wait::new(self.idle);
         loop {
             // What comes while the jobs are asked must not be slept over.
-            let heard = self.bell.rings();
+            let heard = self.worker.bell.rings();
             // The foreground is asked before every command: the multiplexer must know what it has to hold back.
             let state = foreground.poll()?;
             let launched = self.heed(state)?;
@@ -146,7 +166,9 @@ impl<B: Job> CpuDriver<B> {
             }
             self.heed_background(launched.is_none())?;
             let Some(tasklet) = launched.map_or_else(|| self.next(), |tasklet| Ok(Some(tasklet)))? else {
-                wait.wait(self.until_wake(), &self.bell, heard);
+                let communicates = matches!(state, JobState::Communicating(_))
+                    || self.background.iter().any(BackgroundJob::communicates);
+                wait.wait(self.until_wake(), communicates, &self.worker.bell, heard);
                 continue;
             };
             wait.reset();
@@ -187,7 +209,7 @@ impl<B: Job> CpuDriver<B> {
             let asked = job.obey();
             let offered = if ask { job.ask() } else { None };
             for event in asked.chain(offered) {
-                self.mux.handle(self.clock.now(), event)?;
+                job.tell(&mut self.mux, self.clock.now(), event)?;
             }
         }
         Ok(())
@@ -202,7 +224,11 @@ impl<B: Job> CpuDriver<B> {
     }
 
     fn tell_what_ran(&mut self) -> Result<(), Error> {
-        self.ran.take().map_or(Ok(()), |ran| self.mux.handle(ran.ended, ran.event))
+        let Some(ran) = self.ran.take() else { return Ok(()) };
+        match self.background.iter_mut().find(|job| job.id() == ran.job) {
+            Some(job) => job.tell(&mut self.mux, ran.ended, ran.event),
+            None => Ok(()),
+        }
     }
 
     /// What to run now, if anything.
@@ -248,46 +274,32 @@ impl<B: Job> CpuDriver<B> {
     fn run_background(&mut self, tasklet: TaskletId) {
         let Some(job) = self.background.iter_mut().find(|job| job.id() == tasklet.job) else { return };
         let began = self.clock.now();
-        let goes_on = job.run();
+        let end = job.run();
         let ended = self.clock.now();
         let took = ended.saturating_sub(began);
         let own_part = job.ran(took, self.mux.policy().background_piece);
         self.usage.record(tasklet.job, took);
-        let event = if goes_on { Event::Finished { tasklet, took } } else { Event::Failed(tasklet.job) };
-        self.ran = Some(Ran { ended, own_part, event });
+        let event = end.unwrap_or(Event::Finished { tasklet, took });
+        self.ran = Some(Ran { job: tasklet.job, ended, own_part, event });
         // Where workers share cores, another one's foreground may be waiting for this core.
         std::thread::yield_now();
+    }
+}
+
+impl<B: Job<Error: fmt::Debug>> fmt::Debug for CpuDriver<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("CpuDriver");
+        shown.field("policy", self.mux.policy()).field("idle", &self.idle);
+        shown.field("background", &self.background).field("usage", &self.usage).finish_non_exhaustive()
     }
 }
 
 /// A background tasklet that has run.
 #[derive(Debug)]
 struct Ran {
+    job: JobId,
     ended: Duration,
     /// How much of its time was its own work.
     own_part: Duration,
     event: Event,
-}
-
-/// Counts the time that is spent in runs: nobody learns from what comes between them.
-#[derive(Debug, Default)]
-struct Clock {
-    before: Duration,
-    started: Option<Instant>,
-}
-
-impl Clock {
-    fn now(&self) -> Duration {
-        self.before.saturating_add(self.started.map_or(Duration::ZERO, |started| started.elapsed()))
-    }
-
-    fn start(&mut self) {
-        self.stop();
-        self.started = Some(Instant::now());
-    }
-
-    fn stop(&mut self) {
-        self.before = self.now();
-        self.started = None;
-    }
 }

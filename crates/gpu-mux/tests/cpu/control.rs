@@ -1,11 +1,15 @@
 //! Background jobs held back from another thread.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
+
+use crate::jobs::Scripted;
+use crate::jobs::Step::{self, Communicate, Go, Wait};
 
 /// Waits until something is so, but not for ever.
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -94,4 +98,27 @@ fn what_is_asked_for_before_the_run_counts() {
     assert_eq!((driver.background()[0].end(), driver.background()[1].end()), (None, Some(&End::Drained)));
     drop(driver);
     assert_eq!((paused_ran, drained_ran), (0, 0));
+}
+
+#[test]
+fn what_a_drained_job_has_announced_runs_when_it_is_resumed() {
+    let log = RefCell::new(String::new());
+    let mut driver = CpuDriver::new(Policy { background_in_flight_alone: 1, ..Policy::deeppool() });
+    let control = driver.add(Scripted::new('a', &[Go; 9], &log));
+    let run = |driver: &mut CpuDriver<_>, foreground: &[Step]| {
+        driver.run(&mut Scripted::new('F', foreground, &log)).unwrap();
+        log.take()
+    };
+    // Announced, and withheld beside communication.
+    assert_eq!(run(&mut driver, &[Communicate, Go]), "F");
+    control.pause();
+    control.drain();
+    assert!(control.is_at_rest(), "nobody runs it");
+    assert_eq!(run(&mut driver, &[Wait, Wait, Go]), "F");
+    assert!(control.is_at_rest() && driver.background()[0].end().is_none());
+    control.resume();
+    assert!(!control.is_at_rest(), "the next run goes on with it");
+    assert_eq!(run(&mut driver, &[Wait, Wait, Wait, Go]), "aF");
+    assert_eq!(driver.background()[0].end(), Some(&End::Drained));
+    assert!(control.is_at_rest());
 }

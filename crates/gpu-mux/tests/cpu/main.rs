@@ -3,11 +3,13 @@
 mod control;
 mod idle;
 mod jobs;
+mod meddling;
 
 use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use gpu_mux::{CpuDriver, End, Error, Gaps, Idle, Policy, Upcoming, Usage, job_fn, share};
@@ -106,6 +108,31 @@ fn a_foreground_that_fails_ends_the_run_and_the_next_goes_on() {
 }
 
 #[test]
+fn jobs_that_have_ended_are_taken_out_and_others_take_their_place() {
+    let log = RefCell::new(String::new());
+    let mut driver = CpuDriver::new(scripted());
+    let run = |driver: &mut CpuDriver<_>| {
+        driver.run(&mut Scripted::new('F', &[Wait; 40], &log)).unwrap();
+        log.take()
+    };
+    for (name, steps) in [('a', &[Go, FailToRun][..]), ('b', &[Go; 99]), ('c', &[]), ('d', &[PanicInRun])] {
+        driver.add(Scripted::new(name, steps, &log));
+    }
+    run(&mut driver);
+    assert!(format!("{driver:?}").contains("Panicked(\"d does not like to run\")"), "{driver:?}");
+    let ended = driver.take_ended();
+    let ends: Vec<_> = ended.iter().map(|job| (job.tasklets(), job.end().unwrap())).collect();
+    let panicked = End::Panicked("d does not like to run".into());
+    assert_eq!(ends, [(2, &End::Failed(JobError::Scripted)), (0, &End::Finished), (1, &panicked)]);
+    assert_eq!(driver.background().len(), 1);
+    driver.add(Scripted::new('e', &[Go; 2], &log));
+    let second = run(&mut driver);
+    assert_eq!((second.matches('e').count(), second.matches('b').count() > 0), (2, true), "{second}");
+    assert_eq!(driver.take_ended().len(), 1);
+    assert!(driver.take_ended().is_empty());
+}
+
+#[test]
 fn the_background_goes_on_in_the_next_run() {
     let log = RefCell::new(String::new());
     let mut background = Scripted::new('a', &[Go; 3], &log);
@@ -159,11 +186,11 @@ fn background_jobs_share_by_their_weights() {
     let mut polls = 0;
     let next = || {
         polls += 1;
-        if polls < 1500 { std::task::Poll::Pending } else { std::task::Poll::Ready(None::<()>) }
+        if polls < 1500 { Poll::Pending } else { Poll::Ready(None::<()>) }
     };
     let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
     let mut driver: CpuDriver<Box<dyn gpu_mux::Job<Error = Error>>> = CpuDriver::new(Policy::naive());
-    let endless = || std::task::Poll::Ready(Some(()));
+    let endless = || Poll::Ready(Some(()));
     driver.add(Box::new(job_fn(endless, busy(20))));
     let weight = 3;
     driver.add(Box::new(job_fn(endless, busy(50)))).weigh(NonZeroU32::new(weight).unwrap());
@@ -178,14 +205,41 @@ fn background_jobs_share_by_their_weights() {
 
 #[test]
 fn every_way_of_waiting_sees_the_work_that_comes() {
-    for idle in [Idle::Spin, Idle::Yield, Idle::Sleep(Duration::from_micros(10))] {
-        let log = RefCell::new(String::new());
-        let mut driver = CpuDriver::new(scripted()).idle(idle);
-        driver.add(Scripted::new('a', &[Wait, Go], &log));
-        let foreground = [[Wait; 20].as_slice(), &[Go]].concat();
-        driver.run(&mut Scripted::new('F', &foreground, &log)).unwrap();
-        assert_eq!(log.take(), "aF");
+    let sleep = Idle::Sleep(Duration::from_micros(10));
+    let (send, seen) = mpsc::channel();
+    // Who parks polls again only while something communicates: see the tests of the waker for the rest.
+    let ways = [(Idle::Spin, Wait), (Idle::Yield, Wait), (sleep, Wait), (Idle::Park, Communicate)];
+    std::thread::spawn(move || {
+        for (idle, in_vain) in ways {
+            let log = RefCell::new(String::new());
+            let mut driver = CpuDriver::new(scripted()).idle(idle);
+            driver.add(Scripted::new('a', &[Wait, Go], &log));
+            let foreground = [[in_vain; 20].as_slice(), &[Go]].concat();
+            driver.run(&mut Scripted::new('F', &foreground, &log)).unwrap();
+            send.send((idle, log.take())).unwrap();
+        }
+    });
+    for _ in ways {
+        let (idle, log) = seen.recv_timeout(Duration::from_secs(20)).expect("it does not hang");
+        assert_eq!(log, "aF", "{idle:?}");
     }
+}
+
+#[test]
+fn a_background_that_communicates_is_not_slept_over() {
+    let (send, seen) = mpsc::channel();
+    std::thread::spawn(move || {
+        let log = RefCell::new(String::new());
+        // It ends when the background has got through its communication, and nobody wakes the worker.
+        let next = || if log.borrow().contains('a') { Poll::Ready(None::<()>) } else { Poll::Pending };
+        let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
+        let mut driver = CpuDriver::new(scripted()).idle(Idle::Park);
+        let steps = [[Communicate; 30].as_slice(), &[Go]].concat();
+        driver.add(Scripted::new('a', &steps, &log));
+        driver.run(&mut foreground).unwrap();
+        send.send(log.borrow().clone()).unwrap();
+    });
+    assert_eq!(seen.recv_timeout(Duration::from_secs(20)).expect("it does not hang"), "a");
 }
 
 #[test]
