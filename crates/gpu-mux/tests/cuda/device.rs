@@ -262,6 +262,28 @@ fn the_device_says_when_what_has_finished_had_ended() {
     });
 }
 
+/// CUDA gives times in single precision, which is no longer exact after a while.
+#[test]
+fn the_devices_clock_is_as_exact_after_a_long_time() {
+    on_fake_device(|fake, context| {
+        let mut device = device(context, DeviceOptions::default())?;
+        let layer = kernel(context, "layer_10us")?;
+        let mut end = |number| -> Result<_> {
+            device.launch(&Tasklet::new(JobId::FOREGROUND, number), work(&layer))?;
+            fake.advance(us(15));
+            assert!(device.finished()?.is_some());
+            Ok(device.last_end()?.unwrap())
+        };
+        end(0)?;
+        fake.advance(Duration::from_secs(1000));
+        let (first, second) = (end(1)?, end(2)?);
+        let run = fake.kernels();
+        let gap = run[2].ended.abs_diff(run[1].ended);
+        assert!(second.abs_diff(first).abs_diff(gap) < us(1), "{first:?}, {second:?} and not {gap:?}");
+        Ok(())
+    });
+}
+
 /// Time goes on, or it is an error.
 #[test]
 fn a_time_between_marks_in_the_wrong_order_is_an_error() {
