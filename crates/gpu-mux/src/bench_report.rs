@@ -40,8 +40,8 @@ pub struct MuxRow {
     pub modelled: bool,
     /// Iterations with both jobs.
     pub iterations: usize,
-    /// Median time of an iteration of the foreground alone, as the default policy launches it: the same in all rows; on a
-    /// card, of as many iterations before and after this row's.
+    /// Median time of an iteration of the foreground alone, as the default policy launches it: the same in all rows; on
+    /// threads, of as many iterations between this row's, and on a card, before and after them.
     pub foreground_alone_us: f64,
     /// The 99th percentile.
     pub foreground_alone_p99_us: f64,

@@ -93,10 +93,15 @@ fn bad_input_is_one_line_that_names_it() {
     refused("--parameters /nowhere/p.json", "/nowhere/p.json: ");
     refused("--out /nowhere/out.json", "/nowhere/out.json: it cannot be written");
     refused("fit /nowhere/m.json", "/nowhere/m.json: ");
+    refused("--device cpu --ranks 100000", "--ranks 100000: at most ");
+    refused("--device cpu --ranks 0", "--ranks");
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("virtual.json");
     succeed(&format!("--policy default --iterations 1 --json --out {}", file.display()));
     refused(&format!("fit {}", file.display()), "no calibration in it");
+    let (both, folder) = (folder.path().join("both"), folder.path().display());
+    refused(&format!("--out {folder}/both --svg {folder}/./both"), "--out and --svg are one file");
+    assert!(!both.exists());
 }
 
 /// What a card would measure, if it were the virtual device.
@@ -186,6 +191,7 @@ fn ranks_on_threads_are_measured() {
         table.contains("CPU: 2 ranks") && table.contains("default: foreground within 10% of alone"),
         "{table}"
     );
+    assert!(table.contains("a thread has neither streams nor graphs"), "{table}");
     let report = MuxReport::load(&json).unwrap();
     assert!(!report.modelled && report.rows.len() == 3);
     for row in &report.rows {

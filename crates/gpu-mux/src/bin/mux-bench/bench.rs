@@ -31,7 +31,7 @@ pub(crate) struct Bench {
     /// The virtual device's parameters, as `mux-bench fit` writes them [default: an A100, from data sheets]
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
-    /// Ranks of --device cpu: threads, each of which should have a core of its own [default: 2]
+    /// Ranks of --device cpu: threads, each of which should have a core of its own, at most 4 a core [default: 2]
     #[arg(long, value_name = "N")]
     ranks: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -93,6 +93,7 @@ impl Bench {
         // What took long to measure is shown, whatever else fails.
         output::write(&if self.json { report.to_json() } else { table::shown(&report) })?;
         if self.device == Device::Cpu && !self.json {
+            output::write(cpu::NOTE)?;
             cpu::verdict(&report).map_or(Ok(()), |verdict| output::write(&verdict))?;
         }
         if let Some(path) = &self.out {
@@ -122,7 +123,12 @@ impl Bench {
         for path in [&self.out, &self.svg].into_iter().flatten() {
             output::check_file(path)?;
         }
-        Ok(())
+        match (&self.out, &self.svg) {
+            (Some(out), Some(svg)) if output::is_same(out, svg) => {
+                Err(bad_input(format!("--out and --svg are one file, {}: give each its own", svg.display())))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {

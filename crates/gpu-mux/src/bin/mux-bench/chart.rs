@@ -14,9 +14,14 @@ const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
 // Lengths in pixels.
-const LABEL_WIDTH: u32 = 170;
+/// Of a letter of a label or of small print, on average and then some.
+const LABEL_LETTER: u32 = 7;
+const PRINT_LETTER: u32 = 6;
 const PANEL_WIDTH: u32 = 360;
-const HEADER_HEIGHT: u32 = 66;
+/// Of the header without its lines of small print; where the first of these is; from one to the next.
+const HEADER_HEIGHT: u32 = 50;
+const PRINT_TOP: i32 = 44;
+const PRINT_HEIGHT: u32 = 16;
 const TITLE_HEIGHT: u32 = 30;
 const BAR_HEIGHT: u32 = 26;
 const AXIS_HEIGHT: u32 = 24;
@@ -52,22 +57,29 @@ const PANELS: [Panel; 2] = [
 
 /// The rows as an SVG image: a panel for each job, a bar a policy.
 pub(crate) fn svg(report: &MuxReport) -> anyhow::Result<String> {
-    let width = 2 * MARGIN + LABEL_WIDTH + 2 * PANEL_WIDTH;
-    let height = HEADER_HEIGHT + TITLE_HEIGHT + report.rows.len() as u32 * BAR_HEIGHT + AXIS_HEIGHT + MARGIN;
+    let longest = report.rows.iter().map(|row| row.policy.chars().count()).max().unwrap_or(0);
+    let label_width = LABEL_LETTER * longest as u32 + MARGIN;
+    let width = 2 * MARGIN + label_width + 2 * PANEL_WIDTH;
+    let origin = if report.modelled { "modelled" } else { "measured" };
+    let print = format!("{}; {}; {origin}", report.workload, report.device);
+    let print = wrapped(&print, ((width - 2 * MARGIN) / PRINT_LETTER) as usize);
+    let header_height = HEADER_HEIGHT + PRINT_HEIGHT * print.len() as u32;
+    let height = header_height + TITLE_HEIGHT + report.rows.len() as u32 * BAR_HEIGHT + AXIS_HEIGHT + MARGIN;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         root.fill(&WHITE)?;
-        let (header, body) = root.split_vertically(HEADER_HEIGHT);
+        let (header, body) = root.split_vertically(header_height);
         let title = text(18).style(FontStyle::Bold).color(&INK);
         header.draw(&Text::new("Foreground and background on one device", (LEFT, 16), title))?;
-        let origin = if report.modelled { "modelled" } else { "measured" };
-        let print = format!("{}; {}; {origin}", report.workload, report.device);
-        header.draw(&Text::new(print, (LEFT, 44), text(12).color(&INK)))?;
+        let tops = (PRINT_TOP..).step_by(PRINT_HEIGHT as usize);
+        for (line, top) in print.into_iter().zip(tops) {
+            header.draw(&Text::new(line, (LEFT, top), text(12).color(&INK)))?;
+        }
         let (_, mut rest) = body.split_horizontally(MARGIN);
         for (index, panel) in PANELS.iter().enumerate() {
             // The first panel names the bars for both.
-            let labels = if index == 0 { LABEL_WIDTH } else { 0 };
+            let labels = if index == 0 { label_width } else { 0 };
             let (area, right) = rest.split_horizontally(PANEL_WIDTH + labels);
             draw(&area, panel, &report.rows, labels)?;
             rest = right;
@@ -75,6 +87,24 @@ pub(crate) fn svg(report: &MuxReport) -> anyhow::Result<String> {
         root.present()?;
     }
     Ok(svg)
+}
+
+/// A line in lines of at most so many letters; a word that has more is cut.
+fn wrapped(line: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<Vec<char>> = Vec::new();
+    for word in line.split_whitespace() {
+        let word: Vec<char> = word.chars().collect();
+        for part in word.chunks(most.max(1)) {
+            match lines.last_mut() {
+                Some(last) if last.len() + 1 + part.len() <= most => {
+                    last.push(' ');
+                    last.extend(part);
+                }
+                _ => lines.push(part.to_vec()),
+            }
+        }
+    }
+    lines.into_iter().map(String::from_iter).collect()
 }
 
 fn draw(area: &Area<'_>, panel: &Panel, rows: &[MuxRow], label_width: u32) -> anyhow::Result<()> {
@@ -117,4 +147,16 @@ fn draw(area: &Area<'_>, panel: &Panel, rows: &[MuxRow], label_width: u32) -> an
 
 fn text(size: u32) -> FontDesc<'static> {
     ("sans-serif", size).into_font()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_between_words_and_words_only_where_they_must() {
+        assert_eq!(wrapped("a network beside a network", 10), ["a network", "beside a", "network"]);
+        assert_eq!(wrapped("/a/long/path of \u{fc}bung", 8), ["/a/long/", "path of", "\u{fc}bung"]);
+        assert!(wrapped("", 8).is_empty());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -30,4 +30,14 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
         }
     };
     opened.map_err(|error| bad_input(format!("{}: it cannot be written: {error}", path.display())))
+}
+
+/// Whether two paths lead to one file, which need not be there yet.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let resolved = |path: &Path| -> Option<PathBuf> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let there = || Some(fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?.join(path.file_name()?));
+        fs::canonicalize(path).ok().or_else(there)
+    };
+    one == other || resolved(one).is_some_and(|one| resolved(other) == Some(one))
 }

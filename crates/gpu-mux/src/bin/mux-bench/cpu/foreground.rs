@@ -1,9 +1,10 @@
 //! A rank of a job that is spread thin: some layers on all ranks, some on one, while the others wait.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gpu_mux::{Error, Job, JobState, Upcoming};
+use gpu_mux::{Job, JobState, Upcoming};
 
 use super::work::Matrices;
 
@@ -37,7 +38,21 @@ pub(super) const NAME: &str =
 /// Memory that the ranks share.
 pub(super) struct Shared {
     ranks: Vec<Place>,
+    /// A rank has ended before its time: who waits for it waits in vain.
+    given_up: AtomicBool,
 }
+
+/// Why a rank has ended: another one has.
+#[derive(Debug)]
+pub(super) struct GivenUp;
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another rank has ended")
+    }
+}
+
+impl std::error::Error for GivenUp {}
 
 /// What a rank has to say.
 #[derive(Default)]
@@ -50,7 +65,13 @@ struct Place {
 
 impl Shared {
     pub(super) fn new(ranks: usize) -> Self {
-        Self { ranks: (0..ranks).map(|_| Place::default()).collect() }
+        let ranks = (0..ranks).map(|_| Place::default()).collect();
+        Self { ranks, given_up: AtomicBool::new(false) }
+    }
+
+    /// Ends all ranks as soon as they wait for another.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
     }
 
     pub(super) fn ranks(&self) -> usize {
@@ -147,9 +168,9 @@ impl Iterations<'_, '_> {
 }
 
 impl Job for Iterations<'_, '_> {
-    type Error = Error;
+    type Error = anyhow::Error;
 
-    fn poll(&mut self) -> Result<JobState, Error> {
+    fn poll(&mut self) -> anyhow::Result<JobState> {
         while self.left > 0 {
             let here = Upcoming { site: self.step.and_then(|step| u32::try_from(step).ok()), estimate: None };
             if let Some(Step::Layer(_)) = self.step.map(|step| self.rank.program[step]) {
@@ -160,6 +181,9 @@ impl Job for Iterations<'_, '_> {
                 self.arrived = true;
             }
             if !self.rank.exchange() {
+                if self.rank.shared.given_up.load(Ordering::Acquire) {
+                    return Err(GivenUp.into());
+                }
                 return Ok(JobState::Communicating(here));
             }
             self.next_step();
@@ -167,11 +191,38 @@ impl Job for Iterations<'_, '_> {
         Ok(JobState::Finished)
     }
 
-    fn run(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> anyhow::Result<()> {
         if let Some(Step::Layer(units)) = self.step.map(|step| self.rank.program[step]) {
             self.rank.input = self.rank.matrices.work(units, self.rank.input);
             self.next_step();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use gpu_mux::{CpuDriver, Policy};
+
+    use super::super::background::Background;
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_rank_that_has_ended() {
+        let shared = Shared::new(2);
+        let run = |rank, iterations| {
+            let mut rank = Rank::new(&shared, rank, Duration::from_micros(400));
+            let mut job = rank.iterations(iterations);
+            CpuDriver::<Background>::new(Policy::default()).run(&mut job).map(|_| job.into_times().len())
+        };
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| run(0, 9));
+            // What it began with the other one it ends.
+            assert_eq!(run(1, 2).unwrap(), 2);
+            shared.give_up();
+            assert!(waits.join().unwrap().unwrap_err().is::<GivenUp>());
+        });
     }
 }

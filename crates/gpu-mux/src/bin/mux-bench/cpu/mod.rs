@@ -5,14 +5,16 @@ mod foreground;
 mod work;
 
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use gpu_mux::{CpuDriver, Error, MuxReport, Policy, Usage};
+use anyhow::{Context, anyhow, bail};
+use gpu_mux::{BackgroundJob, CpuDriver, MuxReport, Policy, Usage};
 
 use self::background::Background;
-use self::foreground::{Rank, Shared};
+use self::foreground::{GivenUp, Rank, Shared};
+use crate::bad_input;
 use crate::bench::Task;
 use crate::row::{Alone, Collocated, Times, row};
 
@@ -33,32 +35,66 @@ const SHARE: f64 = 0.5;
 /// An iteration that takes so much longer alone than its work has been disturbed by other programs.
 const DISTURBED: f64 = 1.2;
 
+/// Ranks that may share a core: with more of them nothing is measured but the system's scheduler.
+const RANKS_BY_CORE: usize = 4;
+
 /// Measures policies on this many threads.
 pub(crate) fn measure(ranks: NonZeroUsize, task: &Task<'_>) -> anyhow::Result<MuxReport> {
-    let unit = work::unit();
-    let shared = Shared::new(ranks.get());
-    let records = thread::scope(|scope| {
-        let shared = &shared;
-        let threads: Vec<_> =
-            (0..ranks.get()).map(|rank| scope.spawn(move || run(shared, rank, unit, task))).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a rank panicked")));
-        joined.map(|record| Ok(record??)).collect::<anyhow::Result<Vec<_>>>()
-    })?;
-    let first = records.first().context("no rank was measured")?;
-    let alone = Alone {
-        foreground: times(&first.alone)?,
-        drift: None,
-        background_samples_per_s: records.iter().map(|record| record.background_alone).sum(),
-    };
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let most = cores.saturating_mul(RANKS_BY_CORE);
+    if ranks.get() > most {
+        return Err(bad_input(format!(
+            "--ranks {ranks}: at most {most} fit on this machine's {cores} cores"
+        )));
+    }
+    let records = records(ranks.get(), task)?;
+    let background_samples_per_s = records.iter().map(|record| record.background_alone).sum();
     let rows = task.policies.iter().enumerate().map(|(index, (name, _))| {
         let both: Vec<&Beside> = records.iter().map(|record| &record.beside[index]).collect();
+        let first = both.first().context("no rank was measured")?;
+        // As many iterations alone as beside the background, from the same time: the same percentile of both.
+        let alone = Alone { foreground: times(&first.alone)?, drift: None, background_samples_per_s };
         Ok(row(name, false, &alone, &collocated(&both, task.iterations)?))
     });
     let rows = rows.collect::<anyhow::Result<Vec<_>>>()?;
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let workload = format!("{}, beside {}", foreground::NAME, background::NAME);
     Ok(MuxReport::new(format!("CPU: {ranks} ranks on {cores} cores"), false, workload, rows))
 }
+
+/// What all ranks have seen, by rank. When one fails all of them end.
+fn records(ranks: usize, task: &Task<'_>) -> anyhow::Result<Vec<Record>> {
+    let unit = work::unit();
+    let shared = Shared::new(ranks);
+    let ends: Vec<anyhow::Result<Record>> = thread::scope(|scope| {
+        let shared = &shared;
+        let rank = |rank| {
+            let named = thread::Builder::new().name(format!("rank {rank}"));
+            named.spawn_scoped(scope, move || {
+                let end = catch_unwind(AssertUnwindSafe(|| run(shared, rank, unit, task)));
+                let end = end.unwrap_or_else(|_| Err(anyhow!("rank {rank} panicked")));
+                end.inspect_err(|_| shared.give_up())
+            })
+        };
+        let threads: Vec<_> = (0..ranks).map(rank).collect();
+        if threads.iter().any(Result::is_err) {
+            shared.give_up();
+        }
+        let joined = threads.into_iter().map(|thread| {
+            let thread = thread.context("a thread for a rank cannot be had")?;
+            thread.join().map_err(|_| anyhow!("a rank panicked"))?
+        });
+        joined.collect()
+    });
+    // What the others ended for says more than that they did.
+    let (given_up, ends): (Vec<_>, Vec<_>) =
+        ends.into_iter().partition(|end| end.as_ref().is_err_and(anyhow::Error::is::<GivenUp>));
+    ends.into_iter().chain(given_up).collect()
+}
+
+/// What a thread does not have.
+pub(crate) const NOTE: &str = "
+a thread has neither streams nor graphs, and runs one tasklet at a time: stream priority, captured graphs, pieces in
+flight, what is launched ahead and `not beside compute` change nothing here";
 
 /// Whether the default policy keeps what it is to keep, if it was measured.
 pub(crate) fn verdict(report: &MuxReport) -> Option<String> {
@@ -86,8 +122,6 @@ pub(crate) fn verdict(report: &MuxReport) -> Option<String> {
 /// What a rank has seen.
 #[derive(Default)]
 struct Record {
-    /// Iterations without a background.
-    alone: Vec<Duration>,
     /// Samples of the background by second without a foreground.
     background_alone: f64,
     /// By policy.
@@ -97,12 +131,14 @@ struct Record {
 /// What a rank has seen of a policy.
 #[derive(Default)]
 struct Beside {
+    /// Iterations without a background, each block of them before one with it.
+    alone: Vec<Duration>,
     iterations: Vec<Duration>,
     usage: Usage,
     background_samples: f64,
 }
 
-fn run(shared: &Shared, rank: usize, unit: Duration, task: &Task<'_>) -> Result<Record, Error> {
+fn run(shared: &Shared, rank: usize, unit: Duration, task: &Task<'_>) -> anyhow::Result<Record> {
     let mut foreground = Rank::new(shared, rank, unit);
     let mut background = Background::new(&Policy::naive(), unit);
     let mut alone = CpuDriver::<Background>::new(Policy::default());
@@ -119,7 +155,7 @@ fn run(shared: &Shared, rank: usize, unit: Duration, task: &Task<'_>) -> Result<
     while left > 0 {
         let iterations = left.min(BLOCK);
         for (driver, beside) in drivers.iter_mut().zip(&mut record.beside) {
-            record.alone.extend(block(&mut alone, &mut foreground, iterations)?.iterations);
+            beside.alone.extend(block(&mut alone, &mut foreground, iterations)?.iterations);
             let both = block(driver, &mut foreground, iterations)?;
             beside.iterations.extend(both.iterations);
             beside.usage += both.usage;
@@ -138,14 +174,18 @@ fn block(
     driver: &mut CpuDriver<Background>,
     foreground: &mut Rank<'_>,
     iterations: usize,
-) -> Result<Beside, Error> {
+) -> anyhow::Result<Beside> {
     let samples = |driver: &CpuDriver<Background>| -> f64 {
         driver.background().iter().map(|background| background.job().samples()).sum()
     };
     let before = samples(driver);
     let mut job = foreground.iterations(iterations);
     let usage = driver.run(&mut job)?;
-    Ok(Beside { iterations: job.into_times(), usage, background_samples: samples(driver) - before })
+    if let Some(end) = driver.background().iter().find_map(BackgroundJob::end) {
+        bail!("the background has ended: {end:?}");
+    }
+    let background_samples = samples(driver) - before;
+    Ok(Beside { alone: Vec::new(), iterations: job.into_times(), usage, background_samples })
 }
 
 /// What all ranks have seen of a policy. An iteration takes as long on all of them.
