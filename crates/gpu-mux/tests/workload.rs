@@ -47,6 +47,11 @@ fn what_is_wrong_with_a_file_is_named_with_its_place() {
             "two.json: expected the schema \"deeppool/workload/v1\", got \"deeppool/plan/v1\"",
         ),
         ("\"samples\": 32", "\"samples\": 0", "two.json: foreground.samples: expected at least 1"),
+        (
+            "\"samples\": 8",
+            "\"samples\": 1000000000",
+            "two.json: background.samples: 1000000000, expected at most 2097152 with 2 kernels an iteration",
+        ),
         (", \"partners_us\": 300", "", "two.json: foreground.steps[0]: a communication needs partners_us"),
         (
             "\"share\": 0.5",

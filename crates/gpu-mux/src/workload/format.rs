@@ -11,6 +11,9 @@ use crate::{Error, Kernel};
 
 const SCHEMA: &str = "deeppool/workload/v1";
 
+/// Kernels of an iteration of the background, each as often as there are samples: a policy may cut it so finely.
+const MOST_KERNELS: usize = 1 << 22;
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorkloadFile {
@@ -84,7 +87,8 @@ impl Workload {
     /// ```
     ///
     /// The fields are those of [`Workload`], [`Step`] and [`StepWork`], with times in microseconds, and those of
-    /// [`Kernel`]. `after`, `receives` and `waves` (1) may be left out.
+    /// [`Kernel`]. `after`, `receives` and `waves` (1) may be left out. Samples of the background
+    /// times its kernels are 4194304 (2^22) at most, since a policy may cut it so finely.
     ///
     /// [`Error::BadFile`] when there is no such file or it holds something else: it names the file and the place in
     /// it.
@@ -96,17 +100,14 @@ impl Workload {
     /// Reads the content of such a file; `file` is its name in errors.
     pub fn from_json(file: &str, text: &str) -> Result<Self, Error> {
         let fields: WorkloadFile = json::parse(file, text, SCHEMA)?;
-        let iteration = |of: &str, fields: IterationFields| {
-            iteration(fields).map_err(|(place, reason)| Error::BadFile {
-                file: file.to_owned(),
-                reason: format!("{of}.{place}: {reason}"),
-            })
+        let wrong = |of: &str, (place, reason): Wrong| Error::BadFile {
+            file: file.to_owned(),
+            reason: format!("{of}.{place}: {reason}"),
         };
-        Ok(Self {
-            name: fields.name,
-            foreground: iteration("foreground", fields.foreground)?,
-            background: iteration("background", fields.background)?,
-        })
+        let foreground = iteration(fields.foreground).map_err(|what| wrong("foreground", what))?;
+        let background = iteration(fields.background).and_then(can_be_cut);
+        let background = background.map_err(|what| wrong("background", what))?;
+        Ok(Self { name: fields.name, foreground, background })
     }
 
     /// The file's content.
@@ -143,6 +144,17 @@ fn iteration(fields: IterationFields) -> Result<Iteration, Wrong> {
     let iteration = Iteration { samples: fields.samples, steps };
     if iteration.compute_time().is_zero() {
         return Err(("steps".to_owned(), "expected a kernel that takes time".to_owned()));
+    }
+    Ok(iteration)
+}
+
+/// Refuses what would take more memory than a machine has when it is cut.
+fn can_be_cut(iteration: Iteration) -> Result<Iteration, Wrong> {
+    let (samples, kernels) = (iteration.samples, iteration.kernels().count().max(1));
+    let most = MOST_KERNELS / kernels;
+    if samples > most {
+        let reason = format!("{samples}, expected at most {most} with {kernels} kernels an iteration");
+        return Err(("samples".to_owned(), reason));
     }
     Ok(iteration)
 }
