@@ -45,8 +45,8 @@ pub struct BackgroundJob<'a> {
     pub dataset: &'a Dataset,
     /// Samples of its batch.
     pub batch: usize,
-    /// Into how many micro-batches its batch is cut, from 1 to its samples: the foreground waits for one layer of one
-    /// micro-batch at most. See [`MicroBatches`](super::MicroBatches).
+    /// Into how many micro-batches its batch is cut, from 1 to its samples: the foreground waits for one step of
+    /// one layer at most, of one micro-batch or of the optimiser. See [`MicroBatches`](super::MicroBatches).
     pub micro_batches: usize,
 }
 

@@ -5,19 +5,25 @@ use layer_profile::ProfileError;
 use crate::Error;
 use crate::costs::Costs;
 
+/// By what part of its shortest time the longest step may be longer, where no cut brings it below the bound: one in
+/// so many.
+const NEARLY: u32 = 10;
+
 /// Into how many micro-batches a job's batch is to be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroBatches {
     /// How many.
     pub count: usize,
-    /// How long the longest forward or backward step of a layer then takes, by the costs. It may still be above the
-    /// bound.
+    /// How long the longest step of a layer then takes, by the costs: forward, backward, or the optimiser's, which no cut
+    /// makes shorter. It may still be above the bound.
     pub longest_step: Duration,
 }
 
 impl MicroBatches {
-    /// The fewest micro-batches of a batch for which every layer's forward and backward step takes at most `bound`, by the
-    /// costs. Where nothing brings that about, the fewest for which the longest step is as short as it gets.
+    /// The fewest micro-batches of a batch for which every step of a layer (forward, backward, the optimiser's) takes at
+    /// most `bound`, by the costs. Where nothing brings that about, because a layer's optimiser takes longer or a single
+    /// sample does, the fewest for which the longest step is within 10% of as short as it gets: every micro-batch costs
+    /// the job something, and beyond that the foreground gains nothing.
     ///
     /// Sizes of micro-batches that the profile has no times for are passed over. O(layers x batch).
     ///
@@ -27,7 +33,7 @@ impl MicroBatches {
         if batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        let mut shortest: Option<Self> = None;
+        let mut known: Vec<Self> = Vec::new();
         let mut unknown = None;
         for count in 1..=batch {
             let largest = batch.div_ceil(count);
@@ -35,34 +41,27 @@ impl MicroBatches {
             if count > 1 && batch.div_ceil(count - 1) == largest {
                 continue;
             }
-            let longest_step = match longest_step(costs, largest) {
-                Ok(longest) => longest,
+            match longest_step(costs, largest) {
+                Ok(longest_step) if longest_step <= bound => return Ok(Self { count, longest_step }),
+                Ok(longest_step) => known.push(Self { count, longest_step }),
                 Err(Error::Profile(error @ ProfileError::OutsideRange { .. })) => {
                     unknown.get_or_insert(error);
-                    continue;
                 }
                 Err(error) => return Err(error),
-            };
-            let candidate = Self { count, longest_step };
-            if longest_step <= bound {
-                return Ok(candidate);
-            }
-            if shortest.is_none_or(|shortest| longest_step < shortest.longest_step) {
-                shortest = Some(candidate);
             }
         }
-        match (shortest, unknown) {
-            (Some(shortest), _) => Ok(shortest),
-            (None, Some(error)) => Err(error.into()),
-            (None, None) => Err(Error::EmptyBatch),
-        }
+        let shortest = known.iter().map(|cut| cut.longest_step).min().unwrap_or_default();
+        let nearly =
+            known.into_iter().find(|cut| cut.longest_step <= shortest.saturating_add(shortest / NEARLY));
+        nearly.ok_or_else(|| unknown.map_or(Error::EmptyBatch, Error::from))
     }
 }
 
 fn longest_step(costs: &Costs<'_>, samples: usize) -> Result<Duration, Error> {
     let layers = costs.network().layers().skip(1);
-    let times =
-        layers.map(|(id, _)| costs.layer_time(id, samples).map(|time| time.forward.max(time.backward)));
+    let times = layers.map(|(id, _)| {
+        costs.layer_time(id, samples).map(|time| time.forward.max(time.backward).max(time.update))
+    });
     times.reduce(|a, b| Ok(a?.max(b?))).unwrap_or(Ok(Duration::ZERO))
 }
 
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
     use collectives::LinkModel;
     use layer_graph::zoo;
-    use layer_profile::DeviceModel;
+    use layer_profile::{DeviceModel, Origin, ProfileTable};
 
     use crate::costs::shard_sizes;
 
@@ -93,8 +92,33 @@ mod tests {
             assert!(chosen.longest_step <= bound, "{chosen:?} for {bound:?}");
             assert!((1..chosen.count).all(|count| longest(count) > bound), "{chosen:?} for {bound:?}");
         }
-        let finest = MicroBatches::within(Duration::ZERO, &costs, batch).unwrap();
-        assert_eq!(finest, MicroBatches { count: batch, longest_step: longest_step(&costs, 1).unwrap() });
+    }
+
+    #[test]
+    fn where_no_cut_keeps_the_bound_it_ends_where_cutting_gains_nothing() {
+        let network = zoo::model("digits-cnn").unwrap();
+        let batch = 24;
+        let link = LinkModel::shared_memory();
+        let modelled =
+            DeviceModel::named("cpu-core").unwrap().profile(&network, &shard_sizes(batch, batch)).unwrap();
+        let cut = |profile: &ProfileTable| {
+            let costs = Costs::new(&network, profile, &link);
+            let chosen = MicroBatches::within(Duration::ZERO, &costs, batch).unwrap();
+            let longest = |count: usize| longest_step(&costs, batch.div_ceil(count)).unwrap();
+            let nearly = longest(batch) + longest(batch) / NEARLY;
+            assert_eq!(chosen.longest_step, longest(chosen.count));
+            assert!(chosen.longest_step <= nearly, "{chosen:?}");
+            assert!((1..chosen.count).all(|count| longest(count) > nearly), "{chosen:?}");
+            chosen.count
+        };
+        assert!(cut(&modelled) > 1);
+        // An optimiser that takes longer than anything else, which no cut makes shorter.
+        let mut layers = modelled.layers().to_vec();
+        for layer in &mut layers {
+            layer.update = layer.update.map(|update| update + Duration::from_secs(1));
+        }
+        let slow = ProfileTable::new("digits-cnn", "a core", Origin::Modelled, layers, Vec::new()).unwrap();
+        assert_eq!(cut(&slow), 1);
     }
 
     #[test]
