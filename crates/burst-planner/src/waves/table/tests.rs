@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{RegionTable, RegionTables, TableOptions};
-use crate::{PlanProblem, Schedule, evaluate_schedule, layout, regions};
+use crate::{Error, PlanProblem, Schedule, evaluate_schedule, layout, regions};
 
 #[path = "../../../tests/random/mod.rs"]
 mod random;
@@ -78,7 +78,11 @@ fn all_from_tables(problem: &PlanProblem, tables: &[RegionTable]) -> Result<Vec<
 
 /// Every plan of the tables costs what it says, and every plan there is is covered by one.
 fn check(problem: &PlanProblem, options: &TableOptions) -> Result<(), TestCaseError> {
-    let tables = RegionTables::new(problem, &regions(problem)?, options)?.tables;
+    let tables = match RegionTables::new(problem, &regions(problem)?, options) {
+        // A few problems in a thousand have more plans than the search may hold: that is said, and is no plan lost.
+        Err(Error::TooManyLoads { .. }) => return Err(TestCaseError::reject("too many loads")),
+        tables => tables?.tables,
+    };
     let found = all_from_tables(problem, &tables)?;
     for plan in &found {
         let totals = evaluate_schedule(problem, &plan.choice, &plan.schedule)?;
