@@ -1,15 +1,19 @@
 //! A row from what a device has measured.
 
+use std::time::Duration;
+
+use anyhow::Context;
 use gpu_mux::MuxRow;
 
 /// Times of iterations in microseconds, in any order.
 pub(crate) struct Times(Vec<f64>);
 
 impl Times {
-    /// `None` without any.
-    pub(crate) fn new(mut times_us: Vec<f64>) -> Option<Self> {
+    /// An error without any.
+    pub(crate) fn of(times: &[Duration]) -> anyhow::Result<Self> {
+        let mut times_us: Vec<f64> = times.iter().copied().map(micros).collect();
         times_us.sort_by(f64::total_cmp);
-        (!times_us.is_empty()).then_some(Self(times_us))
+        (!times_us.is_empty()).then_some(Self(times_us)).context("no iteration was measured")
     }
 
     pub(crate) fn median(&self) -> f64 {
@@ -60,6 +64,10 @@ pub(crate) struct Alone {
     pub(crate) background_samples_per_s: f64,
 }
 
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
 pub(crate) fn row(policy: &str, modelled: bool, alone: &Alone, both: &Collocated) -> MuxRow {
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let iterations = both.iterations as f64;
@@ -92,8 +100,8 @@ mod tests {
 
     #[test]
     fn percentiles_lie_between_samples() {
-        let times = Times::new(vec![3.0, 1.0, 2.0]).unwrap();
+        let times = Times::of(&[3, 1, 2].map(Duration::from_micros)).unwrap();
         assert!((times.median() - 2.0).abs() < 1e-12 && (times.p99() - 2.98).abs() < 1e-12);
-        assert!(Times::new(Vec::new()).is_none());
+        assert!(Times::of(&[]).is_err());
     }
 }

@@ -9,7 +9,7 @@ use gpu_mux::{
 
 use crate::bad_input;
 use crate::bench::Task;
-use crate::row::{Alone, Collocated, Times, row};
+use crate::row::{Alone, Collocated, Times, micros, row};
 
 /// Iterations in which a policy learns the workload.
 const WARM_UP: usize = 10;
@@ -26,11 +26,10 @@ pub(crate) fn measure(
     let parameters = device.parameters;
     let play = Play { parameters, iterations: task.iterations, warm_up: WARM_UP, ..Play::default() };
     let alone = Alone {
-        foreground: times(
-            &workload
-                .play(&Play { jobs: Jobs::Foreground, ..play })
-                .map_err(|error| bad_input(error.to_string()))?,
-        )?,
+        foreground: {
+            let alone = workload.play(&Play { jobs: Jobs::Foreground, ..play });
+            Times::of(&alone.map_err(|error| bad_input(error.to_string()))?.iterations)?
+        },
         drift: None,
         background_samples_per_s: {
             let policy = Policy { captured_graphs: true, ..Policy::naive() };
@@ -53,15 +52,12 @@ fn collocated(both: &Played) -> anyhow::Result<Collocated> {
     let states = |states: &[ForegroundState]| {
         let all = states.iter();
         all.fold((0.0, 0.0), |(time, background), &state| {
-            (
-                time + occupancy.time(state).as_secs_f64() * 1e6,
-                background + occupancy.background(state).as_secs_f64() * 1e6,
-            )
+            (time + micros(occupancy.time(state)), background + micros(occupancy.background(state)))
         })
     };
     let (idle_us, background_in_idle_us) = states(&[ForegroundState::Idle, ForegroundState::Waiting]);
     Ok(Collocated {
-        foreground: times(both)?,
+        foreground: Times::of(&both.iterations)?,
         iterations: both.iterations.len(),
         idle_us,
         background_in_idle_us,
@@ -71,9 +67,4 @@ fn collocated(both: &Played) -> anyhow::Result<Collocated> {
         background_pieces: both.background_pieces,
         over_long_pieces: both.over_long,
     })
-}
-
-fn times(played: &Played) -> anyhow::Result<Times> {
-    let times = played.iterations.iter().map(|time| time.as_secs_f64() * 1e6);
-    Times::new(times.collect()).context("no iteration was measured")
 }

@@ -16,7 +16,7 @@ use self::background::Background;
 use self::foreground::{GivenUp, Rank, Shared};
 use crate::bad_input;
 use crate::bench::Task;
-use crate::row::{Alone, Collocated, Times, row};
+use crate::row::{Alone, Collocated, Times, micros, row};
 
 /// Iterations between a change from one policy to the next: what disturbs the machine disturbs all of them.
 const BLOCK: usize = 5;
@@ -53,7 +53,7 @@ pub(crate) fn measure(ranks: NonZeroUsize, task: &Task<'_>) -> anyhow::Result<Mu
         let both: Vec<&Beside> = records.iter().map(|record| &record.beside[index]).collect();
         let first = both.first().context("no rank was measured")?;
         // As many iterations alone as beside the background, from the same time: the same percentile of both.
-        let alone = Alone { foreground: times(&first.alone)?, drift: None, background_samples_per_s };
+        let alone = Alone { foreground: Times::of(&first.alone)?, drift: None, background_samples_per_s };
         Ok(row(name, false, &alone, &collocated(&both, task.iterations)?))
     });
     let rows = rows.collect::<anyhow::Result<Vec<_>>>()?;
@@ -198,7 +198,7 @@ fn collocated(ranks: &[&Beside], iterations: usize) -> anyhow::Result<Collocated
     let by_rank = |time: Duration| micros(time) / ranks.len() as f64;
     let samples_per_s = |rank: &&Beside| rank.background_samples / rank.usage.elapsed.as_secs_f64();
     Ok(Collocated {
-        foreground: times(&first.iterations)?,
+        foreground: Times::of(&first.iterations)?,
         iterations,
         idle_us: by_rank(all.foreground_idle()),
         background_in_idle_us: by_rank(all.background_busy),
@@ -209,12 +209,4 @@ fn collocated(ranks: &[&Beside], iterations: usize) -> anyhow::Result<Collocated
         background_pieces: all.background_tasklets,
         over_long_pieces: all.over_long,
     })
-}
-
-fn times(times: &[Duration]) -> anyhow::Result<Times> {
-    Times::new(times.iter().map(|&time| micros(time)).collect()).context("no iteration was measured")
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }

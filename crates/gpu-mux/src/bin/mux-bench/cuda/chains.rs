@@ -8,6 +8,7 @@ use gpu_mux::{Calibration, Chain};
 
 use super::kernels::{Compute, Kernels};
 use super::rounds::Rounds;
+use crate::row::micros;
 
 /// Longer than the host takes for a launch, so that the device does not wait for the host.
 const KERNEL: Duration = Duration::from_micros(20);
@@ -77,8 +78,4 @@ fn chain(
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     micros(times[times.len() / 2])
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }

@@ -20,7 +20,7 @@ use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
 use gpu_mux::{Jobs, MuxReport, MuxRow, Policy, Workload};
 
 use crate::bench::{CardOptions, Task};
-use crate::row::{Alone, Collocated, Times, row};
+use crate::row::{Alone, Collocated, Times, micros, row};
 use card::Card;
 use kernels::{Kernels, MEMORY_BYTES};
 use play::Played;
@@ -90,11 +90,11 @@ fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>>
     let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
     let background = card.play(uncut, Jobs::Background, task.iterations)?;
     let background_samples_per_s = samples_per_s(card.workload, &background);
-    let mut before = times(&card.play(default, Jobs::Foreground, task.iterations)?)?;
+    let mut before = Times::of(&card.play(default, Jobs::Foreground, task.iterations)?.iterations)?;
     let mut rows = Vec::with_capacity(task.policies.len());
     for (name, policy) in task.policies {
         let both = card.play(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
-        let after = times(&card.play(default, Jobs::Foreground, task.iterations)?)?;
+        let after = Times::of(&card.play(default, Jobs::Foreground, task.iterations)?.iterations)?;
         let drift = Some(after.median() / before.median() - 1.0);
         let alone = Alone { foreground: before.and(&after), drift, background_samples_per_s };
         rows.push(row(name, false, &alone, &collocated(card.workload, &both)?));
@@ -103,19 +103,13 @@ fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>>
     Ok(rows)
 }
 
-fn times(played: &Played) -> Result<Times> {
-    let times = played.iterations.iter().map(|time| time.as_secs_f64() * 1e6);
-    Times::new(times.collect()).context("no iteration was measured")
-}
-
 fn samples_per_s(workload: &Workload, played: &Played) -> f64 {
     played.background_rounds * workload.background.samples as f64 / played.elapsed().as_secs_f64()
 }
 
 fn collocated(workload: &Workload, both: &Played) -> Result<Collocated> {
-    let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(Collocated {
-        foreground: times(both)?,
+        foreground: Times::of(&both.iterations)?,
         iterations: both.iterations.len(),
         idle_us: micros(both.gaps.idle),
         background_in_idle_us: micros(both.gaps.background_in_idle),

@@ -8,6 +8,7 @@ use gpu_mux::{Kernel, Sharing};
 
 use super::kernels::{Compute, Kernels};
 use super::rounds::Rounds;
+use crate::row::micros;
 
 const RUNS: usize = 11;
 /// How much of the memory's bandwidth each of the two kernels asks for.
@@ -63,8 +64,4 @@ fn beside(
     }
     times.sort_unstable();
     Ok(times[RUNS / 2].max(Duration::from_nanos(1)))
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }
