@@ -2,6 +2,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::queue::Queue;
+use crate::seconds::seconds;
 use crate::{Error, JobId, Tasklet, TaskletId};
 
 /// The weight of the newest tasklet in the pace, and how far from 1 it may be: one stall must not be taken for a habit.
@@ -244,5 +245,5 @@ fn estimate(piece: Option<Duration>, tasklet: &Tasklet) -> Duration {
 }
 
 fn at_pace(estimate: Duration, pace: f64) -> Duration {
-    Duration::try_from_secs_f64(estimate.as_secs_f64() * pace).unwrap_or(Duration::MAX)
+    seconds(estimate.as_secs_f64() * pace)
 }

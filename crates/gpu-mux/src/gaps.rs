@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use crate::policy::Gaps;
+use crate::seconds::seconds;
 
 /// Sites above this are not learned: what is remembered of a job stays bounded.
 const SITES: usize = 1 << 16;
@@ -123,12 +124,6 @@ impl GapFitting {
         takes: Duration,
         served: Duration,
     ) -> Admission {
-        let debt = self.budget.debt().min(MOST_DEBT);
-        let long_away =
-            self.open.map(|gap| gap.since.saturating_add(self.budget.saves(takes.saturating_add(debt))));
-        if long_away.is_some_and(|long_away| long_away <= now) {
-            return Admission::Now { overrun: Duration::ZERO };
-        }
         let ends = self.open.and_then(|gap| gap.ends);
         // A foreground that is late by no more than this may come at any moment; after that nobody knows.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
@@ -137,21 +132,28 @@ impl GapFitting {
             (_, Some(_)) => takes,
             _ => Duration::ZERO,
         };
-        let later = |times: [Option<Duration>; 3]| {
-            let first = times.into_iter().flatten().min().filter(|&first| first < Duration::MAX);
-            first.map(|first| first.max(now.saturating_add(PAUSE)))
-        };
-        let patient = served.saturating_add(self.budget.saves(self.budget.most()));
-        match self.budget.covers(now, overrun) {
-            _ if overrun > takes / 2 && now < patient => {
-                Admission::NotBefore(later([Some(patient), given_up, long_away]))
-            }
-            Ok(()) => Admission::Now { overrun },
-            Err(covered) => {
-                let given_up = given_up.filter(|_| !self.budget.is_overdrawn());
-                Admission::NotBefore(later([Some(covered), given_up, long_away]))
-            }
+        let is_worth_it = overrun <= takes / 2;
+        let lacking = self.budget.lacks(now, overrun);
+        if is_worth_it && lacking <= 0.0 {
+            return Admission::Now { overrun };
         }
+        let debt = self.budget.debt().min(MOST_DEBT);
+        let long_away =
+            self.open.map(|gap| gap.since.saturating_add(self.budget.saves(takes.saturating_add(debt))));
+        if long_away.is_some_and(|long_away| long_away <= now) {
+            return Admission::Now { overrun: Duration::ZERO };
+        }
+        let patient = served.saturating_add(self.budget.saves(self.budget.most()));
+        let impatient = !is_worth_it && now < patient;
+        let again = match (impatient, lacking > 0.0) {
+            (false, false) => return Admission::Now { overrun },
+            (true, _) => patient,
+            (false, true) => now.saturating_add(self.budget.makes_good(lacking)),
+        };
+        let given_up = given_up.filter(|_| impatient || !self.budget.is_overdrawn());
+        let first = [Some(again), given_up, long_away].into_iter().flatten().min();
+        let first = first.filter(|&first| first < Duration::MAX);
+        Admission::NotBefore(first.map(|first| first.max(now.saturating_add(PAUSE))))
     }
 }
 
@@ -191,24 +193,20 @@ impl Budget {
         seconds(delay.as_secs_f64() / self.share)
     }
 
-    /// Whether what is left by now covers a delay, or all that can be saved up, if that is less; otherwise when it
-    /// will.
-    fn covers(&mut self, now: Duration, delay: Duration) -> Result<(), Duration> {
+    /// How long it takes to make good what it lacks.
+    fn makes_good(&self, lacking: f64) -> Duration {
+        // Rounding must not leave it short for ever.
+        seconds(lacking / self.share * (1.0 + 1e-9))
+    }
+
+    /// By how many seconds what is left by now falls short of a delay, or of all that can be saved up, if that is less;
+    /// zero or less when it does not.
+    fn lacks(&mut self, now: Duration, delay: Duration) -> f64 {
         let passed = now.saturating_sub(self.as_of).as_secs_f64();
         self.left = (self.left + self.share * passed).min(self.most);
         self.as_of = now;
-        let lacking = delay.as_secs_f64().min(self.most) - self.left;
-        if lacking <= 0.0 {
-            return Ok(());
-        }
-        // Rounding must not leave it short for ever.
-        Err(now.saturating_add(seconds(lacking / self.share * (1.0 + 1e-9))))
+        delay.as_secs_f64().min(self.most) - self.left
     }
-}
-
-/// What is too long for a `Duration` counts as the longest.
-fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO })
 }
 
 /// A figure from 0 to 1; what is no number counts as 0.

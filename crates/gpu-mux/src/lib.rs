@@ -30,6 +30,7 @@ mod pieces;
 mod policy;
 mod presets;
 mod queue;
+mod seconds;
 mod tasklet;
 mod usage;
 mod virtual_device;
