@@ -1,10 +1,8 @@
 use std::time::Duration;
 
+use crate::by_site::BySite;
 use crate::policy::Gaps;
 use crate::seconds::seconds;
-
-/// Sites above this are not learned: what is remembered of a job stays bounded.
-const SITES: usize = 1 << 16;
 
 /// The least time between two looks at a budget that is too small.
 const PAUSE: Duration = Duration::from_micros(1);
@@ -19,10 +17,8 @@ const LEAST_SHARE: f64 = 1e-4;
 /// What is known of the foreground's gaps, and what it may still be delayed.
 #[derive(Debug, Clone)]
 pub(crate) struct GapFitting {
-    /// Of a gap's newest length in what is expected of the next one.
-    weight: f64,
-    /// By site: how many seconds the gap is expected to last that begins there.
-    expected: Vec<Option<f64>>,
+    /// How long the gap is expected to be that begins at a site.
+    expected: BySite,
     /// The gap that the foreground is in.
     open: Option<Gap>,
     budget: Budget,
@@ -59,35 +55,26 @@ pub(crate) enum Admission {
 impl GapFitting {
     pub(crate) fn new(rules: &Gaps) -> Self {
         let weight = fraction(rules.weight);
-        Self { weight, expected: Vec::new(), open: None, budget: Budget::new(rules), delay: None }
+        let expected = BySite::new(weight, weight);
+        Self { expected, open: None, budget: Budget::new(rules), delay: None }
     }
 
     /// The foreground leaves the device alone; `site` is where it does so.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
-        let expected = site.and_then(|site| self.expected.get(site as usize).copied().flatten());
-        let ends = expected.map(|gap| since.saturating_add(seconds(gap)));
+        let ends = self.expected.get(site).map(|gap| since.saturating_add(gap));
         self.open = Some(Gap { since, site, ends });
     }
 
     /// The foreground needs the device again.
     pub(crate) fn end(&mut self, now: Duration) {
         if let Some(gap) = self.open.take() {
-            self.learn(gap.site, now.saturating_sub(gap.since).as_secs_f64());
+            self.expected.learn(gap.site, now.saturating_sub(gap.since));
         }
     }
 
     /// The foreground computes again, and finds this many background tasklets in flight.
     pub(crate) fn find(&mut self, now: Duration, in_flight: usize) {
         self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
-    }
-
-    fn learn(&mut self, site: Option<u32>, length: f64) {
-        let Some(site) = site.map(|site| site as usize).filter(|&site| site < SITES) else { return };
-        if self.expected.len() <= site {
-            self.expected.resize(site + 1, None);
-        }
-        let known = self.expected[site].unwrap_or(length);
-        self.expected[site] = Some(known + self.weight * (length - known));
     }
 
     /// A background tasklet is no longer in flight.

@@ -13,6 +13,7 @@
 mod background;
 #[cfg(feature = "json")]
 mod bench_report;
+mod by_site;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

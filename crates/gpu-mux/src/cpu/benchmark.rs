@@ -1,9 +1,7 @@
 use std::time::Duration;
 
 use crate::Upcoming;
-
-/// Sites above this are not learned: what is remembered of a job stays bounded.
-const SITES: usize = 1 << 16;
+use crate::by_site::BySite;
 
 /// The weights of a time that is shorter than what is known of its site, and of one that is longer.
 const WEIGHTS: (f64, f64) = (0.5, 0.01);
@@ -11,36 +9,30 @@ const WEIGHTS: (f64, f64) = (0.5, 0.01);
 /// How long a job's tasklets take at their best, by site.
 ///
 /// What disturbs a tasklet makes it longer, so the average follows short times quickly, and long ones slowly.
-#[derive(Debug, Default)]
-pub(super) struct Benchmarks {
-    by_site: Vec<Option<Duration>>,
+#[derive(Debug)]
+pub(super) struct Benchmarks(BySite);
+
+impl Default for Benchmarks {
+    fn default() -> Self {
+        Self(BySite::new(WEIGHTS.0, WEIGHTS.1))
+    }
 }
 
 impl Benchmarks {
     /// The job's own estimate, or else what is known of the site.
     pub(super) fn estimate(&self, upcoming: Upcoming) -> Option<Duration> {
-        upcoming.estimate.or_else(|| self.known(upcoming.site))
+        upcoming.estimate.or_else(|| self.0.get(upcoming.site))
     }
 
     /// How much of the time that a tasklet has taken was its own work: what it took beyond its best was spent on
     /// something else on this core. A site that is new is taken to keep its bound.
     pub(super) fn own_part(&self, site: Option<u32>, took: Duration, bound: Option<Duration>) -> Duration {
-        let best = self.known(site).or_else(|| bound.filter(|_| site.is_some()));
+        let best = self.0.get(site).or_else(|| bound.filter(|_| site.is_some()));
         best.map_or(took, |best| best.min(took))
     }
 
-    fn known(&self, site: Option<u32>) -> Option<Duration> {
-        self.by_site.get(site? as usize).copied().flatten()
-    }
-
     pub(super) fn learn(&mut self, site: Option<u32>, took: Duration) {
-        let Some(site) = site.map(|site| site as usize).filter(|&site| site < SITES) else { return };
-        if self.by_site.len() <= site {
-            self.by_site.resize(site + 1, None);
-        }
-        let known = self.by_site[site].unwrap_or(took);
-        let weight = if took < known { WEIGHTS.0 } else { WEIGHTS.1 };
-        self.by_site[site] = Some(known.mul_f64(1.0 - weight).saturating_add(took.mul_f64(weight)));
+        self.0.learn(site, took);
     }
 }
 
