@@ -33,6 +33,7 @@ mod presets;
 mod queue;
 mod seconds;
 mod tasklet;
+mod turn;
 mod usage;
 mod virtual_device;
 mod workload;

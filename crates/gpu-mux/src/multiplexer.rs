@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use crate::background::Background;
 use crate::feedback::Slowdown;
-use crate::gaps::{Admission, GapFitting};
+use crate::gaps::GapFitting;
 use crate::policy::BesideCommunication;
 use crate::queue::Queue;
+use crate::turn::Turn;
 use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 
 /// What a driver tells the [`Multiplexer`].
@@ -324,50 +325,10 @@ impl Multiplexer {
             return None;
         }
         let (now, gaps) = (self.now, self.gaps.as_mut().filter(|_| !self.computing));
-        let turn = turn(&self.background, gaps, now)?;
+        let turn = Turn::of(&self.background, gaps, now)?;
         let held = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(now));
         Some(held.map_or(turn, |until| Turn::NotBefore(Some(until))))
     }
-}
-
-/// The job that was served least is next. Where it cannot have its turn the others may go on, but not spend what it
-/// waits for: a job with long pieces would never see the budget full.
-fn turn(background: &Background, gaps: Option<&mut GapFitting>, now: Duration) -> Option<Turn> {
-    let starts = background.free_at(now);
-    let mut gaps = gaps;
-    let mut admission = |place: usize, tasklet: &Tasklet| match &mut gaps {
-        Some(gaps) => gaps.admit(now, starts, background.expected(tasklet), background.last(place)),
-        None => Admission::Now { overrun: Duration::ZERO },
-    };
-    let least = background
-        .candidates()
-        .min_by(|(one, _), (other, _)| background.turn(*one).total_cmp(&background.turn(*other)));
-    let (first, tasklet) = least?;
-    let mut again = match admission(first, tasklet) {
-        Admission::Now { .. } => return Some(Turn::Launch(first)),
-        Admission::NotBefore(until) => until,
-    };
-    let mut next: Option<(f64, usize)> = None;
-    for (place, tasklet) in background.candidates().filter(|&(place, _)| place != first) {
-        let served = background.turn(place);
-        match admission(place, tasklet) {
-            Admission::Now { overrun } if !overrun.is_zero() => {}
-            Admission::Now { .. } if next.is_none_or(|(least, _)| served < least) => {
-                next = Some((served, place));
-            }
-            Admission::Now { .. } => {}
-            Admission::NotBefore(until) => again = again.into_iter().chain(until).min(),
-        }
-    }
-    Some(next.map_or(Turn::NotBefore(again), |(_, place)| Turn::Launch(place)))
-}
-
-/// What comes of a background that nothing but time holds back.
-enum Turn {
-    /// The next tasklet of the job in this place.
-    Launch(usize),
-    /// To be asked again then, if time alone can help.
-    NotBefore(Option<Duration>),
 }
 
 fn background(job: JobId, asked: &'static str) -> Result<JobId, Error> {
