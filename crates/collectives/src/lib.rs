@@ -53,7 +53,7 @@ pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
-pub use link_model::{Algorithm, Collective, Fit, LinkModel, Measurement};
+pub use link_model::{Algorithm, Collective, Fit, LinkModel, Measurement, Traffic};
 #[cfg(feature = "nccl")]
 pub use nccl::{
     DeviceBuffer, DeviceStream, NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclLibrary,

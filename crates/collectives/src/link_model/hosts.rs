@@ -68,38 +68,65 @@ impl LinkModel {
     /// or the busiest host, if that takes longer; nothing when nothing moves.
     #[must_use]
     pub fn redistribution(&self, redistribution: &Redistribution, sample_bytes: u64) -> Duration {
-        let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes);
-        let moves = redistribution.moves().iter();
-        self.moves(&moves.map(|m| (m.from_rank, m.to_rank, bytes(m.samples.len()))).collect::<Vec<_>>())
+        self.traffic_time(&self.traffic(redistribution), sample_bytes)
     }
 
-    /// Messages at the same time, each with its sender, receiver and bytes.
-    fn moves(&self, moves: &[(usize, usize, u64)]) -> Duration {
+    /// What a redistribution asks of the links, whatever the size of a sample: for many layers that are redistributed
+    /// in the same way. O(moves).
+    #[must_use]
+    pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
+        let moves = redistribution.moves().iter();
+        let mut busiest = Vec::new();
+        self.add_traffic(moves.map(|m| (m.from_rank, m.to_rank, m.samples.len())).collect(), &mut busiest);
+        Traffic { busiest }
+    }
+
+    /// How long [`traffic`](Self::traffic) of samples of `sample_bytes` takes on these links.
+    #[must_use]
+    pub fn traffic_time(&self, traffic: &Traffic, sample_bytes: u64) -> Duration {
+        let mut link = Some(self);
+        let mut longest = Duration::ZERO;
+        for &samples in &traffic.busiest {
+            let Some(LinkModel { level, hosts, .. }) = link else { break };
+            if samples > 0 {
+                let bytes = (samples as u64).saturating_mul(sample_bytes);
+                longest = longest.max(level.time(Steps { count: 1.0, bytes: bytes as f64 }));
+            }
+            link = hosts.as_ref().map(|hosts| &hosts.network);
+        }
+        longest
+    }
+
+    /// Messages at the same time, each with its sender, receiver and samples.
+    fn add_traffic(&self, moves: Vec<(usize, usize, usize)>, busiest: &mut Vec<usize>) {
         let Some(hosts) = &self.hosts else {
-            return self.one_step(moves);
+            busiest.push(busiest_end(&moves));
+            return;
         };
         let host = |rank: usize| rank / hosts.ranks_per_host;
         let (inside, across): (Vec<_>, Vec<_>) =
-            moves.iter().copied().partition(|&(from, to, _)| host(from) == host(to));
-        let across: Vec<_> =
-            across.into_iter().map(|(from, to, bytes)| (host(from), host(to), bytes)).collect();
-        self.one_step(&inside).max(hosts.network.moves(&across))
+            moves.into_iter().partition(|&(from, to, _)| host(from) == host(to));
+        busiest.push(busiest_end(&inside));
+        let across = across.into_iter().map(|(from, to, samples)| (host(from), host(to), samples));
+        hosts.network.add_traffic(across.collect(), busiest);
     }
+}
 
-    fn one_step(&self, moves: &[(usize, usize, u64)]) -> Duration {
-        if moves.is_empty() {
-            return Duration::ZERO;
-        }
-        let (mut sent, mut received) = (HashMap::<usize, u64>::new(), HashMap::<usize, u64>::new());
-        for &(from, to, bytes) in moves {
-            for (of, rank) in [(&mut sent, from), (&mut received, to)] {
-                let total = of.entry(rank).or_default();
-                *total = total.saturating_add(bytes);
-            }
-        }
-        let busiest = sent.into_values().chain(received.into_values()).max().unwrap_or(0);
-        self.level.time(Steps { count: 1.0, bytes: busiest as f64 })
+/// What a redistribution asks of links: see [`LinkModel::traffic`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traffic {
+    /// By level of links, from the inside: samples that the busiest rank (or host) sends or receives; 0 where nothing moves.
+    busiest: Vec<usize>,
+}
+
+/// The most that any sender sends or any receiver receives.
+fn busiest_end(moves: &[(usize, usize, usize)]) -> usize {
+    let (mut sent, mut received) = (HashMap::<usize, usize>::new(), HashMap::<usize, usize>::new());
+    for &(from, to, samples) in moves {
+        *sent.entry(from).or_default() += samples;
+        *received.entry(to).or_default() += samples;
     }
+    sent.into_values().chain(received.into_values()).max().unwrap_or(0)
 }
 
 impl Split<'_> {

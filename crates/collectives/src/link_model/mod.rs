@@ -13,6 +13,7 @@ use std::time::Duration;
 pub use algorithm::Algorithm;
 pub use collective::Collective;
 pub use fit::{Fit, Measurement};
+pub use hosts::Traffic;
 
 use crate::{Error, Result};
 use algorithm::Steps;
