@@ -8,7 +8,7 @@ use deeppool::planning::{Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Placement};
 use deeppool::train::{BackgroundJob, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, LayerId};
 use layer_profile::DeviceModel;
 
 /// The placement that the planner finds on the modelled `cpu-core`.
@@ -35,6 +35,29 @@ pub fn scattered(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placem
         all
     });
     Placement::new(network, ranks, layers.collect())
+}
+
+/// The same placement with the layers in any order that keeps producers before consumers, and the layer that parameters
+/// belong to before the others that use them.
+///
+/// # Errors
+/// Never.
+pub fn reordered(network: &LayerGraph, placement: Placement, seed: u64) -> Result<Placement, Error> {
+    let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "order", 0);
+    let mut order = Vec::new();
+    let mut left: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
+    while !left.is_empty() {
+        let waits = |id: LayerId| left.contains(&id);
+        let is_ready = |&&id: &&LayerId| {
+            let owner = network.parameter_owner(id);
+            !network.producers(id).into_iter().any(waits) && (owner == id || !waits(owner))
+        };
+        let ready: Vec<LayerId> = left.iter().filter(is_ready).copied().collect();
+        let next = ready[random.below(ready.len())];
+        left.retain(|&id| id != next);
+        order.push(next);
+    }
+    placement.with_order(network, order)
 }
 
 /// A short training run.

@@ -219,6 +219,29 @@ impl LayerGraph {
         if self.parameter_owner(id) == id { self.layer(id).parameter_count() } else { 0 }
     }
 
+    /// By layer: whether anything learns from the gradient of its output, because the layer or one before it has
+    /// parameters. O(layers + edges).
+    ///
+    /// ```
+    /// use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
+    ///
+    /// let mut network = LayerGraph::new("network", Shape::features(4))?;
+    /// let relu = network.add("relu", LayerKind::Relu, [network.input()])?;
+    /// let scores = network.add("fc", Linear::new(2), [relu])?;
+    /// network.add("loss", LayerKind::SoftmaxCrossEntropy, [scores])?;
+    /// assert_eq!(network.needs_gradient(), [false, false, true, true]);
+    /// # Ok::<(), layer_graph::GraphError>(())
+    /// ```
+    #[must_use]
+    pub fn needs_gradient(&self) -> Vec<bool> {
+        let mut needs = vec![false; self.len()];
+        for (id, layer) in self.layers() {
+            needs[id.0] =
+                layer.parameter_count() > 0 || self.producers(id).iter().any(|producer| needs[producer.0]);
+        }
+        needs
+    }
+
     /// The petgraph graph behind this network, for its algorithms. Edges carry the position among the consumer's
     /// inputs.
     #[must_use]

@@ -11,7 +11,7 @@ use layer_graph::{Layer, LayerGraph, LayerId};
 use layer_profile::{DataSheet, LayerTime, ProfileTable};
 
 use crate::Error;
-use crate::program::{CollectiveOp, ELEMENT_BYTES, LowerOptions, Op, needs_gradient};
+use crate::program::{CollectiveOp, ELEMENT_BYTES, LowerOptions, Op};
 use kernels::Footprint;
 
 pub use kernels::KernelCost;
@@ -37,7 +37,7 @@ impl<'a> Costs<'a> {
     #[must_use]
     pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
         let sheet = DataSheet::of_device(profile.device());
-        Self { network, profile, link, sheet, needs_gradient: needs_gradient(network) }
+        Self { network, profile, link, sheet, needs_gradient: network.needs_gradient() }
     }
 
     /// The planning problem of training with a global batch on up to `gpus` GPUs, where each layer may run on any of

@@ -8,7 +8,6 @@ use collectives::Redistribution;
 use layer_engine::{Pass, Role, Sgd, Shard};
 use layer_graph::LayerId;
 
-pub(crate) use lower::needs_gradient;
 pub use lower::{LowerOptions, lower_evaluation, lower_training};
 pub use placement::Placement;
 

@@ -3,16 +3,19 @@ use layer_graph::{LayerGraph, LayerId};
 
 use crate::Error;
 
-/// On which ranks each layer of a network runs: the part of a plan that lowering needs.
+/// On which ranks each layer of a network runs, and in which order: the part of a plan that lowering needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     world: usize,
     /// By layer id; the input layer's entry is empty.
     ranks: Vec<Vec<usize>>,
+    /// All layers but the input.
+    order: Vec<LayerId>,
 }
 
 impl Placement {
-    /// Places each layer of a network; `ranks` holds the ranks of all layers but the input, in topological order.
+    /// Places each layer of a network; `ranks` holds the ranks of all layers but the input, in topological order. That
+    /// is also the order in which they run.
     ///
     /// # Errors
     /// When a layer has no ranks, an unknown one, or one twice, or when the number of layers differs.
@@ -33,7 +36,48 @@ impl Placement {
             }
         }
         let ranks = std::iter::once(Vec::new()).chain(ranks).collect();
-        Ok(Self { world, ranks })
+        let order = network.layers().skip(1).map(|(id, _)| id).collect();
+        Ok(Self { world, ranks, order })
+    }
+
+    /// The same ranks, with another order of all layers but the input: each rank runs the forward steps of its layers in
+    /// this order and their backward steps in its reverse, and sends and receives in the order in which it computes.
+    ///
+    /// The order decides which of several branches goes first, and changes nothing about what is learned.
+    ///
+    /// # Errors
+    /// [`Error::Placement`] when a layer is missing or comes twice, comes before one that it takes its input from, or
+    /// before the layer whose parameters it uses.
+    pub fn with_order(mut self, network: &LayerGraph, order: Vec<LayerId>) -> Result<Self, Error> {
+        let mut comes = vec![false; network.len()];
+        comes[network.input().index()] = true;
+        for &id in &order {
+            let wrong = |problem: String| Err(Error::Placement(format!("the order of the layers {problem}")));
+            let Some(before) = comes.get(id.index()) else {
+                return wrong(format!(
+                    "has a layer #{}, which `{}` does not have",
+                    id.index(),
+                    network.name()
+                ));
+            };
+            let name = network.layer(id).name();
+            if *before {
+                return wrong(format!("has `{name}` twice, or it is the input"));
+            }
+            let owner = network.parameter_owner(id);
+            let mut needs = network.producers(id);
+            needs.extend((owner != id).then_some(owner));
+            if let Some(missing) = needs.into_iter().find(|needed| !comes[needed.index()]) {
+                return wrong(format!("has `{name}` before `{}`", network.layer(missing).name()));
+            }
+            comes[id.index()] = true;
+        }
+        if let Some(missing) = comes.iter().position(|comes| !comes) {
+            let name = network.layers().nth(missing).map_or("", |(_, layer)| layer.name());
+            return Err(Error::Placement(format!("the order of the layers lacks `{name}`")));
+        }
+        self.order = order;
+        Ok(self)
     }
 
     /// Places each layer on the first ranks: `gpus` holds the GPU counts of all layers but the input.
@@ -56,6 +100,12 @@ impl Placement {
     #[must_use]
     pub fn world(&self) -> usize {
         self.world
+    }
+
+    /// All layers but the input, in the order in which they run.
+    #[must_use]
+    pub fn order(&self) -> &[LayerId] {
+        &self.order
     }
 
     /// The ranks of a layer.

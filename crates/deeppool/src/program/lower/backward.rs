@@ -1,10 +1,11 @@
 //! The backward half: gradients, their all-reduce, and the optimiser.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::LayerId;
 
 use super::{LowerOptions, Lowering, Value, shards};
 use crate::Error;
@@ -15,11 +16,11 @@ impl Lowering<'_> {
     /// The backward half of a micro-batch; after the last, the gradients of all are reduced and used.
     pub(super) fn backward(&mut self, options: &LowerOptions) -> Result<(), Error> {
         let is_last = self.micro_batch.end == self.batch;
-        let needs_gradient = needs_gradient(self.network);
+        let needs_gradient = self.network.needs_gradient();
         let bucket_bytes = if options.overlap_all_reduce { options.bucket_bytes } else { u64::MAX };
         let mut buckets = Bucketing::new(bucket_bytes);
         let mut with_parameters = Vec::new();
-        for id in self.layers().into_iter().rev() {
+        for id in self.order.clone().into_iter().rev() {
             let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
                 continue;
@@ -27,7 +28,7 @@ impl Lowering<'_> {
             if !self.gradients[id.index()].is_empty() || id == self.loss {
                 self.gather_output_gradient(id)?;
             }
-            let producers = self.network.producers(id);
+            let mut producers = self.network.producers(id);
             let input_gradient = producers.iter().any(|producer| needs_gradient[producer.index()]);
             for &pass in Pass::backward(layer, input_gradient) {
                 self.passes(id, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
@@ -42,7 +43,9 @@ impl Lowering<'_> {
                 }
             }
             if producers.len() > 1 {
-                // The reverse of a fork: all branches get their gradient before any of them sends anything.
+                // The reverse of a fork: all branches get their gradient before any of them sends anything, the one that
+                // runs first before the others.
+                producers.sort_by_key(|producer| Reverse(self.place[producer.index()]));
                 for producer in producers {
                     let is_complete = self.network.consumers(producer).len() == 1;
                     if is_complete && needs_gradient[producer.index()] {
@@ -208,14 +211,4 @@ impl Lowering<'_> {
         self.program.all_reduce(bucket);
         by_rank
     }
-}
-
-/// By layer: whether anything learns from the gradient of its output.
-pub(crate) fn needs_gradient(network: &LayerGraph) -> Vec<bool> {
-    let mut needs = vec![false; network.len()];
-    for (id, layer) in network.layers() {
-        needs[id.index()] = layer.parameter_count() > 0
-            || network.producers(id).iter().any(|producer| needs[producer.index()]);
-    }
-    needs
 }

@@ -28,11 +28,12 @@ impl Lowering<'_> {
         self.spread(id)
     }
 
-    /// Sends a fork's output to all branches at once. Ranks keep one order of communication, so the branch that comes
-    /// later in the program would otherwise wait for what the earlier one sends.
+    /// Sends a fork's output to all branches at once, to the one that runs first before the others. Ranks keep one
+    /// order of communication, so the branch that comes later would otherwise wait for what the earlier one sends.
     fn spread(&mut self, id: LayerId) -> Result<(), Error> {
-        let consumers = self.network.consumers(id);
+        let mut consumers = self.network.consumers(id);
         if consumers.len() > 1 {
+            consumers.sort_by_key(|(consumer, _)| self.place[consumer.index()]);
             for (consumer, _) in consumers {
                 let partition = self.partitions[consumer.index()].clone();
                 self.output_in(id, &partition)?;

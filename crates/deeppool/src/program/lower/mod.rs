@@ -13,8 +13,6 @@ use super::builder::{Bucket, ProgramBuilder};
 use super::{BufferId, CollectiveOp, Contents, Op, Placement, Program};
 use crate::Error;
 
-pub(crate) use backward::needs_gradient;
-
 /// How a training iteration is lowered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LowerOptions {
@@ -68,7 +66,7 @@ pub fn lower_training(
     let mut lowering = Lowering::new(network, placement, batch)?;
     for index in 0..count {
         lowering.begin(placement, index * batch / count..(index + 1) * batch / count)?;
-        for id in lowering.layers() {
+        for &id in placement.order() {
             lowering.forward(id, options.sync_batch_norm)?;
         }
         lowering.backward(options)?;
@@ -87,7 +85,7 @@ pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usiz
     let mut lowering = Lowering::new(network, placement, batch)?;
     lowering.begin(placement, 0..batch)?;
     lowering.share_statistics();
-    for id in lowering.layers() {
+    for &id in placement.order() {
         lowering.infer(id)?;
     }
     lowering.reduce_metrics();
@@ -106,6 +104,10 @@ struct Lowering<'a> {
     network: &'a LayerGraph,
     batch: usize,
     loss: LayerId,
+    /// All layers but the input, in the order in which they run.
+    order: Vec<LayerId>,
+    /// By layer: its place in the order.
+    place: Vec<usize>,
     /// The samples of the batch that are being lowered.
     micro_batch: Range<usize>,
     /// By layer, of the micro-batch.
@@ -127,10 +129,17 @@ impl<'a> Lowering<'a> {
         let loss = loss_layer(network)?;
         let parameter_ranks: Vec<Vec<usize>> =
             network.layers().map(|(id, _)| placement.parameter_ranks(network, id)).collect();
+        let order = placement.order().to_vec();
+        let mut place = vec![0; network.len()];
+        for (at, id) in order.iter().enumerate() {
+            place[id.index()] = at;
+        }
         Ok(Self {
             network,
             batch,
             loss,
+            order,
+            place,
             micro_batch: 0..0,
             partitions: Vec::new(),
             outputs: Vec::new(),
@@ -167,11 +176,6 @@ impl<'a> Lowering<'a> {
         for &rank in ranks {
             self.program.rank(rank).accumulate(id, self.network.layer(id), role);
         }
-    }
-
-    /// All layers but the input, in topological order.
-    fn layers(&self) -> Vec<LayerId> {
-        self.network.layers().skip(1).map(|(id, _)| id).collect()
     }
 
     /// Moves a layer's output, or its gradient, to another partition.

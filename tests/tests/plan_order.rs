@@ -1,0 +1,119 @@
+//! The order of a plan's layers: every rank keeps it, and what is learned does not depend on it.
+
+use deeppool::data::Dataset;
+use deeppool::program::{CollectiveOp, LowerOptions, Op, Placement, Program, lower_training};
+use deeppool_tests::{Run, reordered, scattered};
+use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape};
+use proptest::prelude::*;
+
+/// A fork of three branches, two of which share their parameters.
+fn branches() -> LayerGraph {
+    let mut net = LayerGraph::new("branches", Shape::image(1, 8, 8)).unwrap();
+    let stem = net.add("stem", Conv2d::new(2, 3).padding(1), [net.input()]).unwrap();
+    let flat = net.add("flat", LayerKind::Flatten, [stem]).unwrap();
+    let a = net.add("a", Linear::new(12), [flat]).unwrap();
+    let a2 = net.add("a2", LayerKind::GeluTanh, [a]).unwrap();
+    let b = net.add_tied("b", Linear::new(12), [flat], a).unwrap();
+    let c = net.add("c", Linear::new(12), [flat]).unwrap();
+    let c2 = net.add("c2", Linear::new(12), [c]).unwrap();
+    let joined = net.add("joined", LayerKind::Add, [a2, b, c2]).unwrap();
+    let scores = net.add("fc", Linear::new(10), [joined]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net
+}
+
+fn ids(network: &LayerGraph, names: &[&str]) -> Vec<LayerId> {
+    names.iter().map(|name| network.find(name).unwrap()).collect()
+}
+
+/// Checks that each rank computes, and reduces gradients, in the placement's order forward and in its reverse backward.
+fn check_lanes(network: &LayerGraph, placement: &Placement, program: &Program) {
+    let place = |id: LayerId| placement.order().iter().position(|&other| other == id);
+    for rank in &program.ranks {
+        let layers = |of: fn(&Op) -> Option<LayerId>| rank.steps.iter().filter_map(move |step| of(&step.op));
+        let forward = layers(|op| if let Op::Forward { layer, .. } = op { Some(*layer) } else { None });
+        let backward = layers(|op| if let Op::Backward { layer, .. } = op { Some(*layer) } else { None });
+        assert!(forward.map(place).is_sorted());
+        assert!(backward.map(place).collect::<Vec<_>>().into_iter().rev().is_sorted());
+        let reduced =
+            rank.steps.iter().filter_map(|step| network.find(step.label.strip_prefix("all-reduce ")?));
+        assert!(reduced.map(place).collect::<Vec<_>>().into_iter().rev().is_sorted());
+        let ids = rank.steps.iter().filter_map(|step| match step.op {
+            Op::Collective(id) => Some(id),
+            _ => None,
+        });
+        assert!(ids.is_sorted(), "all ranks come to collectives in one order");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_learned_does_not_depend_on_the_order(ranks in 1usize..5, seed: u64) {
+        let (network, dataset) = (branches(), Dataset::digits().unwrap());
+        let lowering = LowerOptions { bucket_bytes: 1, ..LowerOptions::default() };
+        let by_id = scattered(&network, ranks, seed).unwrap();
+        let by_plan = reordered(&network, by_id.clone(), seed).unwrap();
+        for placement in [&by_id, &by_plan] {
+            let program = lower_training(&network, placement, 30, &lowering).unwrap();
+            check_lanes(&network, placement, &program);
+        }
+        let run = Run { network: &network, dataset: &dataset, batch: 30, epochs: 1, lowering, background: None };
+        let [by_id, by_plan] = [by_id, by_plan].map(|placement| run.with(&placement).unwrap());
+        for (a, b) in by_id.losses.iter().zip(&by_plan.losses) {
+            prop_assert!((a - b).abs() <= 1e-4 * a.abs(), "{} and {}", a, b);
+        }
+        let accuracies = [by_id, by_plan].map(|report| report.epochs[0].test_accuracy);
+        prop_assert!((accuracies[0] - accuracies[1]).abs() < 0.01, "{:?}", accuracies);
+    }
+}
+
+#[test]
+fn a_fork_sends_to_the_branch_that_runs_first() {
+    let network = branches();
+    let ranks = |name: &str| match name {
+        "a" | "a2" => vec![1],
+        "b" => vec![2],
+        "c" | "c2" => vec![3],
+        _ => vec![0],
+    };
+    let placed = network.layers().skip(1).map(|(_, layer)| ranks(layer.name())).collect();
+    let order = ["stem", "flat", "c", "a", "c2", "b", "a2", "joined", "fc", "loss"];
+    let placement =
+        Placement::new(&network, 4, placed).unwrap().with_order(&network, ids(&network, &order)).unwrap();
+    let program = lower_training(&network, &placement, 8, &LowerOptions::default()).unwrap();
+    let targets = |label: &str| -> Vec<usize> {
+        let moves = program.collectives.iter().filter(|collective| collective.label == label);
+        let target = moves.map(|collective| match &collective.op {
+            CollectiveOp::Redistribute { redistribution, .. } => redistribution.target().ranks()[0],
+            _ => panic!("{label} is no redistribution"),
+        });
+        target.collect()
+    };
+    assert_eq!(targets("redistribute activations of flat"), [3, 1, 2]);
+    let gradients: Vec<&str> = program
+        .collectives
+        .iter()
+        .filter_map(|collective| collective.label.strip_prefix("redistribute gradient of "))
+        .take(3)
+        .collect();
+    assert_eq!(gradients, ["a2", "b", "c2"], "the branch that runs last forward is the first backward");
+}
+
+#[test]
+fn orders_that_cannot_run_are_refused() {
+    let network = branches();
+    let placement = Placement::single(&network).unwrap();
+    let order = ["stem", "flat", "a", "a2", "b", "c", "c2", "joined", "fc", "loss"];
+    let refused = |names: &[&str], why: &str| {
+        let error = placement.clone().with_order(&network, ids(&network, names)).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    assert!(placement.clone().with_order(&network, ids(&network, &order)).is_ok());
+    refused(&order[..9], "lacks `loss`");
+    refused(&["stem", "stem"], "`stem` twice");
+    refused(&["input"], "`input`");
+    refused(&["flat", "stem"], "`flat` before `stem`");
+    refused(&["stem", "flat", "b", "a"], "`b` before `a`");
+}
