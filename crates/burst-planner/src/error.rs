@@ -152,6 +152,32 @@ pub enum Error {
         /// A node on the cycle.
         node: String,
     },
+    /// A node uses the parameters of one that does not exist, or that has none of its own.
+    #[error("node `{node}` uses the parameters of a node that has none of its own")]
+    NoParametersToShare {
+        /// The node's name.
+        node: String,
+    },
+    /// Ranks or an order that do not belong to the problem.
+    #[error("the arrangement does not fit the problem: {message}")]
+    BadArrangement {
+        /// What is wrong with which node.
+        message: String,
+    },
+    /// There are no times for a node on so many GPUs.
+    #[error("node `{node}` cannot run on {gpus} GPUs: there are no times for that")]
+    NoTimes {
+        /// The node's name.
+        node: String,
+        /// The GPU count.
+        gpus: usize,
+    },
+    /// Ranks that all do different things.
+    #[error("{classes} groups of ranks do different things, and at most 65,535 can be told apart: place nodes on fewer different sets of ranks")]
+    TooManyClasses {
+        /// How many.
+        classes: usize,
+    },
     /// A choice of another length than the problem has nodes.
     #[error("the choice names {found} options, the problem has {nodes} nodes")]
     ChoiceLength {

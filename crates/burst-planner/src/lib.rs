@@ -59,6 +59,7 @@ mod order;
 mod overlap;
 mod plan;
 mod problem;
+mod program;
 mod search;
 mod totals;
 mod validate;
@@ -70,6 +71,11 @@ pub use explain::{Alternative, Explanation, explain};
 pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
+pub use program::{
+    Activity, Arrangement, Evaluator, GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
+    TrainingProblem, TrainingTime,
+    TrainingFrontier, TrainingPoint, TrainingSearch, search_training,
+};
 pub use search::{
     Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, fastest, frontier, supported,
 };

@@ -4,6 +4,7 @@ pub mod costs;
 pub mod data;
 mod error;
 pub mod files;
+pub mod job;
 pub mod planning;
 pub mod program;
 pub mod runtime;

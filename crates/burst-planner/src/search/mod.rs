@@ -137,7 +137,7 @@ impl SearchOptions {
     }
 }
 
-fn limit_error(limit: f64) -> Result<()> {
+pub(crate) fn limit_error(limit: f64) -> Result<()> {
     // Also false for a limit that is not a number.
     if limit >= 1.0 { Ok(()) } else { Err(Error::BadLimit { limit }) }
 }

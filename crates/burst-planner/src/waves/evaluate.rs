@@ -1,8 +1,7 @@
 //! What a choice of options costs under a schedule: the definition that searches are checked against.
 
 use super::layout::widths;
-use super::reduce::reduce;
-use super::regions::{Link, Region};
+use super::regions::{Link, Region, of_valid};
 use super::schedule::Schedule;
 use crate::totals::chosen_options;
 use crate::{Error, PlanProblem, Result, Totals, evaluate};
@@ -21,7 +20,7 @@ pub fn evaluate_schedule(problem: &PlanProblem, choice: &[usize], schedule: &Sch
         return evaluate(problem, choice);
     }
     let options = chosen_options(problem, choice)?;
-    let regions = reduce(problem);
+    let regions = of_valid(problem);
     let waves = schedule.waves(problem, &regions)?;
     widths(problem, &regions, &waves, &options)?;
     let disjoint = disjoint_because_of(problem.edges.len(), &regions, &waves);

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::reduce::reduce;
-use super::regions::{Link, Region};
+use super::regions::{Link, Region, of_valid};
 use super::schedule::Schedule;
 use crate::totals::chosen_options;
 use crate::{Error, NodeOption, PlanProblem, Result};
@@ -31,7 +30,7 @@ pub struct Layout {
 pub fn layout(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> Result<Layout> {
     problem.validate()?;
     let options = chosen_options(problem, choice)?;
-    let regions = reduce(problem);
+    let regions = of_valid(problem);
     let waves = schedule.waves(problem, &regions)?;
     let widths = widths(problem, &regions, &waves, &options)?;
 

@@ -43,6 +43,7 @@ mod table;
 
 pub use evaluate::evaluate_schedule;
 pub use layout::{Layout, layout};
+pub(crate) use reduce::reduce;
 pub use regions::{Branch, Link, Region, regions};
 pub use schedule::{RegionSchedule, Schedule};
 pub(crate) use table::{RegionTable, RegionTables, TableOptions};

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::regions::{Branch, Link, Region};
-use crate::PlanProblem;
 
-/// The regions of a valid problem, each before those nested in it.
-pub(crate) fn reduce(problem: &PlanProblem) -> Vec<Region> {
-    let mut reduction = Reduction::new(problem);
+/// The regions of a graph without cycles, each before those nested in it. No two edges join the same nodes.
+pub(crate) fn reduce(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Region> {
+    let mut reduction = Reduction::new(nodes, edges);
     while let Some(node) = reduction.open.pop_first() {
         reduction.contract(node);
     }
@@ -38,8 +37,7 @@ struct Parallel {
 }
 
 impl Reduction {
-    fn new(problem: &PlanProblem) -> Self {
-        let nodes = problem.nodes.len();
+    fn new(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Self {
         let mut reduction = Self {
             links: BTreeMap::new(),
             producers: vec![BTreeSet::new(); nodes],
@@ -47,10 +45,10 @@ impl Reduction {
             open: BTreeSet::new(),
             regions: Vec::new(),
         };
-        for (index, edge) in problem.edges.iter().enumerate() {
-            reduction.links.insert((edge.from, edge.to), Series::of(Link::Edge(index)));
-            reduction.producers[edge.to].insert(edge.from);
-            reduction.consumers[edge.from].insert(edge.to);
+        for (index, (from, to)) in edges.into_iter().enumerate() {
+            reduction.links.insert((from, to), Series::of(Link::Edge(index)));
+            reduction.producers[to].insert(from);
+            reduction.consumers[from].insert(to);
         }
         (0..nodes).for_each(|node| reduction.look_at(node));
         reduction

@@ -43,5 +43,10 @@ pub enum Link {
 /// What [`PlanProblem::validate`] reports.
 pub fn regions(problem: &PlanProblem) -> Result<Vec<Region>> {
     problem.validate()?;
-    Ok(reduce(problem))
+    Ok(of_valid(problem))
+}
+
+/// The regions of a valid problem.
+pub(super) fn of_valid(problem: &PlanProblem) -> Vec<Region> {
+    reduce(problem.nodes.len(), problem.edges.iter().map(|edge| (edge.from, edge.to)))
 }

@@ -1,0 +1,68 @@
+//! The decision: where each node runs, and in which order.
+
+use super::TrainingProblem;
+use super::problem::Structure;
+use crate::{Error, Result};
+
+/// Which ranks each node runs on, and the order in which every rank comes to the nodes that it has a part in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Arrangement {
+    /// By node: its ranks, in the order of their samples.
+    pub ranks: Vec<Vec<usize>>,
+    /// All nodes: each after its producers, and after the node whose parameters it uses. The forward pass takes this
+    /// order, the backward pass its reverse.
+    pub order: Vec<usize>,
+}
+
+impl Arrangement {
+    /// Every node on the first `gpus` ranks, in the order of the nodes as far as the edges allow.
+    ///
+    /// # Errors
+    /// What [`TrainingProblem::validate`] reports.
+    pub fn data_parallel(problem: &TrainingProblem, gpus: usize) -> Result<Self> {
+        let order = Structure::new(problem)?.order;
+        Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
+    }
+
+    /// Checks that it belongs to the problem.
+    ///
+    /// # Errors
+    /// [`Error::BadArrangement`], which says what is wrong with which node.
+    pub fn validate(&self, problem: &TrainingProblem) -> Result<()> {
+        self.check(problem, &Structure::new(problem)?)
+    }
+
+    pub(super) fn check(&self, problem: &TrainingProblem, structure: &Structure) -> Result<()> {
+        let bad = |message: String| Err(Error::BadArrangement { message });
+        let nodes = problem.nodes.len();
+        if self.ranks.len() != nodes || self.order.len() != nodes {
+            let (placed, ordered) = (self.ranks.len(), self.order.len());
+            return bad(format!("it places {placed} and orders {ordered} nodes, the problem has {nodes}"));
+        }
+        for (node, ranks) in problem.nodes.iter().zip(&self.ranks) {
+            let mut sorted = ranks.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            let name = &node.name;
+            if ranks.is_empty() || sorted.len() < ranks.len() {
+                return bad(format!("node `{name}` needs at least one rank, none twice, got {ranks:?}"));
+            }
+            if let Some(rank) = sorted.last().filter(|&&rank| rank >= problem.gpus) {
+                return bad(format!("node `{name}` is on rank {rank}, and there are {} GPUs", problem.gpus));
+            }
+        }
+        let mut seen = vec![false; nodes];
+        for &node in &self.order {
+            match seen.get_mut(node) {
+                Some(seen) if !*seen => *seen = true,
+                Some(_) => return bad(format!("node `{}` is in the order twice", problem.nodes[node].name)),
+                None => return bad(format!("the order has node {node}, and there are {nodes}")),
+            }
+            if let Some(late) = structure.comes_before(problem, node).find(|&before| !seen[before]) {
+                let (node, late) = (&problem.nodes[node].name, &problem.nodes[late].name);
+                return bad(format!("node `{node}` is ordered before `{late}`, which it depends on"));
+            }
+        }
+        Ok(())
+    }
+}

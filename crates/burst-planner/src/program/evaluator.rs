@@ -1,0 +1,349 @@
+//! What arrangements take, one after another, with everything remembered that they have in common.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::activity::Activity;
+use super::costs::{Share, StepTimes, TrainingCosts};
+use super::groups::{Classes, GroupId, Groups};
+use super::iteration::{Lanes, Prices, Program, Recorder};
+use super::problem::Structure;
+use super::{Arrangement, TrainingProblem};
+use crate::{Error, Result};
+
+/// So many iterations are run at most to see how they follow each other.
+const MOST_ITERATIONS: usize = 12;
+/// Ranks are as far apart as an iteration before when that has changed by less, relatively.
+const STEADY: f64 = 1e-9;
+
+/// What a training program takes, iteration after iteration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrainingTime {
+    /// From one iteration to the next, in the steady state, microseconds.
+    pub iteration_us: f64,
+    /// The time in which ranks are active (see [`Activity`]), of all ranks together, GPU-microseconds.
+    pub gpu_time_us: f64,
+}
+
+/// Evaluates arrangements of one problem.
+///
+/// It remembers what it has asked the costs, so that evaluating many arrangements is fast. An evaluation takes
+/// O((nodes + edges) x classes), where a class are the ranks that do the same thing: a handful, whatever the number of GPUs.
+pub struct Evaluator<'p, C> {
+    problem: &'p TrainingProblem,
+    structure: Structure,
+    known: Known<C>,
+    /// By the groups in use, ascending.
+    classes: HashMap<Vec<GroupId>, Rc<Classes>>,
+    lanes: Lanes,
+    /// How many arrangements have been evaluated.
+    pub(super) evaluations: u64,
+}
+
+/// An arrangement whose lists of ranks are numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Numbered {
+    /// By node.
+    pub(super) groups: Vec<GroupId>,
+    pub(super) order: Rc<[u32]>,
+}
+
+/// The costs, and what they have said.
+struct Known<C> {
+    costs: C,
+    groups: Groups,
+    /// By group: its table.
+    tables: Vec<u32>,
+    /// By GPU count: by node, the steps with the larger and the smaller share.
+    steps: Vec<Vec<[Option<StepTimes>; 2]>>,
+    numbers: HashMap<usize, u32>,
+    transfers: HashMap<(u32, GroupId, GroupId), f64>,
+    reductions: HashMap<(u64, GroupId), f64>,
+}
+
+impl<C: TrainingCosts> Known<C> {
+    fn group(&mut self, problem: &TrainingProblem, ranks: &[usize]) -> GroupId {
+        let group = self.groups.number(ranks);
+        if self.tables.len() == group as usize {
+            let count = ranks.len();
+            let (costs, steps) = (&self.costs, &mut self.steps);
+            let table = *self.numbers.entry(count).or_insert_with(|| {
+                let of_node = |node| [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
+                steps.push((0..problem.nodes.len()).map(of_node).collect());
+                steps.len() as u32 - 1
+            });
+            self.tables.push(table);
+        }
+        group
+    }
+
+    fn knows(&self, node: usize, group: GroupId) -> bool {
+        self.steps[self.tables[group as usize] as usize][node].iter().all(Option::is_some)
+    }
+}
+
+impl<C: TrainingCosts> Prices for Known<C> {
+    fn steps(&self, node: usize, group: GroupId, share: Share) -> StepTimes {
+        let [larger, smaller] = self.steps[self.tables[group as usize] as usize][node];
+        // Arrangements without times are refused before.
+        match share {
+            Share::Larger => larger,
+            Share::Smaller => smaller,
+        }
+        .unwrap_or_default()
+    }
+
+    fn transfer(&mut self, producer: usize, from: GroupId, to: GroupId) -> f64 {
+        let (costs, groups) = (&self.costs, &self.groups);
+        let ask = || costs.transfer(producer, groups.ranks(from), groups.ranks(to));
+        *self.transfers.entry((producer as u32, from, to)).or_insert_with(ask)
+    }
+
+    fn reduce(&mut self, bytes: u64, group: GroupId) -> f64 {
+        let (costs, groups) = (&self.costs, &self.groups);
+        *self.reductions.entry((bytes, group)).or_insert_with(|| costs.reduce(bytes, groups.ranks(group)))
+    }
+
+    fn size(&self, group: GroupId) -> usize {
+        self.groups.len(group)
+    }
+}
+
+impl<'p, C: TrainingCosts> Evaluator<'p, C> {
+    /// An evaluator of a problem by these costs.
+    ///
+    /// # Errors
+    /// What [`TrainingProblem::validate`] reports.
+    pub fn new(problem: &'p TrainingProblem, costs: C) -> Result<Self> {
+        problem.validate()?;
+        let known = Known {
+            costs,
+            groups: Groups::default(),
+            tables: Vec::new(),
+            steps: Vec::new(),
+            numbers: HashMap::new(),
+            transfers: HashMap::new(),
+            reductions: HashMap::new(),
+        };
+        Ok(Self {
+            problem,
+            structure: Structure::new(problem)?,
+            known,
+            classes: HashMap::new(),
+            lanes: Lanes::default(),
+            evaluations: 0,
+        })
+    }
+
+    /// What an arrangement takes.
+    ///
+    /// # Errors
+    /// [`Error::BadArrangement`], or [`Error::NoTimes`] where the costs lack a GPU count.
+    pub fn evaluate(&mut self, arrangement: &Arrangement) -> Result<TrainingTime> {
+        let numbered = self.numbered(arrangement)?;
+        self.time(&numbered).map(|(time, _)| time)
+    }
+
+    /// Where the time of each rank goes, in the steady state. Ranks without a node are idle.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn activity(&mut self, arrangement: &Arrangement) -> Result<Vec<Activity>> {
+        let numbered = self.numbered(arrangement)?;
+        let (time, classes) = self.time(&numbered)?;
+        let idle = Activity { idle_us: time.iteration_us, ..Activity::default() };
+        let mut by_rank = vec![idle; self.problem.gpus];
+        for (class, ranks) in classes.ranks.iter().enumerate() {
+            let activity = self.activity_of(class, time.iteration_us);
+            ranks.iter().for_each(|&rank| by_rank[rank] = activity);
+        }
+        Ok(by_rank)
+    }
+
+    /// The time of everything on one GPU, one step after another, microseconds: what amplification is a multiple of.
+    ///
+    /// # Errors
+    /// [`Error::NoTimes`] where a node has no times for one GPU.
+    pub fn single_gpu_us(&self) -> Result<f64> {
+        let mut total = 0.0;
+        for (index, node) in self.problem.nodes.iter().enumerate() {
+            let steps = self.known.costs.compute(index, 1, Share::Larger);
+            let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus: 1 })?;
+            let update_us = if self.structure.users[index].is_empty() { 0.0 } else { steps.update_us };
+            let backward_us = if self.structure.needs_gradient[index] { steps.backward_us } else { 0.0 };
+            total += steps.forward_us + backward_us + update_us;
+        }
+        if total > 0.0 { Ok(total) } else { Err(Error::ZeroSingleGpuTime) }
+    }
+
+    pub(super) fn problem(&self) -> &'p TrainingProblem {
+        self.problem
+    }
+
+    pub(super) fn structure(&self) -> &Structure {
+        &self.structure
+    }
+
+    pub(super) fn costs(&self) -> &C {
+        &self.known.costs
+    }
+
+    pub(super) fn group(&mut self, ranks: &[usize]) -> GroupId {
+        self.known.group(self.problem, ranks)
+    }
+
+    pub(super) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
+        self.known.groups.ranks(group)
+    }
+
+    pub(super) fn knows(&self, node: usize, group: GroupId) -> bool {
+        self.known.knows(node, group)
+    }
+
+    /// The steps of a node on a group, with the larger share.
+    pub(super) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
+        self.known.steps(node, group, Share::Larger)
+    }
+
+    pub(super) fn numbered(&mut self, arrangement: &Arrangement) -> Result<Numbered> {
+        arrangement.check(self.problem, &self.structure)?;
+        let groups: Vec<GroupId> = arrangement.ranks.iter().map(|ranks| self.group(ranks)).collect();
+        if let Some(node) = (0..groups.len()).find(|&node| !self.known.knows(node, groups[node])) {
+            let gpus = arrangement.ranks[node].len();
+            return Err(Error::NoTimes { node: self.problem.nodes[node].name.clone(), gpus });
+        }
+        Ok(Numbered { groups, order: arrangement.order.iter().map(|&node| node as u32).collect() })
+    }
+
+    pub(super) fn arrangement(&self, numbered: &Numbered) -> Arrangement {
+        Arrangement {
+            ranks: numbered.groups.iter().map(|&group| self.ranks(group).to_vec()).collect(),
+            order: numbered.order.iter().map(|&node| node as usize).collect(),
+        }
+    }
+
+    /// The iteration time in the steady state, and the classes whose lanes are left as the last iteration left them.
+    pub(super) fn time(&mut self, numbered: &Numbered) -> Result<(TrainingTime, Rc<Classes>)> {
+        self.run(numbered, &mut ())
+    }
+
+    /// As [`time`](Self::time); the recorder is told of the iterations that are run, one after another.
+    pub(super) fn run<R: Recorder>(
+        &mut self,
+        numbered: &Numbered,
+        recorder: &mut R,
+    ) -> Result<(TrainingTime, Rc<Classes>)> {
+        self.evaluations += 1;
+        let (parameter_groups, all_parameters) = self.parameter_groups(numbered);
+        let classes = self.classes(numbered, &parameter_groups, all_parameters)?;
+        let mut places = vec![0; numbered.order.len()];
+        for (place, &node) in numbered.order.iter().enumerate() {
+            places[node as usize] = place as u32;
+        }
+        let program = Program {
+            nodes: &self.problem.nodes,
+            gradients: &self.problem.gradients,
+            structure: &self.structure,
+            order: &numbered.order,
+            places: &places,
+            groups: &numbered.groups,
+            parameter_groups: &parameter_groups,
+            classes: &classes,
+            all_parameters,
+        };
+        self.lanes.reset(classes.len());
+        let mut ends: Vec<Vec<f64>> = vec![vec![0.0; classes.len()]];
+        let iteration_us = loop {
+            self.lanes.run(&program, &mut self.known, recorder);
+            ends.push(self.lanes.compute.clone());
+            // Where one rank does all that any other does, and not less of it, it is the one that everything waits for.
+            if classes.has_hub || ends.len() > MOST_ITERATIONS || is_steady(&ends) {
+                break since(&ends);
+            }
+        };
+        let active = |class: usize| self.activity_of(class, iteration_us).active_us();
+        let of_ranks = classes.ranks.iter().enumerate().map(|(class, ranks)| ranks.len() as f64 * active(class));
+        let gpu_time_us = of_ranks.sum();
+        Ok((TrainingTime { iteration_us, gpu_time_us }, classes))
+    }
+
+    fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {
+        let (computed, transferred) = (&self.lanes.computed[class], &self.lanes.transferred[class]);
+        let computing_us = computed.total();
+        let communicating_us = (transferred.total() - computed.overlap(transferred)).max(0.0);
+        let idle_us = (iteration_us - computing_us - communicating_us).max(0.0);
+        Activity { computing_us, communicating_us, idle_us }
+    }
+
+    /// By node: who holds the parameters that it owns; and who holds any, where their norm is needed.
+    fn parameter_groups(&mut self, numbered: &Numbered) -> (Vec<GroupId>, Option<GroupId>) {
+        let mut groups = numbered.groups.clone();
+        for (node, group) in groups.iter_mut().enumerate() {
+            let users = &self.structure.users[node];
+            if users.iter().any(|&user| numbered.groups[user] != *group) {
+                let mut ranks = self.known.groups.ranks(*group).to_vec();
+                for &user in users {
+                    let others = self.known.groups.ranks(numbered.groups[user]);
+                    let more: Vec<usize> = others.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
+                    ranks.extend(more);
+                }
+                *group = self.known.group(self.problem, &ranks);
+            }
+        }
+        if !self.problem.gradients.clip_norm {
+            return (groups, None);
+        }
+        let owners = (0..groups.len()).filter(|&node| !self.structure.users[node].is_empty());
+        let mut ranks: Vec<usize> =
+            owners.flat_map(|node| self.known.groups.ranks(groups[node]).to_vec()).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let all = (!ranks.is_empty()).then(|| self.known.group(self.problem, &ranks));
+        (groups, all)
+    }
+
+    fn classes(
+        &mut self,
+        numbered: &Numbered,
+        parameter_groups: &[GroupId],
+        all_parameters: Option<GroupId>,
+    ) -> Result<Rc<Classes>> {
+        let mut used: Vec<GroupId> = numbered.groups.iter().chain(parameter_groups).copied().collect();
+        used.extend(all_parameters);
+        used.sort_unstable();
+        used.dedup();
+        if let Some(known) = self.classes.get(&used) {
+            return Ok(Rc::clone(known));
+        }
+        let larger = |count| self.known.costs.larger_shares(count);
+        let classes = Rc::new(Classes::new(&self.known.groups, &used, self.problem.gpus, larger));
+        if classes.len() > usize::from(super::groups::Class::MAX) {
+            return Err(Error::TooManyClasses { classes: classes.len() });
+        }
+        self.classes.insert(used, Rc::clone(&classes));
+        Ok(classes)
+    }
+}
+
+/// Whether all classes took the same time from the last iteration's end but one to its last.
+fn is_steady(ends: &[Vec<f64>]) -> bool {
+    let [.., before, last] = ends else { return true };
+    if ends.len() < 3 {
+        return false;
+    }
+    let took = last.iter().zip(before).map(|(last, before)| last - before);
+    let (least, most) = took.fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
+    most - least <= STEADY * most
+}
+
+/// The time of an iteration by the ends of all so far: of the last one if that is enough, else the mean of the latter half.
+fn since(ends: &[Vec<f64>]) -> f64 {
+    let latest = |ends: &[f64]| ends.iter().copied().fold(0.0, f64::max);
+    let Some(last) = ends.last() else { return 0.0 };
+    if ends.len() == 2 {
+        return latest(last);
+    }
+    let steady = is_steady(ends);
+    let first = if steady { ends.len() - 2 } else { ends.len() / 2 };
+    (latest(last) - latest(&ends[first])) / (ends.len() - 1 - first) as f64
+}

@@ -1,0 +1,17 @@
+//! The time of a plan is the time of its training program.
+
+mod activity;
+mod arrangement;
+mod costs;
+mod evaluator;
+mod groups;
+mod iteration;
+mod problem;
+mod search;
+
+pub use activity::Activity;
+pub use arrangement::Arrangement;
+pub use costs::{Share, StepTimes, TrainingCosts};
+pub use evaluator::{Evaluator, TrainingTime};
+pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
+pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};

@@ -1,0 +1,231 @@
+//! What is trained: nodes, edges, and what the training program does with their gradients.
+
+use std::collections::HashMap;
+
+use crate::{Error, Result};
+
+/// A training iteration to plan: what there is to compute and to communicate. What that costs is a
+/// [`TrainingCosts`](super::TrainingCosts); where and in which order it is done is an [`Arrangement`](super::Arrangement).
+///
+/// The page of the [model](super) says what an iteration does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainingProblem {
+    /// How many GPUs there are: ranks are `0..gpus`.
+    pub gpus: usize,
+    /// What is placed, usually the layers of a network. The last node in an arrangement's order that no other one uses
+    /// is the loss.
+    pub nodes: Vec<TrainingNode>,
+    /// Which node uses the output of which: producer and consumer. No cycle, no pair twice.
+    pub edges: Vec<(usize, usize)>,
+    /// How the program reduces gradients.
+    pub gradients: GradientOptions,
+}
+
+/// One thing to place, usually a layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainingNode {
+    /// A name, unique in the problem.
+    pub name: String,
+    /// The GPU counts that a search may choose from, ascending.
+    pub gpu_counts: Vec<usize>,
+    /// Size of the gradient of its own parameters; 0 where it has none.
+    pub gradient_bytes: u64,
+    /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
+    pub parameters_of: Option<usize>,
+    /// What its ranks sum up before the forward step and between the halves of the backward step, as synchronised batch
+    /// normalisation does.
+    pub synchronized: Option<SynchronizedBytes>,
+}
+
+/// What a node's ranks sum up in the course of its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SynchronizedBytes {
+    /// Before the forward step; 0 is nothing.
+    pub forward: u64,
+    /// Before the backward step; 0 is nothing.
+    pub backward: u64,
+}
+
+/// How the program reduces gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GradientOptions {
+    /// Gradients of nodes with the same ranks are all-reduced together as soon as they are this many bytes.
+    pub bucket_bytes: u64,
+    /// Whether they are all-reduced while the backward pass goes on, or after it.
+    pub overlap: bool,
+    /// Whether all gradients are scaled by their common norm, which all ranks have to know before the first update.
+    pub clip_norm: bool,
+    /// Size of what the loss's ranks sum up at the end of an iteration; 0 is nothing.
+    pub metrics_bytes: u64,
+}
+
+impl Default for GradientOptions {
+    /// Buckets of 25 MiB during the backward pass, no clipping, no metrics.
+    fn default() -> Self {
+        Self { bucket_bytes: 25 << 20, overlap: true, clip_norm: false, metrics_bytes: 0 }
+    }
+}
+
+impl TrainingNode {
+    /// A node without parameters that may run on these GPU counts.
+    #[must_use]
+    pub fn new(name: impl Into<String>, gpu_counts: impl IntoIterator<Item = usize>) -> Self {
+        let mut gpu_counts: Vec<usize> = gpu_counts.into_iter().collect();
+        gpu_counts.sort_unstable();
+        gpu_counts.dedup();
+        Self { name: name.into(), gpu_counts, gradient_bytes: 0, parameters_of: None, synchronized: None }
+    }
+
+    /// Sets the size of the gradient of its parameters.
+    #[must_use]
+    pub fn with_gradient_bytes(self, gradient_bytes: u64) -> Self {
+        Self { gradient_bytes, ..self }
+    }
+}
+
+impl TrainingProblem {
+    /// A problem without nodes.
+    #[must_use]
+    pub fn new(gpus: usize) -> Self {
+        Self { gpus, nodes: Vec::new(), edges: Vec::new(), gradients: GradientOptions::default() }
+    }
+
+    /// Adds a node and returns its index.
+    pub fn add_node(&mut self, node: TrainingNode) -> usize {
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    /// Lets `consumer` use the output of `producer`.
+    pub fn add_edge(&mut self, producer: usize, consumer: usize) {
+        self.edges.push((producer, consumer));
+    }
+
+    /// Checks that the problem is well formed. Every evaluation and search calls it. Time linear in its size.
+    ///
+    /// # Errors
+    /// No GPU, no nodes, a name twice, a node without GPU counts or with one of 0, an edge to nowhere, to itself or twice,
+    /// a cycle, parameters of a node that has none of its own.
+    pub fn validate(&self) -> Result<()> {
+        if self.gpus == 0 {
+            return Err(Error::NoGpus);
+        }
+        if self.nodes.is_empty() {
+            return Err(Error::NoNodes);
+        }
+        let mut names = HashMap::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if let Some(first) = names.insert(node.name.as_str(), index) {
+                return Err(Error::DuplicateName { name: node.name.clone(), first, second: index });
+            }
+            if node.gpu_counts.is_empty() {
+                return Err(Error::NoOptions { node: node.name.clone() });
+            }
+            if let Some((option, &gpus)) = node.gpu_counts.iter().enumerate().find(|&(_, &count)| count == 0) {
+                let (node, available) = (node.name.clone(), self.gpus);
+                return Err(Error::OptionGpus { node, option, gpus, available });
+            }
+            let has_its_own = |owner: &TrainingNode| owner.gradient_bytes > 0 && owner.parameters_of.is_none();
+            if node.parameters_of.is_some_and(|owner| !self.nodes.get(owner).is_some_and(has_its_own)) {
+                return Err(Error::NoParametersToShare { node: node.name.clone() });
+            }
+        }
+        let mut seen = HashMap::new();
+        for (edge, &(from, to)) in self.edges.iter().enumerate() {
+            let nodes = self.nodes.len();
+            if let Some(&node) = [from, to].iter().find(|&&node| node >= nodes) {
+                return Err(Error::EdgeToNowhere { edge, node, nodes });
+            }
+            let name = |node: usize| self.nodes[node].name.clone();
+            if from == to {
+                return Err(Error::SelfEdge { edge, node: name(from) });
+            }
+            if let Some(first) = seen.insert((from, to), edge) {
+                let (from, to) = (name(from), name(to));
+                return Err(Error::DuplicateEdge { first, second: edge, from, to });
+            }
+        }
+        Structure::new(self).map(|_| ())
+    }
+}
+
+/// What follows from the nodes and edges alone.
+#[derive(Debug, Clone)]
+pub(crate) struct Structure {
+    pub(crate) producers: Vec<Vec<usize>>,
+    pub(crate) consumers: Vec<Vec<usize>>,
+    /// By node: whether anything learns from the gradient of its output.
+    pub(crate) needs_gradient: Vec<bool>,
+    /// By node: the nodes that use its parameters, itself first; none where it has none of its own.
+    pub(crate) users: Vec<Vec<usize>>,
+    /// Producers first, owners of parameters before other users, else the smaller index first.
+    pub(crate) order: Vec<usize>,
+}
+
+impl Structure {
+    pub(crate) fn new(problem: &TrainingProblem) -> Result<Self> {
+        let count = problem.nodes.len();
+        let (mut producers, mut consumers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for &(from, to) in &problem.edges {
+            producers[to].push(from);
+            consumers[from].push(to);
+        }
+        let mut users = vec![Vec::new(); count];
+        for (index, node) in problem.nodes.iter().enumerate() {
+            if node.gradient_bytes > 0 && node.parameters_of.is_none() {
+                users[index].insert(0, index);
+            }
+            if let Some(owner) = node.parameters_of {
+                users[owner].push(index);
+            }
+        }
+        let order = topological(&consumers, &users);
+        if order.len() < count {
+            let mut is_ordered = vec![false; count];
+            order.iter().for_each(|&node| is_ordered[node] = true);
+            let on_cycle = is_ordered.iter().position(|ordered| !ordered).unwrap_or(0);
+            return Err(Error::Cycle { node: problem.nodes[on_cycle].name.clone() });
+        }
+        let mut needs_gradient = vec![false; count];
+        for &node in &order {
+            let has_parameters =
+                problem.nodes[node].gradient_bytes > 0 || problem.nodes[node].parameters_of.is_some();
+            needs_gradient[node] =
+                has_parameters || producers[node].iter().any(|&producer: &usize| needs_gradient[producer]);
+        }
+        Ok(Self { producers, consumers, needs_gradient, users, order })
+    }
+
+    /// What has to come before a node in any order.
+    pub(crate) fn comes_before(&self, problem: &TrainingProblem, node: usize) -> impl Iterator<Item = usize> {
+        self.producers[node].iter().copied().chain(problem.nodes[node].parameters_of)
+    }
+}
+
+/// As far as it goes: shorter than the nodes if there is a cycle.
+fn topological(consumers: &[Vec<usize>], users: &[Vec<usize>]) -> Vec<usize> {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    let count = consumers.len();
+    let after = |node: usize| {
+        let other_users = users[node].iter().copied().filter(move |&user| user != node);
+        consumers[node].iter().copied().chain(other_users)
+    };
+    let mut waits = vec![0_usize; count];
+    for node in 0..count {
+        after(node).for_each(|later| waits[later] += 1);
+    }
+    let mut ready: BinaryHeap<_> = (0..count).filter(|&node| waits[node] == 0).map(Reverse).collect();
+    let mut order = Vec::with_capacity(count);
+    while let Some(Reverse(node)) = ready.pop() {
+        order.push(node);
+        for later in after(node) {
+            waits[later] -= 1;
+            if waits[later] == 0 {
+                ready.push(Reverse(later));
+            }
+        }
+    }
+    order
+}

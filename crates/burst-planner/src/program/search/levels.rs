@@ -1,0 +1,15 @@
+//! With how many GPUs the search is made, one number after another.
+
+use super::super::TrainingProblem;
+
+/// The numbers of GPUs to search with, ascending: all up to 8, then four more before each doubling, as far as there are GPUs and
+/// more of them could be of use.
+///
+/// Which numbers there are does not depend on how many GPUs there are, only where they end. So what is found with some GPUs is found
+/// with more of them, too.
+pub(super) fn up_to(problem: &TrainingProblem) -> impl Iterator<Item = usize> + use<> {
+    let most = problem.nodes.iter().filter_map(|node| node.gpu_counts.last()).max().copied().unwrap_or(1);
+    let end = problem.gpus.min(most.saturating_mul(2));
+    let step = |level: &usize| Some(level + ((1 << level.ilog2()) / 4).max(1));
+    std::iter::successors(Some(1), step).take_while(move |&level| level <= end)
+}

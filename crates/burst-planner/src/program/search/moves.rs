@@ -1,0 +1,268 @@
+//! Changes of an arrangement that the search tries.
+
+use std::rc::Rc;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::RngCore;
+
+use super::super::costs::TrainingCosts;
+use super::super::evaluator::{Evaluator, Numbered};
+use super::super::groups::GroupId;
+use super::shape::{Parallel, Shape};
+
+/// Draws changes of an arrangement on the first `gpus` ranks.
+pub(super) struct Moves<'s> {
+    pub(super) shape: &'s Shape,
+    pub(super) gpus: usize,
+}
+
+impl Moves<'_> {
+    /// A random change; `None` where the one that was drawn changes nothing or is not possible.
+    pub(super) fn draw<C: TrainingCosts>(
+        &self,
+        evaluator: &mut Evaluator<'_, C>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let drawn = match below(random, 100) {
+            0..=29 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
+            30..=44 => self.regroup(evaluator, from, &window(from, random), random),
+            45..=59 => self.shift_boundary(from, random),
+            60..=71 => {
+                let nodes = self.branch(random)?.clone();
+                self.regroup(evaluator, from, &nodes, random)
+            }
+            72..=79 => {
+                let parallel = &self.shape.parallels[self.parallel(random)?];
+                self.spread(evaluator, from, parallel, random)
+            }
+            80..=85 => self.exchange_rank(evaluator, from, random),
+            _ => self.reorder(from, random),
+        };
+        drawn.filter(|drawn| drawn != from)
+    }
+
+    fn parallel(&self, random: &mut ChaCha8Rng) -> Option<usize> {
+        let count = self.shape.parallels.len();
+        (count > 0).then(|| below(random, count))
+    }
+
+    fn branch(&self, random: &mut ChaCha8Rng) -> Option<&Vec<usize>> {
+        let branches = &self.shape.parallels[self.parallel(random)?].branches;
+        Some(&branches[below(random, branches.len())])
+    }
+
+    /// Some nodes on another group: another count, or other ranks that begin or end where some node's do.
+    fn regroup<C: TrainingCosts>(
+        &self,
+        evaluator: &mut Evaluator<'_, C>,
+        from: &Numbered,
+        nodes: &[usize],
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let first = *nodes.first()?;
+        let counts = &evaluator.problem().nodes[first].gpu_counts;
+        let usable = counts.iter().take_while(|&&count| count <= self.gpus).count();
+        let now = evaluator.ranks(from.groups[first]).len();
+        let index = counts[..usable].iter().position(|&count| count == now);
+        let pick = match (index, below(random, 4)) {
+            (Some(index), 0) => index + 1,
+            (Some(index), 1) => index.wrapping_sub(1),
+            (Some(index), 2) => index,
+            _ => below(random, usable.max(1)),
+        };
+        let count = *counts[..usable].get(pick)?;
+        let start = self.start(evaluator, from, count, random);
+        let group = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+        assign(evaluator, from, nodes, group)
+    }
+
+    /// A first rank for a group: 0, or where another group begins or ends, before or after it.
+    fn start<C: TrainingCosts>(
+        &self,
+        evaluator: &Evaluator<'_, C>,
+        from: &Numbered,
+        count: usize,
+        random: &mut ChaCha8Rng,
+    ) -> usize {
+        if below(random, 2) == 0 {
+            return 0;
+        }
+        let ranks = evaluator.ranks(from.groups[below(random, from.groups.len())]);
+        let (first, last) = (ranks.iter().min().copied().unwrap_or(0), ranks.iter().max().copied().unwrap_or(0));
+        let start = match below(random, 5) {
+            0 => first,
+            1 => last + 1,
+            2 => first.saturating_sub(count),
+            3 => (last + 1).saturating_sub(count),
+            _ => self.gpus - count,
+        };
+        start.min(self.gpus - count)
+    }
+
+    /// Where neighbours in the order are on different groups, the border moves.
+    fn shift_boundary(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let nodes = from.order.len();
+        let begin = below(random, nodes);
+        let group = |place: usize| from.groups[from.order[place % nodes] as usize];
+        let at = (begin..begin + nodes).find(|&place| place % nodes + 1 < nodes && group(place) != group(place + 1))?;
+        let at = at % nodes;
+        let by = 1 + below(random, 8).min(below(random, 8));
+        let mut groups = from.groups.clone();
+        if below(random, 2) == 0 {
+            let (end, taken) = ((at + 1 + by).min(nodes), group(at));
+            from.order[at + 1..end].iter().for_each(|&node| groups[node as usize] = taken);
+        } else {
+            let (start, taken) = ((at + 1).saturating_sub(by), group(at + 1));
+            from.order[start..=at].iter().for_each(|&node| groups[node as usize] = taken);
+        }
+        Some(Numbered { groups, order: Rc::clone(&from.order) })
+    }
+
+    /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
+    /// the least work so far.
+    fn spread<C: TrainingCosts>(
+        &self,
+        evaluator: &mut Evaluator<'_, C>,
+        from: &Numbered,
+        parallel: &Parallel,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let widest = from.groups.iter().map(|&group| evaluator.ranks(group).len()).max().unwrap_or(1);
+        let within = if below(random, 2) == 0 { widest } else { 1 + below(random, self.gpus) };
+        let lanes = 1 + below(random, parallel.branches.len());
+        self.in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
+    }
+
+    /// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
+    pub(super) fn in_lanes<C: TrainingCosts>(
+        &self,
+        evaluator: &mut Evaluator<'_, C>,
+        from: &Numbered,
+        parallel: &Parallel,
+        gpus: usize,
+        lanes: usize,
+    ) -> Option<Numbered> {
+        let lanes = lanes.min(gpus);
+        let single = evaluator.group(&[0]);
+        let work = |evaluator: &Evaluator<'_, C>, nodes: &[usize]| -> f64 {
+            nodes.iter().map(|&node| evaluator.steps(node, single).total_us()).sum()
+        };
+        let mut branches: Vec<(f64, usize)> =
+            parallel.branches.iter().enumerate().map(|(index, nodes)| (work(evaluator, nodes), index)).collect();
+        branches.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut loads = vec![0.0; lanes];
+        let mut lane_of = vec![0; branches.len()];
+        for (work, branch) in branches {
+            let lane = (0..lanes).min_by(|&a, &b| f64::total_cmp(&loads[a], &loads[b]))?;
+            loads[lane] += work;
+            lane_of[branch] = lane;
+        }
+        let widths = shares(&loads, gpus);
+        let mut to = from.clone();
+        let mut start = 0;
+        for (lane, width) in widths.into_iter().enumerate() {
+            for (nodes, _) in parallel.branches.iter().zip(&lane_of).filter(|&(_, &of)| of == lane) {
+                for &node in nodes {
+                    let counts = &evaluator.problem().nodes[node].gpu_counts;
+                    let count = counts.iter().copied().take_while(|&count| count <= width).last()?;
+                    let group = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+                    to = assign(evaluator, &to, &[node], group)?;
+                }
+            }
+            start += width;
+        }
+        Some(to)
+    }
+
+    /// A node's group with one rank replaced by another one.
+    fn exchange_rank<C: TrainingCosts>(
+        &self,
+        evaluator: &mut Evaluator<'_, C>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let node = below(random, from.groups.len());
+        let mut ranks = evaluator.ranks(from.groups[node]).to_vec();
+        let (place, rank) = (below(random, ranks.len()), below(random, self.gpus));
+        if ranks.contains(&rank) {
+            return None;
+        }
+        ranks[place] = rank;
+        ranks.sort_unstable();
+        let group = evaluator.group(&ranks);
+        assign(evaluator, from, &[node], group)
+    }
+
+    /// Some nodes as early or as late in the order as what they depend on allows.
+    fn reorder(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let mut is_moved = vec![false; from.groups.len()];
+        match self.branch(random).filter(|_| below(random, 2) == 0) {
+            Some(nodes) => nodes.iter().for_each(|&node| is_moved[node] = true),
+            None => is_moved[below(random, from.groups.len())] = true,
+        }
+        let (moved, mut order): (Vec<u32>, Vec<u32>) =
+            from.order.iter().partition(|&&node| is_moved[node as usize]);
+        let touches = |list: &[Vec<usize>], node: u32| {
+            moved.iter().any(|&moved| list[moved as usize].contains(&(node as usize)))
+        };
+        let earliest = order.iter().rposition(|&node| touches(&self.shape.before, node)).map_or(0, |place| place + 1);
+        let latest = order.iter().position(|&node| touches(&self.shape.after, node)).unwrap_or(order.len());
+        if earliest > latest {
+            return None;
+        }
+        let place = match below(random, 3) {
+            0 => earliest,
+            1 => latest,
+            _ => earliest + below(random, latest - earliest + 1),
+        };
+        order.splice(place..place, moved);
+        Some(Numbered { groups: from.groups.clone(), order: order.into() })
+    }
+}
+
+/// Nodes that follow each other in the order; short stretches are likelier.
+fn window(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+    let nodes = from.order.len();
+    let length = 1 << below(random, nodes.ilog2() as usize + 1);
+    let start = below(random, nodes);
+    from.order[start..(start + length).min(nodes)].iter().map(|&node| node as usize).collect()
+}
+
+/// The nodes on a group, if it has a count that they may run on.
+fn assign<C: TrainingCosts>(
+    evaluator: &Evaluator<'_, C>,
+    from: &Numbered,
+    nodes: &[usize],
+    group: GroupId,
+) -> Option<Numbered> {
+    let count = evaluator.ranks(group).len();
+    let is_possible = |&node: &usize| {
+        evaluator.problem().nodes[node].gpu_counts.binary_search(&count).is_ok() && evaluator.knows(node, group)
+    };
+    if !nodes.iter().all(is_possible) {
+        return None;
+    }
+    let mut groups = from.groups.clone();
+    nodes.iter().for_each(|&node| groups[node] = group);
+    Some(Numbered { groups, order: Rc::clone(&from.order) })
+}
+
+/// Divides `gpus` by loads, at least one each.
+fn shares(loads: &[f64], gpus: usize) -> Vec<usize> {
+    let mut widths = vec![1; loads.len()];
+    for _ in loads.len()..gpus {
+        let busiest = (0..loads.len()).max_by(|&a, &b| {
+            (loads[a] / widths[a] as f64).total_cmp(&(loads[b] / widths[b] as f64)).then(b.cmp(&a))
+        });
+        if let Some(busiest) = busiest {
+            widths[busiest] += 1;
+        }
+    }
+    widths
+}
+
+/// A number from 0 to below `count`, which is at least 1.
+pub(super) fn below(random: &mut ChaCha8Rng, count: usize) -> usize {
+    ((u64::from(random.next_u32()) * count as u64) >> 32) as usize
+}

@@ -1,0 +1,126 @@
+//! Arrangements to begin with, by simpler models: they propose, and never judge.
+
+use std::rc::Rc;
+
+use super::super::costs::TrainingCosts;
+use super::super::evaluator::{Evaluator, Numbered};
+use super::super::groups::GroupId;
+
+/// How much of an all-reduce is taken to be not hidden behind the backward pass.
+const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
+/// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
+const PRICES: [f64; 9] = [0.0, 0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0];
+
+/// What nodes cost on the first ranks, and moving between such groups, in the order of the nodes: a chain, whatever the graph.
+pub(super) struct Chain {
+    order: Rc<[u32]>,
+    counts: Vec<usize>,
+    groups: Vec<GroupId>,
+    /// By place in the order and count: compute, and all-reduce by share of a full bucket; `None` where there are no times.
+    nodes: Vec<Vec<Option<(f64, f64)>>>,
+    /// By place but the first: what it costs to change from one count to another there, `from * counts + to`.
+    changes: Vec<Vec<f64>>,
+}
+
+impl Chain {
+    /// O(places x counts^2).
+    pub(super) fn new<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, counts: &[usize]) -> Self {
+        let order: Rc<[u32]> = evaluator.structure().order.iter().map(|&node| node as u32).collect();
+        let groups: Vec<GroupId> =
+            counts.iter().map(|&count| evaluator.group(&(0..count).collect::<Vec<_>>())).collect();
+        let mut places = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(place, &node)| places[node as usize] = place);
+        let bucket = evaluator.problem().gradients.bucket_bytes.max(1);
+        let nodes = order.iter().map(|&node| {
+            let node = node as usize;
+            let bytes = evaluator.problem().nodes[node].gradient_bytes;
+            let of_group = |&group: &GroupId| {
+                let is_allowed = evaluator.problem().nodes[node].gpu_counts.contains(&evaluator.ranks(group).len());
+                (is_allowed && evaluator.knows(node, group)).then(|| {
+                    let ranks = evaluator.ranks(group);
+                    let reduce_us = match bytes {
+                        0 => 0.0,
+                        _ if ranks.len() < 2 => 0.0,
+                        _ if bytes >= bucket => evaluator.costs().reduce(bytes, ranks),
+                        _ => evaluator.costs().reduce(bucket, ranks) * bytes as f64 / bucket as f64,
+                    };
+                    (evaluator.steps(node, group).total_us(), reduce_us)
+                })
+            };
+            groups.iter().map(of_group).collect()
+        });
+        let nodes: Vec<Vec<Option<(f64, f64)>>> = nodes.collect();
+        let mut changes = vec![vec![0.0; counts.len() * counts.len()]; order.len()];
+        for (place, &producer) in order.iter().enumerate() {
+            let producer = producer as usize;
+            let consumers = &evaluator.structure().consumers[producer];
+            let Some(last) = consumers.iter().map(|&consumer| places[consumer]).max() else { continue };
+            let back = if evaluator.structure().needs_gradient[producer] { 1.0 } else { 0.0 };
+            for (i, &from) in groups.iter().enumerate() {
+                for (j, &to) in groups.iter().enumerate().filter(|&(j, _)| j != i) {
+                    let (wide, narrow) = (evaluator.ranks(from), evaluator.ranks(to));
+                    let costs = evaluator.costs();
+                    let both_ways =
+                        costs.transfer(producer, wide, narrow) + back * costs.transfer(producer, narrow, wide);
+                    for change in &mut changes[place + 1..=last] {
+                        change[i * counts.len() + j] += both_ways;
+                    }
+                }
+            }
+        }
+        Self { order, counts: counts.to_vec(), groups, nodes, changes }
+    }
+
+    /// The best chains with counts up to `gpus`, one for each price of GPU time and each share of all-reduces that is exposed.
+    /// O(prices x places x counts^2).
+    pub(super) fn best(&self, gpus: usize) -> Vec<Numbered> {
+        let usable = self.counts.iter().take_while(|&&count| count <= gpus).count();
+        let prices = PRICES.iter().map(|price| price / gpus as f64);
+        let pairs = prices.flat_map(|price| EXPOSED.map(|exposed| (price, exposed)));
+        let mut best: Vec<Numbered> = pairs.filter_map(|(price, exposed)| self.solve(usable, price, exposed)).collect();
+        best.dedup();
+        best
+    }
+
+    fn solve(&self, usable: usize, price: f64, exposed: f64) -> Option<Numbered> {
+        let counts = self.counts.len();
+        let gpus = |index: usize| self.counts[index] as f64;
+        let cost = |place: usize, index: usize| {
+            let node = self.nodes[place][index];
+            node.map_or(f64::INFINITY, |(compute_us, reduce_us)| {
+                (compute_us + exposed * reduce_us) * (1.0 + price * gpus(index))
+            })
+        };
+        let mut value: Vec<f64> = (0..usable).map(|index| cost(0, index)).collect();
+        let mut choices: Vec<Vec<u32>> = Vec::with_capacity(self.order.len());
+        for place in 1..self.order.len() {
+            let mut next = Vec::with_capacity(usable);
+            let mut choice = Vec::with_capacity(usable);
+            for to in 0..usable {
+                let arrive = |from: usize| {
+                    let change = self.changes[place][from * counts + to];
+                    value[from] + change * (1.0 + price * gpus(from).max(gpus(to)))
+                };
+                let best = (0..usable).map(|from| (arrive(from), from));
+                let (least, from) = best.fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a });
+                next.push(least + cost(place, to));
+                choice.push(from as u32);
+            }
+            value = next;
+            choices.push(choice);
+        }
+        let last = (0..usable).min_by(|&a, &b| value[a].total_cmp(&value[b]))?;
+        if !value[last].is_finite() {
+            return None;
+        }
+        let mut groups = vec![0; self.order.len()];
+        let mut index = last;
+        for place in (0..self.order.len()).rev() {
+            groups[self.order[place] as usize] = self.groups[index];
+            if place > 0 {
+                index = choices[place - 1][index] as usize;
+            }
+        }
+        Some(Numbered { groups, order: Rc::clone(&self.order) })
+    }
+}

@@ -1,0 +1,162 @@
+//! A job as the planner sees it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use burst_planner::{
+    GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode, TrainingProblem,
+};
+use collectives::{Partition, Redistribution, Traffic};
+use layer_engine::{Pass, Role};
+use layer_graph::{LayerGraph, LayerId};
+
+use super::Job;
+use crate::Error;
+use crate::costs::{Costs, micros};
+use crate::program::{ELEMENT_BYTES, LowerOptions};
+
+/// Elements of the metrics: the loss, and the samples that were classified right.
+const METRICS: u64 = 2;
+
+impl Job<'_> {
+    /// The planning problem on up to `gpus` GPUs, where each layer may run on any of the GPU counts (those above the batch
+    /// or `gpus` are left out). Nodes are the layers but the input, in topological order.
+    ///
+    /// # Errors
+    /// When there is no GPU count left, or the profile lacks a time for one of them.
+    pub fn training_problem(&self, gpus: usize, gpu_counts: &[usize]) -> Result<TrainingProblem, Error> {
+        let (network, batch) = (self.costs.network(), self.batch);
+        let most = gpus.min(batch);
+        let counts: Vec<usize> =
+            gpu_counts.iter().copied().filter(|count| (1..=most).contains(count)).collect();
+        if counts.is_empty() {
+            return Err(Error::Setting {
+                setting: "GPU counts",
+                expected: "at most the number of GPUs and of samples",
+                got: "none that is".into(),
+            });
+        }
+        let mut sizes: Vec<usize> =
+            counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]).chain([batch]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut problem = TrainingProblem::new(gpus);
+        problem.gradients = gradient_options(&self.lowering);
+        let needs_gradient = network.needs_gradient();
+        for (id, _) in network.layers().skip(1) {
+            for &samples in &sizes {
+                self.costs.layer_time(id, samples)?;
+            }
+            problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
+        }
+        for (id, _) in network.layers().skip(1) {
+            let mut consumers: Vec<LayerId> =
+                network.consumers(id).into_iter().map(|(consumer, _)| consumer).collect();
+            // A consumer may take the same output twice: it is moved once.
+            consumers.dedup();
+            for consumer in consumers {
+                problem.add_edge(id.index() - 1, consumer.index() - 1);
+            }
+        }
+        Ok(problem)
+    }
+
+    /// What the planner's questions cost.
+    #[must_use]
+    pub fn training_costs(&self) -> JobCosts<'_> {
+        let layers = self.costs.network().layers().skip(1).map(|(id, _)| id).collect();
+        JobCosts { costs: &self.costs, batch: self.batch, layers, traffic: RefCell::default() }
+    }
+}
+
+fn gradient_options(lowering: &LowerOptions) -> GradientOptions {
+    GradientOptions {
+        bucket_bytes: lowering.bucket_bytes,
+        overlap: lowering.overlap_all_reduce,
+        clip_norm: lowering.optimizer.clip_norm.is_some(),
+        metrics_bytes: METRICS * ELEMENT_BYTES,
+    }
+}
+
+fn node(
+    network: &LayerGraph,
+    id: LayerId,
+    counts: &[usize],
+    lowering: &LowerOptions,
+    needs_gradient: &[bool],
+) -> TrainingNode {
+    let layer = network.layer(id);
+    let owner = network.parameter_owner(id);
+    let bytes = |role: Role| role.elements(layer, 0) as u64 * ELEMENT_BYTES;
+    let input_gradient = network.producers(id).iter().any(|producer| needs_gradient[producer.index()]);
+    let forward = Pass::forward(layer).contains(&Pass::ForwardMoments);
+    let backward = Pass::backward(layer, input_gradient).contains(&Pass::BackwardMoments);
+    let synchronized = SynchronizedBytes {
+        forward: if forward { bytes(Role::Moments) } else { 0 },
+        backward: if backward { bytes(Role::GradientMoments) } else { 0 },
+    };
+    TrainingNode {
+        gradient_bytes: network.own_parameter_count(id) as u64 * ELEMENT_BYTES,
+        parameters_of: (owner != id).then(|| owner.index() - 1),
+        synchronized: (lowering.sync_batch_norm && forward).then_some(synchronized),
+        ..TrainingNode::new(layer.name(), counts.iter().copied())
+    }
+}
+
+/// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
+pub struct JobCosts<'a> {
+    costs: &'a Costs<'a>,
+    batch: usize,
+    layers: Vec<LayerId>,
+    /// What moves between two lists of ranks.
+    traffic: RefCell<HashMap<(Vec<usize>, Vec<usize>), Traffic>>,
+}
+
+impl JobCosts<'_> {
+    fn traffic(&self, from: &[usize], to: &[usize]) -> Option<Traffic> {
+        let partition = |ranks: &[usize]| Partition::even(self.batch, ranks).ok();
+        let redistribution = Redistribution::new(&partition(from)?, &partition(to)?).ok()?;
+        Some(self.costs.link().traffic(&redistribution))
+    }
+}
+
+impl TrainingCosts for JobCosts<'_> {
+    fn larger_shares(&self, ranks: usize) -> usize {
+        match self.batch % ranks {
+            0 => ranks,
+            larger => larger,
+        }
+    }
+
+    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+        if ranks > self.batch {
+            return None;
+        }
+        let samples = match share {
+            Share::Larger => self.batch.div_ceil(ranks),
+            Share::Smaller => self.batch / ranks,
+        };
+        let time = self.costs.layer_time(self.layers[node], samples).ok()?;
+        Some(StepTimes {
+            forward_us: micros(time.forward),
+            backward_us: micros(time.backward),
+            update_us: micros(time.update),
+        })
+    }
+
+    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+        let sample_bytes = self.costs.network().layer(self.layers[producer]).output_bytes();
+        let mut known = self.traffic.borrow_mut();
+        let key = (from.to_vec(), to.to_vec());
+        if !known.contains_key(&key) {
+            // Lists of different ranks are never refused.
+            let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
+            known.insert(key.clone(), traffic);
+        }
+        known.get(&key).map_or(f64::INFINITY, |traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes)))
+    }
+
+    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        micros(self.costs.link().all_reduce(ranks.len(), bytes))
+    }
+}
