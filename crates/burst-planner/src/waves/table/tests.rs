@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::{RegionTable, RegionTables, TableOptions};
 use crate::{Error, PlanProblem, Schedule, evaluate_schedule, layout, regions};
 
-#[path = "../../../tests/random/mod.rs"]
+#[path = "../../../tests/it/random/mod.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest of it")]
 mod random;
 use random::waves::{Scheduled, all_scheduled, parallel_problems};
 use random::{CLOSE, close};

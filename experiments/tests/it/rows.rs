@@ -107,7 +107,7 @@ fn the_front_page_quotes_what_comes_out() {
         let ratios: Vec<_> = ratios.collect();
         format!("{}, {} and {} times", ratios[0], ratios[1], ratios[2])
     };
-    let front_page = include_str!("../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let front_page = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in [
         format!("BP+Col has {} the total throughput", quoted("bp+col", &["foreground", "background"])),
         format!("its foreground alone has {} DP's", quoted("bp+col", &["foreground"])),

@@ -1,8 +1,5 @@
 //! Random problems, and the slow and obvious way to solve them.
 
-// Each test binary uses its part of this.
-#![allow(dead_code)]
-
 use burst_planner::{NodeOption, PlanProblem};
 use proptest::prelude::*;
 

@@ -1,13 +1,12 @@
 //! `deeppool profile --engine cpu`: what it prints and writes, and what happens when it is killed.
 
-mod command;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use command::{command, refused, succeed};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::command::{command, refused, succeed};
 
 #[test]
 fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {

@@ -6,9 +6,8 @@ use burst_planner::{
 };
 use proptest::prelude::*;
 
-mod random;
-use random::waves::parallel_problems;
-use random::{close, graphs, problems};
+use crate::random::waves::parallel_problems;
+use crate::random::{close, graphs, problems};
 
 /// What a choice costs with one node changed, and what it holds.
 fn changed(problem: &PlanProblem, choice: &[usize], node: usize, option: usize) -> (f64, f64, u64) {

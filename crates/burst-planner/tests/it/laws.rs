@@ -1,12 +1,11 @@
 //! What holds for every problem, against the slow and obvious search of all choices.
 
-mod random;
-
 use burst_planner::{
     Error, NodeOption, PlanProblem, SearchOptions, data_parallel, evaluate, fastest, frontier,
 };
 use proptest::prelude::*;
-use random::{CLOSE, Outcome, all_outcomes, close, graphs, nondominated, problems};
+
+use crate::random::{CLOSE, Outcome, all_outcomes, close, graphs, nondominated, problems};
 
 const COUNTS: &[usize] = &[1, 2, 3, 4, 8];
 

@@ -6,9 +6,8 @@ use burst_planner::{
 };
 use proptest::prelude::*;
 
-mod random;
-use random::waves::{all_schedules, parallel_problems, scheduled};
-use random::{close, graphs, problems};
+use crate::random::waves::{all_schedules, parallel_problems, scheduled};
+use crate::random::{close, graphs, problems};
 
 /// fork -> a -> join, fork -> b -> join and fork -> join, where b forks once more: b -> c -> join and b -> d -> join.
 fn nested() -> PlanProblem {

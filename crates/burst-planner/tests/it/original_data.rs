@@ -1,8 +1,5 @@
 //! The original planner's inputs and outputs, where they are at hand: `shared/data/original` beside the workspace.
 
-// Each test binary uses its part of this.
-#![allow(dead_code)]
-
 use std::path::PathBuf;
 
 use burst_planner::{NodeOption, PlanProblem, gpu_counts};

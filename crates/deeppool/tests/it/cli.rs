@@ -1,14 +1,13 @@
 //! The `deeppool` command as its users see it: what it prints, writes and refuses.
 
-mod command;
-
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use command::{json, refused, succeed};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::command::{json, refused, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits";
 const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --batch 32";

@@ -1,9 +1,8 @@
 //! `deeppool simulate` with a background: policies, contention, and the workload of one rank.
 
-mod command;
-
-use command::{json, refused, succeed};
 use deeppool::gpu_mux::Workload;
+
+use crate::command::{json, refused, succeed};
 
 const SIZE: &str =
     "simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --iterations 5";

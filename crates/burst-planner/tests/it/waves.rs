@@ -1,14 +1,13 @@
 //! What holds for every search with branches at the same time, against all choices under all schedules.
 
-mod random;
-
 use burst_planner::{
     Error, NodeOption, PlanProblem, Schedule, SearchOptions, TimeModel, data_parallel, evaluate_schedule,
     fastest, frontier, layout,
 };
 use proptest::prelude::*;
-use random::waves::{all_scheduled, parallel_problems};
-use random::{CLOSE, Outcome, close, nondominated};
+
+use crate::random::waves::{all_scheduled, parallel_problems};
+use crate::random::{CLOSE, Outcome, close, nondominated};
 
 const COUNTS: &[usize] = &[1, 2, 3, 4];
 

@@ -1,5 +1,4 @@
 //! Calls of the `deeppool` command, in a folder, with arguments between spaces.
-#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::Path;
 use std::process::{Command, Output};

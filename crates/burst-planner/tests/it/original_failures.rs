@@ -1,12 +1,11 @@
 //! Where the original goes wrong, one test for each.
 
-mod original_data;
-
 use burst_planner::{
     LimitRule, NodeOption, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate_overlap, fastest,
     gpu_counts,
 };
-use original_data::Model;
+
+use crate::original_data::Model;
 
 /// Inception-V3 with branches that may sit on ranks of their own, at the price of a transfer to twice as many GPUs.
 fn inception(gpus: usize, latency_us: f64) -> Option<PlanProblem> {

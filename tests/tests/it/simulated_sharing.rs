@@ -92,7 +92,7 @@ fn short_gaps_cost_the_foreground_little_by_default() {
 /// The command that writes it is in the file's neighbour.
 #[test]
 fn the_workload_of_mux_bench_is_what_the_simulator_writes() {
-    let committed = include_str!("../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
+    let committed = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
     with_burst_plan("vgg16", |program, costs, background| {
         let written = workload(program, costs, 1, background).unwrap();
         assert_eq!(written, Workload::from_json("the committed file", committed).unwrap());

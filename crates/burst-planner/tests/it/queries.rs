@@ -3,8 +3,7 @@
 use burst_planner::{Error, NodeOption, PlanProblem, SearchOptions, frontier};
 use proptest::prelude::*;
 
-mod random;
-use random::{all_outcomes, close, graphs, problems};
+use crate::random::{all_outcomes, close, graphs, problems};
 
 /// A frontier whose points have these iteration and GPU times: one node, one option a point.
 fn one_node(points: &[(usize, f64)]) -> PlanProblem {

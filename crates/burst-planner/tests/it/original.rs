@@ -1,11 +1,10 @@
 //! Against the original DeepPool, on its own costs.
 
-mod original_data;
-
 use std::fmt::Write;
 
 use burst_planner::{LimitRule, PlanProblem, SearchOptions, TimeModel, evaluate, fastest};
-use original_data::{Model, Row, rows};
+
+use crate::original_data::{Model, Row, rows};
 
 type Models = [(&'static str, Model); 2];
 

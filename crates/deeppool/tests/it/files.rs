@@ -1,11 +1,10 @@
 //! The `deeppool` command on files that other programs wrote: networks from ONNX, and the original's layer times.
 
-mod command;
-
 use std::path::Path;
 
-use command::{json, succeed};
 use tempfile::TempDir;
+
+use crate::command::{self, json, succeed};
 
 /// Made with the Python package `onnx`: a convolution of four channels over 1x8x8 with its ReLU, global pooling, a linear layer
 /// to ten classes, softmax. The batch is left open.

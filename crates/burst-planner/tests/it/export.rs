@@ -8,9 +8,8 @@ use burst_planner::{NodeOption, Plan, PlanProblem, RegionSchedule, Schedule};
 use proptest::prelude::*;
 use serde_json::Value;
 
-mod random;
-use random::waves::{all_scheduled, parallel_problems};
-use random::{close, graphs, problems};
+use crate::random::waves::{all_scheduled, parallel_problems};
+use crate::random::{close, graphs, problems};
 
 /// A choice for each node out of the bits of a number.
 fn choice_of(problem: &PlanProblem, draw: u64) -> Vec<usize> {

@@ -1,12 +1,11 @@
 //! All-reduces that overlap with the backward pass, against a simulation step by step and the search of all choices.
 
-mod random;
-
 use burst_planner::{
     NodeOption, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate, evaluate_overlap, fastest,
 };
 use proptest::prelude::*;
-use random::{all_outcomes, close, graphs, problems};
+
+use crate::random::{all_outcomes, close, graphs, problems};
 
 const COUNTS: &[usize] = &[1, 2, 3, 4, 8];
 

@@ -1,0 +1,18 @@
+//! The library and its command, as their users meet them.
+
+mod checkpoint;
+mod data;
+mod gpu_counts;
+mod micro_batches;
+mod shared_parameters;
+
+#[cfg(feature = "cli")]
+mod cli;
+#[cfg(feature = "cli")]
+mod command;
+#[cfg(feature = "cli")]
+mod files;
+#[cfg(feature = "cli")]
+mod profile;
+#[cfg(feature = "cli")]
+mod simulate;

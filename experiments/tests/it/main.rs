@@ -1,0 +1,4 @@
+//! The experiments: their command, and their figures.
+
+mod command;
+mod rows;
