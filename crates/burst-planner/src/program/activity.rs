@@ -9,6 +9,7 @@ impl Stretches {
         self.0.clear();
     }
 
+    #[inline]
     pub(super) fn add(&mut self, start: f64, end: f64) {
         match self.0.last_mut() {
             Some(last) if last.1 >= start => last.1 = end,

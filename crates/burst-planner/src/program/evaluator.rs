@@ -54,11 +54,20 @@ struct Known<C> {
     groups: Groups,
     /// By group: its table.
     tables: Vec<u32>,
-    /// By GPU count: by node, the steps with the larger and the smaller share.
-    steps: Vec<Vec<[Option<StepTimes>; 2]>>,
+    /// By GPU count, by node.
+    steps: Vec<Vec<NodeSteps>>,
     numbers: HashMap<usize, u32>,
     transfers: HashMap<(u32, GroupId, GroupId), f64>,
     reductions: HashMap<(u64, GroupId), f64>,
+}
+
+/// The steps of a node on a GPU count.
+#[derive(Debug, Clone, Copy)]
+struct NodeSteps {
+    /// With the larger and the smaller share.
+    times: [StepTimes; 2],
+    /// Whether there are such times at all.
+    are_known: bool,
 }
 
 impl<C: TrainingCosts> Known<C> {
@@ -68,7 +77,11 @@ impl<C: TrainingCosts> Known<C> {
             let count = ranks.len();
             let (costs, steps) = (&self.costs, &mut self.steps);
             let table = *self.numbers.entry(count).or_insert_with(|| {
-                let of_node = |node| [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
+                let of_node = |node| {
+                    let steps = [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
+                    let are_known = steps.iter().all(Option::is_some);
+                    NodeSteps { times: steps.map(Option::unwrap_or_default), are_known }
+                };
                 steps.push((0..problem.nodes.len()).map(of_node).collect());
                 steps.len() as u32 - 1
             });
@@ -78,19 +91,13 @@ impl<C: TrainingCosts> Known<C> {
     }
 
     fn knows(&self, node: usize, group: GroupId) -> bool {
-        self.steps[self.tables[group as usize] as usize][node].iter().all(Option::is_some)
+        self.steps[self.tables[group as usize] as usize][node].are_known
     }
 }
 
 impl<C: TrainingCosts> Prices for Known<C> {
-    fn steps(&self, node: usize, group: GroupId, share: Share) -> StepTimes {
-        let [larger, smaller] = self.steps[self.tables[group as usize] as usize][node];
-        // Arrangements without times are refused before.
-        match share {
-            Share::Larger => larger,
-            Share::Smaller => smaller,
-        }
-        .unwrap_or_default()
+    fn steps(&self, node: usize, group: GroupId) -> [StepTimes; 2] {
+        self.steps[self.tables[group as usize] as usize][node].times
     }
 
     fn transfer(&mut self, producer: usize, from: GroupId, to: GroupId) -> f64 {
@@ -202,7 +209,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
 
     /// The steps of a node on a group, with the larger share.
     pub(super) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
-        self.known.steps(node, group, Share::Larger)
+        self.known.steps(node, group)[0]
     }
 
     pub(super) fn numbered(&mut self, arrangement: &Arrangement) -> Result<Numbered> {
@@ -308,10 +315,14 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         parameter_groups: &[GroupId],
         all_parameters: Option<GroupId>,
     ) -> Result<Rc<Classes>> {
-        let mut used: Vec<GroupId> = numbered.groups.iter().chain(parameter_groups).copied().collect();
-        used.extend(all_parameters);
+        let mut is_used = vec![false; self.known.tables.len()];
+        let mut used: Vec<GroupId> = Vec::new();
+        for &group in numbered.groups.iter().chain(parameter_groups).chain(&all_parameters) {
+            if !std::mem::replace(&mut is_used[group as usize], true) {
+                used.push(group);
+            }
+        }
         used.sort_unstable();
-        used.dedup();
         if let Some(known) = self.classes.get(&used) {
             return Ok(Rc::clone(known));
         }

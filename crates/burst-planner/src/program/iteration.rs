@@ -3,7 +3,7 @@
 //! This is the definition of the model, written down once: [the page of the model](super) explains it.
 
 use super::activity::Stretches;
-use super::costs::{Share, StepTimes};
+use super::costs::StepTimes;
 use super::groups::{Class, Classes, GroupId, Member};
 use super::problem::{GradientOptions, Structure, TrainingNode};
 
@@ -26,7 +26,8 @@ pub(super) struct Program<'a> {
 
 /// What it costs. Answers are remembered, so asking changes it.
 pub(super) trait Prices {
-    fn steps(&self, node: usize, group: GroupId, share: Share) -> StepTimes;
+    /// With the larger and the smaller share.
+    fn steps(&self, node: usize, group: GroupId) -> [StepTimes; 2];
     fn transfer(&mut self, producer: usize, from: GroupId, to: GroupId) -> f64;
     fn reduce(&mut self, bytes: u64, group: GroupId) -> f64;
     fn size(&self, group: GroupId) -> usize;
@@ -55,14 +56,15 @@ pub(super) trait Recorder {
 
 impl Recorder for () {}
 
-/// A node's output or gradient that was moved to another group.
+/// A node's output that was moved to another group.
 struct Moved {
     group: GroupId,
-    /// Where the times by class begin.
-    at: usize,
+    /// When it arrived there, on all ranks.
+    at: f64,
 }
 
 /// The gradients of nodes with the same ranks that have not been reduced yet.
+#[derive(Default)]
 struct Bucket {
     group: GroupId,
     bytes: u64,
@@ -84,15 +86,17 @@ pub(super) struct Lanes {
     /// By node and class: the ends of its steps.
     forward: Vec<f64>,
     backward: Vec<f64>,
-    /// By node and class: when the gradient of its output is there, and that of its parameters is reduced.
-    gradient: Vec<f64>,
+    /// By node and class: when the gradient of its parameters is reduced.
     reduced: Vec<f64>,
+    /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
+    arrives: Vec<f64>,
     /// By node: consumers whose backward step is still to come.
     missing: Vec<u32>,
     /// By node: its output on other groups than its own.
     moved: Vec<Vec<Moved>>,
-    moved_times: Vec<f64>,
     buckets: Vec<Bucket>,
+    /// Memory of earlier ones.
+    spare: Vec<Bucket>,
     /// By class: the end of the backward pass.
     passed: Vec<f64>,
     /// The classes of a collective, with a mark for those that are in already.
@@ -126,10 +130,12 @@ impl Lanes {
 
     fn begin(&mut self, program: &Program<'_>) {
         let (classes, nodes) = (self.classes, program.nodes.len());
-        for by_node in [&mut self.forward, &mut self.backward, &mut self.gradient, &mut self.reduced] {
-            by_node.clear();
+        // What is read was written in the same iteration.
+        for by_node in [&mut self.forward, &mut self.backward, &mut self.reduced] {
             by_node.resize(nodes * classes, 0.0);
         }
+        self.arrives.clear();
+        self.arrives.resize(nodes, 0.0);
         for stretches in [&mut self.computed, &mut self.transferred] {
             stretches.resize_with(classes, Stretches::default);
             stretches.iter_mut().for_each(Stretches::clear);
@@ -139,7 +145,6 @@ impl Lanes {
         self.missing.extend(consumers.map(|consumers| consumers.len() as u32));
         self.moved.resize_with(nodes, Vec::new);
         self.moved.iter_mut().for_each(Vec::clear);
-        self.moved_times.clear();
         self.buckets.clear();
         self.is_meeting.clear();
         self.is_meeting.resize(classes, false);
@@ -175,16 +180,18 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 self.output_on(producer, group);
             }
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
-                self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |run, class| {
-                    run.inputs_there(node, class)
+                self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |run, _| {
+                    run.inputs_there(node)
                 });
             }
+            let arrived = self.inputs_there(node);
+            let times = self.prices.steps(node, group);
+            let row = node * self.lanes.classes;
             for &Member { class, share } in self.members(group) {
-                let start = self.inputs_there(node, class).max(self.lanes.compute[usize::from(class)]);
-                let end = start + self.prices.steps(node, group, share).forward_us;
+                let start = arrived.max(self.lanes.compute[usize::from(class)]);
+                let end = start + times[share as usize].forward_us;
                 self.computed(Event::Forward(node), class, start, end);
-                let at = self.at(node, class);
-                self.lanes.forward[at] = end;
+                self.lanes.forward[row + usize::from(class)] = end;
             }
             let consumers = &program.structure.consumers[node];
             if consumers.len() > 1 {
@@ -206,17 +213,15 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         }
     }
 
-    /// When all inputs of a node are on a class. Those that were computed there are, once the lane is free.
-    fn inputs_there(&self, node: usize, class: Class) -> f64 {
+    /// When all inputs of a node that come from other groups are there. Those that were computed on the same ranks are,
+    /// once the lane is free.
+    fn inputs_there(&self, node: usize) -> f64 {
         let group = self.group(node);
-        let mut latest = 0.0_f64;
-        for &producer in &self.program.structure.producers[node] {
-            if self.group(producer) != group {
-                let moved = self.lanes.moved[producer].iter().find(|moved| moved.group == group);
-                latest = latest.max(moved.map_or(0.0, |moved| self.lanes.moved_times[moved.at + usize::from(class)]));
-            }
-        }
-        latest
+        let elsewhere = self.program.structure.producers[node].iter().copied().filter(|&producer| self.group(producer) != group);
+        let arrived = elsewhere.filter_map(|producer| {
+            self.lanes.moved[producer].iter().find(|moved| moved.group == group).map(|moved| moved.at)
+        });
+        arrived.fold(0.0, f64::max)
     }
 
     /// Sees to it that a node's output is on a group; it is moved there once.
@@ -225,12 +230,10 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         if own == group || self.lanes.moved[node].iter().any(|moved| moved.group == group) {
             return;
         }
-        let (classes, forward) = (self.lanes.classes, node * self.lanes.classes);
-        let end = self.transfer(Event::Activations(node), node, own, group, |lanes, class| {
+        let forward = node * self.lanes.classes;
+        let at = self.transfer(Event::Activations(node), node, own, group, |lanes, class| {
             lanes.forward[forward + usize::from(class)]
         });
-        let at = self.lanes.moved_times.len();
-        self.lanes.moved_times.resize(at + classes, end);
         self.lanes.moved[node].push(Moved { group, at });
     }
 
@@ -318,17 +321,17 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
             }
             let group = self.group(node);
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-                let first = node * self.lanes.classes;
-                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |run, class| {
-                    run.lanes.gradient[first + usize::from(class)]
+                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |run, _| {
+                    run.lanes.arrives[node]
                 });
             }
+            let times = self.prices.steps(node, group);
+            let (row, arrives) = (node * self.lanes.classes, self.lanes.arrives[node]);
             for &Member { class, share } in self.members(group) {
-                let at = self.at(node, class);
-                let start = self.lanes.gradient[at].max(self.lanes.compute[usize::from(class)]);
-                let end = start + self.prices.steps(node, group, share).backward_us;
+                let start = arrives.max(self.lanes.compute[usize::from(class)]);
+                let end = start + times[share as usize].backward_us;
                 self.computed(Event::Backward(node), class, start, end);
-                self.lanes.backward[at] = end;
+                self.lanes.backward[row + usize::from(class)] = end;
             }
             for &producer in &program.structure.producers[node] {
                 self.lanes.missing[producer] -= 1;
@@ -374,10 +377,9 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 latest = latest.max(end);
             }
         }
-        for &Member { class, .. } in self.members(own) {
-            let at = self.at(node, class);
-            self.lanes.gradient[at] = latest;
-            if from.len() > 1 {
+        self.lanes.arrives[node] = latest;
+        if from.len() > 1 {
+            for &Member { class, .. } in self.members(own) {
                 let lane = &mut self.lanes.compute[usize::from(class)];
                 *lane = lane.max(latest);
             }
@@ -391,11 +393,21 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         let users = &program.structure.users[node];
         let place = self.lanes.buckets.iter().position(|bucket| bucket.group == group);
         let place = place.unwrap_or_else(|| {
-            let ready = vec![0.0; self.lanes.classes];
-            self.lanes.buckets.push(Bucket { group, bytes: 0, nodes: Vec::new(), ready });
+            let mut bucket = self.lanes.spare.pop().unwrap_or_default();
+            bucket.ready.clear();
+            bucket.ready.resize(self.lanes.classes, 0.0);
+            bucket.nodes.clear();
+            self.lanes.buckets.push(Bucket { group, bytes: 0, ..bucket });
             self.lanes.buckets.len() - 1
         });
+        let is_shared = users.len() > 1;
         for &Member { class, .. } in self.members(group) {
+            if !is_shared {
+                let ready = self.lanes.backward[self.at(node, class)];
+                let bucket = &mut self.lanes.buckets[place].ready[usize::from(class)];
+                *bucket = bucket.max(ready);
+                continue;
+            }
             let is_on = |user: &&usize| self.members(self.group(**user)).iter().any(|member| member.class == class);
             let mut here = users.iter().filter(is_on);
             let ready = match (here.next(), here.next()) {
@@ -412,6 +424,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         if program.gradients.overlap && bucket.bytes >= program.gradients.bucket_bytes {
             let full = self.lanes.buckets.remove(place);
             self.reduce_bucket(&full);
+            self.lanes.spare.push(full);
         }
     }
 
@@ -439,7 +452,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
             }
             self.reduce_bucket(bucket);
         }
-        buckets.clear();
+        self.lanes.spare.append(&mut buckets);
         self.lanes.buckets = buckets;
         if let Some(group) = program.all_parameters {
             self.norm(group);
@@ -449,10 +462,11 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
             if program.structure.users[node].is_empty() {
                 continue;
             }
-            let (own, group) = (self.group(node), program.parameter_groups[node]);
-            for &Member { class, share } in self.members(group) {
-                let start = self.lanes.reduced[self.at(node, class)].max(self.lanes.compute[usize::from(class)]);
-                let end = start + self.prices.steps(node, own, share).update_us;
+            let (times, row) = (self.prices.steps(node, self.group(node)), node * self.lanes.classes);
+            for &Member { class, share } in self.members(program.parameter_groups[node]) {
+                let reduced = self.lanes.reduced[row + usize::from(class)];
+                let start = reduced.max(self.lanes.compute[usize::from(class)]);
+                let end = start + times[share as usize].update_us;
                 self.computed(Event::Update(node), class, start, end);
             }
         }
@@ -468,17 +482,24 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
 
     /// All ranks with parameters learn the norm of all gradients, which each node adds to on one of its ranks.
     fn norm(&mut self, group: GroupId) {
-        let program = self.program;
         let end = self.reduce(Event::Norm, group, 4, |run, class| {
-            let own = (0..program.nodes.len()).filter(|&node| !program.structure.users[node].is_empty());
-            let reduced = own.map(|node| run.lanes.reduced[run.at(node, class)]);
-            reduced.fold(run.lanes.compute[usize::from(class)], f64::max)
+            run.all_reduced(class).max(run.lanes.compute[usize::from(class)])
         });
         for &Member { class, .. } in self.members(group) {
-            let class = usize::from(class);
-            let reduced = (0..program.nodes.len()).map(|node| self.lanes.reduced[node * self.lanes.classes + class]);
-            let ready = end.unwrap_or_else(|| reduced.fold(0.0, f64::max));
-            self.lanes.compute[class] = self.lanes.compute[class].max(ready);
+            let ready = end.unwrap_or_else(|| self.all_reduced(class));
+            let lane = &mut self.lanes.compute[usize::from(class)];
+            *lane = lane.max(ready);
         }
+    }
+
+    /// When the gradients of all parameters on a class are reduced.
+    fn all_reduced(&self, class: Class) -> f64 {
+        let program = self.program;
+        let is_here = |node: &usize| {
+            let members = self.members(program.parameter_groups[*node]);
+            !program.structure.users[*node].is_empty() && members.iter().any(|member| member.class == class)
+        };
+        let reduced = (0..program.nodes.len()).filter(is_here).map(|node| self.lanes.reduced[self.at(node, class)]);
+        reduced.fold(0.0, f64::max)
     }
 }

@@ -10,6 +10,8 @@ const SAME: f64 = 1e-9;
 pub(super) struct Entry {
     pub(super) time: TrainingTime,
     pub(super) numbered: Numbered,
+    /// Nobody has [taken](Archive::take_fresh) it yet.
+    is_fresh: bool,
 }
 
 /// Arrangements of which none is at least as good as another one in iteration time and GPU time. By rising iteration time, so
@@ -33,7 +35,7 @@ impl Archive {
             return false;
         }
         let beaten = self.entries[place..].iter().take_while(|entry| entry.time.gpu_time_us >= gpu_time_us).count();
-        let entry = Entry { time, numbered: numbered.clone() };
+        let entry = Entry { time, numbered: numbered.clone(), is_fresh: true };
         self.entries.splice(place..place + beaten, [entry]);
         true
     }
@@ -42,6 +44,12 @@ impl Archive {
     pub(super) fn within(&self, budget_us: f64) -> Option<&Entry> {
         let first = self.entries.partition_point(|entry| entry.time.gpu_time_us > budget_us);
         self.entries.get(first)
+    }
+
+    /// The arrangements that have come in since this was called last.
+    pub(super) fn take_fresh(&mut self) -> Vec<Numbered> {
+        let take = |entry: &mut Entry| std::mem::take(&mut entry.is_fresh).then(|| entry.numbered.clone());
+        self.entries.iter_mut().filter_map(take).collect()
     }
 
     pub(super) fn entries(&self) -> &[Entry] {

@@ -2,7 +2,7 @@
 
 use super::super::TrainingProblem;
 
-/// The numbers of GPUs to search with, ascending: all up to 8, then four more before each doubling, as far as there are GPUs and
+/// The numbers of GPUs to search with, ascending: all up to 8, then two from one doubling to the next, as far as there are GPUs and
 /// more of them could be of use.
 ///
 /// Which numbers there are does not depend on how many GPUs there are, only where they end. So what is found with some GPUs is found
@@ -10,6 +10,6 @@ use super::super::TrainingProblem;
 pub(super) fn up_to(problem: &TrainingProblem) -> impl Iterator<Item = usize> + use<> {
     let most = problem.nodes.iter().filter_map(|node| node.gpu_counts.last()).max().copied().unwrap_or(1);
     let end = problem.gpus.min(most.saturating_mul(2));
-    let step = |level: &usize| Some(level + ((1 << level.ilog2()) / 4).max(1));
+    let step = |level: &usize| Some(if *level < 8 { level + 1 } else { level + (1 << level.ilog2()) / 2 });
     std::iter::successors(Some(1), step).take_while(move |&level| level <= end)
 }

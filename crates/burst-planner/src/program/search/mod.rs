@@ -1,25 +1,26 @@
 //! The search for arrangements that are fast and take little GPU time.
 
 mod archive;
+mod coarse;
 mod levels;
 mod moves;
 mod seeds;
 mod shape;
+mod stage;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use super::costs::TrainingCosts;
-use super::evaluator::{Evaluator, Numbered};
+use super::costs::{Share, TrainingCosts};
+use super::evaluator::Evaluator;
 use super::{Arrangement, TrainingProblem, TrainingTime};
 use crate::{Error, Result};
-use archive::Archive;
-use moves::Moves;
+use coarse::{Coarse, CoarseCosts};
 use seeds::Chain;
-use shape::Shape;
+use stage::Stage;
 
-/// Multiples of the single-GPU time that the search keeps GPU time within, in turns.
-const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
+/// How many changes are tried with 8 GPUs, times the square root of the number of blocks.
+const EVALUATIONS: f64 = 12_000.0;
 
 /// How long to search.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,128 +60,82 @@ pub fn search_training<C: TrainingCosts>(
     costs: C,
     options: &TrainingSearch,
 ) -> Result<TrainingFrontier> {
-    let mut evaluator = Evaluator::new(problem, costs)?;
-    let single_gpu_us = evaluator.single_gpu_us()?;
-    let mut search = Search::new(&mut evaluator, single_gpu_us, options);
+    let exact = Evaluator::new(problem, &costs)?;
+    let single_gpu_us = exact.single_gpu_us()?;
+    let times: Vec<f64> = (0..problem.nodes.len())
+        .map(|node| costs.compute(node, 1, Share::Larger).unwrap_or_default().total_us())
+        .collect();
+    let coarse = Coarse::new(problem, exact.structure(), &times);
+    let coarse_costs = CoarseCosts { costs: &costs, blocks: &coarse.blocks };
+    let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
+    let chain = Chain::new(&mut evaluator, &counts(problem));
+    let mut search = Search {
+        coarse: &coarse,
+        chain,
+        blocks: Stage::new(evaluator, single_gpu_us),
+        nodes: Stage::new(exact, single_gpu_us),
+        effort: options.effort,
+    };
     for level in levels::up_to(problem) {
         search.climb(level)?;
     }
     for gpus in 1..=problem.gpus {
-        search.data_parallel(gpus)?;
+        search.nodes.data_parallel(gpus)?;
     }
-    let entries = search.archive.into_entries();
-    let evaluations = evaluator.evaluations;
-    let points = entries
+    let Search { blocks, nodes: Stage { evaluator, archive, .. }, .. } = search;
+    let evaluations = evaluator.evaluations + blocks.evaluator.evaluations;
+    let points = archive
+        .into_entries()
         .into_iter()
         .map(|entry| TrainingPoint { time: entry.time, arrangement: evaluator.arrangement(&entry.numbered) })
         .collect();
     Ok(TrainingFrontier { points, single_gpu_us, evaluations })
 }
 
-struct Search<'e, 'p, C> {
-    evaluator: &'e mut Evaluator<'p, C>,
-    single_gpu_us: f64,
-    effort: f64,
-    shape: Shape,
-    chain: Chain,
-    archive: Archive,
+/// All GPU counts that some node may run on.
+fn counts(problem: &TrainingProblem) -> Vec<usize> {
+    let counts = problem.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
+    let mut counts: Vec<usize> = counts.filter(|&count| count <= problem.gpus).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
 }
 
-impl<'e, 'p, C: TrainingCosts> Search<'e, 'p, C> {
-    fn new(evaluator: &'e mut Evaluator<'p, C>, single_gpu_us: f64, options: &TrainingSearch) -> Self {
-        let problem = evaluator.problem();
-        let shape = Shape::new(problem, evaluator.structure());
-        let counts = problem.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
-        let mut counts: Vec<usize> = counts.filter(|&count| count <= problem.gpus).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        let chain = Chain::new(evaluator, &counts);
-        Self { evaluator, single_gpu_us, effort: options.effort, shape, chain, archive: Archive::default() }
-    }
+/// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
+struct Search<'p, C> {
+    coarse: &'p Coarse,
+    chain: Chain,
+    blocks: Stage<'p, CoarseCosts<'p, C>>,
+    nodes: Stage<'p, &'p C>,
+    effort: f64,
+}
 
-    fn offer(&mut self, numbered: &Numbered) -> Result<TrainingTime> {
-        let (time, _) = self.evaluator.time(numbered)?;
-        self.archive.offer(time, numbered);
-        Ok(time)
-    }
-
-    /// Every node on the first ranks, where the costs know so many.
-    fn data_parallel(&mut self, gpus: usize) -> Result<()> {
-        let group = self.evaluator.group(&(0..gpus).collect::<Vec<_>>());
-        let nodes = self.evaluator.problem().nodes.len();
-        if (0..nodes).all(|node| self.evaluator.knows(node, group)) {
-            let order = self.evaluator.structure().order.iter().map(|&node| node as u32).collect();
-            self.offer(&Numbered { groups: vec![group; nodes], order })?;
-        }
-        Ok(())
-    }
-
+impl<C: TrainingCosts> Search<'_, C> {
     /// Searches with the first `gpus` ranks, going on from what was found with fewer.
     fn climb(&mut self, gpus: usize) -> Result<()> {
-        self.data_parallel(gpus)?;
+        self.blocks.data_parallel(gpus)?;
         for seed in self.chain.best(gpus) {
-            self.offer(&seed)?;
-            self.spread_branches(seed, gpus)?;
+            self.blocks.spread_branches(seed, gpus)?;
         }
         // The same draws whatever the number of GPUs that there are.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
         let steps = self.steps(gpus);
-        for round in 0..2 {
-            for budget in BUDGETS {
-                self.improve(gpus, budget * self.single_gpu_us, steps / 2, round, &mut random)?;
-            }
+        self.blocks.improve(gpus, steps / 2, 0.02, &mut random)?;
+        self.blocks.improve(gpus, steps / 2, 0.005, &mut random)?;
+        for found in self.blocks.archive.take_fresh() {
+            let arrangement = self.blocks.evaluator.arrangement(&found);
+            let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());
+            let expanded = self.nodes.evaluator.numbered(&expanded)?;
+            self.nodes.offer(&expanded)?;
         }
-        Ok(())
+        self.nodes.improve(gpus, steps / 4, 0.0, &mut random)
     }
 
-    /// How many changes are tried for each budget.
+    /// How many changes are tried.
     fn steps(&self, gpus: usize) -> usize {
-        let nodes = self.evaluator.problem().nodes.len() as f64;
-        let share = gpus.min(8) as f64 / 8.0;
-        (self.effort * share * 60_000.0 / nodes.sqrt() / BUDGETS.len() as f64).ceil() as usize
-    }
-
-    /// Lets branches run at the same time where that makes the iteration shorter.
-    fn spread_branches(&mut self, mut from: Numbered, gpus: usize) -> Result<()> {
-        let mut best = self.offer(&from)?;
-        for index in 0..self.shape.parallels.len() {
-            let parallel = &self.shape.parallels[index];
-            let moves = Moves { shape: &self.shape, gpus };
-            let branches = parallel.branches.len();
-            let spread: Vec<Numbered> = (2..=branches)
-                .filter_map(|lanes| moves.in_lanes(self.evaluator, &from, parallel, gpus, lanes))
-                .collect();
-            for candidate in spread {
-                let time = self.offer(&candidate)?;
-                if time.iteration_us < best.iteration_us {
-                    (best, from) = (time, candidate);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Changes the best arrangement within a budget of GPU time over and over. A change that makes it a little worse is kept at
-    /// first, later only those that make it better (threshold accepting: G. Dueck, T. Scheuer, J. of Computational Physics 90,
-    /// 1990).
-    fn improve(&mut self, gpus: usize, budget_us: f64, steps: usize, round: usize, random: &mut ChaCha8Rng) -> Result<()> {
-        let Some(best) = self.archive.within(budget_us).or(self.archive.entries().last()) else { return Ok(()) };
-        let score = |time: TrainingTime| {
-            let over = (time.gpu_time_us / budget_us).max(1.0);
-            time.iteration_us * over.powi(3)
-        };
-        let (mut now, mut now_score) = (best.numbered.clone(), score(best.time));
-        let threshold = if round == 0 { 0.02 } else { 0.005 };
-        for step in 0..steps {
-            let moves = Moves { shape: &self.shape, gpus };
-            let Some(changed) = moves.draw(self.evaluator, &now, random) else { continue };
-            let changed_score = score(self.offer(&changed)?);
-            let left = 1.0 - step as f64 / steps as f64;
-            if changed_score < now_score * (1.0 + threshold * left * left) {
-                (now, now_score) = (changed, changed_score);
-            }
-        }
-        Ok(())
+        let nodes = self.coarse.blocks.len() as f64;
+        let share = if gpus < 8 { gpus as f64 / 8.0 } else { 8.0 / gpus as f64 };
+        (self.effort * share.sqrt() * EVALUATIONS / nodes.sqrt()).ceil() as usize
     }
 }
 

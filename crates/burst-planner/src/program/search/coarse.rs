@@ -1,0 +1,112 @@
+//! A smaller problem to search first: neighbours that take little time are placed together.
+
+use super::super::costs::{Share, StepTimes, TrainingCosts};
+use super::super::problem::{Structure, TrainingNode, TrainingProblem};
+use super::super::{Arrangement, SynchronizedBytes};
+
+/// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
+const PART: f64 = 0.01;
+
+/// A problem whose nodes are blocks of another one's: stretches of a chain, which run one after another on the same ranks.
+pub(super) struct Coarse {
+    pub(super) problem: TrainingProblem,
+    /// By block: its nodes, in order.
+    pub(super) blocks: Vec<Vec<usize>>,
+}
+
+impl Coarse {
+    /// Joins nodes by their times on one GPU. O(nodes + edges).
+    pub(super) fn new(problem: &TrainingProblem, structure: &Structure, times_us: &[f64]) -> Self {
+        let most_us = PART * times_us.iter().sum::<f64>();
+        let mut blocks: Vec<Vec<usize>> = Vec::new();
+        let mut block_of = vec![0; problem.nodes.len()];
+        let mut block_us: Vec<f64> = Vec::new();
+        for &node in &structure.order {
+            let before = match structure.producers[node][..] {
+                [only] if can_join(problem, structure, only, node) => Some(only),
+                _ => None,
+            };
+            let joined = before.map(|before| block_of[before]);
+            let joined = joined.filter(|&block| block_us[block] + times_us[node] <= most_us);
+            block_of[node] = joined.unwrap_or(blocks.len());
+            if let Some(block) = joined {
+                blocks[block].push(node);
+                block_us[block] += times_us[node];
+            } else {
+                blocks.push(vec![node]);
+                block_us.push(times_us[node]);
+            }
+        }
+        let node = |block: &Vec<usize>| {
+            let first = &problem.nodes[block[0]];
+            TrainingNode {
+                gradient_bytes: block.iter().map(|&node| problem.nodes[node].gradient_bytes).sum(),
+                parameters_of: first.parameters_of.map(|owner| block_of[owner]),
+                synchronized: first.synchronized.map(|bytes| SynchronizedBytes { ..bytes }),
+                ..TrainingNode::new(first.name.clone(), first.gpu_counts.iter().copied())
+            }
+        };
+        let nodes = blocks.iter().map(node).collect();
+        let between = |&(from, to): &(usize, usize)| {
+            (block_of[from] != block_of[to]).then_some((block_of[from], block_of[to]))
+        };
+        let edges = problem.edges.iter().filter_map(between).collect();
+        let coarse = TrainingProblem { gpus: problem.gpus, nodes, edges, gradients: problem.gradients };
+        Self { problem: coarse, blocks }
+    }
+
+    /// The arrangement of the nodes that one of the blocks stands for.
+    pub(super) fn expand(&self, arrangement: &Arrangement, nodes: usize) -> Arrangement {
+        let mut ranks = vec![Vec::new(); nodes];
+        for (block, of_block) in self.blocks.iter().zip(&arrangement.ranks) {
+            block.iter().for_each(|&node| ranks[node].clone_from(of_block));
+        }
+        let order = arrangement.order.iter().flat_map(|&block| self.blocks[block].iter().copied()).collect();
+        Arrangement { ranks, order }
+    }
+}
+
+/// Whether a node can be placed with its only producer: nothing happens between them, and neither shares parameters.
+fn can_join(problem: &TrainingProblem, structure: &Structure, before: usize, node: usize) -> bool {
+    let is_plain = |node: usize| {
+        let TrainingNode { parameters_of, synchronized, .. } = &problem.nodes[node];
+        parameters_of.is_none() && synchronized.is_none() && structure.users[node].len() < 2
+    };
+    structure.consumers[before].len() == 1
+        && is_plain(before)
+        && is_plain(node)
+        && structure.needs_gradient[before] == structure.needs_gradient[node]
+        && problem.nodes[before].gpu_counts == problem.nodes[node].gpu_counts
+}
+
+/// The costs of blocks.
+pub(super) struct CoarseCosts<'c, C> {
+    pub(super) costs: &'c C,
+    pub(super) blocks: &'c [Vec<usize>],
+}
+
+impl<C: TrainingCosts> TrainingCosts for CoarseCosts<'_, C> {
+    fn larger_shares(&self, ranks: usize) -> usize {
+        self.costs.larger_shares(ranks)
+    }
+
+    fn compute(&self, block: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+        self.blocks[block].iter().try_fold(StepTimes::default(), |sum, &node| {
+            let steps = self.costs.compute(node, ranks, share)?;
+            Some(StepTimes {
+                forward_us: sum.forward_us + steps.forward_us,
+                backward_us: sum.backward_us + steps.backward_us,
+                update_us: sum.update_us + steps.update_us,
+            })
+        })
+    }
+
+    fn transfer(&self, block: usize, from: &[usize], to: &[usize]) -> f64 {
+        // What leaves a block is its last node's.
+        self.blocks[block].last().map_or(0.0, |&last| self.costs.transfer(last, from, to))
+    }
+
+    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        self.costs.reduce(bytes, ranks)
+    }
+}

@@ -1,0 +1,107 @@
+//! One problem that is searched: what was found, and how it is changed.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::super::costs::TrainingCosts;
+use super::super::evaluator::{Evaluator, Numbered, TrainingTime};
+use super::archive::Archive;
+use super::moves::Moves;
+use super::shape::Shape;
+use crate::Result;
+
+/// Multiples of the single-GPU time that GPU time is kept within, in turns.
+const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
+
+/// A problem with what has been found for it so far.
+pub(super) struct Stage<'p, C> {
+    pub(super) evaluator: Evaluator<'p, C>,
+    pub(super) shape: Shape,
+    pub(super) archive: Archive,
+    single_gpu_us: f64,
+}
+
+impl<'p, C: TrainingCosts> Stage<'p, C> {
+    pub(super) fn new(evaluator: Evaluator<'p, C>, single_gpu_us: f64) -> Self {
+        let shape = Shape::new(evaluator.problem(), evaluator.structure());
+        Self { evaluator, shape, archive: Archive::default(), single_gpu_us }
+    }
+
+    pub(super) fn offer(&mut self, numbered: &Numbered) -> Result<TrainingTime> {
+        let (time, _) = self.evaluator.time(numbered)?;
+        self.archive.offer(time, numbered);
+        Ok(time)
+    }
+
+    /// Every node on the first ranks, where the costs know so many.
+    pub(super) fn data_parallel(&mut self, gpus: usize) -> Result<()> {
+        let group = self.evaluator.group(&(0..gpus).collect::<Vec<_>>());
+        let nodes = self.evaluator.problem().nodes.len();
+        if (0..nodes).all(|node| self.evaluator.knows(node, group)) {
+            let order = self.evaluator.structure().order.iter().map(|&node| node as u32).collect();
+            self.offer(&Numbered { groups: vec![group; nodes], order })?;
+        }
+        Ok(())
+    }
+
+    /// Lets branches run at the same time where that makes the iteration shorter.
+    pub(super) fn spread_branches(&mut self, mut from: Numbered, gpus: usize) -> Result<()> {
+        let mut best = self.offer(&from)?;
+        for index in 0..self.shape.parallels.len() {
+            let parallel = &self.shape.parallels[index];
+            let moves = Moves { shape: &self.shape, gpus };
+            let branches = parallel.branches.len();
+            let spread: Vec<Numbered> = (2..=branches)
+                .filter_map(|lanes| moves.in_lanes(&mut self.evaluator, &from, parallel, gpus, lanes))
+                .collect();
+            for candidate in spread {
+                let time = self.offer(&candidate)?;
+                if time.iteration_us < best.iteration_us {
+                    (best, from) = (time, candidate);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the best arrangements within budgets of GPU time, `steps` times in all. A change that makes an arrangement worse by
+    /// less than `threshold`, relatively, is kept at first, later only what makes it better (threshold accepting: G. Dueck,
+    /// T. Scheuer, Journal of Computational Physics 90, 1990).
+    pub(super) fn improve(
+        &mut self,
+        gpus: usize,
+        steps: usize,
+        threshold: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        for budget in BUDGETS {
+            self.improve_within(gpus, budget * self.single_gpu_us, steps.div_ceil(BUDGETS.len()), threshold, random)?;
+        }
+        Ok(())
+    }
+
+    fn improve_within(
+        &mut self,
+        gpus: usize,
+        budget_us: f64,
+        steps: usize,
+        threshold: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        let Some(best) = self.archive.within(budget_us).or(self.archive.entries().last()) else { return Ok(()) };
+        let score = |time: TrainingTime| {
+            let over = (time.gpu_time_us / budget_us).max(1.0);
+            time.iteration_us * over.powi(3)
+        };
+        let (mut now, mut now_score) = (best.numbered.clone(), score(best.time));
+        for step in 0..steps {
+            let moves = Moves { shape: &self.shape, gpus };
+            let Some(changed) = moves.draw(&mut self.evaluator, &now, random) else { continue };
+            let changed_score = score(self.offer(&changed)?);
+            let left = 1.0 - step as f64 / steps as f64;
+            if changed_score < now_score * (1.0 + threshold * left * left) {
+                (now, now_score) = (changed, changed_score);
+            }
+        }
+        Ok(())
+    }
+}
