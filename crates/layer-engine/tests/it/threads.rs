@@ -1,7 +1,5 @@
 //! Results are the same to the last bit for every number of threads.
 
-mod single_layer;
-
 use std::collections::BTreeMap;
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, ThreadPool};
@@ -9,7 +7,8 @@ use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
 };
-use single_layer::{CONTEXT, SingleLayer, layer, numbers};
+
+use crate::single_layer::{CONTEXT, SingleLayer, layer, numbers};
 
 fn results(kind: &LayerKind, inputs: &[Shape], samples: usize, threads: usize) -> BTreeMap<Role, Vec<u32>> {
     results_on(CpuEngine::with_threads(threads).unwrap(), kind, inputs, samples)

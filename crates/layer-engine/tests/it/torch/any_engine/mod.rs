@@ -1,5 +1,4 @@
 //! Layers and networks on any engine, for tests that compare engines.
-#![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod network;
 

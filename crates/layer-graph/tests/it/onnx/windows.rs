@@ -4,8 +4,8 @@ use layer_graph::LayerKind;
 use layer_graph::onnx::from_bytes;
 use proptest::prelude::*;
 
-use crate::file::Attribute::{Int, Ints};
-use crate::file::Model;
+use super::file::Attribute::{Int, Ints};
+use super::file::Model;
 
 /// The pixels of each window along one direction, by ONNX's definition: window by window, until one reaches beyond the padding
 /// (or, rounding up, begins beyond the image).

@@ -6,8 +6,8 @@ use layer_graph::{
     LocalResponseNorm, Permute, Pool2d, Reshape, Shape,
 };
 
-use crate::file::Attribute::{Float, Int, Ints, Text};
-use crate::file::Model;
+use super::file::Attribute::{Float, Int, Ints, Text};
+use super::file::Model;
 
 fn network(model: &Model) -> LayerGraph {
     from_bytes("net", &model.bytes()).expect("a network").graph
@@ -203,7 +203,7 @@ fn other_normalisations() {
 
 #[test]
 fn pooling() {
-    let pool = |operator: &'static str, attributes: &[crate::file::Attribute<'static>]| {
+    let pool = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
         let attributes = attributes.to_vec();
         layers(&image(13, move |model| {
             let attributes = [attributes.as_slice(), &[Ints("kernel_shape", &[3, 3])]].concat();

@@ -1,12 +1,11 @@
 //! A whole network, layer by layer: the gradients of all parameters by differences of the loss.
 
-mod single_layer;
-
 use std::collections::HashMap;
 
 use layer_engine::{CpuEngine, Pass, Role, Shard, initial_parameters};
 use layer_graph::{LayerGraph, LayerId, zoo};
-use single_layer::{SingleLayer, numbers};
+
+use crate::single_layer::{SingleLayer, numbers};
 
 const SAMPLES: usize = 4;
 

@@ -1,15 +1,14 @@
 //! The forward passes of layers that work on sequences and rearrange samples, against direct loops over their definitions.
 #![allow(clippy::float_cmp, reason = "copies are exact")]
 
-mod single_layer;
-
 use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
 use layer_graph::{
     Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute, PositionEmbedding, Reshape,
     Select, Shape,
 };
 use proptest::prelude::*;
-use single_layer::{SingleLayer, layer};
+
+use crate::single_layer::{SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same here, and compares each sample of the output with the oracle: a
 /// function of a sample of the input and of the parameters.

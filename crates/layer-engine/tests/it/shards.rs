@@ -1,14 +1,13 @@
 //! Training does not depend on how a batch is split: the shards of a batch give together what the whole gives.
 #![allow(clippy::float_cmp, reason = "values that nothing may touch")]
 
-mod single_layer;
-
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, PositionEmbedding, Shape,
 };
 use proptest::prelude::*;
-use single_layer::{SingleLayer, layer};
+
+use crate::single_layer::{SingleLayer, layer};
 
 /// A batch of eight, as a whole and cut in two; a part may be empty.
 fn split(layer: &Layer, first_part: usize) -> (SingleLayer<f64>, [SingleLayer<f64>; 2]) {

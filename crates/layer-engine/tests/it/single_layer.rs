@@ -1,5 +1,4 @@
 //! One layer with all its buffers, for tests that run its passes.
-#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
 

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::virtual_engine::VirtualEngine;
 use layer_engine::Precision;
 use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape};
 use layer_profile::{ProfileError, ProfileRun, ProfileTable, Profiler};
+
+use super::virtual_engine::VirtualEngine;
 
 const BATCHES: [usize; 3] = [1, 2, 8];
 

@@ -3,9 +3,9 @@
 use layer_graph::onnx::{OnnxError, from_bytes, import};
 use proptest::prelude::*;
 
-use crate::file::Attribute::{Int, Ints};
-use crate::file::Model;
-use crate::published;
+use super::file::Attribute::{Int, Ints};
+use super::file::Model;
+use super::published;
 
 /// A small network with most kinds of nodes.
 fn model() -> Model {

@@ -1,9 +1,9 @@
 //! The `a100` model against the layer times that were published with DeepPool, read where they are present.
 
-mod published;
-
 use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel, NetworkErrors, Observations};
+
+use crate::published;
 
 fn observations() -> Option<Observations> {
     let folder = published::folder();

@@ -1,5 +1,4 @@
 //! What the libtorch engine does beside running layers: transfers, descriptions, time, and errors.
-#![cfg(feature = "torch")]
 #![allow(clippy::float_cmp, reason = "numbers that nothing may touch")]
 
 use layer_engine::{

@@ -1,12 +1,11 @@
 //! Random numbers and initial values depend on what they are for, and on nothing else.
 
-mod single_layer;
-
 use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{initial_parameters, initial_statistics};
 use layer_graph::{BatchNorm, Conv2d, Linear, Shape};
 use proptest::prelude::*;
-use single_layer::layer;
+
+use crate::single_layer::layer;
 
 fn draw(mut stream: RandomStream) -> [u64; 4] {
     std::array::from_fn(|_| stream.uniform().to_bits())

@@ -1,15 +1,14 @@
 //! Every layer's forward pass against direct loops over its definition.
 #![allow(clippy::float_cmp, reason = "counts are exact")]
 
-mod single_layer;
-
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, LocalResponseNorm, Pool2d,
     Shape,
 };
 use proptest::prelude::*;
-use single_layer::{SingleLayer, layer};
+
+use crate::single_layer::{SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same here, and compares them with the oracle: a function of input,
 /// parameters, sample, channel, row and column.

@@ -1,9 +1,5 @@
 //! Every kind of layer: libtorch's results beside the CPU engine's.
-#![cfg(feature = "torch")]
 
-mod any_engine;
-
-use any_engine::{LayerRun, distance};
 use layer_engine::{CpuEngine, Pass, Precision, Real, Role, Shard, Signature, TorchDevice, TorchEngine};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
@@ -11,6 +7,8 @@ use layer_graph::{
     Shape, zoo,
 };
 use proptest::prelude::*;
+
+use super::any_engine::{LayerRun, distance};
 
 /// Shards without samples, and of enough that a batch normalisation is no step function.
 const SAMPLES: [usize; 3] = [0, 4, 9];

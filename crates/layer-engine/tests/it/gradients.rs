@@ -1,14 +1,13 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
-mod single_layer;
-
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape,
 };
 use proptest::prelude::*;
-use single_layer::{SingleLayer, layer};
+
+use crate::single_layer::{SingleLayer, layer};
 
 /// Elements of each gradient that are checked.
 const CHECKED: usize = 16;

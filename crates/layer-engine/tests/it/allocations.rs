@@ -2,8 +2,6 @@
 //! `gemm` crate takes for itself, so attention is not among these.)
 #![allow(unsafe_code, reason = "a global allocator")]
 
-mod single_layer;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -12,7 +10,8 @@ use layer_graph::{
     BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear, LocalResponseNorm, Permute, Pool2d,
     PositionEmbedding, Select, Shape,
 };
-use single_layer::{CONTEXT, SingleLayer, layer};
+
+use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };

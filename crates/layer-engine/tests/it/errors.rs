@@ -1,11 +1,10 @@
 //! What does not fit is an error that says what was expected.
 #![allow(clippy::float_cmp, reason = "copies are exact")]
 
-mod single_layer;
-
 use layer_engine::{CpuEngine, Engine, EngineError, KernelSpec, Pass, Precision, Role, Shard};
 use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape};
-use single_layer::{CONTEXT, SingleLayer, layer};
+
+use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 #[test]
 fn operands_of_the_wrong_number_or_length() {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::virtual_engine::VirtualEngine;
 use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
 use layer_profile::{Measurement, ProfileTable, Profiler, Spread};
+
+use super::virtual_engine::VirtualEngine;
 
 fn network() -> LayerGraph {
     let build = || {

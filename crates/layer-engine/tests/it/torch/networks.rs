@@ -1,11 +1,9 @@
 //! Whole networks: the single-precision gradients of both engines beside the CPU engine's in double precision.
-#![cfg(feature = "torch")]
 
-mod any_engine;
-
-use any_engine::network::gradients;
 use layer_engine::{CpuEngine, Precision, TorchDevice, TorchEngine};
 use layer_graph::{LayerGraph, zoo};
+
+use super::any_engine::network::gradients;
 
 /// Positions of GPT-2's sequences here: all of its layers, and a hundredth of their work.
 const SHORT_CONTEXT: usize = 32;

@@ -1,11 +1,10 @@
 //! The kernels beside the layers: gradient descent, squared norms and sums, against scalar re-statements.
 #![allow(clippy::float_cmp, reason = "sums in the same order are the same")]
 
-mod single_layer;
-
 use layer_engine::{CpuEngine, Engine, KernelSpec, LaunchContext, Precision, Sgd};
 use proptest::prelude::*;
-use single_layer::{CONTEXT, numbers};
+
+use crate::single_layer::{CONTEXT, numbers};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
