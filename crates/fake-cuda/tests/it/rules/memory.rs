@@ -1,6 +1,6 @@
 //! Memory: contents, bounds, frees, values that streams wait for.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_NOT_READY, CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_OUT_OF_MEMORY,

@@ -1,6 +1,6 @@
 //! Graphs: clones, children, cuts, cycles, memory nodes, launches.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
 };

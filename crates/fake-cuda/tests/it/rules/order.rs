@@ -1,6 +1,6 @@
 //! Any graph runs each of its kernels once, after those that it depends on, however it is put together.
 
-use crate::cuda::{Cuda, zeros};
+use super::cuda::{Cuda, zeros};
 use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
 use proptest::prelude::*;
 

@@ -1,6 +1,4 @@
-//! The kernels of `mux-bench --device cuda`, where there is NVRTC, which needs no card. (A program of its own: NVRTC looks for
-//! CUDA's driver, and would take a played one for it.)
-#![allow(unsafe_code)]
+//! The kernels of `mux-bench --device cuda`, where there is NVRTC, which needs no card. (It looks for CUDA's driver too.)
 
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts, sys};
 
@@ -14,7 +12,7 @@ fn the_kernels_compile_for_old_and_new_cards() {
     for architecture in [80, 90, 100] {
         let options = vec![format!("--gpu-architecture=compute_{architecture}")];
         let options = CompileOptions { options, ..CompileOptions::default() };
-        let source = include_str!("../src/bin/mux-bench/cuda/kernels.cu");
+        let source = include_str!("../../src/bin/mux-bench/cuda/kernels.cu");
         let ptx = compile_ptx_with_opts(source, options).unwrap().to_src();
         for name in ["mux_compute", "mux_exchange", "mux_nothing"] {
             assert!(ptx.contains(&format!(".entry {name}(")), "{name}");

@@ -1,6 +1,6 @@
 //! Captures: what they become, and everything that is forbidden meanwhile.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_CAPTURED_EVENT, CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_ISOLATION,

@@ -1,6 +1,6 @@
 //! Handles of every kind: used late, destroyed twice, of another kind, null.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE};
 
 #[test]

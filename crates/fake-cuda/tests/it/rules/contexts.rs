@@ -1,6 +1,6 @@
 //! Initialisation, contexts and devices.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_DEVICE,
     CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_INITIALIZED,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
 
-use crate::jobs::Scripted;
-use crate::jobs::Step::{self, Communicate, Go, Wait};
+use super::jobs::Scripted;
+use super::jobs::Step::{self, Communicate, Go, Wait};
 
 /// Waits until something is so, but not for ever.
 fn until(what: &str, is_so: impl Fn() -> bool) {

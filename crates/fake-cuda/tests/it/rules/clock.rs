@@ -1,6 +1,6 @@
 //! Virtual time: the order of kernels, waits that end and waits that cannot.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_NOT_READY,
 };

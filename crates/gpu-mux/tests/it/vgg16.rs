@@ -6,7 +6,7 @@ use gpu_mux::{
     DeviceParameter, DeviceParameters, ForegroundState, Jobs, Occupancy, Play, Played, Policy, Workload,
 };
 
-const VGG16: &str = include_str!("../workloads/vgg16-8-gpus-rank-1.json");
+const VGG16: &str = include_str!("../../workloads/vgg16-8-gpus-rank-1.json");
 
 /// What came of sharing a device.
 struct Shared {

@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 use gpu_mux::{Control, CpuDriver, End, Job, JobState};
 use proptest::prelude::*;
 
-use crate::jobs::Step::{self, Communicate, Go, Wait};
-use crate::jobs::{JobError, Scripted};
-use crate::scripted;
+use super::jobs::Step::{self, Communicate, Go, Wait};
+use super::jobs::{JobError, Scripted};
+use super::scripted;
 
 /// What is asked of a job.
 #[derive(Debug, Clone, Copy)]

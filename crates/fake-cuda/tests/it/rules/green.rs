@@ -1,6 +1,6 @@
 //! Green contexts.
 
-use crate::cuda::{Cuda, zeros};
+use super::cuda::{Cuda, zeros};
 use cudarc::driver::sys::{
     CUdevResource,
     CUresult::{

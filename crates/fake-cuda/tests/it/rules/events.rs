@@ -1,6 +1,6 @@
 //! Events: times, order between streams, and what cannot be asked of them.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_NOT_READY};
 
 #[test]

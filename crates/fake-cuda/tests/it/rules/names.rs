@@ -1,6 +1,6 @@
 //! What things are called, as cuda.h has it.
 
-use crate::cuda::Cuda;
+use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
     self, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
     CUDA_ERROR_STREAM_CAPTURE_ISOLATION, CUDA_SUCCESS,
