@@ -1,8 +1,6 @@
 //! The NCCL backend as a user meets it: without the library, and on one GPU where there is one.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
-mod suite;
-
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +13,8 @@ use collectives::{
 use cudarc::driver::{CudaContext, CudaSlice};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
+
+use crate::suite;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

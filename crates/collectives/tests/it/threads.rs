@@ -1,13 +1,12 @@
 //! The laws on threads, and what only threads promise.
 
-mod suite;
-
 use collectives::{
     Communicator, Element, Group, ReduceOp, Request, Result, ThreadCommunicator, ThreadWorld, WaitStrategy,
     bf16, f16,
 };
 use proptest::prelude::*;
-use suite::Case;
+
+use crate::suite::{self, Case};
 
 suite::host_memory!(ThreadCommunicator, checks: true, reduces_half: true);
 
