@@ -4,7 +4,7 @@
 //! cargo run -p layer-profile --example fit_a100 -- FOLDER > crates/layer-profile/src/device/a100.json
 //! ```
 
-#[path = "../tests/published/mod.rs"]
+#[path = "../tests/it/published.rs"]
 mod published;
 
 use layer_profile::{DataSheet, DeviceModel, ProfileError};

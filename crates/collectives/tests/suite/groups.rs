@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use collectives::{Group, ReduceOp, Request, Result};
+use collectives::{ReduceOp, Request, Result};
 
 use super::{Carries, Case, Subject};
 

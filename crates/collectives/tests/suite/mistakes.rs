@@ -1,6 +1,6 @@
 //! A rank's mistake is an error on every rank of the operation, and the group works on.
 
-use collectives::{Call, Communicator, ElementType, Error, Group, Operation, ReduceOp, Request, Result};
+use collectives::{Call, Communicator, ElementType, Error, Operation, ReduceOp, Request, Result};
 
 use super::{Carries, Case, Subject};
 

@@ -3,7 +3,6 @@
 //! A backend implements [`Ranks`] and [`Carries`] (on host memory by [`host_memory!`]), and a test binary runs the
 //! laws of [`for_each_law!`] on groups of it. Floats are small whole numbers, so that sums are exact in any order.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
-#![allow(dead_code, unused_macros, unused_imports, reason = "each test binary takes what its backend can do")]
 
 mod buckets;
 mod case;

@@ -130,7 +130,7 @@ fn the_real_library_without_a_device_is_one_clean_error() {
     let ids = [library.unique_id().unwrap(), library.unique_id().unwrap()];
     assert_ne!(id_bytes(&ids[0]), id_bytes(&ids[1]));
     if cuda::open(0).is_ok() {
-        return println!("SKIPPED: there is a CUDA device, which tests/nccl.rs uses");
+        return println!("SKIPPED: there is a CUDA device, which tests/it/nccl.rs uses");
     }
     let world = NcclWorld::new(0, 1, 0).with_timeout(LONG);
     let device = Arc::new(FakeDevice(Arc::default()));

@@ -2,6 +2,7 @@
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
 #[path = "../../../tests/suite/mod.rs"]
+#[allow(dead_code, unused_macros, unused_imports, reason = "what needs host memory is for other backends")]
 mod suite;
 
 use std::mem;

@@ -1,0 +1,18 @@
+//! Collectives on threads and, where the feature is on, on NCCL; redistribution, buckets, what links cost, `coll-bench`.
+//!
+//! Programs of their own are `mpi`, which starts itself under `mpirun`, and `loom`, for which the crate is built another way.
+
+mod buckets;
+mod faults;
+mod link_fit;
+mod link_model;
+mod readme;
+mod redistribution;
+#[path = "../suite/mod.rs"]
+mod suite;
+mod threads;
+
+#[cfg(feature = "coll-bench")]
+mod coll_bench;
+#[cfg(feature = "nccl")]
+mod nccl;

@@ -1,0 +1,227 @@
+//! The NCCL backend as a user meets it: without the library, and on one GPU where there is one.
+#![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use collectives::{
+    Communicator, DeviceBuffer, DeviceStream, Element, Error, Group, NcclCommunicator, NcclLibrary,
+    NcclWorld, Partition, Redistribution, ReduceOp, Request, Result,
+};
+use cudarc::driver::{CudaContext, CudaSlice};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+
+use crate::suite;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What is said when none of these files can be opened.
+fn complaint(candidates: &[PathBuf]) -> String {
+    let error = NcclLibrary::open_first_of(candidates).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { backend: "NCCL", .. }), "{error:?}");
+    let message = error.to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+#[test]
+fn without_the_library_one_line_says_what_was_looked_for_and_what_to_do() {
+    let places = ["/nowhere/libnccl.so.2", "libnccl-of-nobody.so.2"];
+    let message = complaint(&places.map(PathBuf::from));
+    for part in places.into_iter().chain(["nvidia-nccl-cu13", "LD_LIBRARY_PATH", "COLLECTIVES_NCCL"]) {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_the_library_is_named_with_the_loaders_reason() {
+    let text = PathBuf::from(env!("CARGO_MANIFEST_PATH"));
+    let message = complaint(&[PathBuf::from("/nowhere/libnccl.so.2"), text]);
+    assert!(message.contains("Cargo.toml cannot be used as NCCL: "), "{message}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn another_library_is_not_taken_for_nccl() {
+    let message = complaint(&[PathBuf::from("libc.so.6")]);
+    assert!(
+        message.contains("libc.so.6 cannot be used as NCCL: ") && message.contains("ncclGetVersion"),
+        "{message}"
+    );
+}
+
+/// One rank on the first GPU; `None`, with the reason, where there is none.
+fn one_rank() -> Option<NcclCommunicator> {
+    match NcclWorld::new(0, 1, 0).with_timeout(TIMEOUT).connect() {
+        Ok(ranks) => Some(ranks),
+        Err(error) => {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+            assert_eq!(error.to_string().lines().count(), 1, "{error}");
+            let required = std::env::var("GPU_REQUIRED").is_ok_and(|value| value == "1");
+            assert!(!required, "GPU_REQUIRED=1: {error}");
+            println!("SKIPPED: no CUDA device: {error}");
+            None
+        }
+    }
+}
+
+impl suite::Ranks for NcclCommunicator {
+    const CHECKS: bool = false;
+    const REDUCES_HALF: bool = true;
+
+    fn queue(&self) -> DeviceStream {
+        self.new_stream().expect("a stream")
+    }
+}
+
+impl<T: Element> suite::Carries<T> for NcclCommunicator {
+    fn buffer(&self, values: &[T]) -> DeviceBuffer<T> {
+        DeviceBuffer::upload(values, &suite::Ranks::queue(self)).expect("memory")
+    }
+
+    fn values(&self, buffer: &DeviceBuffer<T>) -> Vec<T> {
+        buffer.download(&suite::Ranks::queue(self)).expect("the device's answer")
+    }
+}
+
+type Law = fn(&NcclCommunicator, &suite::Case) -> Result<()>;
+
+macro_rules! laws {
+    (any memory { $($any:ident)* } host memory { $($host:ident)* }) => {
+        const LAWS: &[(&str, Law)] = &[$((stringify!($any), suite::$any)),*];
+    };
+}
+
+suite::for_each_law!(laws);
+
+/// NCCL has no tags and no messages to oneself, and takes operations in one order on all ranks, also those of several
+/// communicators at a time.
+const NO_LAWS_HERE: [&str; 3] = [
+    "messages_arrive_in_order_under_their_tag",
+    "a_barrier_lets_nobody_pass_before_the_last_has_come",
+    "threads_of_a_rank_use_groups_of_their_own",
+];
+
+/// Every rank draws the same cases.
+fn try_laws(ranks: &NcclCommunicator) -> Result<()> {
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..10 {
+        let case = suite::cases().new_tree(&mut runner).expect("cases can be drawn").current();
+        for (name, law) in LAWS.iter().filter(|(name, _)| !NO_LAWS_HERE.contains(name)) {
+            println!("{name}");
+            law(ranks, &case)?;
+        }
+    }
+    Ok(())
+}
+
+/// From half of the ranks to all of them and back.
+fn redistribution(ranks: &NcclCommunicator) -> Result<()> {
+    let everyone: Vec<usize> = (0..ranks.size()).collect();
+    let narrow = Partition::even(10, &everyone[..ranks.size().div_ceil(2)])?;
+    // All ranks are in both, some with nothing.
+    let narrow: Vec<_> = everyone.iter().map(|&rank| (rank, narrow.shard(rank).len())).collect();
+    let there = Redistribution::new(&Partition::from_counts(&narrow)?, &Partition::even(10, &everyone)?)?;
+    let data = |samples: std::ops::Range<usize>| -> Vec<f32> {
+        samples.flat_map(|sample| [sample as f32, sample as f32 + 0.5]).collect()
+    };
+    let mut stream = ranks.new_stream()?;
+    let mut held = DeviceBuffer::upload(&data(there.source().shard(ranks.rank())), &stream)?;
+    for way in [there.clone(), there.reversed()] {
+        let expected = data(way.target().shard(ranks.rank()));
+        let output = DeviceBuffer::uninitialised(expected.len(), &stream)?;
+        held = ranks.start_redistribution(&way, held, 2, output, &mut stream)?.wait()?.receive;
+        assert_eq!(held.download(&stream)?, expected);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_laws_hold_on_one_gpu() -> Result<()> {
+    one_rank().map_or(Ok(()), |ranks| try_laws(&ranks))
+}
+
+#[test]
+fn a_redistribution_of_nothing_is_a_copy_on_one_gpu() -> Result<()> {
+    one_rank().map_or(Ok(()), |ranks| redistribution(&ranks))
+}
+
+#[test]
+fn memory_of_cudarc_goes_through_and_comes_back() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let Some(ranks) = one_rank() else { return Ok(()) };
+    let stream = CudaContext::new(0)?.new_stream()?;
+    let buffer = DeviceBuffer::from_slice(stream.clone_htod(&[1.5_f32, 2.5])?);
+    let mut queue = DeviceStream::from_cuda(Arc::clone(&stream));
+    let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut queue)?;
+    // Behind the operation in the same stream, nobody has to wait on the host.
+    let marker = DeviceBuffer::upload(&[1_u8], &queue)?;
+    assert!(request.test()?);
+    let slice = request.wait()?.into_owner::<CudaSlice<f32>>().expect("what was put in");
+    assert_eq!(stream.clone_dtoh(&slice)?, [1.5, 2.5]);
+    drop(marker);
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_on_a_gpu() {
+    if one_rank().is_none() {
+        return;
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let world = NcclWorld::new(0, 2, 0).with_address("127.0.0.1", port);
+    let error = world.with_timeout(Duration::from_secs(1)).connect().unwrap_err();
+    assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[1]), "{error}");
+}
+
+/// A rank of a job that a launcher has started, one process a GPU.
+fn rank_of_a_job() -> NcclCommunicator {
+    NcclWorld::from_env().and_then(|world| world.with_timeout(TIMEOUT).connect()).unwrap()
+}
+
+#[test]
+#[ignore = "a rank of a job: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT have to be set"]
+fn job_of_several_gpus() -> Result<()> {
+    let ranks = rank_of_a_job();
+    try_laws(&ranks)?;
+    redistribution(&ranks)?;
+    let mut stream = ranks.new_stream()?;
+    // Around the ring: one of two neighbours sends first.
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let mut mine = DeviceBuffer::upload(&[rank as i64], &stream)?;
+    let mut last = DeviceBuffer::<i64>::uninitialised(1, &stream)?;
+    if size > 1 {
+        if rank > 0 {
+            ranks.receive(&mut last, rank - 1, 0, &mut stream)?;
+        }
+        ranks.send(&mut mine, (rank + 1) % size, 0, &mut stream)?;
+        if rank == 0 {
+            ranks.receive(&mut last, size - 1, 0, &mut stream)?;
+        }
+        assert_eq!(last.download(&stream)?, [((rank + size - 1) % size) as i64]);
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "a rank of a job of two or more, of which the last one ends early"]
+fn job_that_loses_a_rank() -> Result<()> {
+    let ranks = rank_of_a_job();
+    let mut stream = ranks.new_stream()?;
+    ranks.barrier(&mut stream)?;
+    if ranks.rank() == ranks.size() - 1 {
+        std::process::exit(0);
+    }
+    let started = Instant::now();
+    let mut buffer = DeviceBuffer::upload(&vec![1.0_f32; 1 << 20], &stream)?;
+    let error = ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap_err();
+    println!("after {:?}: {error}", started.elapsed());
+    assert!(started.elapsed() < TIMEOUT * 2);
+    assert!(
+        matches!(error, Error::RankFailed { .. } | Error::TimedOut { .. } | Error::Library { .. }),
+        "{error:?}"
+    );
+    Ok(())
+}

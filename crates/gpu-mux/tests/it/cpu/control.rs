@@ -1,0 +1,124 @@
+//! Background jobs held back from another thread.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
+
+use super::jobs::Scripted;
+use super::jobs::Step::{self, Communicate, Go, Wait};
+
+/// Waits until something is so, but not for ever.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come about");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[test]
+fn a_job_rests_goes_on_and_ends_as_it_is_told() {
+    for idle in [Idle::Yield, Idle::Park] {
+        let (over, ran, other) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let count = |counter: &'static str| {
+            let counter = if counter == "ran" { &ran } else { &other };
+            job_fn(
+                || Poll::Ready(Some(())),
+                move |()| {
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    Ok::<(), Error>(())
+                },
+            )
+        };
+        let next = || if over.load(Ordering::SeqCst) { Poll::Ready(None::<()>) } else { Poll::Pending };
+        let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
+        let mut driver = CpuDriver::new(Policy::default()).idle(idle);
+        let control = driver.add(count("ran"));
+        driver.add(count("other"));
+        let waker = driver.waker();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let now = || ran.load(Ordering::SeqCst);
+                until("a first tasklet", || now() > 0);
+                assert!(!control.is_at_rest());
+
+                control.pause();
+                until("rest", || control.is_at_rest());
+                let (rested, elsewhere) = (now(), other.load(Ordering::SeqCst));
+                until("the other job", || other.load(Ordering::SeqCst) > elsewhere + 10);
+                assert_eq!(now(), rested, "a job at rest");
+
+                control.resume();
+                until("a tasklet after the rest", || now() > rested);
+
+                control.clone().drain();
+                until("the end", || control.is_at_rest());
+                let ended = now();
+                control.resume();
+                let elsewhere = other.load(Ordering::SeqCst);
+                until("the other job", || other.load(Ordering::SeqCst) > elsewhere + 10);
+                assert_eq!(now(), ended, "a job that has ended");
+                over.store(true, Ordering::SeqCst);
+                waker.wake_by_ref();
+            });
+            driver.run(&mut foreground).unwrap();
+        });
+        assert_eq!(driver.background()[0].end(), Some(&End::Drained));
+        assert_eq!(driver.background()[0].tasklets(), ran.load(Ordering::SeqCst));
+        assert_eq!(driver.background()[1].end(), None);
+    }
+}
+
+#[test]
+fn what_is_asked_for_before_the_run_counts() {
+    let (mut paused_ran, mut drained_ran) = (0, 0);
+    let mut polls = 0;
+    let next = || {
+        polls += 1;
+        if polls < 50 { Poll::Pending } else { Poll::Ready(None::<()>) }
+    };
+    let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
+    let endless = || Poll::Ready(Some(()));
+    let mut paused = job_fn(endless, |()| -> Result<(), Error> {
+        paused_ran += 1;
+        Ok(())
+    });
+    let mut drained = job_fn(endless, |()| -> Result<(), Error> {
+        drained_ran += 1;
+        Ok(())
+    });
+    let mut driver: CpuDriver<&mut dyn gpu_mux::Job<Error = Error>> = CpuDriver::new(Policy::default());
+    driver.add(&mut paused).pause();
+    driver.add(&mut drained).drain();
+    driver.run(&mut foreground).unwrap();
+    assert_eq!((driver.background()[0].end(), driver.background()[1].end()), (None, Some(&End::Drained)));
+    drop(driver);
+    assert_eq!((paused_ran, drained_ran), (0, 0));
+}
+
+#[test]
+fn what_a_drained_job_has_announced_runs_when_it_is_resumed() {
+    let log = RefCell::new(String::new());
+    let mut driver = CpuDriver::new(Policy { background_in_flight_alone: 1, ..Policy::deeppool() });
+    let control = driver.add(Scripted::new('a', &[Go; 9], &log));
+    let run = |driver: &mut CpuDriver<_>, foreground: &[Step]| {
+        driver.run(&mut Scripted::new('F', foreground, &log)).unwrap();
+        log.take()
+    };
+    // Announced, and withheld beside communication.
+    assert_eq!(run(&mut driver, &[Communicate, Go]), "F");
+    control.pause();
+    control.drain();
+    assert!(control.is_at_rest(), "nobody runs it");
+    assert_eq!(run(&mut driver, &[Wait, Wait, Go]), "F");
+    assert!(control.is_at_rest() && driver.background()[0].end().is_none());
+    control.resume();
+    assert!(!control.is_at_rest(), "the next run goes on with it");
+    assert_eq!(run(&mut driver, &[Wait, Wait, Wait, Go]), "aF");
+    assert_eq!(driver.background()[0].end(), Some(&End::Drained));
+    assert!(control.is_at_rest());
+}

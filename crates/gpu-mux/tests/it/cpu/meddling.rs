@@ -1,0 +1,171 @@
+//! Background jobs held back by whoever is called, whenever that is.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+use gpu_mux::{Control, CpuDriver, End, Job, JobState};
+use proptest::prelude::*;
+
+use super::jobs::Step::{self, Communicate, Go, Wait};
+use super::jobs::{JobError, Scripted};
+use super::scripted;
+
+/// What is asked of a job.
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Pause,
+    Resume,
+    Drain,
+    Weigh(NonZeroU32),
+}
+
+impl Call {
+    fn make(self, control: &Control) {
+        match self {
+            Self::Pause => control.pause(),
+            Self::Resume => control.resume(),
+            Self::Drain => control.drain(),
+            Self::Weigh(weight) => control.weigh(weight),
+        }
+    }
+}
+
+/// The controls of all background jobs, and who is asked for what in the next callbacks of any job.
+#[derive(Default)]
+struct Meddling {
+    controls: RefCell<Vec<Control>>,
+    calls: RefCell<VecDeque<Option<(usize, Call)>>>,
+}
+
+/// A job that meddles with the background whenever it is called.
+struct Meddler<'a> {
+    job: Scripted<'a>,
+    /// Its own place among the controls.
+    place: Option<usize>,
+    meddling: &'a Meddling,
+}
+
+impl Meddler<'_> {
+    fn meddle(&self) {
+        let controls = self.meddling.controls.borrow();
+        assert!(!self.place.is_some_and(|place| controls[place].is_at_rest()), "called while at rest");
+        if let Some((place, call)) = self.meddling.calls.borrow_mut().pop_front().flatten() {
+            call.make(&controls[place % controls.len()]);
+        }
+    }
+}
+
+impl Job for Meddler<'_> {
+    type Error = JobError;
+
+    fn poll(&mut self) -> Result<JobState, JobError> {
+        self.meddle();
+        self.job.poll()
+    }
+
+    fn run(&mut self) -> Result<(), JobError> {
+        self.meddle();
+        self.job.run()
+    }
+}
+
+/// What came of it.
+struct Meddled {
+    result: Result<String, JobError>,
+    ends: [Option<End<JobError>>; 2],
+    rests: [bool; 2],
+}
+
+/// Runs two background jobs while these calls are made, one a callback; says what ran, how each job ended, and whether it
+/// rests.
+fn meddled(foreground: &[Step], calls: &[Option<(usize, Call)>]) -> Meddled {
+    let log = RefCell::new(String::new());
+    let meddling = Meddling { calls: RefCell::new(calls.iter().copied().collect()), ..Meddling::default() };
+    let job = |name, steps: &[Step], place| Meddler {
+        job: Scripted::new(name, steps, &log),
+        place,
+        meddling: &meddling,
+    };
+    let mut driver = CpuDriver::new(scripted());
+    for (place, name) in ['a', 'b'].into_iter().enumerate() {
+        let control = driver.add(job(name, &[Go; 300], Some(place)));
+        meddling.controls.borrow_mut().push(control);
+    }
+    let result = driver.run(&mut job('F', foreground, None)).map(|_| log.take());
+    let ends = [0, 1].map(|place| driver.background()[place].end().cloned());
+    let rests = [0, 1].map(|place| meddling.controls.borrow()[place].is_at_rest());
+    Meddled { result, ends, rests }
+}
+
+#[test]
+fn a_drain_is_final_and_a_pause_is_not() {
+    let foreground = [Go, Wait].repeat(8);
+    let at = |calls: &[(usize, Call)]| -> Vec<_> {
+        (0..40)
+            .map(|callback| calls.iter().find(|call| call.0 == callback).map(|&(_, call)| (1, call)))
+            .collect()
+    };
+    // The name, calls by callback, the end of the second job, and whether it rests.
+    for (name, calls, end, rests) in [
+        (
+            "drain, then resume while it is drained",
+            vec![(3, Call::Drain), (4, Call::Resume)],
+            Some(End::Drained),
+            true,
+        ),
+        ("pause, drain", vec![(0, Call::Pause), (3, Call::Drain)], Some(End::Drained), true),
+        (
+            "pause, drain, resume",
+            vec![(0, Call::Pause), (3, Call::Drain), (6, Call::Resume)],
+            Some(End::Drained),
+            true,
+        ),
+        ("pause", vec![(3, Call::Pause)], None, true),
+        ("pause, resume", vec![(3, Call::Pause), (6, Call::Resume)], None, false),
+    ] {
+        let meddled = meddled(&foreground, &at(&calls));
+        let log = meddled.result.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        assert_eq!((&meddled.ends, meddled.rests), (&[None, end], [false, rests]), "{name}: {log}");
+        assert_eq!(log.matches('F').count(), 8, "{name}: {log}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_call_ends_the_foreground(
+        foreground in prop::collection::vec(prop_oneof![Just(Go), Just(Wait), Just(Communicate)], 0..60),
+        calls in prop::collection::vec(
+            prop::option::of((0..2_usize, prop_oneof![
+                Just(Call::Pause),
+                Just(Call::Resume),
+                Just(Call::Drain),
+                (1..9_u32).prop_map(|weight| Call::Weigh(NonZeroU32::new(weight).unwrap())),
+            ])),
+            0..80,
+        ),
+    ) {
+        // Enough to make all calls, and then to end what is drained.
+        let foreground = [foreground.as_slice(), &[Wait; 90]].concat();
+        let Meddled { result, ends, rests } = meddled(&foreground, &calls);
+        let log = result.unwrap();
+        prop_assert_eq!(log.matches('F').count(), foreground.iter().filter(|step| **step == Go).count());
+        for place in [0, 1] {
+            let of_it = calls.iter().flatten().filter(|(of, _)| *of == place).map(|(_, call)| call);
+            let (mut pauses, mut drains) = (false, false);
+            for call in of_it {
+                match call {
+                    Call::Pause => pauses = true,
+                    Call::Resume => pauses = false,
+                    Call::Drain => drains = true,
+                    Call::Weigh(_) => {}
+                }
+            }
+            let end = &ends[place];
+            prop_assert!(end.is_none() || *end == Some(End::Drained), "{:?}", end);
+            prop_assert!(drains || end.is_none());
+            prop_assert!(end.is_some() || !drains || pauses, "it would go on for ever");
+            prop_assert_eq!(rests[place], pauses || drains);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The scheduling policy and its drivers: on the virtual device, on the CPU, and on a CUDA driver that is played.
+//!
+//! What needs CUDA's own libraries is the program `cuda_gpu`: here they would find the played driver, which the process has
+//! open.
+
+mod allocations;
+mod cpu;
+mod cuda;
+mod laws;
+mod multiplexer;
+mod pieces;
+mod serial_device;
+mod virtual_device;
+mod virtual_device_oracle;
+
+#[cfg(feature = "mux-bench")]
+mod mux_bench;
+#[cfg(feature = "json")]
+mod vgg16;
+#[cfg(feature = "json")]
+mod workload;

@@ -1,0 +1,102 @@
+//! Launching a kernel on one thread allocates nothing. (Products of matrices pack their operands into memory that the
+//! `gemm` crate takes for itself, so attention is not among these.)
+#![allow(unsafe_code, reason = "a global allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Sgd, Shard, Signature};
+use layer_graph::{
+    BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear, LocalResponseNorm, Permute, Pool2d,
+    PositionEmbedding, Select, Shape,
+};
+
+use crate::single_layer::{CONTEXT, SingleLayer, layer};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: passes everything on to the system's allocator; counting touches only a thread's own cell, which needs no
+// memory and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the memory is from `alloc` above, hence from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn layers() {
+    let image = || Shape::image(3, 9, 9);
+    let sequence = || Shape::sequence(5, 6);
+    let response = LocalResponseNorm { size: 3, alpha: 1e-2, beta: 0.75, k: 1.0 };
+    let cases: [(LayerKind, Vec<Shape>); 21] = [
+        (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
+        (Conv2d::new(5, 3).stride(2).into(), vec![image()]),
+        (Linear::new(7).into(), vec![sequence()]),
+        (Conv2d::new(6, 1).groups(3).into(), vec![image()]),
+        (LayerKind::Relu, vec![image()]),
+        (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),
+        (LayerKind::AvgPool2d(Pool2d::new(3, 2)), vec![image()]),
+        (BatchNorm::default().into(), vec![image()]),
+        (Dropout { probability: 0.5 }.into(), vec![image()]),
+        (LayerKind::Concat, vec![image(), image()]),
+        (LayerKind::Add, vec![image(), image()]),
+        (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
+        (LayerKind::Gelu, vec![image()]),
+        (LayerKind::Softmax, vec![sequence()]),
+        (response.into(), vec![image()]),
+        (LayerNorm::default().into(), vec![sequence()]),
+        (Embedding { vocabulary: 9, features: 4 }.into(), vec![Shape::features(5)]),
+        (PositionEmbedding { positions: 8 }.into(), vec![sequence()]),
+        (LayerKind::ClassToken, vec![sequence()]),
+        (Permute { order: vec![1, 0] }.into(), vec![sequence()]),
+        (Select { index: 2 }.into(), vec![sequence()]),
+    ];
+    for (kind, inputs) in cases {
+        let engine = CpuEngine::<f32>::new();
+        let mut single = SingleLayer::new(layer(kind, &inputs), Shard::whole(4), engine.clone());
+        let passes =
+            [Pass::forward(&single.layer), Pass::backward(&single.layer, true), &[Pass::Infer]].concat();
+        for pass in passes {
+            let spec = KernelSpec::Layer { layer: &single.layer, pass, shard: single.shard };
+            let mut kernel = engine.prepare(&spec, Precision::F32).unwrap();
+            let signature = Signature::of(&single.layer, pass).unwrap();
+            let mut written: Vec<_> =
+                signature.writes.iter().map(|role| single.buffers.remove(role).unwrap()).collect();
+            let reads: Vec<_> = signature.reads.iter().map(|role| &single.buffers[role]).collect();
+            let mut writes: Vec<_> = written.iter_mut().collect();
+            let before = ALLOCATIONS.get();
+            engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut ()).unwrap();
+            assert_eq!(ALLOCATIONS.get() - before, 0, "{:?} {pass:?}", single.layer.kind());
+            single.buffers.extend(signature.writes.into_iter().zip(written));
+        }
+    }
+}
+
+#[test]
+fn optimiser() {
+    let engine = CpuEngine::<f32>::new();
+    let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
+    let mut norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![9] }, Precision::F32).unwrap();
+    let mut step = engine.prepare(&KernelSpec::Sgd { elements: 9, rule }, Precision::F32).unwrap();
+    let gradient = vec![1.0; 9];
+    let [mut parameters, mut velocity, mut squared] = [9, 9, 1].map(|count| vec![0.0; count]);
+    let before = ALLOCATIONS.get();
+    engine.enqueue(&mut norm, &[&gradient], &mut [&mut squared], &CONTEXT, &mut ()).unwrap();
+    let state = &mut [&mut parameters, &mut velocity];
+    engine.enqueue(&mut step, &[&gradient, &squared], state, &CONTEXT, &mut ()).unwrap();
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}

@@ -1,0 +1,257 @@
+//! Every backward pass against central differences of its forward pass, in double precision.
+
+use layer_engine::{CpuEngine, Pass, Role, Shard};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape,
+};
+use proptest::prelude::*;
+
+use crate::single_layer::{SingleLayer, layer};
+
+/// Elements of each gradient that are checked.
+const CHECKED: usize = 16;
+const STEP: f64 = 1e-5;
+
+/// The sum of the outputs, each weighted by its output gradient: its gradients are what the backward pass gives.
+fn objective(layer: &mut SingleLayer<f64>) -> f64 {
+    layer.forward();
+    layer.buffers[&Role::Output].iter().zip(&layer.buffers[&Role::OutputGradient]).map(|(y, g)| y * g).sum()
+}
+
+fn check(layer: Layer, samples: usize) {
+    let shard = Shard { first: 5, samples };
+    let mut layer = SingleLayer::new(layer, shard, CpuEngine::new());
+    layer.forward();
+    layer.backward();
+    // Tokens cannot change a little.
+    let inputs =
+        if let LayerKind::Embedding(_) = layer.layer.kind() { 0 } else { layer.layer.input_shapes().len() };
+    let pairs = (0..inputs)
+        .map(|slot| (Role::Input(slot), Role::InputGradient(slot)))
+        .chain((layer.layer.parameter_count() > 0).then_some((Role::Parameters, Role::ParameterGradient)));
+    for (variable, gradient) in pairs {
+        let gradient = layer.buffers[&gradient].clone();
+        let count = layer.buffers[&variable].len();
+        for checked in 0..CHECKED.min(count) {
+            // Coprime steps walk over all of the buffer.
+            let index = (checked * 7919 + checked * count / CHECKED) % count;
+            let before = layer.buffers[&variable][index];
+            let [above, below] = [STEP, -STEP].map(|step| {
+                layer.buffers.get_mut(&variable).unwrap()[index] = before + step;
+                objective(&mut layer)
+            });
+            layer.buffers.get_mut(&variable).unwrap()[index] = before;
+            let expected = (above - below) / (2.0 * STEP);
+            let got = gradient[index];
+            assert!(
+                (got - expected).abs() <= 1e-7 * (1.0 + expected.abs().max(above.abs())),
+                "{:?} {variable:?}[{index}]: {got}, by differences {expected}",
+                layer.layer
+            );
+        }
+    }
+    // Where nobody needs the gradient of the input, that of the parameters is the same.
+    if let [Pass::BackwardParameters] = Pass::backward(&layer.layer, false) {
+        let gradient = layer.buffers[&Role::ParameterGradient].clone();
+        layer.run(Pass::BackwardParameters).unwrap();
+        assert_eq!(layer.buffers[&Role::ParameterGradient], gradient);
+    }
+}
+
+fn size() -> impl Strategy<Value = [usize; 2]> {
+    [1usize..9, 1usize..9]
+}
+
+/// An image, and a kernel that fits it with its padding.
+fn window() -> impl Strategy<Value = ([usize; 2], [usize; 2], [usize; 2], [usize; 2])> {
+    (size(), [1usize..5, 1usize..5], [1usize..4, 1usize..4], [0usize..3, 0usize..3])
+        .prop_filter("the kernel fits", |(image, kernel, _, padding)| {
+            (0..2).all(|i| kernel[i] <= image[i] + 2 * padding[i])
+        })
+}
+
+fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
+    (1usize..4, window()).prop_map(|(channels, (image, kernel, stride, padding))| {
+        let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+        let kernel = [kernel[0].min(image[0]), kernel[1].min(image[1])];
+        let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+        let count_padding = channels == 1;
+        (channels, image, Pool2d { kernel, stride, padding, count_padding, ..Pool2d::new(1, 1) })
+    })
+}
+
+/// Too large for one block of columns.
+#[test]
+fn conv_of_a_large_image() {
+    for stride in [1, 2] {
+        let kind = Conv2d::new(4, 5).padding(2).stride(stride).groups(2);
+        check(layer(kind, &[Shape::image(32, 36 * stride, 41 * stride)]), 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn conv(
+        (image, kernel, stride, padding) in window(),
+        groups in 1usize..4,
+        channels in [1usize..4, 1usize..4],
+        bias: bool,
+        samples in 0usize..5,
+    ) {
+        let kind = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        check(layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn pointwise_conv(image in size(), groups in 1usize..3, channels in [1usize..5, 1usize..5], samples in 0usize..5) {
+        let kind = Conv2d::new(channels[1] * groups, 1).groups(groups);
+        check(layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn linear(inputs in 1usize..40, outputs in 1usize..40, bias: bool, samples in 0usize..9) {
+        check(layer(Linear { out_features: outputs, bias }, &[Shape::features(inputs)]), samples);
+    }
+
+    #[test]
+    fn batch_norm(channels in 1usize..4, image in size(), vector: bool, samples in 0usize..5) {
+        // Of two values, a batch norm is almost a step function; differences need a few more.
+        let samples = if samples * image[0] * image[1] < 4 { 4 * samples } else { samples };
+        let shape = if vector { Shape::features(channels) } else { Shape::image(channels, image[0], image[1]) };
+        let samples = if vector { 4 * samples } else { samples };
+        check(layer(BatchNorm { epsilon: 1e-2, momentum: 0.1 }, &[shape]), samples);
+    }
+
+    #[test]
+    fn relu(features in 1usize..40, samples in 0usize..5) {
+        check(layer(LayerKind::Relu, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn gelu_tanh(features in 1usize..40, samples in 0usize..5) {
+        check(layer(LayerKind::GeluTanh, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn gelu(features in 1usize..40, samples in 0usize..5) {
+        check(layer(LayerKind::Gelu, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn local_response_norm(channels in 1usize..6, size in 1usize..5, samples in 0usize..3) {
+        let norm = LocalResponseNorm { size, alpha: 0.7, beta: 0.75, k: 1.5 };
+        check(layer(norm, &[Shape::image(channels, 2, 3)]), samples);
+    }
+
+    #[test]
+    fn max_pool((channels, image, pool) in pool(), samples in 0usize..4) {
+        check(layer(LayerKind::MaxPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn avg_pool((channels, image, pool) in pool(), samples in 0usize..4) {
+        check(layer(LayerKind::AvgPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn adaptive_avg_pool(channels in 1usize..4, image in size(), output in size(), samples in 0usize..4) {
+        let kind = AdaptiveAvgPool2d { output };
+        check(layer(kind, &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn flatten(channels in 1usize..4, image in size(), samples in 0usize..4) {
+        check(layer(LayerKind::Flatten, &[Shape::image(channels, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn concat(channels in prop::collection::vec(1usize..4, 2..4), image in size(), samples in 0usize..4) {
+        let shapes: Vec<_> = channels.iter().map(|&c| Shape::image(c, image[0], image[1])).collect();
+        check(layer(LayerKind::Concat, &shapes), samples);
+    }
+
+    #[test]
+    fn add(terms in 2usize..4, channels in 1usize..4, image in size(), samples in 0usize..4) {
+        check(layer(LayerKind::Add, &vec![Shape::image(channels, image[0], image[1]); terms]), samples);
+    }
+
+    #[test]
+    fn dropout(features in 1usize..40, probability in 0.0..0.9, samples in 0usize..5) {
+        check(layer(Dropout { probability }, &[Shape::features(features)]), samples);
+    }
+
+    #[test]
+    fn softmax_cross_entropy(classes in 1usize..20, samples in 0usize..5) {
+        check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]), samples);
+    }
+    #[test]
+    fn softmax_cross_entropy_of_a_sequence(positions in 1usize..5, classes in 1usize..9, samples in 0usize..4) {
+        check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]), samples);
+    }
+
+    #[test]
+    fn softmax(positions in 1usize..5, classes in 1usize..20, samples in 0usize..4) {
+        check(layer(LayerKind::Softmax, &[Shape::sequence(positions, classes)]), samples);
+    }
+
+    #[test]
+    fn linear_of_a_sequence(positions in 1usize..6, sides in [1usize..9, 1usize..9], bias: bool, samples in 0usize..4) {
+        check(layer(Linear { out_features: sides[1], bias }, &[Shape::sequence(positions, sides[0])]), samples);
+    }
+
+    #[test]
+    fn layer_norm(positions in 1usize..6, features in 3usize..40, vector: bool, samples in 0usize..4) {
+        let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
+        check(layer(LayerNorm { epsilon: 1e-2 }, &[shape]), samples);
+    }
+
+    #[test]
+    fn embedding(positions in 1usize..9, vocabulary in 1usize..40, features in 1usize..5, samples in 0usize..4) {
+        check(layer(Embedding { vocabulary, features }, &[Shape::features(positions)]), samples);
+    }
+
+    #[test]
+    fn position_embedding(positions in 1usize..6, longer in 0usize..3, features in 1usize..6, samples in 0usize..4) {
+        let kind = PositionEmbedding { positions: positions + longer };
+        check(layer(kind, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn class_token(positions in 1usize..6, features in 1usize..6, samples in 0usize..4) {
+        check(layer(LayerKind::ClassToken, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn attention(positions in 1usize..12, heads in 1usize..4, width in 1usize..6, causal: bool, samples in 0usize..3) {
+        let shape = Shape::sequence(positions, 3 * heads * width);
+        check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples);
+    }
+
+    #[test]
+    fn permute(dims in [1usize..4, 1usize..4, 1usize..4], seed in 0usize..6, samples in 0usize..3) {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        check(layer(Permute { order: orders[seed].to_vec() }, &[Shape::new(dims)]), samples);
+    }
+
+    #[test]
+    fn reshape(rows in 1usize..5, columns in 1usize..5, samples in 0usize..3) {
+        let kind = Reshape { output: Shape::new([columns, rows]) };
+        check(layer(kind, &[Shape::new([rows, columns])]), samples);
+    }
+
+    #[test]
+    fn select((positions, index) in (1usize..6).prop_flat_map(|n| (Just(n), 0..n)), features in 1usize..5, samples in 0usize..3) {
+        check(layer(Select { index }, &[Shape::sequence(positions, features)]), samples);
+    }
+}
+
+/// More positions than one block of queries has.
+#[test]
+fn attention_of_a_long_sequence() {
+    for causal in [false, true] {
+        check(layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]), 2);
+    }
+}

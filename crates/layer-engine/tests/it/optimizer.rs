@@ -1,0 +1,78 @@
+//! The kernels beside the layers: gradient descent, squared norms and sums, against scalar re-statements.
+#![allow(clippy::float_cmp, reason = "sums in the same order are the same")]
+
+use layer_engine::{CpuEngine, Engine, KernelSpec, LaunchContext, Precision, Sgd};
+use proptest::prelude::*;
+
+use crate::single_layer::{CONTEXT, numbers};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn sgd(
+        elements in 0usize..50,
+        momentum in 0.0..1.0,
+        weight_decay in 0.0..0.1,
+        clip_norm in prop::option::of(0.01..5.0),
+        learning_rate in 0.0..1.0,
+    ) {
+        let engine = CpuEngine::<f64>::new();
+        let rule = Sgd { momentum, weight_decay, clip_norm };
+        let context = LaunchContext { learning_rate, ..CONTEXT };
+        let mut step = engine.prepare(&KernelSpec::Sgd { elements, rule }, Precision::F64).unwrap();
+        let norm_spec = KernelSpec::SquaredNorm { elements: vec![elements] };
+        let mut norm = engine.prepare(&norm_spec, Precision::F64).unwrap();
+
+        let mut parameters = numbers("parameters", elements);
+        let mut velocity = vec![0.0; elements];
+        let (mut expected, mut expected_velocity) = (parameters.clone(), velocity.clone());
+        for iteration in 0..3 {
+            let gradient: Vec<f64> = numbers(&format!("gradient {iteration}"), elements);
+            let mut squared = vec![0.0];
+            engine.enqueue(&mut norm, &[&gradient], &mut [&mut squared], &context, &mut ()).unwrap();
+            let mut reads = vec![&gradient];
+            if clip_norm.is_some() {
+                reads.push(&squared);
+            }
+            engine.enqueue(&mut step, &reads, &mut [&mut parameters, &mut velocity], &context, &mut ()).unwrap();
+
+            let length = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+            let scale = clip_norm.map_or(1.0, |limit: f64| (limit / length).min(1.0));
+            for i in 0..elements {
+                let decayed = scale * gradient[i] + weight_decay * expected[i];
+                expected_velocity[i] = momentum * expected_velocity[i] + decayed;
+                expected[i] -= learning_rate * expected_velocity[i];
+            }
+        }
+        for (got, expected) in parameters.iter().chain(&velocity).zip(expected.iter().chain(&expected_velocity)) {
+            prop_assert!((got - expected).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn squared_norm(elements in prop::collection::vec(0usize..30, 0..5)) {
+        let engine = CpuEngine::<f64>::new();
+        let spec = KernelSpec::SquaredNorm { elements: elements.clone() };
+        let mut kernel = engine.prepare(&spec, Precision::F64).unwrap();
+        let buffers: Vec<Vec<f64>> = elements.iter().map(|&count| numbers("term", count)).collect();
+        let mut squared = vec![f64::NAN];
+        let reads: Vec<_> = buffers.iter().collect();
+        engine.enqueue(&mut kernel, &reads, &mut [&mut squared], &CONTEXT, &mut ()).unwrap();
+        let expected: f64 = buffers.iter().flatten().map(|x| x * x).sum();
+        prop_assert!((squared[0] - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn sum(terms in 1usize..5, elements in 0usize..30) {
+        let engine = CpuEngine::<f64>::new();
+        let mut kernel = engine.prepare(&KernelSpec::Sum { terms, elements }, Precision::F64).unwrap();
+        let buffers: Vec<Vec<f64>> = (0..terms).map(|term| numbers(&format!("term {term}"), elements)).collect();
+        let mut sum = vec![f64::NAN; elements];
+        let reads: Vec<_> = buffers.iter().collect();
+        engine.enqueue(&mut kernel, &reads, &mut [&mut sum], &CONTEXT, &mut ()).unwrap();
+        for i in 0..elements {
+            prop_assert_eq!(sum[i], buffers.iter().map(|buffer| buffer[i]).fold(0.0, |a, b| a + b));
+        }
+    }
+}

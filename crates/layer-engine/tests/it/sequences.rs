@@ -1,0 +1,256 @@
+//! The forward passes of layers that work on sequences and rearrange samples, against direct loops over their definitions.
+#![allow(clippy::float_cmp, reason = "copies are exact")]
+
+use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
+use layer_graph::{
+    Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute, PositionEmbedding, Reshape,
+    Select, Shape,
+};
+use proptest::prelude::*;
+
+use crate::single_layer::{SingleLayer, layer};
+
+/// Runs training and evaluation, which give the same here, and compares each sample of the output with the oracle: a
+/// function of a sample of the input and of the parameters.
+fn check(layer: Layer, samples: usize, oracle: impl Fn(&[f64], &[f64]) -> Vec<f64>) {
+    let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
+    let [of_input, of_output] =
+        [&layer.layer.input_shapes()[0], layer.layer.output_shape()].map(Shape::elements);
+    for pass in [Pass::Forward, Pass::Infer] {
+        layer.run(pass).unwrap();
+        let parameters = layer.buffers.get(&Role::Parameters).map_or(&[][..], Vec::as_slice);
+        let inputs = layer.buffers[&Role::Input(0)].chunks(of_input);
+        let outputs = layer.buffers[&Role::Output].chunks(of_output);
+        assert_eq!([inputs.len(), outputs.len()], [samples; 2]);
+        for (input, output) in inputs.zip(outputs) {
+            let expected = oracle(input, parameters);
+            assert_eq!(output.len(), expected.len());
+            for (index, (got, expected)) in output.iter().zip(expected).enumerate() {
+                assert!((got - expected).abs() < 1e-12, "{pass:?} [{index}]: {got}, not {expected}");
+            }
+        }
+    }
+}
+
+/// Attention by its definition, one query at a time.
+fn attend(input: &[f64], heads: usize, width: usize, causal: bool) -> Vec<f64> {
+    let features = heads * width;
+    let positions = input.len() / (3 * features);
+    let at = |position: usize, part: usize, head: usize| {
+        let start = position * 3 * features + part * features + head * width;
+        &input[start..start + width]
+    };
+    let mut output = vec![0.0; positions * features];
+    for query in 0..positions {
+        let keys = if causal { query + 1 } else { positions };
+        for head in 0..heads {
+            let weights: Vec<f64> = (0..keys)
+                .map(|key| {
+                    let products = at(query, 0, head).iter().zip(at(key, 1, head)).map(|(q, k)| q * k);
+                    (products.sum::<f64>() / (width as f64).sqrt()).exp()
+                })
+                .collect();
+            let sum: f64 = weights.iter().sum();
+            for (key, weight) in weights.iter().enumerate() {
+                let target = &mut output[query * features + head * width..][..width];
+                target.iter_mut().zip(at(key, 2, head)).for_each(|(y, v)| *y += weight / sum * v);
+            }
+        }
+    }
+    output
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn attention(positions in 1usize..14, heads in 1usize..4, width in 1usize..6, causal: bool, samples in 0usize..3) {
+        let shape = Shape::sequence(positions, 3 * heads * width);
+        check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples, |input, _| {
+            attend(input, heads, width, causal)
+        });
+    }
+
+    #[test]
+    fn layer_norm(positions in 1usize..5, features in 1usize..70, vector: bool, samples in 0usize..4) {
+        let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
+        check(layer(LayerNorm { epsilon: 1e-3 }, &[shape]), samples, |input, parameters| {
+            let rows = input.chunks(features).map(|row| {
+                let mean = row.iter().sum::<f64>() / features as f64;
+                let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / features as f64;
+                let normalised = row.iter().map(move |x| (x - mean) / (variance + 1e-3).sqrt());
+                let learned = parameters[..features].iter().zip(&parameters[features..]);
+                normalised.zip(learned).map(|(x, (weight, bias))| weight * x + bias).collect::<Vec<_>>()
+            });
+            rows.flatten().collect()
+        });
+    }
+
+    #[test]
+    fn linear(positions in 1usize..5, inputs in 1usize..9, outputs in 1usize..9, bias: bool, samples in 0usize..4) {
+        let kind = Linear { out_features: outputs, bias };
+        check(layer(kind, &[Shape::sequence(positions, inputs)]), samples, |input, parameters| {
+            let (weights, biases) = parameters.split_at(inputs * outputs);
+            let positions = input.chunks(inputs).map(|x| {
+                let of_output = weights.chunks(inputs).enumerate().map(|(output, weights)| {
+                    let product: f64 = weights.iter().zip(x).map(|(w, x)| w * x).sum();
+                    product + biases.get(output).unwrap_or(&0.0)
+                });
+                of_output.collect::<Vec<_>>()
+            });
+            positions.flatten().collect()
+        });
+    }
+
+    #[test]
+    fn embedding(positions in 1usize..9, vocabulary in 1usize..40, features in 1usize..5, samples in 0usize..4) {
+        let kind = Embedding { vocabulary, features };
+        check(layer(kind, &[Shape::features(positions)]), samples, |tokens, parameters| {
+            let rows = tokens.iter().map(|&token| &parameters[token as usize * features..][..features]);
+            rows.flatten().copied().collect()
+        });
+    }
+
+    #[test]
+    fn position_embedding(positions in 1usize..6, longer in 0usize..3, features in 1usize..6, samples in 0usize..4) {
+        let kind = PositionEmbedding { positions: positions + longer };
+        check(layer(kind, &[Shape::sequence(positions, features)]), samples, |input, parameters| {
+            input.iter().zip(parameters).map(|(x, learned)| x + learned).collect()
+        });
+    }
+
+    #[test]
+    fn class_token(positions in 1usize..6, features in 1usize..6, samples in 0usize..4) {
+        let layer = layer(LayerKind::ClassToken, &[Shape::sequence(positions, features)]);
+        check(layer, samples, |input, parameters| [parameters, input].concat());
+    }
+
+    #[test]
+    fn softmax(positions in 1usize..5, classes in 1usize..40, samples in 0usize..4) {
+        check(layer(LayerKind::Softmax, &[Shape::sequence(positions, classes)]), samples, |input, _| {
+            let rows = input.chunks(classes).flat_map(|row| {
+                let sum: f64 = row.iter().map(|x| x.exp()).sum();
+                row.iter().map(move |x| x.exp() / sum)
+            });
+            rows.collect()
+        });
+    }
+
+    #[test]
+    fn gelu(features in 1usize..40, samples in 0usize..4) {
+        check(layer(LayerKind::Gelu, &[Shape::features(features)]), samples, |input, _| {
+            input.iter().map(|&x| x * normal_distribution(x)).collect()
+        });
+    }
+
+    #[test]
+    fn gelu_tanh(features in 1usize..40, samples in 0usize..4) {
+        check(layer(LayerKind::GeluTanh, &[Shape::features(features)]), samples, |input, _| {
+            let u = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            input.iter().map(|&x| 0.5 * x * (1.0 + u(x).tanh())).collect()
+        });
+    }
+
+    #[test]
+    fn permute(dims in [1usize..5, 1usize..5, 1usize..5], which in 0usize..6, samples in 0usize..3) {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let order = orders[which];
+        let kind = Permute { order: order.to_vec() };
+        check(layer(kind, &[Shape::new(dims)]), samples, |input, _| {
+            let mut output = Vec::new();
+            let mut at = [0; 3];
+            for a in 0..dims[order[0]] {
+                for b in 0..dims[order[1]] {
+                    for c in 0..dims[order[2]] {
+                        for (&dim, index) in order.iter().zip([a, b, c]) {
+                            at[dim] = index;
+                        }
+                        output.push(input[(at[0] * dims[1] + at[1]) * dims[2] + at[2]]);
+                    }
+                }
+            }
+            output
+        });
+    }
+
+    #[test]
+    fn softmax_cross_entropy(positions in 1usize..6, classes in 1usize..9, samples in 0usize..4) {
+        let layer = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]);
+        let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
+        for pass in [Pass::Forward, Pass::Infer] {
+            layer.run(pass).unwrap();
+            let mut metrics = [0.0; 2];
+            let labels = layer.buffers[&Role::Labels].chunks(positions);
+            let scores = layer.buffers[&Role::Input(0)].chunks(positions * classes);
+            for ((scores, labels), loss) in scores.zip(labels).zip(&layer.buffers[&Role::Output]) {
+                let mut expected = 0.0;
+                for (scores, label) in scores.chunks(classes).zip(labels) {
+                    let label = *label as usize;
+                    expected += scores.iter().map(|score| score.exp()).sum::<f64>().ln() - scores[label];
+                    let right = scores.iter().all(|&score| score <= scores[label]);
+                    metrics[1] += f64::from(right) / positions as f64;
+                }
+                prop_assert!((loss - expected / positions as f64).abs() < 1e-12);
+                metrics[0] += loss;
+            }
+            for (got, expected) in layer.buffers[&Role::Metrics].iter().zip(metrics) {
+                prop_assert!((got - expected).abs() < 1e-12);
+            }
+        }
+    }
+}
+
+/// The integral of the density from far below, by Simpson's rule.
+fn normal_distribution(x: f64) -> f64 {
+    let density = |t: f64| (-t * t / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let (start, steps) = (-10.0, 4000);
+    let width = (x - start) / f64::from(steps);
+    let inner =
+        (1..steps).map(|i| density(start + f64::from(i) * width) * if i % 2 == 1 { 4.0 } else { 2.0 });
+    (density(start) + inner.sum::<f64>() + density(x)) * width / 3.0
+}
+
+/// More positions than one block of queries has.
+#[test]
+fn attention_of_a_long_sequence() {
+    for causal in [false, true] {
+        let layer = layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]);
+        check(layer, 2, |input, _| attend(input, 2, 4, causal));
+    }
+}
+
+#[test]
+fn attention_to_scores_that_would_overflow() {
+    let shape = Shape::sequence(4, 3);
+    let kind = MultiHeadAttention { heads: 1, causal: false };
+    let mut layer = SingleLayer::<f32>::new(layer(kind, &[shape]), Shard::whole(1), CpuEngine::new());
+    // Queries of 1e3 times keys of up to 3e2: all the weight is on the last key.
+    let positions = (0..4u8).flat_map(|i| [1e3, 1e2 * f32::from(i), f32::from(i)]);
+    layer.set(Role::Input(0), positions.collect());
+    layer.forward();
+    assert_eq!(layer.buffers[&Role::Output], [3.0; 4]);
+    layer.backward();
+    assert!(layer.buffers[&Role::InputGradient(0)].iter().all(|gradient| gradient.is_finite()));
+}
+
+#[test]
+fn one_position_of_a_sequence_and_another_shape() {
+    let part = layer(Select { index: 2 }, &[Shape::sequence(4, 3)]);
+    check(part, 3, |input, _| input[6..9].to_vec());
+    let flat = layer(Reshape { output: Shape::new([2, 6]) }, &[Shape::sequence(4, 3)]);
+    check(flat, 3, |input, _| input.to_vec());
+}
+
+#[test]
+fn what_is_no_token_is_refused() {
+    for token in [5.0, -1.0, 0.5, f64::NAN] {
+        let kind = Embedding { vocabulary: 5, features: 2 };
+        let mut layer =
+            SingleLayer::<f64>::new(layer(kind, &[Shape::features(2)]), Shard::whole(1), CpuEngine::new());
+        layer.set(Role::Input(0), vec![0.0, token]);
+        for pass in [Pass::Forward, Pass::Infer, Pass::Backward, Pass::BackwardParameters] {
+            let result = layer.run(pass);
+            assert!(matches!(result, Err(EngineError::Token { vocabulary: 5, .. })), "{pass:?}: {result:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Training does not depend on how a batch is split: the shards of a batch give together what the whole gives.
+#![allow(clippy::float_cmp, reason = "values that nothing may touch")]
+
+use layer_engine::{CpuEngine, Pass, Role, Shard};
+use layer_graph::{
+    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, PositionEmbedding, Shape,
+};
+use proptest::prelude::*;
+
+use crate::single_layer::{SingleLayer, layer};
+
+/// A batch of eight, as a whole and cut in two; a part may be empty.
+fn split(layer: &Layer, first_part: usize) -> (SingleLayer<f64>, [SingleLayer<f64>; 2]) {
+    let whole = SingleLayer::new(layer.clone(), Shard { first: 3, samples: 8 }, CpuEngine::new());
+    let shards =
+        [Shard { first: 3, samples: first_part }, Shard { first: 3 + first_part, samples: 8 - first_part }];
+    let parts = shards.map(|shard| {
+        let mut part = SingleLayer::new(layer.clone(), shard, CpuEngine::new());
+        for role in [Role::Input(0), Role::OutputGradient] {
+            part.take_samples(&whole, role);
+        }
+        part
+    });
+    (whole, parts)
+}
+
+fn joined(parts: &[SingleLayer<f64>; 2], role: Role) -> Vec<f64> {
+    parts.iter().flat_map(|part| part.buffers[&role].clone()).collect()
+}
+
+fn added(parts: &[SingleLayer<f64>; 2], role: Role) -> Vec<f64> {
+    parts[0].buffers[&role].iter().zip(&parts[1].buffers[&role]).map(|(a, b)| a + b).collect()
+}
+
+fn assert_close(got: &[f64], expected: &[f64]) {
+    assert_eq!(got.len(), expected.len());
+    for (got, expected) in got.iter().zip(expected) {
+        assert!((got - expected).abs() < 1e-10, "{got}, not {expected}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(54))]
+
+    #[test]
+    fn gradients_of_shards_add_up(first_part in 0usize..9, which in 0usize..8) {
+        let layer = match which {
+            0 => layer(Conv2d::new(6, 3).padding(1).groups(2), &[Shape::image(4, 5, 6)]),
+            1 => layer(Conv2d::new(3, 1), &[Shape::image(4, 5, 6)]),
+            2 => layer(Linear::new(20), &[Shape::features(30)]),
+            3 => layer(Linear::new(5), &[Shape::sequence(6, 4)]),
+            4 => layer(LayerNorm::default(), &[Shape::sequence(6, 4)]),
+            5 => layer(Embedding { vocabulary: 9, features: 3 }, &[Shape::features(7)]),
+            6 => layer(PositionEmbedding { positions: 8 }, &[Shape::sequence(6, 4)]),
+            _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
+        };
+        let (mut whole, mut parts) = split(&layer, first_part);
+        whole.forward();
+        whole.backward();
+        for part in &mut parts {
+            part.forward();
+            part.backward();
+        }
+        assert_close(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
+        assert_close(&joined(&parts, Role::InputGradient(0)), &whole.buffers[&Role::InputGradient(0)]);
+        assert_close(&added(&parts, Role::ParameterGradient), &whole.buffers[&Role::ParameterGradient]);
+    }
+
+    #[test]
+    fn dropout_masks_do_not_depend_on_the_split(first_part in 0usize..9) {
+        let (mut whole, mut parts) = split(&layer(Dropout { probability: 0.4 }, &[Shape::features(50)]), first_part);
+        whole.forward();
+        parts.iter_mut().for_each(SingleLayer::forward);
+        prop_assert_eq!(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
+        let kept = whole.buffers[&Role::Saved].iter().filter(|&&factor| factor > 0.0).count();
+        prop_assert!((180..300).contains(&kept), "{} of 400 kept with probability 0.6", kept);
+    }
+
+    /// Synchronised batch normalisation: moments are added over the ranks between the passes.
+    #[test]
+    fn batch_norm_over_added_moments_is_that_of_the_whole(first_part in 0usize..9) {
+        let (mut whole, mut parts) = split(&layer(BatchNorm::default(), &[Shape::image(3, 2, 4)]), first_part);
+        whole.forward();
+        whole.backward();
+        let steps = [
+            (Pass::ForwardMoments, Role::Moments, Pass::Forward),
+            (Pass::BackwardMoments, Role::GradientMoments, Pass::Backward),
+        ];
+        for (before, moments, after) in steps {
+            for part in &mut parts {
+                part.run(before).unwrap();
+            }
+            let sum = added(&parts, moments);
+            for part in &mut parts {
+                part.set(moments, sum.clone());
+                part.run(after).unwrap();
+            }
+        }
+        assert_close(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
+        assert_close(&joined(&parts, Role::InputGradient(0)), &whole.buffers[&Role::InputGradient(0)]);
+        assert_close(&added(&parts, Role::ParameterGradient), &whole.buffers[&Role::ParameterGradient]);
+        for part in &parts {
+            assert_close(&part.buffers[&Role::Statistics], &whole.buffers[&Role::Statistics]);
+        }
+    }
+}
+
+#[test]
+fn an_empty_shard_has_zero_gradients_and_leaves_statistics_alone() {
+    let sequence = || Shape::sequence(4, 6);
+    let kinds: [(LayerKind, Shape); 8] = [
+        (Conv2d::new(2, 3).into(), Shape::image(3, 5, 5)),
+        (Linear::new(4).into(), Shape::features(7)),
+        (BatchNorm::default().into(), Shape::image(3, 5, 5)),
+        (Linear::new(4).into(), sequence()),
+        (LayerNorm::default().into(), sequence()),
+        (Embedding { vocabulary: 9, features: 3 }.into(), Shape::features(7)),
+        (PositionEmbedding { positions: 8 }.into(), sequence()),
+        (LayerKind::ClassToken, sequence()),
+    ];
+    for (kind, shape) in kinds {
+        let mut layer = SingleLayer::<f32>::new(layer(kind, &[shape]), Shard::whole(0), CpuEngine::new());
+        for role in [Role::ParameterGradient, Role::Statistics] {
+            if let Some(buffer) = layer.buffers.get_mut(&role) {
+                buffer.fill(3.0);
+            }
+        }
+        layer.forward();
+        layer.backward();
+        assert!(layer.buffers[&Role::ParameterGradient].iter().all(|&gradient| gradient == 0.0));
+        assert!(layer.buffers.get(&Role::Statistics).is_none_or(|all| all.iter().all(|&value| value == 3.0)));
+    }
+}

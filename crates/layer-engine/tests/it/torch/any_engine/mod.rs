@@ -1,0 +1,145 @@
+//! Layers and networks on any engine, for tests that compare engines.
+
+pub(crate) mod network;
+
+use std::collections::BTreeMap;
+
+use layer_engine::{
+    Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Real, Role, Shard, Signature,
+};
+use layer_graph::{Layer, LayerKind};
+
+/// Seed 7, iteration 3.
+pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
+
+/// Numbers in `-1.0..1.0` that single precision holds, without a pattern; others for another `salt`.
+pub(crate) fn numbers(salt: u64, count: usize) -> Vec<f64> {
+    let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f64 / f64::from(1 << 23) - 1.0
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// What stands for one of `bound` things, all over the range.
+pub(crate) fn classes(salt: u64, count: usize, bound: usize) -> Vec<f64> {
+    let numbers = numbers(salt, count).into_iter();
+    numbers.map(|number| ((0.5 + 0.5 * number) * bound as f64).floor()).collect()
+}
+
+/// What goes into a layer's buffer of this role.
+pub(crate) fn made_up(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
+    match (role, layer.kind()) {
+        (Role::Input(_), LayerKind::Embedding(embedding)) => classes(1, count, embedding.vocabulary),
+        (Role::Input(slot), _) => numbers(1 + slot as u64, count),
+        (Role::Parameters, _) => numbers(101, count),
+        (Role::OutputGradient, _) => numbers(102, count),
+        (Role::Labels, _) => classes(2, count, layer.input_shapes()[0].innermost()),
+        _ => vec![0.0; count],
+    }
+}
+
+pub(crate) fn upload<E: Engine<Scalar: Real>>(engine: &E, values: &[f64], queue: &mut E::Queue) -> E::Buffer {
+    let host: Vec<E::Scalar> = values.iter().map(|&value| E::Scalar::narrow(value)).collect();
+    let mut buffer = engine.allocate(host.len()).unwrap();
+    engine.upload(&host, &mut buffer, queue).unwrap();
+    buffer
+}
+
+pub(crate) fn download<E: Engine<Scalar: Real>>(
+    engine: &E,
+    buffer: &E::Buffer,
+    count: usize,
+    queue: &mut E::Queue,
+) -> Vec<f64> {
+    let mut host = vec![E::Scalar::default(); count];
+    engine.download(buffer, &mut host, queue).unwrap();
+    host.into_iter().map(Real::widen).collect()
+}
+
+/// One layer with all its buffers on an engine.
+pub(crate) struct LayerRun<'e, E: Engine> {
+    engine: &'e E,
+    precision: Precision,
+    layer: Layer,
+    shard: Shard,
+    queue: E::Queue,
+    buffers: BTreeMap<Role, E::Buffer>,
+}
+
+impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
+    /// With made-up inputs, parameters and output gradient, everything else zero.
+    pub(crate) fn new(engine: &'e E, precision: Precision, layer: &Layer, shard: Shard) -> Self {
+        let mut queue = engine.queue().unwrap();
+        let mut buffers = BTreeMap::new();
+        let passes =
+            [Pass::ForwardMoments, Pass::Forward, Pass::Infer, Pass::BackwardMoments, Pass::Backward];
+        for signature in passes.iter().filter_map(|&pass| Signature::of(layer, pass)) {
+            for role in signature.reads.into_iter().chain(signature.writes) {
+                let values = made_up(layer, role, role.elements(layer, shard.samples));
+                buffers.entry(role).or_insert_with(|| upload(engine, &values, &mut queue));
+            }
+        }
+        Self { engine, precision, layer: layer.clone(), shard, queue, buffers }
+    }
+
+    pub(crate) fn run(&mut self, pass: Pass) -> Result<(), EngineError> {
+        let spec = KernelSpec::Layer { layer: &self.layer, pass, shard: self.shard };
+        let mut kernel = self.engine.prepare(&spec, self.precision)?;
+        let signature = Signature::of(&self.layer, pass).unwrap();
+        let mut written: Vec<E::Buffer> =
+            signature.writes.iter().map(|role| self.buffers.remove(role).unwrap()).collect();
+        let reads: Vec<&E::Buffer> = signature.reads.iter().map(|role| &self.buffers[role]).collect();
+        let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
+        let result = self.engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut self.queue);
+        self.buffers.extend(signature.writes.into_iter().zip(written));
+        result
+    }
+
+    /// The passes of a training step, forward and backward.
+    pub(crate) fn step(&mut self, input_gradient: bool) {
+        let passes = [Pass::forward(&self.layer), Pass::backward(&self.layer, input_gradient)].concat();
+        for pass in passes {
+            self.run(pass).unwrap_or_else(|error| panic!("{:?} {pass:?}: {error}", self.layer));
+        }
+    }
+
+    pub(crate) fn set(&mut self, role: Role, values: &[f64]) {
+        let host: Vec<E::Scalar> = values.iter().map(|&value| E::Scalar::narrow(value)).collect();
+        let buffer = self.buffers.get_mut(&role).unwrap();
+        self.engine.upload(&host, buffer, &mut self.queue).unwrap();
+    }
+
+    pub(crate) fn values(&mut self, role: Role) -> Vec<f64> {
+        let count = role.elements(&self.layer, self.shard.samples);
+        download(self.engine, &self.buffers[&role], count, &mut self.queue)
+    }
+
+    /// The roles that hold results which every engine has to agree on.
+    pub(crate) fn results(&self) -> Vec<Role> {
+        let own = |role: &Role| {
+            matches!(
+                role,
+                Role::Output
+                    | Role::Metrics
+                    | Role::Moments
+                    | Role::GradientMoments
+                    | Role::Statistics
+                    | Role::InputGradient(_)
+                    | Role::ParameterGradient
+            )
+        };
+        self.buffers.keys().copied().filter(own).collect()
+    }
+}
+
+/// The norm of the difference over the norm of the second.
+pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let difference: f64 = got.iter().zip(expected).map(|(got, expected)| (got - expected).powi(2)).sum();
+    let norm: f64 = expected.iter().map(|expected| expected.powi(2)).sum();
+    if difference == 0.0 { 0.0 } else { (difference / norm).sqrt() }
+}

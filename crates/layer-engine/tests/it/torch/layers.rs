@@ -1,0 +1,310 @@
+//! Every kind of layer: libtorch's results beside the CPU engine's.
+
+use layer_engine::{CpuEngine, Pass, Precision, Real, Role, Shard, Signature, TorchDevice, TorchEngine};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
+    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select,
+    Shape, zoo,
+};
+use proptest::prelude::*;
+
+use super::any_engine::{LayerRun, distance};
+
+/// Shards without samples, and of enough that a batch normalisation is no step function.
+const SAMPLES: [usize; 3] = [0, 4, 9];
+
+/// A layer of this kind over inputs of these shapes, all of which are made of the first.
+fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
+    let mut graph = LayerGraph::new("test", inputs[0].clone()).unwrap();
+    let input = graph.input();
+    let mut ids = vec![input];
+    for (index, shape) in inputs.iter().enumerate().skip(1) {
+        ids.push(graph.add(format!("input{index}"), Conv2d::new(shape.dims()[0], 1), [input]).unwrap());
+    }
+    let id = graph.add("layer", kind, ids).unwrap();
+    graph.layer(id).clone()
+}
+
+/// The devices that there are. A GPU may be required to be one of them.
+fn devices() -> Vec<TorchDevice> {
+    let mut devices = vec![TorchDevice::Cpu];
+    match TorchEngine::<f32>::new(TorchDevice::Cuda(0)) {
+        Ok(_) => devices.push(TorchDevice::Cuda(0)),
+        Err(error) if std::env::var("GPU_REQUIRED").is_ok_and(|value| value == "1") => panic!("{error}"),
+        Err(_) => println!("SKIPPED: no CUDA device"),
+    }
+    devices
+}
+
+/// Runs a training step on both engines, with the gradient of the input and without; every result has to be this close, by
+/// norm. Gives the largest distance.
+fn compare<T: Real>(
+    torch: &TorchEngine<T>,
+    precision: Precision,
+    layer: &Layer,
+    shard: Shard,
+    bound: f64,
+) -> f64 {
+    let steps = [true, false].map(|wants| compare_step(torch, precision, layer, shard, bound, wants));
+    steps[0].max(steps[1])
+}
+
+fn compare_step<T: Real>(
+    torch: &TorchEngine<T>,
+    precision: Precision,
+    layer: &Layer,
+    shard: Shard,
+    bound: f64,
+    input_gradient: bool,
+) -> f64 {
+    let cpu = CpuEngine::<T>::with_threads(2).unwrap();
+    let mut worst = 0.0f64;
+    let mut expected = LayerRun::new(&cpu, T::PRECISION, layer, shard);
+    let mut got = LayerRun::new(torch, precision, layer, shard);
+    expected.step(input_gradient);
+    got.step(input_gradient);
+    for role in expected.results() {
+        let distance = distance(&got.values(role), &expected.values(role));
+        assert!(
+            distance <= bound,
+            "{layer:?} of {shard:?}: {role:?} is {distance:.1e} from the CPU engine's"
+        );
+        worst = worst.max(distance);
+    }
+    if Signature::of(layer, Pass::Infer).is_some() {
+        expected.run(Pass::Infer).unwrap();
+        got.run(Pass::Infer).unwrap();
+        let distance = distance(&got.values(Role::Output), &expected.values(Role::Output));
+        assert!(
+            distance <= bound,
+            "{layer:?}: evaluated, the output is {distance:.1e} from the CPU engine's"
+        );
+    }
+    worst
+}
+
+/// In double precision, where nothing but a different meaning can make a difference, on the CPU; in single precision
+/// everywhere.
+fn check(layer: &Layer, samples: usize) {
+    let shard = Shard { first: 5, samples };
+    compare(&TorchEngine::<f64>::new(TorchDevice::Cpu).unwrap(), Precision::F64, layer, shard, 1e-9);
+    compare(&TorchEngine::<f32>::new(TorchDevice::Cpu).unwrap(), Precision::F32, layer, shard, 1e-4);
+}
+
+fn some_layers() -> Vec<Layer> {
+    let image = Shape::image(6, 9, 8);
+    let sequence = Shape::sequence(7, 12);
+    let pool = |kernel, stride| Pool2d::new(kernel, stride).padding(1);
+    let uneven = Pool2d::new(3, 2).extra_padding([0, 1]);
+    let kinds: Vec<(LayerKind, &Shape)> = vec![
+        (Conv2d::new(4, 3).padding(1).into(), &image),
+        (Conv2d::rectangular(6, [1, 3]).padding_hw([0, 1]).stride(2).groups(3).without_bias().into(), &image),
+        (BatchNorm::default().into(), &image),
+        (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
+        (LayerKind::Relu, &image),
+        (LayerKind::Gelu, &sequence),
+        (LayerKind::GeluTanh, &sequence),
+        (LayerKind::Softmax, &sequence),
+        (LayerKind::MaxPool2d(pool(3, 2)), &image),
+        (LayerKind::MaxPool2d(uneven.clone()), &image),
+        (LayerKind::AvgPool2d(pool(2, 1)), &image),
+        (LayerKind::AvgPool2d(pool(3, 2).without_counting_padding()), &image),
+        (LayerKind::AvgPool2d(uneven.clone()), &image),
+        (LayerKind::AvgPool2d(uneven.padding(1).without_counting_padding()), &image),
+        (AdaptiveAvgPool2d { output: [4, 3] }.into(), &image),
+        (LayerKind::Flatten, &image),
+        (Reshape { output: Shape::new([6, 72]) }.into(), &image),
+        (Permute { order: vec![2, 0, 1] }.into(), &image),
+        (Permute { order: vec![1, 0] }.into(), &sequence),
+        (Select { index: 3 }.into(), &sequence),
+        (Dropout { probability: 0.3 }.into(), &image),
+        (Linear::new(5).into(), &sequence),
+        (Linear::new(5).without_bias().into(), &sequence),
+        (LayerNorm::default().into(), &sequence),
+        (PositionEmbedding { positions: 9 }.into(), &sequence),
+        (LayerKind::ClassToken, &sequence),
+        (MultiHeadAttention { heads: 2, causal: true }.into(), &sequence),
+        (MultiHeadAttention { heads: 1, causal: false }.into(), &sequence),
+        (LayerKind::SoftmaxCrossEntropy, &sequence),
+    ];
+    let mut layers: Vec<Layer> =
+        kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
+    let vector = Shape::features(12);
+    layers.push(layer(Embedding { vocabulary: 20, features: 4 }, &[Shape::features(9)]));
+    layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
+    layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));
+    layers.push(layer(LayerNorm::default(), &[vector]));
+    layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
+    layers.push(layer(LayerKind::Concat, &[image, Shape::image(2, 9, 8)]));
+    layers
+}
+
+#[test]
+fn every_kind_of_layer_agrees() {
+    for layer in some_layers() {
+        for samples in SAMPLES {
+            check(&layer, samples);
+        }
+    }
+}
+
+#[test]
+fn a_gpu_agrees() {
+    for device in devices().into_iter().skip(1) {
+        let torch = TorchEngine::<f32>::new(device).unwrap();
+        for layer in some_layers() {
+            for samples in SAMPLES {
+                compare(&torch, Precision::F32, &layer, Shard { first: 5, samples }, 1e-4);
+            }
+        }
+    }
+}
+
+/// Whether a layer of this kind has products, which 16-bit precision rounds.
+fn rounds(kind: &LayerKind) -> bool {
+    matches!(kind, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_))
+}
+
+/// How far a layer may be from the CPU engine's. In 16 bits, factors of products have eight bits, so each is off by up to
+/// 2^-9; and so are the results.
+fn bound(kind: &LayerKind, precision: Precision) -> f64 {
+    if precision == Precision::Bf16 && rounds(kind) { 2e-2 } else { 1e-4 }
+}
+
+#[test]
+fn in_sixteen_bits_products_are_rounded_and_nothing_else() {
+    for device in devices() {
+        let torch = TorchEngine::<f32>::new(device).unwrap();
+        for layer in some_layers() {
+            let bound = bound(layer.kind(), Precision::Bf16);
+            let worst = compare(&torch, Precision::Bf16, &layer, Shard::whole(4), bound);
+            assert!(!rounds(layer.kind()) || worst > 1e-4, "{layer:?} was not rounded: {worst:.1e}");
+        }
+    }
+}
+
+/// Sums of this many products would be off by far more, were the sums rounded to 16 bits on their way.
+#[test]
+fn in_sixteen_bits_sums_are_in_single_precision() {
+    const TERMS: usize = 1 << 14;
+    let layer = layer(Linear::new(5), &[Shape::features(TERMS)]);
+    for device in devices() {
+        let torch = TorchEngine::<f32>::new(device).unwrap();
+        compare(&torch, Precision::Bf16, &layer, Shard::whole(4), 8e-3);
+    }
+}
+
+#[test]
+fn moments_may_be_added_up_over_ranks() {
+    let layer = layer(BatchNorm::default(), &[Shape::image(3, 4, 5)]);
+    let (cpu, torch) = (CpuEngine::<f64>::new(), TorchEngine::<f64>::new(TorchDevice::Cpu).unwrap());
+    let shard = Shard::whole(3);
+    let mut expected = LayerRun::new(&cpu, Precision::F64, &layer, shard);
+    let mut got = LayerRun::new(&torch, Precision::F64, &layer, shard);
+    let steps = [
+        (Pass::ForwardMoments, Role::Moments, Pass::Forward),
+        (Pass::BackwardMoments, Role::GradientMoments, Pass::Backward),
+    ];
+    for (before, moments, after) in steps {
+        expected.run(before).unwrap();
+        got.run(before).unwrap();
+        // As if another rank's shard had twice the sums.
+        let sums: Vec<f64> = expected.values(moments).into_iter().map(|sum| 3.0 * sum).collect();
+        expected.set(moments, &sums);
+        got.set(moments, &sums);
+        expected.run(after).unwrap();
+        got.run(after).unwrap();
+    }
+    for role in [Role::Output, Role::Statistics, Role::InputGradient(0), Role::ParameterGradient] {
+        let distance = distance(&got.values(role), &expected.values(role));
+        assert!(distance < 1e-12, "{role:?}: {distance:.1e}");
+    }
+}
+
+/// Every layer of the zoo once, those with products in both precisions. It takes minutes.
+#[test]
+#[ignore = "takes minutes: run with --include-ignored"]
+fn every_layer_of_the_zoo_agrees() {
+    let mut seen: Vec<(LayerKind, Vec<Shape>)> = Vec::new();
+    for device in devices() {
+        let torch = TorchEngine::<f32>::new(device).unwrap();
+        let mut worst = (0.0, String::new());
+        seen.clear();
+        for name in zoo::names() {
+            for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
+                let key = (layer.kind().clone(), layer.input_shapes().to_vec());
+                if seen.contains(&key) {
+                    continue;
+                }
+                seen.push(key);
+                let precisions = if rounds(layer.kind()) { 2 } else { 1 };
+                for precision in [Precision::F32, Precision::Bf16].into_iter().take(precisions) {
+                    let relative_to = bound(layer.kind(), precision);
+                    let shard = Shard::whole(2);
+                    let distance =
+                        compare_step(&torch, precision, layer, shard, relative_to, true) / relative_to;
+                    if distance > worst.0 {
+                        worst = (distance, format!("{} of {name} in {precision:?}", layer.name()));
+                    }
+                }
+            }
+        }
+        println!("{device:?}: {} layers, at most {:.2} of the bound: {}", seen.len(), worst.0, worst.1);
+    }
+}
+
+fn window() -> impl Strategy<Value = ([usize; 2], [usize; 2], [usize; 2], [usize; 2])> {
+    ([1usize..9, 1usize..9], [1usize..5, 1usize..5], [1usize..4, 1usize..4], [0usize..3, 0usize..3])
+        .prop_filter("the kernel fits", |(image, kernel, _, padding)| {
+            (0..2).all(|i| kernel[i] <= image[i] + 2 * padding[i])
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn convolutions_agree(
+        (image, kernel, stride, padding) in window(),
+        groups in 1usize..4,
+        channels in [1usize..4, 1usize..4],
+        bias: bool,
+        samples in 0usize..4,
+    ) {
+        let kind = Conv2d { out_channels: channels[1] * groups, kernel, stride, padding, groups, bias };
+        check(&layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
+    }
+
+    #[test]
+    fn pools_agree(
+        (image, kernel, stride, padding) in window(),
+        extra in [0usize..3, 0usize..3],
+        count_padding: bool,
+        mean: bool,
+        samples in 0usize..4,
+    ) {
+        let padding = [0, 1].map(|i: usize| padding[i].min(kernel[i] / 2));
+        let extra_padding = [0, 1].map(|i: usize| extra[i].min(kernel[i] - 1));
+        let pool = Pool2d { kernel, stride, padding, extra_padding, count_padding };
+        let kind = if mean { LayerKind::AvgPool2d(pool) } else { LayerKind::MaxPool2d(pool) };
+        let mut graph = LayerGraph::new("test", Shape::image(2, image[0], image[1])).unwrap();
+        let input = graph.input();
+        // Windows that lie in the padding alone are no layers.
+        if let Ok(id) = graph.add("layer", kind, [input]) {
+            check(graph.layer(id), samples);
+        }
+    }
+
+    #[test]
+    fn attentions_agree(heads in 1usize..4, width in 1usize..6, positions in 1usize..9, causal: bool, samples in 0usize..4) {
+        let kind = MultiHeadAttention { heads, causal };
+        check(&layer(kind, &[Shape::sequence(positions, 3 * heads * width)]), samples);
+    }
+
+    #[test]
+    fn linears_and_norms_agree(positions in 1usize..6, inputs in 2usize..20, outputs in 1usize..20, bias: bool, samples in 0usize..4) {
+        let shape = [Shape::sequence(positions, inputs)];
+        check(&layer(Linear { out_features: outputs, bias }, &shape), samples);
+        check(&layer(LayerNorm { epsilon: 1e-2 }, &shape), samples);
+    }
+}

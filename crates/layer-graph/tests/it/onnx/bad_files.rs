@@ -1,0 +1,163 @@
+//! Files that are wrong in some way.
+
+use layer_graph::onnx::{OnnxError, from_bytes, import};
+use proptest::prelude::*;
+
+use super::file::Attribute::{Int, Ints};
+use super::file::Model;
+use super::published;
+
+/// A small network with most kinds of nodes.
+fn model() -> Model {
+    Model::new(13, &[-1, 3, 8, 8], &[-1, 10])
+        .weight("w1", &[4, 3, 3, 3])
+        .weight("scale", &[4])
+        .weight("shift", &[4])
+        .list("shape", &[0, -1])
+        .weight("w2", &[10, 64])
+        .declare("c", &[-1, 4, 8, 8])
+        .node("Conv", "x w1", "c", &[Ints("pads", &[1, 1, 1, 1]), Int("group", 1)])
+        .node("BatchNormalization", "c scale shift scale shift", "n", &[])
+        .node("Relu", "n", "r", &[])
+        .node("Concat", "r c", "j", &[Int("axis", 1)])
+        .node("AveragePool", "r", "p", &[Ints("kernel_shape", &[2, 2]), Ints("strides", &[2, 2])])
+        .node("Reshape", "p shape", "f", &[])
+        .node("Gemm", "f w2", "g", &[Int("transB", 1)])
+        .node("Softmax", "g", "y", &[])
+}
+
+fn error(model: &Model) -> OnnxError {
+    from_bytes("net", &model.bytes()).expect_err("an error")
+}
+
+#[test]
+fn files_that_are_no_models() {
+    from_bytes("net", &model().bytes()).expect("the model itself is right");
+    assert!(
+        matches!(from_bytes("net", b""), Err(OnnxError::NotOnnx(problem)) if problem == "it has no graph")
+    );
+    assert!(matches!(from_bytes("net", b"{\"schema\": 1}"), Err(OnnxError::NotOnnx(_))));
+    let missing = import("/there/is/no.onnx").expect_err("an error").to_string();
+    assert!(missing.starts_with("/there/is/no.onnx: "), "{missing}");
+    let old = Model::new(6, &[1, 6], &[1, 6]).node("Relu", "x", "y", &[]);
+    assert!(error(&old).to_string().contains("convert the model to at least 7"));
+}
+
+#[test]
+fn every_truncated_file_is_an_error() {
+    let bytes = model().bytes();
+    for end in 0..bytes.len() {
+        assert!(matches!(from_bytes("net", &bytes[..end]), Err(OnnxError::NotOnnx(_))), "{end} bytes");
+    }
+}
+
+#[test]
+fn operators_without_a_layer_are_named() {
+    let model = Model::new(13, &[1, 6], &[1, 6]).node("Relu", "x", "r", &[]).node("HardSwish", "r", "y", &[]);
+    let message = error(&model).to_string();
+    let expected = "operator `HardSwish` (node `node2`) is not supported; supported: Add, AveragePool, ";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(!message.contains('\n'));
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_named() {
+    let channels =
+        Model::new(13, &[1, 3, 8, 8], &[1, 4, 8, 8]).weight("w", &[4, 2, 3, 3]).node("Conv", "x w", "y", &[]);
+    let message = error(&channels).to_string();
+    assert!(message.contains("Conv (node `node1`)") && message.contains("has 3"), "{message}");
+
+    let declared = Model::new(13, &[1, 3, 8, 8], &[1, 3, 4, 4]).node("Relu", "x", "y", &[]);
+    assert_eq!(
+        error(&declared).to_string(),
+        "the file says that `y` is of shape 3x4x4 without its batch, but it comes out as 3x8x8"
+    );
+    let sum = Model::new(13, &[1, 3, 8, 8], &[1, 3, 8, 8]).node("GlobalAveragePool", "x", "p", &[]).node(
+        "Add",
+        "x p",
+        "y",
+        &[],
+    );
+    assert!(error(&sum).to_string().contains("adds different shapes, 3x8x8 and 3x1x1"));
+    let segmentation = Model::new(13, &[1, 3, 8, 8], &[1, 3, 8, 8]).node("Relu", "x", "y", &[]);
+    assert!(error(&segmentation).to_string().contains("expected class scores"));
+}
+
+#[test]
+fn nodes_that_the_output_does_not_depend_on_stop_nothing() {
+    let small = || Model::new(13, &[1, 6], &[1, 6]).weight("w", &[6, 6]).weight("b", &[6]);
+    let wanted = |model: Model| model.node("MatMul", "x w", "m", &[]).node("Add", "m b", "y", &[]);
+    let expected = from_bytes("net", &wanted(small()).bytes()).expect("a network").graph;
+    for (what, model) in [
+        ("a constant without a value", wanted(small()).node("Constant", "", "c", &[])),
+        (
+            "a rearrangement that does not fit",
+            wanted(small().list("odd", &[4])).node("Reshape", "w odd", "r", &[]),
+        ),
+        ("a tensor of no size", wanted(small()).weight("negative", &[-1])),
+        ("an unknown operator", wanted(small()).node("HardSwish", "x", "h", &[])),
+        ("another taker of a value whose bias is absorbed", wanted(small()).node("Relu", "m", "r", &[])),
+    ] {
+        let imported = from_bytes("net", &model.bytes());
+        assert_eq!(imported.unwrap_or_else(|error| panic!("{what}: {error}")).graph, expected, "{what}");
+    }
+    // The same are errors where they count.
+    let odd = small().list("odd", &[4]).node("Reshape", "w odd", "r", &[]).node("MatMul", "x r", "y", &[]);
+    assert!(matches!(error(&odd), OnnxError::BadNode { .. }));
+    let twice =
+        small().node("Relu", "x", "r", &[]).node("Gelu", "x", "r", &[]).node("MatMul", "r w", "y", &[]);
+    assert!(error(&twice).to_string().contains("two nodes make the value `r`"));
+}
+
+#[test]
+fn inputs_and_outputs_have_to_be_one() {
+    let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Relu", "x", "y", &[]);
+    assert_eq!(error(&two).to_string(), "expected one of the inputs, found 2: x, mask");
+    let two = Model::new(13, &[1, 6], &[1, 6]).output("aux", &[1, 6]).node("Relu", "x", "y", &[]);
+    assert_eq!(error(&two).to_string(), "expected one of the outputs, found 2: y, aux");
+    let open = Model::new(13, &[1, 3, -1, -1], &[1, 3]).node("Relu", "x", "y", &[]);
+    assert!(error(&open).to_string().contains("has no fixed dimensions"));
+    let unmade = Model::new(13, &[1, 6], &[1, 6]).node("Relu", "x", "z", &[]);
+    assert!(error(&unmade).to_string().contains("no node makes the output `y`"));
+    let order = Model::new(13, &[1, 6], &[1, 6]).node("Relu", "r", "y", &[]).node("Relu", "x", "r", &[]);
+    assert!(matches!(error(&order), OnnxError::UndefinedValue { value, .. } if value == "r"));
+}
+
+/// Reads what is left of a file; what comes out is either an error or a network that can be asked everything.
+fn read(bytes: &[u8]) {
+    if let Ok(imported) = from_bytes("net", bytes) {
+        let network = imported.graph;
+        assert!(network.len() > 1);
+        assert!(network.layers().all(|(_, layer)| layer.output_shape().elements() > 0));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_damage_makes_it_panic(
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
+        end in any::<proptest::sample::Index>(), cut: bool,
+    ) {
+        let mut bytes = model().bytes();
+        for (place, value) in damage {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        let end = if cut { end.index(bytes.len()) } else { bytes.len() };
+        read(&bytes[..end]);
+    }
+}
+
+#[test]
+fn damage_to_a_published_network_is_an_error_or_another_network() {
+    let folder = match published::folder() {
+        Ok(folder) => folder,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let original = std::fs::read(folder.join("light_bvlc_alexnet.onnx")).expect("readable");
+    for place in 0..original.len() {
+        let mut bytes = original.clone();
+        bytes[place] ^= 1 << (place % 8);
+        read(&bytes);
+    }
+}

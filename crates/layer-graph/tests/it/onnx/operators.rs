@@ -1,0 +1,377 @@
+//! What becomes of each operator.
+
+use layer_graph::onnx::{OnnxError, from_bytes};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerGraph, LayerKind, LayerNorm, Linear,
+    LocalResponseNorm, Permute, Pool2d, Reshape, Shape,
+};
+
+use super::file::Attribute::{Float, Int, Ints, Text};
+use super::file::Model;
+
+fn network(model: &Model) -> LayerGraph {
+    from_bytes("net", &model.bytes()).expect("a network").graph
+}
+
+/// Kind, and shape of the output, of each layer between the input and the loss.
+fn layers(model: &Model) -> Vec<(LayerKind, Vec<usize>)> {
+    let network = network(model);
+    let count = network.len() - 2;
+    let inner = network.layers().skip(1).take(count);
+    inner.map(|(_, layer)| (layer.kind().clone(), layer.output_shape().dims().to_vec())).collect()
+}
+
+fn error(model: &Model) -> String {
+    from_bytes("net", &model.bytes()).expect_err("an error").to_string()
+}
+
+/// A model whose last layer pools what `features` makes of an image, to four classes.
+fn classifier(opset: i64) -> Model {
+    Model::new(opset, &[1, 2, 8, 8], &[1, 4, 1, 1]).node("GlobalAveragePool", "features", "y", &[])
+}
+
+/// As above, with the nodes in front.
+fn image(opset: i64, build: impl Fn(Model) -> Model) -> Model {
+    build(Model::new(opset, &[1, 2, 8, 8], &[1, 4, 1, 1])).node("GlobalAveragePool", "features", "y", &[])
+}
+
+#[test]
+fn convolutions() {
+    let plain = image(13, |model| {
+        let attributes = [Ints("pads", &[1, 0, 1, 0]), Ints("strides", &[1, 2]), Int("group", 2)];
+        model.weight("w", &[4, 1, 3, 2]).weight("b", &[4]).node("Conv", "x w b", "features", &attributes)
+    });
+    let expected = Conv2d { kernel: [3, 2], stride: [1, 2], padding: [1, 0], groups: 2, ..Conv2d::new(4, 3) };
+    assert_eq!(layers(&plain)[0], (expected.into(), vec![4, 8, 4]));
+
+    // SAME pads as much as a stride of 1 needs.
+    let same = image(13, |model| {
+        model.weight("w", &[4, 2, 5, 3]).node("Conv", "x w", "features", &[Text("auto_pad", "SAME_LOWER")])
+    });
+    let expected = Conv2d { kernel: [5, 3], padding: [2, 1], ..Conv2d::new(4, 3).without_bias() };
+    assert_eq!(layers(&same)[0], (expected.into(), vec![4, 8, 8]));
+
+    // Padding that no window reaches does not matter.
+    let one_sided = |pads| {
+        image(13, move |model| {
+            let attributes = [Ints("pads", pads), Ints("strides", &[2, 2])];
+            model.weight("w", &[4, 2, 3, 3]).node("Conv", "x w", "features", &attributes)
+        })
+    };
+    let expected = Conv2d::new(4, 3).stride(2).padding(1).without_bias();
+    assert_eq!(layers(&one_sided(&[1, 1, 0, 0]))[0], (expected.into(), vec![4, 4, 4]));
+    assert!(error(&one_sided(&[0, 0, 1, 1])).contains("more padding at one side"));
+
+    let dilated = image(13, |model| {
+        model.weight("w", &[4, 2, 3, 3]).node("Conv", "x w", "features", &[Ints("dilations", &[2, 2])])
+    });
+    assert_eq!(error(&dilated), "Conv (node `node1`) is not supported here: dilations other than 1");
+}
+
+#[test]
+fn an_addition_by_channel_is_a_bias() {
+    let added = image(13, |model| {
+        model.weight("w", &[4, 2, 1, 1]).weight("b", &[1, 4, 1, 1]).node("Conv", "x w", "c", &[]).node(
+            "Add",
+            "b c",
+            "features",
+            &[],
+        )
+    });
+    assert_eq!(layers(&added)[0].0, Conv2d::new(4, 1).into());
+
+    // Not where the value is used elsewhere too.
+    let twice = image(13, |model| {
+        model
+            .weight("w", &[4, 2, 1, 1])
+            .weight("b", &[4, 1, 1])
+            .node("Conv", "x w", "c", &[])
+            .node("Add", "c b", "d", &[])
+            .node("Add", "c d", "features", &[])
+    });
+    assert!(error(&twice).contains("`b` is a constant"));
+}
+
+#[test]
+fn a_weight_is_shared_where_bias_and_orientation_agree() {
+    let square = || Model::new(13, &[1, 6], &[1, 6]).weight("w", &[6, 6]).weight("b", &[6]).weight("c", &[6]);
+    let parameters = |model: &Model| network(model).parameter_count();
+    let twice = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w b", "y", &[]);
+    assert_eq!(parameters(&twice), 42);
+    let written_apart = square()
+        .node("Gemm", "x w b", "h", &[Int("transB", 1)])
+        .node("Transpose", "w", "t", &[Ints("perm", &[1, 0])])
+        .node("MatMul", "h t", "m", &[])
+        .node("Add", "b m", "y", &[]);
+    assert_eq!(parameters(&written_apart), 42);
+    let back_and_forth = square().node("Gemm", "x w b", "h", &[]).node("Transpose", "w", "t", &[]).node(
+        "Gemm",
+        "h t b",
+        "y",
+        &[Int("transB", 1)],
+    );
+    assert_eq!(parameters(&back_and_forth), 42);
+
+    let message = |way: &str| {
+        let problem = format!("it uses the weight `w` of `node1` {way}: no layers share it so");
+        format!("Gemm (node `node2`) is not supported here: {problem}")
+    };
+    let biases = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w c", "y", &[]);
+    assert_eq!(error(&biases), message("with another bias"));
+    let one_bias = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w", "y", &[]);
+    assert_eq!(error(&one_bias), message("with another bias"));
+    let turned = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w b", "y", &[Int("transB", 1)]);
+    assert_eq!(error(&turned), message("transposed"));
+    // A reshape in between makes two transpositions more than none.
+    let shuffled = Model::new(13, &[1, 4], &[1, 4])
+        .weight("w", &[2, 8])
+        .list("square", &[4, 4])
+        .node("Reshape", "w square", "plain", &[])
+        .node("Transpose", "w", "t", &[])
+        .node("Reshape", "t square", "r", &[])
+        .node("Transpose", "r", "other", &[])
+        .node("MatMul", "x plain", "h", &[])
+        .node("MatMul", "h other", "y", &[]);
+    assert!(error(&shuffled).contains("`w` of `node5` transposed"), "{}", error(&shuffled));
+
+    let convolutions = |second: &'static str| {
+        image(13, move |model| {
+            let model = model
+                .weight("k", &[2, 2, 1, 1])
+                .weight("l", &[4, 2, 1, 1])
+                .weight("b", &[2])
+                .weight("c", &[2]);
+            model.node("Conv", "x k b", "h", &[]).node("Conv", second, "i", &[]).node(
+                "Conv",
+                "i l",
+                "features",
+                &[],
+            )
+        })
+    };
+    assert_eq!(parameters(&convolutions("h k b")), 6 + 8);
+    assert!(error(&convolutions("h k c")).contains("`k` of `node1` with another bias"));
+}
+
+#[test]
+fn batch_normalisation_takes_in_a_scale_and_a_shift() {
+    let model = image(9, |model| {
+        let model = ["scale", "shift", "mean", "variance", "s", "t"]
+            .iter()
+            .fold(model, |model, name| model.weight(name, &[2]))
+            .weight("w", &[4, 2, 1, 1]);
+        model
+            .node("BatchNormalization", "x scale shift mean variance", "n", &[Float("epsilon", 1e-3)])
+            .node("Unsqueeze", "s", "s3", &[Ints("axes", &[1, 2])])
+            .node("Mul", "n s3", "m", &[])
+            .node("Unsqueeze", "t", "t3", &[Ints("axes", &[1, 2])])
+            .node("Add", "m t3", "a", &[])
+            .node("Relu", "a", "r", &[])
+            .node("Conv", "r w", "features", &[])
+    });
+    let network = network(&model);
+    assert_eq!(network.parameter_count(), 2 * 2 + 4 * 2);
+    assert_eq!(network.len(), 7, "input, normalisation, ReLU, convolution, pooling, flattening, loss");
+    let LayerKind::BatchNorm(BatchNorm { epsilon, momentum }) = layers(&model)[0].0 else { panic!() };
+    assert_eq!(epsilon.to_bits(), 1e-3f64.to_bits(), "the decimal in the file");
+    assert!((momentum - 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn other_normalisations() {
+    let local = image(13, |model| {
+        let attributes = [Int("size", 5), Float("alpha", 2e-4), Float("bias", 2.0)];
+        model.weight("w", &[4, 2, 1, 1]).node("LRN", "x", "n", &attributes).node(
+            "Conv",
+            "n w",
+            "features",
+            &[],
+        )
+    });
+    assert_eq!(layers(&local)[0].0, LocalResponseNorm { size: 5, alpha: 2e-4, beta: 0.75, k: 2.0 }.into());
+
+    let layer = Model::new(17, &[-1, 3, 8], &[-1, 3, 8])
+        .weight("scale", &[8])
+        .weight("shift", &[8])
+        .node("LayerNormalization", "x scale shift", "n", &[Float("epsilon", 1e-6)])
+        .node("Gelu", "n", "y", &[Text("approximate", "tanh")]);
+    assert_eq!(
+        layers(&layer),
+        [(LayerNorm { epsilon: 1e-6 }.into(), vec![3, 8]), (LayerKind::GeluTanh, vec![3, 8])]
+    );
+}
+
+#[test]
+fn pooling() {
+    let pool = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
+        let attributes = attributes.to_vec();
+        layers(&image(13, move |model| {
+            let attributes = [attributes.as_slice(), &[Ints("kernel_shape", &[3, 3])]].concat();
+            model.weight("w", &[4, 2, 1, 1]).node(operator, "x", "p", &attributes).node(
+                "Conv",
+                "p w",
+                "features",
+                &[],
+            )
+        }))[0]
+            .clone()
+    };
+    let strides = Ints("strides", &[2, 2]);
+    let padded = Ints("pads", &[0, 0, 1, 1]);
+    assert_eq!(pool("MaxPool", &[strides]), (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![2, 3, 3]));
+    // Padding at the end, and rounding up, come to the same.
+    let expected = LayerKind::MaxPool2d(Pool2d::new(3, 2).extra_padding([1, 1]));
+    assert_eq!(pool("MaxPool", &[strides, padded]), (expected.clone(), vec![2, 4, 4]));
+    assert_eq!(pool("MaxPool", &[strides, Int("ceil_mode", 1)]), (expected.clone(), vec![2, 4, 4]));
+    assert_eq!(pool("MaxPool", &[strides, Text("auto_pad", "SAME_UPPER")]), (expected, vec![2, 4, 4]));
+
+    // In ONNX padding is left out of means, unless it is asked for.
+    let mean = Pool2d::new(3, 2).extra_padding([1, 1]);
+    let without = LayerKind::AvgPool2d(mean.clone().without_counting_padding());
+    assert_eq!(pool("AveragePool", &[strides, padded]).0, without);
+    let with = [strides, padded, Int("count_include_pad", 1)];
+    assert_eq!(pool("AveragePool", &with).0, LayerKind::AvgPool2d(mean));
+    assert_eq!(pool("AveragePool", &[strides]).0, LayerKind::AvgPool2d(Pool2d::new(3, 2)));
+}
+
+#[test]
+fn means_over_height_and_width_are_global_pooling() {
+    let mean = Model::new(13, &[4, 3, 5, 6], &[4, 3]).node(
+        "ReduceMean",
+        "x",
+        "y",
+        &[Ints("axes", &[-1, -2]), Int("keepdims", 0)],
+    );
+    let pool = LayerKind::from(AdaptiveAvgPool2d { output: [1, 1] });
+    assert_eq!(layers(&mean), [(pool, vec![3, 1, 1]), (LayerKind::Flatten, vec![3])]);
+    let max = Model::new(13, &[4, 3, 5, 6], &[4, 3, 1, 1]).node("GlobalMaxPool", "x", "y", &[]);
+    let window = Pool2d { kernel: [5, 6], ..Pool2d::new(1, 1) };
+    assert_eq!(layers(&max)[0], (LayerKind::MaxPool2d(window), vec![3, 1, 1]));
+}
+
+#[test]
+fn products_with_matrices() {
+    let gemm = Model::new(13, &[-1, 6], &[-1, 4])
+        .weight("w", &[5, 6])
+        .weight("b", &[5])
+        .weight("v", &[5, 4])
+        .node("Gemm", "x w b", "h", &[Int("transB", 1)])
+        .node("Gemm", "h v", "y", &[]);
+    assert_eq!(
+        layers(&gemm),
+        [(Linear::new(5).into(), vec![5]), (Linear::new(4).without_bias().into(), vec![4])]
+    );
+
+    // Over each position of a sequence; the bias is added apart.
+    let matmul = Model::new(13, &[1, 3, 6], &[1, 3, 4])
+        .weight("w", &[6, 4])
+        .weight("b", &[4])
+        .node("MatMul", "x w", "h", &[])
+        .node("Add", "h b", "y", &[]);
+    assert_eq!(layers(&matmul), [(Linear::new(4).into(), vec![3, 4])]);
+
+    let of_activations = Model::new(13, &[1, 4, 4], &[1, 4, 4]).node("MatMul", "x x", "y", &[]);
+    assert!(error(&of_activations).contains("its input `x` is computed"));
+}
+
+#[test]
+fn a_weight_that_is_used_twice_counts_once() {
+    let model = Model::new(13, &[1, 6], &[1, 6])
+        .weight("w", &[6, 6])
+        .node("MatMul", "x w", "h", &[])
+        .node("Relu", "h", "r", &[])
+        .node("MatMul", "r w", "y", &[]);
+    let network = network(&model);
+    assert_eq!(network.parameter_count(), 36);
+    let id = |name| network.find(name).expect("a layer");
+    assert_eq!(network.parameter_owner(id("node3")), id("node1"));
+}
+
+#[test]
+fn rearrangements() {
+    // Two samples a batch in the file, and a shape that says so; 0 and -1 are resolved within a sample.
+    let shuffle = Model::new(13, &[2, 4, 3, 3], &[2, 36])
+        .list("split", &[2, 2, 2, 3, 0])
+        .list("joined", &[0, -1, 3, 3])
+        .node("Reshape", "x split", "s", &[])
+        .node("Transpose", "s", "t", &[Ints("perm", &[0, 2, 1, 3, 4])])
+        .node("Reshape", "t joined", "j", &[])
+        .node("Flatten", "j", "y", &[]);
+    let reshape = |dims: &[usize]| LayerKind::from(Reshape { output: Shape::new(dims) });
+    let bad = error(&shuffle);
+    assert!(bad.contains("cannot make [2, 2, 2, 3, 0]"), "{bad}: there is no fifth dimension");
+    let shuffle = Model::new(13, &[2, 4, 3, 3], &[2, 36])
+        .list("split", &[2, 2, 2, 3, 3])
+        .list("joined", &[0, -1, 3, 3])
+        .node("Reshape", "x split", "s", &[])
+        .node("Transpose", "s", "t", &[Ints("perm", &[0, 2, 1, 3, 4])])
+        .node("Reshape", "t joined", "j", &[])
+        .node("Flatten", "j", "y", &[]);
+    assert_eq!(
+        layers(&shuffle),
+        [
+            (reshape(&[2, 2, 3, 3]), vec![2, 2, 3, 3]),
+            (Permute { order: vec![1, 0, 2, 3] }.into(), vec![2, 2, 3, 3]),
+            (reshape(&[4, 3, 3]), vec![4, 3, 3]),
+            (LayerKind::Flatten, vec![36]),
+        ]
+    );
+
+    let squeezed = Model::new(13, &[1, 4, 1, 1], &[1, 4])
+        .list("axes", &[2, -1])
+        .node("Squeeze", "x axes", "s", &[])
+        .node("Unsqueeze", "s axes", "u", &[])
+        .node("Squeeze", "u axes", "y", &[]);
+    let flatten = (LayerKind::Flatten, vec![4]);
+    assert_eq!(layers(&squeezed), [flatten.clone(), (reshape(&[4, 1, 1]), vec![4, 1, 1]), flatten]);
+
+    let mixing =
+        Model::new(13, &[2, 4, 3, 3], &[1, 72]).list("shape", &[1, 72]).node("Reshape", "x shape", "y", &[]);
+    assert!(error(&mixing).contains("mixes samples of the batch"));
+}
+
+#[test]
+fn dropout_and_identities() {
+    let model = Model::new(13, &[1, 6], &[1, 6])
+        .number("ratio", 0.3)
+        .node("Dropout", "x ratio", "d mask", &[])
+        .node("Identity", "d", "i", &[])
+        .node("Relu", "i", "y", &[]);
+    assert_eq!(layers(&model), [(Dropout { probability: 0.3 }.into(), vec![6]), (LayerKind::Relu, vec![6])]);
+    let older = Model::new(9, &[1, 6], &[1, 6]).node("Dropout", "x", "y", &[Float("ratio", 0.1)]);
+    let LayerKind::Dropout(Dropout { probability }) = layers(&older)[0].0 else { panic!() };
+    assert_eq!(probability.to_bits(), 0.1f64.to_bits(), "the decimal in the file");
+}
+
+#[test]
+fn a_softmax_at_the_end_is_part_of_the_loss() {
+    let end = |opset, dims: &[i64], attributes: &[_]| {
+        let model = Model::new(opset, dims, dims).node("Relu", "x", "r", &[]);
+        let model = model.node("Softmax", "r", "y", attributes);
+        from_bytes("net", &model.bytes()).map(|imported| {
+            imported.graph.layers().map(|(_, layer)| layer.kind().label()).collect::<Vec<_>>().join(" ")
+        })
+    };
+    assert_eq!(end(13, &[1, 6], &[]).expect("read"), "input relu softmax_cross_entropy");
+    assert_eq!(end(13, &[1, 5, 6], &[]).expect("read"), "input relu softmax_cross_entropy");
+    let one_pixel = end(9, &[1, 6, 1, 1], &[]).expect("read");
+    assert_eq!(one_pixel, "input relu flatten softmax_cross_entropy");
+    assert!(matches!(end(9, &[1, 5, 6], &[]), Err(OnnxError::UnsupportedUse { .. })), "over two dimensions");
+    assert!(matches!(end(13, &[1, 6, 3, 3], &[Int("axis", 1)]), Err(OnnxError::UnsupportedUse { .. })));
+
+    let inside = Model::new(13, &[1, 6], &[1, 6]).node("Softmax", "x", "s", &[]).node("Relu", "s", "y", &[]);
+    assert_eq!(layers(&inside), [(LayerKind::Softmax, vec![6]), (LayerKind::Relu, vec![6])]);
+}
+
+#[test]
+fn nodes_that_the_output_does_not_depend_on_have_no_layers() {
+    let model = classifier(13).node("NonMaxSuppression", "x", "unused", &[]);
+    assert!(error(&model).contains("takes `features`, which nothing before it makes"));
+    let model = Model::new(13, &[1, 6], &[1, 6]).node("NonMaxSuppression", "x", "unused", &[]).node(
+        "Relu",
+        "x",
+        "y",
+        &[],
+    );
+    assert_eq!(layers(&model), [(LayerKind::Relu, vec![6])]);
+}

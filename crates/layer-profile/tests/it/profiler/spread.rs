@@ -1,0 +1,89 @@
+//! What the profiler says of its measurements, on an engine whose times are known.
+
+use std::time::Duration;
+
+use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
+use layer_profile::{Measurement, ProfileTable, Profiler, Spread};
+
+use super::virtual_engine::VirtualEngine;
+
+fn network() -> LayerGraph {
+    let build = || {
+        let mut net = LayerGraph::new("net", Shape::features(4))?;
+        let fc = net.add("fc", Linear::new(3), [net.input()])?;
+        let relu = net.add("relu", LayerKind::Relu, [fc])?;
+        let sum = net.add("sum", LayerKind::Add, [relu, fc])?;
+        net.add("loss", LayerKind::SoftmaxCrossEntropy, [sum])?;
+        Ok::<_, layer_graph::GraphError>(net)
+    };
+    build().expect("a valid network")
+}
+
+const QUIET: Spread = Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false };
+
+fn profile(engine: &VirtualEngine) -> ProfileTable {
+    Profiler::new(engine).batches([1, 16]).profile(&network()).expect("measured")
+}
+
+#[test]
+fn times_without_noise_are_exact_and_a_profile_says_how_they_were_made() {
+    let table = profile(&VirtualEngine::new());
+    for batch in [1, 16] {
+        let name: u64 = "relu".bytes().map(u64::from).sum();
+        let forward = name * 101 + 7000 * batch as u64;
+        let time = table.time("relu", batch).expect("a row");
+        assert_eq!(time.forward, Duration::from_nanos(forward));
+        assert_eq!(time.backward, Duration::from_nanos(2 * forward));
+        // The whole is longer by the sum of gradients at the fork.
+        let (alone, whole) =
+            (table.sum_of_layers(batch).expect("rows"), table.network_time(batch).expect("a row"));
+        assert_eq!((alone.forward, alone.update), (whole.forward, whole.update));
+        let sum = Duration::from_nanos(600 + 3 * batch as u64);
+        assert_eq!(alone.backward + sum, whole.backward);
+    }
+    for layer in table.layers() {
+        assert!(layer.times.iter().all(|row| row.spread.is_some_and(|all| all.forward == QUIET)));
+        assert_eq!(layer.update_spread, (layer.name == "fc").then_some(QUIET), "{}", layer.name);
+    }
+    let measurement = table.measurement().expect("recorded");
+    assert_eq!((measurement.profiler.as_str(), measurement.repeats), (Measurement::PROFILER, 10));
+    assert_eq!((measurement.clock_mhz, measurement.precision.as_str()), (Some(1000), "f32"));
+    assert_eq!(measurement.libraries["virtual"], "1.0.0");
+    assert_eq!(table.device(), "virtual device");
+    assert_eq!(ProfileTable::from_json(&table.to_json()).expect("its own JSON"), table);
+    assert_eq!(table.clone().for_model(&network()).expect("of this network"), table);
+}
+
+#[test]
+fn a_slow_sample_now_and_then_is_counted_and_does_not_count() {
+    let mut engine = VirtualEngine::new();
+    // Odd, so that no window of three nor the phases of the whole network keep step with it.
+    engine.noise = |sample| Duration::from_millis(if sample % 7 == 0 { 5 } else { 0 });
+    let (noisy, quiet) = (profile(&engine), profile(&VirtualEngine::new()));
+    let mut outliers = 0;
+    for (noisy, quiet) in noisy.layers().iter().zip(quiet.layers()) {
+        for (noisy, quiet) in noisy.times.iter().zip(&quiet.times) {
+            assert_eq!((noisy.forward, noisy.backward), (quiet.forward, quiet.backward));
+            let spread = noisy.spread.expect("measured");
+            for Spread { deviation, outliers: found, unsteady } in [spread.forward, spread.backward] {
+                // Ten samples in a row hold one or two of every seventh.
+                let found = found.expect("counted");
+                assert!(deviation.is_zero() && (1..=2).contains(&found) && !unsteady, "{found}");
+                outliers += found;
+            }
+        }
+    }
+    assert!(outliers > 16, "{outliers}");
+}
+
+#[test]
+fn work_that_gets_slower_and_slower_is_marked() {
+    let mut engine = VirtualEngine::new();
+    engine.noise = |sample| Duration::from_micros(100) * 2u32.pow((sample / 2).min(30) as u32);
+    let profiler = Profiler::new(&engine).batches([1]);
+    let table = profiler.profile(&network()).expect("measured");
+    let spread = table.layers()[0].times[0].spread.expect("measured");
+    assert!(spread.forward.unsteady);
+    let reread = ProfileTable::from_json(&table.to_json()).expect("its own JSON");
+    assert_eq!(reread, table);
+}
