@@ -36,7 +36,7 @@ impl<B: Backend> LoadedProgram<B> {
         program: &Program,
         rank: usize,
     ) -> Result<Self, Error> {
-        let own = program.ranks.get(rank).ok_or(Error::NoSuchRank { rank, ranks: program.ranks.len() })?;
+        let own = program.of_rank(rank)?;
         let kernels: Result<_, Error> =
             own.steps.iter().map(|step| kernel::<B>(&device.engine, network, own, step)).collect();
         let mut scratch = Vec::new();
