@@ -73,10 +73,15 @@ pub struct RankProgram {
 }
 
 impl RankProgram {
-    /// Bytes of all buffers in single precision: what an executor allocates beside its kernels' workspaces.
+    /// Bytes of all buffers in single precision, and of the buckets in which several of them travel as one: what an
+    /// executor allocates beside its kernels' workspaces.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.elements as u64 * 4).sum()
+        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        let sent_as_one = |step: &&Step| matches!(step.op, Op::Collective(_)) && step.writes.len() > 1;
+        let of_buckets = self.steps.iter().filter(sent_as_one).flat_map(|step| &step.writes);
+        let of_buckets: u64 = of_buckets.map(|id| bytes(self.buffers[id.0].elements)).sum();
+        of_buckets + self.buffers.iter().map(|buffer| bytes(buffer.elements)).sum::<u64>()
     }
 
     /// The steps between which each buffer is alive, first and last use; `None` for one that no step uses. State is
