@@ -107,6 +107,16 @@ pub enum KernelSpec<'a> {
         /// Elements of each.
         elements: usize,
     },
+    /// `writes[0]` = all of the `reads`, one after another: buffers that are to be sent as one.
+    Pack {
+        /// Elements of each of the reads.
+        elements: Vec<usize>,
+    },
+    /// `writes` = the parts of `reads[0]`, one after another: the reverse of [`Pack`](Self::Pack).
+    Unpack {
+        /// Elements of each of the writes.
+        elements: Vec<usize>,
+    },
     /// `writes[0][0]` = the sum of the squares of all elements of all `reads`: a squared gradient norm.
     SquaredNorm {
         /// Elements of each of the reads.

@@ -1,4 +1,5 @@
-//! Assembles the programs of all ranks side by side: allocates buffers, derives dependencies, numbers collectives.
+//! Assembles the programs of the ranks that are lowered side by side: allocates buffers, derives dependencies, numbers
+//! collectives. A rank is spoken of by its place among those that are lowered.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,22 +7,22 @@ use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::{
-    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Op, Placement, Program,
-    RankProgram, Step, StepId,
+    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Op, Program, RankProgram, Step,
+    StepId,
 };
 
 /// Buffers that are summed over the ranks of a group in one collective.
 pub(super) struct Bucket {
     pub(super) ranks: Vec<usize>,
     pub(super) labels: Vec<String>,
-    /// The buffers of the rank at each position of `ranks`.
-    pub(super) buffers: Vec<Vec<BufferId>>,
+    /// The places of those of the ranks that are lowered, with their buffers.
+    pub(super) buffers: Vec<(usize, Vec<BufferId>)>,
     pub(super) elements: usize,
 }
 
 impl Bucket {
-    pub(super) fn new(ranks: &[usize]) -> Self {
-        let buffers = vec![Vec::new(); ranks.len()];
+    pub(super) fn new(ranks: &[usize], places: impl IntoIterator<Item = usize>) -> Self {
+        let buffers = places.into_iter().map(|place| (place, Vec::new())).collect();
         Self { ranks: ranks.to_vec(), labels: Vec::new(), buffers, elements: 0 }
     }
 }
@@ -33,53 +34,60 @@ pub(super) struct ProgramBuilder {
 }
 
 impl ProgramBuilder {
-    /// Programs without steps, but with the state that each rank holds: the parameters, velocities and statistics of
-    /// its layers, in topological order. Every program for this network and placement begins with the same buffers.
-    /// Parameters that several layers use are the buffer of the first of them, on the ranks of all.
-    pub(super) fn new(
+    /// Programs without steps and buffers; each stands for the ranks of a class, and is that of the first of them.
+    pub(super) fn new(batch: usize, classes: Vec<Vec<usize>>) -> Self {
+        let ranks = classes.into_iter().map(RankBuilder::new).collect();
+        Self { batch, ranks, collectives: Vec::new() }
+    }
+
+    /// Adds the state that each rank holds: the parameters, velocities and statistics of its layers, in topological
+    /// order. Every program for this network and placement begins with the same buffers. Parameters that several layers
+    /// use are the buffer of the first of them, on the ranks of all. `holders` and `runners` are by layer the places that
+    /// hold its parameters, and those that run it.
+    pub(super) fn add_state(
+        &mut self,
         network: &LayerGraph,
-        placement: &Placement,
-        parameter_ranks: &[Vec<usize>],
-        batch: usize,
-    ) -> Self {
-        let ranks = (0..placement.world()).map(|rank| {
-            let mut builder = RankBuilder::new(rank);
-            for (id, layer) in network.layers() {
-                if parameter_ranks[id.index()].contains(&rank) {
-                    let parameters = builder.operand(id, layer, Role::Parameters, 0);
-                    for user in network.parameter_users(id) {
-                        builder.set_operand(user, Role::Parameters, parameters);
-                    }
-                    let velocity = builder.buffer(layer.parameter_count(), Contents::Velocity(id));
-                    builder.velocities.insert(id, velocity);
+        holders: impl Fn(LayerId) -> Vec<usize>,
+        runners: impl Fn(LayerId) -> Vec<usize>,
+    ) {
+        for (id, layer) in network.layers() {
+            let users = network.parameter_users(id);
+            for place in holders(id) {
+                let rank = &mut self.ranks[place];
+                let parameters = rank.operand(id, layer, Role::Parameters, 0);
+                for &user in &users {
+                    rank.set_operand(user, Role::Parameters, parameters);
                 }
-                if placement.ranks(id).contains(&rank) && !layer.statistics().is_empty() {
-                    builder.operand(id, layer, Role::Statistics, 0);
+                let velocity = rank.buffer(layer.parameter_count(), Contents::Velocity(id));
+                rank.velocities.insert(id, velocity);
+            }
+            if !layer.statistics().is_empty() {
+                for place in runners(id) {
+                    self.ranks[place].operand(id, layer, Role::Statistics, 0);
                 }
             }
-            builder.program.state_buffers = builder.program.buffers.len();
-            builder
-        });
-        Self { batch, ranks: ranks.collect(), collectives: Vec::new() }
+        }
+        for rank in &mut self.ranks {
+            rank.program.state_buffers = rank.program.buffers.len();
+        }
     }
 
-    pub(super) fn rank(&mut self, rank: usize) -> &mut RankBuilder {
-        &mut self.ranks[rank]
+    pub(super) fn rank(&mut self, place: usize) -> &mut RankBuilder {
+        &mut self.ranks[place]
     }
 
-    /// Adds a collective to the programs of its ranks. `operands` gives what the rank at a position of `ranks` reads
-    /// and writes.
+    /// Adds a collective to the programs of its ranks; `operands` are by place what those of them that are lowered read
+    /// and write.
     pub(super) fn collective(
         &mut self,
         op: CollectiveOp,
         ranks: &[usize],
         label: String,
-        mut operands: impl FnMut(usize) -> (Vec<BufferId>, Vec<BufferId>),
+        operands: impl IntoIterator<Item = (usize, Operands)>,
     ) {
         let id = CollectiveId(self.collectives.len());
-        for (position, &rank) in ranks.iter().enumerate() {
-            let (reads, writes) = operands(position);
-            self.ranks[rank].step(Op::Collective(id), label.clone(), reads, writes);
+        for (place, Operands { reads, writes }) in operands {
+            self.ranks[place].step(Op::Collective(id), label.clone(), reads, writes);
         }
         self.collectives.push(Collective { op, ranks: ranks.to_vec(), label });
     }
@@ -89,10 +97,9 @@ impl ProgramBuilder {
         if bucket.ranks.len() > 1 {
             let op = CollectiveOp::AllReduce { elements: bucket.elements };
             let label = format!("all-reduce {}", bucket.labels.join("+"));
-            let mut buffers = bucket.buffers;
-            self.collective(op, &bucket.ranks, label, |position| {
-                (Vec::new(), std::mem::take(&mut buffers[position]))
-            });
+            let buffers = bucket.buffers.into_iter();
+            let operands = buffers.map(|(place, writes)| (place, Operands { reads: Vec::new(), writes }));
+            self.collective(op, &bucket.ranks, label, operands);
         }
     }
 
@@ -112,6 +119,13 @@ impl ProgramBuilder {
         let ranks = self.ranks.into_iter().map(|rank| rank.program).collect();
         Program { batch: self.batch, ranks, collectives: self.collectives }
     }
+}
+
+/// What a step reads and writes.
+#[derive(Default)]
+pub(super) struct Operands {
+    pub(super) reads: Vec<BufferId>,
+    pub(super) writes: Vec<BufferId>,
 }
 
 /// Assembles the program of one rank.
@@ -135,9 +149,11 @@ struct Uses {
 }
 
 impl RankBuilder {
-    fn new(rank: usize) -> Self {
+    fn new(class: Vec<usize>) -> Self {
+        let rank = class.first().copied().unwrap_or_default();
+        let (buffers, steps) = (Vec::new(), Vec::new());
         Self {
-            program: RankProgram { rank, buffers: Vec::new(), state_buffers: 0, steps: Vec::new() },
+            program: RankProgram { rank, stands_for: class, buffers, state_buffers: 0, steps },
             uses: Vec::new(),
             operands: HashMap::new(),
             velocities: HashMap::new(),
@@ -145,6 +161,11 @@ impl RankBuilder {
             free: Vec::new(),
             collectives_wait_for: None,
         }
+    }
+
+    /// The rank whose program it is.
+    pub(super) fn rank(&self) -> usize {
+        self.program.rank
     }
 
     /// A new buffer, or one of an earlier micro-batch that was made for the same.

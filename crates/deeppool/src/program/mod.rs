@@ -4,11 +4,15 @@ mod builder;
 mod lower;
 mod placement;
 
+use std::sync::Arc;
+
 use collectives::Redistribution;
 use layer_engine::{Pass, Role, Sgd, Shard};
 use layer_graph::LayerId;
 
-pub use lower::{LowerOptions, lower_evaluation, lower_training};
+use crate::Error;
+
+pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_training};
 pub use placement::Placement;
 
 /// The programs of all ranks, and the collectives that they take part in.
@@ -16,11 +20,39 @@ pub use placement::Placement;
 pub struct Program {
     /// Samples of the global batch.
     pub batch: usize,
-    /// One program a rank.
+    /// What the ranks do: a program each, by rank, where it is to be executed, and one for all ranks that do the same
+    /// where it is to be simulated.
     pub ranks: Vec<RankProgram>,
     /// All collectives in the one order in which every rank issues those that it takes part in, so that overlapping
     /// groups cannot deadlock. A [`CollectiveId`] is an index into this list.
     pub collectives: Vec<Collective>,
+}
+
+impl Program {
+    /// How many ranks there are, idle ones included.
+    #[must_use]
+    pub fn world(&self) -> usize {
+        self.ranks.iter().map(|program| program.stands_for.len()).sum()
+    }
+
+    /// What a rank executes.
+    ///
+    /// # Errors
+    /// When there is no such rank, or it was lowered [for simulation](lower_for_simulation) and another rank stands for
+    /// this one.
+    pub fn of_rank(&self, rank: usize) -> Result<&RankProgram, Error> {
+        if let Some(program) = self.ranks.iter().find(|program| program.rank == rank) {
+            return Ok(program);
+        }
+        let ranks = self.world();
+        Err(if rank < ranks {
+            Error::Program(format!(
+                "it was lowered for simulation, where another rank stands for rank {rank}"
+            ))
+        } else {
+            Error::NoSuchRank { rank, ranks }
+        })
+    }
 }
 
 /// What one rank does in one iteration.
@@ -28,6 +60,9 @@ pub struct Program {
 pub struct RankProgram {
     /// The rank.
     pub rank: usize,
+    /// The ranks that do the same for as long, this one included, ascending: the same steps for the same numbers of samples,
+    /// with the same parts in the same collectives. Only this one where the program is to be executed.
+    pub stands_for: Vec<usize>,
     /// All buffers; a [`BufferId`] is an index into this list. State comes first, in an order that all programs for the
     /// same network and placement share.
     pub buffers: Vec<BufferSpec>,
@@ -38,10 +73,15 @@ pub struct RankProgram {
 }
 
 impl RankProgram {
-    /// Bytes of all buffers in single precision: what an executor allocates beside its kernels' workspaces.
+    /// Bytes of all buffers in single precision, and of the buckets in which several of them travel as one: what an
+    /// executor allocates beside its kernels' workspaces.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.elements as u64 * 4).sum()
+        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        let sent_as_one = |step: &&Step| matches!(step.op, Op::Collective(_)) && step.writes.len() > 1;
+        let of_buckets = self.steps.iter().filter(sent_as_one).flat_map(|step| &step.writes);
+        let of_buckets: u64 = of_buckets.map(|id| bytes(self.buffers[id.0].elements)).sum();
+        of_buckets + self.buffers.iter().map(|buffer| bytes(buffer.elements)).sum::<u64>()
     }
 
     /// The steps between which each buffer is alive, first and last use; `None` for one that no step uses. State is
@@ -211,7 +251,7 @@ pub enum CollectiveOp {
     /// Moves samples: from `reads[0]`, where the rank holds samples before, to `writes[0]`, where it does afterwards.
     Redistribute {
         /// Which samples move where.
-        redistribution: Redistribution,
+        redistribution: Arc<Redistribution>,
         /// Elements of one sample.
         sample_elements: usize,
     },

@@ -1,4 +1,3 @@
-use collectives::Partition;
 use layer_graph::{LayerGraph, LayerId};
 
 use crate::Error;
@@ -121,17 +120,9 @@ impl Placement {
         if network.own_parameter_count(layer) == 0 {
             return Vec::new();
         }
-        let mut ranks: Vec<usize> = Vec::new();
-        for user in network.parameter_users(layer) {
-            let more: Vec<usize> =
-                self.ranks(user).iter().copied().filter(|rank| !ranks.contains(rank)).collect();
-            ranks.extend(more);
-        }
-        ranks
-    }
-
-    /// How a batch lies on a layer's ranks.
-    pub(crate) fn partition(&self, layer: LayerId, batch: usize) -> Result<Partition, Error> {
-        Ok(Partition::even(batch, self.ranks(layer))?)
+        let users = network.parameter_users(layer);
+        let all = users.iter().flat_map(|&user| self.ranks(user)).copied();
+        let mut seen = vec![false; self.world];
+        all.filter(|&rank| !std::mem::replace(&mut seen[rank], true)).collect()
     }
 }

@@ -4,7 +4,7 @@ use gpu_mux::{Job, JobState, Upcoming};
 use layer_engine::{Engine, LaunchContext};
 
 use super::memory::Memory;
-use super::pending::PendingCollective;
+use super::pending::{PendingCollective, Workplace};
 use super::{Backend, Device, LoadedProgram, RankState};
 use crate::Error;
 use crate::program::{BatchPart, Op, StepId};
@@ -112,12 +112,19 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             let step = &self.loaded.program.steps[index];
             let mut memory =
                 Memory::<B> { state: &mut self.state.buffers, scratch: &mut self.loaded.scratch };
+            let mut at = Workplace {
+                step,
+                memory: &mut memory,
+                bucket: self.loaded.buckets[index].as_mut(),
+                context: &self.context,
+                device: &mut *self.device,
+            };
             if let Some(pending) = &mut self.pending {
                 if !pending.test()? {
                     break;
                 }
                 if let Some(complete) = self.pending.take() {
-                    complete.finish(step, &mut memory)?;
+                    complete.finish(&mut at)?;
                 }
                 self.finished[index] = true;
                 self.communicated += 1;
@@ -127,8 +134,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                     break;
                 }
                 let op = &self.loaded.collectives[id.0].op;
-                self.pending =
-                    Some(PendingCollective::start(op, step, group, &mut memory, &mut self.device.queue)?);
+                self.pending = Some(PendingCollective::start(op, group, &mut at)?);
                 self.observer.started(StepId(index));
             }
         }

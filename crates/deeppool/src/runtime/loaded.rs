@@ -2,6 +2,7 @@ use collectives::Group;
 use layer_engine::{Engine, KernelSpec, Precision, Role};
 use layer_graph::LayerGraph;
 
+use super::bucket::Bucket;
 use super::{Backend, Device};
 use crate::Error;
 use crate::program::{BufferId, Collective, CollectiveId, Contents, Lane, Op, Program, RankProgram, Step};
@@ -14,6 +15,8 @@ pub struct LoadedProgram<B: Backend> {
     pub(super) kernels: Vec<Option<<B::Engine as Engine>::Kernel>>,
     /// The buffers that are not state.
     pub(super) scratch: Vec<B::Buffer>,
+    /// By step: where the buffers of a collective travel as one.
+    pub(super) buckets: Vec<Option<Bucket<B>>>,
     /// By step: the group of a collective.
     pub(super) groups: Vec<Option<B::Communicator>>,
     /// The steps of the compute lane, in order.
@@ -36,7 +39,7 @@ impl<B: Backend> LoadedProgram<B> {
         program: &Program,
         rank: usize,
     ) -> Result<Self, Error> {
-        let own = program.ranks.get(rank).ok_or(Error::NoSuchRank { rank, ranks: program.ranks.len() })?;
+        let own = program.of_rank(rank)?;
         let kernels: Result<_, Error> =
             own.steps.iter().map(|step| kernel::<B>(&device.engine, network, own, step)).collect();
         let mut scratch = Vec::new();
@@ -55,6 +58,8 @@ impl<B: Backend> LoadedProgram<B> {
                 _ => Ok(None),
             })
             .collect();
+        let buckets: Result<_, Error> =
+            own.steps.iter().map(|step| Bucket::of_step(&device.engine, own, step)).collect();
         let on_lane = |lane| {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
@@ -64,6 +69,7 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Self {
             kernels: kernels?,
             scratch,
+            buckets: buckets?,
             groups: groups?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),

@@ -2,6 +2,7 @@
 //! can use the time in which the rank waits for others.
 
 mod backend;
+mod bucket;
 mod iterations;
 mod loaded;
 mod memory;

@@ -1,41 +1,75 @@
 use collectives::{Communicator, ReduceOp, Request};
+use layer_engine::LaunchContext;
 
+use super::bucket::Bucket;
 use super::memory::Memory;
-use super::{Backend, PendingMove};
+use super::{Backend, Device, PendingMove};
 use crate::Error;
 use crate::program::{CollectiveOp, Step};
 
 type BufferRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Request;
 
-/// A collective of this rank under way.
+/// A collective of this rank under way: one operation of the communicator, however many buffers it is about.
 pub(super) enum PendingCollective<B: Backend> {
-    /// One request a buffer; the buffers come back in the order of the step's writes.
-    InPlace(Vec<BufferRequest<B>>),
+    /// On the step's only buffer, or on the bucket of all.
+    InPlace(BufferRequest<B>),
     Moving(B::Moving),
+}
+
+/// What a collective works with on its rank.
+pub(super) struct Workplace<'a, 'm, B: Backend> {
+    pub(super) step: &'a Step,
+    pub(super) memory: &'a mut Memory<'m, B>,
+    /// Where the step writes several buffers.
+    pub(super) bucket: Option<&'a mut Bucket<B>>,
+    pub(super) context: &'a LaunchContext,
+    pub(super) device: &'a mut Device<B>,
+}
+
+impl<B: Backend> Workplace<'_, '_, B> {
+    /// Lifts out what is sent: the step's buffer, or all of them in their bucket.
+    fn take(&mut self) -> Result<B::Buffer, Error> {
+        match &mut self.bucket {
+            Some(bucket) => bucket.pack(self.step, self.memory, self.context, self.device),
+            None => Ok(self
+                .step
+                .writes
+                .first()
+                .map(|&id| std::mem::take(self.memory.get_mut(id)))
+                .unwrap_or_default()),
+        }
+    }
+
+    /// Puts back what [`take`](Self::take) lifted out.
+    fn restore(&mut self, buffer: B::Buffer) -> Result<(), Error> {
+        match (&mut self.bucket, self.step.writes.first()) {
+            (Some(bucket), _) => bucket.unpack(buffer, self.step, self.memory, self.context, self.device)?,
+            (None, Some(&id)) => *self.memory.get_mut(id) = buffer,
+            (None, None) => {}
+        }
+        Ok(())
+    }
 }
 
 impl<B: Backend> PendingCollective<B> {
     pub(super) fn start(
         op: &CollectiveOp,
-        step: &Step,
         group: &B::Communicator,
-        memory: &mut Memory<'_, B>,
-        queue: &mut B::Queue,
+        at: &mut Workplace<'_, '_, B>,
     ) -> Result<Self, Error> {
         match op {
             CollectiveOp::AllReduce { .. } => {
-                let buffers = memory.take(&step.writes).into_iter();
-                let requests = buffers.map(|buffer| group.start_all_reduce(buffer, ReduceOp::Sum, queue));
-                Ok(Self::InPlace(requests.collect::<Result<_, _>>()?))
+                let buffer = at.take()?;
+                Ok(Self::InPlace(group.start_all_reduce(buffer, ReduceOp::Sum, &mut at.device.queue)?))
             }
             CollectiveOp::Broadcast { .. } => {
-                let buffers = memory.take(&step.writes).into_iter();
-                let requests = buffers.map(|buffer| group.start_broadcast(buffer, 0, queue));
-                Ok(Self::InPlace(requests.collect::<Result<_, _>>()?))
+                let buffer = at.take()?;
+                Ok(Self::InPlace(group.start_broadcast(buffer, 0, &mut at.device.queue)?))
             }
             CollectiveOp::Redistribute { redistribution, sample_elements } => {
                 let nothing = B::Buffer::default();
-                let input = step.reads.first().map_or(&nothing, |&id| memory.get(id));
+                let input = at.step.reads.first().map_or(&nothing, |&id| at.memory.get(id));
+                let queue = &mut at.device.queue;
                 let moving = B::start_redistribution(group, redistribution, input, *sample_elements, queue)?;
                 Ok(Self::Moving(moving))
             }
@@ -45,30 +79,19 @@ impl<B: Backend> PendingCollective<B> {
     /// Whether it is complete. Never blocks.
     pub(super) fn test(&mut self) -> Result<bool, Error> {
         match self {
-            Self::InPlace(requests) => {
-                // Every request makes progress, also when an earlier one is not complete.
-                let mut complete = true;
-                for request in requests {
-                    complete &= request.test()?;
-                }
-                Ok(complete)
-            }
+            Self::InPlace(request) => Ok(request.test()?),
             Self::Moving(moving) => moving.test(),
         }
     }
 
     /// Puts the results into the step's writes.
-    pub(super) fn finish(self, step: &Step, memory: &mut Memory<'_, B>) -> Result<(), Error> {
+    pub(super) fn finish(self, at: &mut Workplace<'_, '_, B>) -> Result<(), Error> {
         match self {
-            Self::InPlace(requests) => {
-                let buffers: Result<Vec<_>, _> = requests.into_iter().map(Request::wait).collect();
-                memory.restore(&step.writes, buffers?);
-                Ok(())
-            }
+            Self::InPlace(request) => at.restore(request.wait()?),
             Self::Moving(moving) => {
                 let mut nothing = B::Buffer::default();
-                match step.writes.first() {
-                    Some(&id) => moving.finish(memory.get_mut(id)),
+                match at.step.writes.first() {
+                    Some(&id) => moving.finish(at.memory.get_mut(id)),
                     None => moving.finish(&mut nothing),
                 }
             }

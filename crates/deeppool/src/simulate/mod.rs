@@ -3,15 +3,17 @@
 mod background;
 mod machine;
 mod rank;
+mod result;
 mod steps;
 mod timeline;
 mod workload;
 
 use std::time::Duration;
 
-use gpu_mux::{DeviceParameters, ForegroundState, Policy};
+use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
+pub use result::{Activity, BackgroundRates, Simulation};
 pub use timeline::{Timeline, TimelineEvent};
 pub use workload::workload;
 
@@ -19,8 +21,7 @@ use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
 use machine::Machine;
-use rank::Rank;
-use steps::RankSteps;
+use steps::RankClass;
 
 /// How a simulation runs.
 #[derive(Debug, Clone)]
@@ -47,6 +48,19 @@ impl Default for SimulateOptions {
             device: undisturbed(),
             timeline: false,
         }
+    }
+}
+
+impl SimulateOptions {
+    /// Iterations to run, at least one.
+    fn iterations(&self) -> u32 {
+        u32::try_from(self.iterations).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Iterations before anything is measured: a quarter, at least one of two or more.
+    fn warm_up(&self) -> u32 {
+        let iterations = self.iterations();
+        (iterations / 4).max(1).min(iterations - 1)
     }
 }
 
@@ -87,39 +101,21 @@ pub fn contended() -> DeviceParameters {
     }
 }
 
-/// What a simulation found. All times are virtual.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Simulation {
-    /// Mean time of an iteration.
-    pub iteration: Duration,
-    /// Samples of the foreground's global batch by second.
-    pub foreground_samples_per_s: f64,
-    /// Background samples by second, of all ranks together; 0 without background.
-    pub background_samples_per_s: f64,
-    /// The part of all ranks' time in which they compute, for either job, or the foreground could.
-    pub gpu_busy_fraction: f64,
-    /// The part of all ranks' time in which the foreground computes, or could if its device were free.
-    pub foreground_busy_fraction: f64,
-    /// The part that the background used of all time in which the foreground neither computes nor transfers: it waits
-    /// for other ranks, or has nothing to do. `None` without background, or when there is no such time.
-    pub background_share_of_idle: Option<f64>,
-    /// By rank: the steps of the last iteration, by index, in the order in which they started.
-    pub started: Vec<Vec<usize>>,
-    /// The last iteration's timeline, if it was asked for.
-    pub timeline: Option<Timeline>,
-}
-
 /// Runs a program over and over in virtual time.
 ///
 /// Each rank's two lanes run their steps in the program's order, each step after those that it depends on, on a
 /// [virtual device](gpu_mux::VirtualDevice) that the foreground shares with the background by the policy, as a
 /// [`Driver`](gpu_mux::Driver) does on a GPU. A collective starts when the last of its ranks has come to it, takes as
 /// long as the link model says, or longer where a device is contended, and ends for all together; a rank starts its
-/// next iteration when all its steps are finished.
+/// next iteration when all its steps are finished, whether or not others have finished theirs. Ranks that do the same for
+/// as long are simulated once.
+///
+/// The first quarter of the iterations (at least one of two or more) warms up, and everything is measured from the moment
+/// when the last rank has ended them to the moment when the last rank has ended the last iteration.
 ///
 /// The result is no better than the costs, and than the model of the device. With background the foreground is run by
-/// itself first, since a policy may ask how long its communication takes then. O((steps + background pieces) x
-/// ranks) an iteration.
+/// itself first, since a policy may ask how long its communication takes then. O((steps + background pieces) x c^2) an
+/// iteration for c classes of ranks that do the same.
 ///
 /// # Errors
 /// When the profile lacks a time that is needed, a device is asked for that cannot be, or the program can never end.
@@ -128,64 +124,27 @@ pub fn simulate(
     costs: &Costs<'_>,
     options: &SimulateOptions,
 ) -> Result<Simulation, Error> {
-    let mut steps = RankSteps::of_ranks(program, costs)?;
+    let mut classes = RankClass::of_ranks(program, costs)?;
     if options.background.is_some() {
-        steps = expected(program, steps, options)?;
+        classes = expected(program, classes, options)?;
     }
-    let mut machine = Machine::new(program, &steps, options)?;
-    let elapsed = machine.run()?;
-    Ok(summarise(program, options, &machine.ranks, elapsed))
+    let mut machine = Machine::new(program, &classes, options)?;
+    let window = machine.run(options.warm_up(), options.iterations())?;
+    Ok(Simulation::new(program, options, &machine.ranks, window))
 }
 
 /// The steps with how long their communication waits when the foreground is by itself.
-fn expected(
-    program: &Program,
-    steps: Vec<RankSteps>,
+fn expected<'a>(
+    program: &'a Program,
+    classes: Vec<RankClass<'a>>,
     options: &SimulateOptions,
-) -> Result<Vec<RankSteps>, Error> {
+) -> Result<Vec<RankClass<'a>>, Error> {
     // In the second iteration everything is as in the later ones.
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
-    let mut machine = Machine::new(program, &steps, &alone)?;
-    machine.run()?;
+    let mut machine = Machine::new(program, &classes, &alone)?;
+    machine.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =
         machine.ranks.iter().map(|rank| rank.partners_after().to_vec()).collect();
     drop(machine);
-    Ok(steps.into_iter().zip(&partners).map(|(steps, partners)| steps.expecting(partners)).collect())
-}
-
-fn summarise(
-    program: &Program,
-    options: &SimulateOptions,
-    ranks: &[Rank<'_>],
-    elapsed: Duration,
-) -> Simulation {
-    let iterations = options.iterations.max(1);
-    let seconds = elapsed.as_secs_f64();
-    // A program that takes no time at all has no rates.
-    let by_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-    let sum = |time: &dyn Fn(&Rank<'_>) -> Duration| -> f64 {
-        ranks.iter().map(|rank| time(rank).as_secs_f64()).sum()
-    };
-    let foreground = sum(&|rank| rank.occupancy().time(ForegroundState::Computing));
-    let transferring = sum(&|rank| rank.occupancy().background(ForegroundState::Transferring));
-    let idle = [ForegroundState::Waiting, ForegroundState::Idle];
-    let idle_time = sum(&|rank| idle.iter().map(|&state| rank.occupancy().time(state)).sum());
-    let used = sum(&|rank| idle.iter().map(|&state| rank.occupancy().background(state)).sum());
-    let share = (options.background.is_some() && idle_time > 0.0).then(|| used / idle_time);
-    let by_rank = |amount: f64| by_second(amount) / ranks.len() as f64;
-    Simulation {
-        iteration: elapsed.div_f64(iterations as f64),
-        foreground_samples_per_s: by_second((program.batch * iterations) as f64),
-        background_samples_per_s: by_second(ranks.iter().map(Rank::background_samples).sum()),
-        gpu_busy_fraction: by_rank(foreground + transferring + used),
-        foreground_busy_fraction: by_rank(foreground),
-        background_share_of_idle: share,
-        started: ranks.iter().map(Rank::started).collect(),
-        timeline: options.timeline.then(|| timeline(ranks)),
-    }
-}
-
-fn timeline(ranks: &[Rank<'_>]) -> Timeline {
-    let origin = ranks.iter().map(Rank::begin).min().unwrap_or_default();
-    Timeline::new(ranks.iter().flat_map(|rank| rank.timeline(origin)).collect())
+    Ok(classes.into_iter().zip(&partners).map(|(class, partners)| class.expecting(partners)).collect())
 }

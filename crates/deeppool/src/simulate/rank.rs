@@ -6,7 +6,7 @@ use gpu_mux::{
     VirtualDevice,
 };
 
-use super::steps::RankSteps;
+use super::steps::RankClass;
 use super::{BackgroundCosts, SimulateOptions, TimelineEvent};
 use crate::Error;
 use crate::program::{CollectiveId, Lane, RankProgram};
@@ -18,16 +18,19 @@ pub(super) struct Span {
     pub(super) end: Duration,
 }
 
-/// One rank: its device, and the hosts of its two jobs.
+/// One rank for all that do the same: its device, and the hosts of its two jobs.
 pub(super) struct Rank<'a> {
-    program: &'a RankProgram,
-    steps: &'a RankSteps,
+    /// Its class's place among the classes.
+    index: usize,
+    class: &'a RankClass<'a>,
     driver: Driver<VirtualDevice>,
     foreground: ForegroundHost<'a>,
     background: Option<BackgroundHost>,
     /// Steps that are still to be offered, of all iterations.
     to_offer: u64,
     iterations: u64,
+    /// The device's time and the background's samples when figures began to be taken.
+    before: (Occupancy, f64),
     /// When the last iteration that has begun did so.
     begin: Duration,
     /// When the last iteration that has ended did so.
@@ -46,23 +49,25 @@ pub(super) struct Rank<'a> {
 
 impl<'a> Rank<'a> {
     pub(super) fn new(
-        program: &'a RankProgram,
-        steps: &'a RankSteps,
+        index: usize,
+        class: &'a RankClass<'a>,
         options: &SimulateOptions,
     ) -> Result<Self, Error> {
         let (policy, parameters) = (&options.policy, &options.device);
         let device = VirtualDevice::with_priorities(*parameters, policy.stream_priority)?;
         let background = |job: &BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
-        let count = steps.iteration.steps.len();
-        let iterations = options.iterations.max(1) as u64;
+        let iteration = &class.steps.iteration;
+        let count = iteration.steps.len();
+        let iterations = u64::from(options.iterations());
         Ok(Self {
-            program,
-            steps,
+            index,
+            class,
             driver: Driver::new(*policy, device),
-            foreground: ForegroundHost::new(&steps.iteration, policy, parameters).with_partners_told(),
+            foreground: ForegroundHost::new(iteration, policy, parameters).with_partners_told(),
             background: options.background.as_ref().map(background),
             to_offer: iterations * count as u64,
             iterations,
+            before: (Occupancy::default(), 0.0),
             begin: Duration::ZERO,
             end: Duration::ZERO,
             spans: vec![Span::default(); count],
@@ -78,13 +83,19 @@ impl<'a> Rank<'a> {
         self.driver.device().next_event()
     }
 
-    /// Whether all iterations have ended.
-    pub(super) fn is_done(&self) -> bool {
-        self.to_offer == 0 && self.foreground.iterations_ended() >= self.iterations_with_steps()
+    /// How many ranks it stands for.
+    pub(super) fn ranks(&self) -> usize {
+        self.class.ranks
     }
 
-    fn iterations_with_steps(&self) -> u64 {
-        if self.spans.is_empty() { 0 } else { self.iterations }
+    /// Whether so many iterations have ended. Without steps there is nothing to wait for.
+    pub(super) fn has_ended(&self, iterations: u32) -> bool {
+        self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
+    }
+
+    /// From now on [`occupancy`](Self::occupancy) and [`background_samples`](Self::background_samples) count.
+    pub(super) fn take_figures_from_now(&mut self) {
+        self.before = (*self.driver.device().occupancy(), self.all_background_samples());
     }
 
     /// Lets time pass on this device, with everything that happens until then. Communication that comes to a point at
@@ -102,8 +113,8 @@ impl<'a> Rank<'a> {
             }
             while let Some(exchange) = self.driver.device_mut().exchange() {
                 let step = self.step(exchange.tasklet);
-                let collective = self.steps.origins[step].1;
-                exchanges.extend(collective.map(|collective| (self.program.rank, collective, exchange)));
+                let collective = self.class.steps.origins[step].1;
+                exchanges.extend(collective.map(|collective| (self.index, collective, exchange)));
             }
             if self.driver.device().now() >= until {
                 return Ok(());
@@ -141,7 +152,7 @@ impl<'a> Rank<'a> {
         let step = self.step(finished.tasklet);
         let ended = self.foreground.iterations_ended();
         self.foreground.finish();
-        if self.steps.origins[step].1.is_some() {
+        if self.class.steps.origins[step].1.is_some() {
             // It began when its partners had come.
             self.spans[step].end = now;
             self.communication_end = now;
@@ -192,12 +203,16 @@ impl<'a> Rank<'a> {
     }
 
     /// Where the time of the device went.
-    pub(super) fn occupancy(&self) -> &Occupancy {
-        self.driver.device().occupancy()
+    pub(super) fn occupancy(&self) -> Occupancy {
+        self.driver.device().occupancy().since(&self.before.0)
     }
 
     /// Samples that the background has trained on.
     pub(super) fn background_samples(&self) -> f64 {
+        self.all_background_samples() - self.before.1
+    }
+
+    fn all_background_samples(&self) -> f64 {
         self.background.as_ref().map_or(0.0, BackgroundHost::samples)
     }
 
@@ -206,14 +221,14 @@ impl<'a> Rank<'a> {
         self.begin
     }
 
-    /// By step of the program: when it ran in the last iteration. One that takes no time ran as soon as the steps
-    /// before it had ended.
-    fn program_spans(&self) -> Vec<Span> {
+    /// By step of a program: when it ran in the last iteration. One that takes no time ran as soon as the steps before it
+    /// had ended.
+    fn program_spans(&self, program: &RankProgram) -> Vec<Span> {
         let nothing = Span { start: self.begin, end: self.begin };
-        let mut spans = vec![nothing; self.program.steps.len()];
-        let mut timed = self.steps.origins.iter().zip(&self.spans).peekable();
+        let mut spans = vec![nothing; program.steps.len()];
+        let mut timed = self.class.steps.origins.iter().zip(&self.spans).peekable();
         let mut lanes = [self.begin; 2];
-        for (index, step) in self.program.steps.iter().enumerate() {
+        for (index, step) in program.steps.iter().enumerate() {
             let lane = step.lane() as usize;
             spans[index] = if let Some((_, &span)) = timed.next_if(|((origin, _), _)| *origin == index) {
                 span
@@ -227,29 +242,45 @@ impl<'a> Rank<'a> {
         spans
     }
 
-    /// The steps of the last iteration in the order in which they started; those that started at the same time in the
-    /// program's order.
-    pub(super) fn started(&self) -> Vec<usize> {
-        let spans = self.program_spans();
-        let mut steps: Vec<usize> = (0..spans.len()).collect();
-        steps.sort_by_key(|&step| spans[step].start);
-        steps
+    /// Each rank that it stands for, with the steps of the last iteration in the order in which they started; those that
+    /// started at the same time in the program's order.
+    pub(super) fn started(&self) -> impl Iterator<Item = (usize, Vec<usize>)> + '_ {
+        self.class.programs.iter().flat_map(|program| {
+            let spans = self.program_spans(program);
+            let mut steps: Vec<usize> = (0..spans.len()).collect();
+            steps.sort_by_key(|&step| spans[step].start);
+            program.stands_for.iter().map(move |&rank| (rank, steps.clone()))
+        })
     }
 
-    /// What ran in the last iteration, by the time since `origin`; steps that take no time are left out.
-    pub(super) fn timeline(&self, origin: Duration) -> Vec<TimelineEvent> {
+    /// What ran in the last iteration on each rank that it stands for, by the time since `origin`; steps that take no time
+    /// are left out.
+    pub(super) fn timelines(
+        &self,
+        origin: Duration,
+    ) -> impl Iterator<Item = (usize, Vec<TimelineEvent>)> + '_ {
+        self.class.programs.iter().flat_map(move |program| {
+            let events = self.timeline(program, origin);
+            program.stands_for.iter().map(move |&rank| {
+                let of_rank = events.iter().cloned().map(|event| TimelineEvent { rank, ..event });
+                (rank, of_rank.collect())
+            })
+        })
+    }
+
+    fn timeline(&self, program: &RankProgram, origin: Duration) -> Vec<TimelineEvent> {
         let event = |lane, label, span: Span| {
             // The device may begin before the host has seen the end of the iteration before.
             let start = span.start.max(origin);
             TimelineEvent {
-                rank: self.program.rank,
+                rank: program.rank,
                 lane,
                 label,
                 start: start.saturating_sub(origin),
                 duration: span.end.saturating_sub(start),
             }
         };
-        let steps = self.program.steps.iter().zip(self.program_spans()).map(|(step, span)| {
+        let steps = program.steps.iter().zip(self.program_spans(program)).map(|(step, span)| {
             let lane = match step.lane() {
                 Lane::Compute => "compute",
                 Lane::Communication => "communication",

@@ -1,42 +1,119 @@
+use std::collections::HashSet;
 use std::time::Duration;
 
 use gpu_mux::{Iteration, Kernel, Step, StepWork};
 
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
-use crate::program::{CollectiveId, CollectiveOp, Op, Program, RankProgram};
+use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankProgram};
 
 /// A rank's program as its device sees it: the steps that take time, and what each of them waits for on the other lane.
 ///
 /// Every collective takes time, if only that of waiting for its ranks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct RankSteps {
     pub(super) iteration: Iteration,
     /// By step of the iteration: the step of the program, and the collective that it is.
     pub(super) origins: Vec<(usize, Option<CollectiveId>)>,
 }
 
-impl RankSteps {
-    /// The steps of every rank.
+/// Ranks that do the same for as long, and so at the same times: they are simulated once.
+#[derive(Debug, Clone)]
+pub(super) struct RankClass<'a> {
+    pub(super) steps: RankSteps,
+    /// The programs of the ranks.
+    pub(super) programs: Vec<&'a RankProgram>,
+    /// How many ranks there are.
+    pub(super) ranks: usize,
+}
+
+impl<'a> RankClass<'a> {
+    /// The classes of a program's ranks, by the first rank of each.
     ///
     /// [`Error::Program`] for collectives that could not end, because a rank takes no part in one or comes to them in
     /// another order than the program's.
-    pub(super) fn of_ranks(program: &Program, costs: &Costs<'_>) -> Result<Vec<Self>, Error> {
-        let ranks = program.ranks.iter().map(|rank| Self::new(program, rank, costs));
-        let ranks = ranks.collect::<Result<Vec<_>, Error>>()?;
-        for (rank, steps) in ranks.iter().enumerate() {
-            let comes_to = steps.origins.iter().filter_map(|(_, collective)| Some(collective.as_ref()?.0));
-            let all = program.collectives.iter().enumerate();
-            let takes_part = all.filter(|(_, collective)| collective.ranks.contains(&rank));
-            if !comes_to.eq(takes_part.map(|(id, _)| id)) {
+    pub(super) fn of_ranks(program: &'a Program, costs: &Costs<'_>) -> Result<Vec<Self>, Error> {
+        let transfers: Vec<Transfer> =
+            program.collectives.iter().map(|collective| Transfer::new(collective, costs)).collect();
+        let takes_part = collectives_by_rank(program)?;
+        let mut classes: Vec<Self> = Vec::new();
+        for rank in &program.ranks {
+            let steps = RankSteps::new(program, rank, &transfers, costs)?;
+            let comes_to = || steps.origins.iter().filter_map(|(_, collective)| Some(collective.as_ref()?.0));
+            let other =
+                rank.stands_for.iter().find(|rank| !comes_to().eq(takes_part[**rank].iter().copied()));
+            if let Some(rank) = other {
                 let expected = "the collectives that it takes part in, in the program's order";
                 return Err(Error::Program(format!("rank {rank} does not come to {expected}")));
             }
+            match classes.iter_mut().find(|class| class.steps == steps) {
+                Some(class) => {
+                    class.programs.push(rank);
+                    class.ranks += rank.stands_for.len();
+                }
+                None => classes.push(Self { steps, programs: vec![rank], ranks: rank.stands_for.len() }),
+            }
         }
-        Ok(ranks)
+        Ok(classes)
     }
 
-    fn new(program: &Program, rank: &RankProgram, costs: &Costs<'_>) -> Result<Self, Error> {
+    /// The same steps, with how long after the communication before it the partners of each communication come.
+    pub(super) fn expecting(mut self, partners: &[Duration]) -> Self {
+        for (step, &expected) in self.steps.iteration.steps.iter_mut().zip(partners) {
+            if let StepWork::Communication { partners_after, .. } = &mut step.work {
+                *partners_after = expected;
+            }
+        }
+        self
+    }
+}
+
+/// By rank: the collectives that it takes part in, ascending.
+fn collectives_by_rank(program: &Program) -> Result<Vec<Vec<usize>>, Error> {
+    let ranks = program.world();
+    let stands_for = program.ranks.iter().flat_map(|rank| &rank.stands_for);
+    let of_collectives = program.collectives.iter().flat_map(|collective| &collective.ranks);
+    if let Some(&rank) = stands_for.chain(of_collectives).find(|&&rank| rank >= ranks) {
+        return Err(Error::NoSuchRank { rank, ranks });
+    }
+    let mut by_rank = vec![Vec::new(); ranks];
+    for (id, collective) in program.collectives.iter().enumerate() {
+        for &rank in &collective.ranks {
+            by_rank[rank].push(id);
+        }
+    }
+    Ok(by_rank)
+}
+
+/// What a collective is to a device.
+struct Transfer {
+    takes: Duration,
+    /// The ranks that only receive, ascending.
+    receivers: Vec<usize>,
+}
+
+impl Transfer {
+    fn new(collective: &Collective, costs: &Costs<'_>) -> Self {
+        let mut receivers = match &collective.op {
+            CollectiveOp::Redistribute { redistribution, .. } => {
+                let senders: HashSet<usize> = redistribution.moves().iter().map(|m| m.from_rank).collect();
+                collective.ranks.iter().copied().filter(|rank| !senders.contains(rank)).collect()
+            }
+            CollectiveOp::Broadcast { .. } => collective.ranks.get(1..).unwrap_or_default().to_vec(),
+            CollectiveOp::AllReduce { .. } => Vec::new(),
+        };
+        receivers.sort_unstable();
+        Self { takes: costs.collective(&collective.op, collective.ranks.len()), receivers }
+    }
+}
+
+impl RankSteps {
+    fn new(
+        program: &Program,
+        rank: &RankProgram,
+        transfers: &[Transfer],
+        costs: &Costs<'_>,
+    ) -> Result<Self, Error> {
         let mut steps = Vec::new();
         let mut origins = Vec::new();
         // By lane: its last step that takes time, and what the steps since then wait for on the other lane.
@@ -50,7 +127,7 @@ impl RankSteps {
             let others = step.after.iter().filter(|after| rank.steps[after.0].lane() != lane);
             let latest = others.filter_map(|after| ends_with[after.0]).max();
             waits[lane as usize] = waits[lane as usize].max(latest);
-            if let Some(work) = work(program, rank.rank, &step.op, costs)? {
+            if let Some(work) = work(rank.rank, &step.op, transfers, costs)? {
                 let collective = if let Op::Collective(id) = step.op { Some(id) } else { None };
                 last[lane as usize] = Some(steps.len());
                 steps.push(Step { name: step.label.clone(), work, after: waits[lane as usize].take() });
@@ -60,28 +137,18 @@ impl RankSteps {
         }
         Ok(Self { iteration: Iteration { samples: program.batch, steps }, origins })
     }
-
-    /// The same steps, with how long after the communication before it the partners of each communication come.
-    pub(super) fn expecting(mut self, partners: &[Duration]) -> Self {
-        for (step, &expected) in self.iteration.steps.iter_mut().zip(partners) {
-            if let StepWork::Communication { partners_after, .. } = &mut step.work {
-                *partners_after = expected;
-            }
-        }
-        self
-    }
 }
 
-fn work(program: &Program, rank: usize, op: &Op, costs: &Costs<'_>) -> Result<Option<StepWork>, Error> {
+fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Result<Option<StepWork>, Error> {
     if let Op::Collective(id) = op {
-        let collective = &program.collectives[id.0];
-        let receives = match &collective.op {
-            CollectiveOp::Redistribute { redistribution, .. } => redistribution.sent_bytes(rank, 1) == 0,
-            CollectiveOp::Broadcast { .. } => collective.ranks.first() != Some(&rank),
-            CollectiveOp::AllReduce { .. } => false,
-        };
-        let transfer = costs.collective(&collective.op, collective.ranks.len());
-        return Ok(Some(StepWork::Communication { transfer, partners_after: Duration::ZERO, receives }));
+        let no_such =
+            || Error::Program(format!("rank {rank} comes to a collective #{} that is not there", id.0));
+        let Transfer { takes, receivers } = transfers.get(id.0).ok_or_else(no_such)?;
+        return Ok(Some(StepWork::Communication {
+            transfer: *takes,
+            partners_after: Duration::ZERO,
+            receives: receivers.binary_search(&rank).is_ok(),
+        }));
     }
     let costs = costs.kernels(op)?;
     Ok(if costs.is_empty() { None } else { Some(StepWork::Compute(kernels(&costs)?)) })

@@ -1,6 +1,6 @@
 use gpu_mux::Workload;
 
-use super::steps::RankSteps;
+use super::steps::RankClass;
 use super::{BackgroundCosts, SimulateOptions, expected};
 use crate::Error;
 use crate::costs::Costs;
@@ -18,9 +18,11 @@ pub fn workload(
     rank: usize,
     background: &BackgroundCosts,
 ) -> Result<Workload, Error> {
-    let ranks = program.ranks.len();
-    let steps = expected(program, RankSteps::of_ranks(program, costs)?, &SimulateOptions::default())?;
-    let steps = steps.into_iter().nth(rank).ok_or(Error::NoSuchRank { rank, ranks })?;
+    let ranks = program.world();
+    let classes = expected(program, RankClass::of_ranks(program, costs)?, &SimulateOptions::default())?;
+    let has_rank =
+        |class: &RankClass<'_>| class.programs.iter().any(|program| program.stands_for.contains(&rank));
+    let class = classes.into_iter().find(has_rank).ok_or(Error::NoSuchRank { rank, ranks })?;
     let name = format!(
         "rank {rank} of {ranks} that train {} with batch {} on {}; background with batch {}",
         costs.network().name(),
@@ -28,5 +30,5 @@ pub fn workload(
         costs.profile().device(),
         background.batch(),
     );
-    Ok(Workload { name, foreground: steps.iteration, background: background.iteration().clone() })
+    Ok(Workload { name, foreground: class.steps.iteration, background: background.iteration().clone() })
 }

@@ -49,6 +49,15 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
             let operation = Box::new(SumOf(workers.clone()));
             Ok(CpuKernel::new("Sum".into(), vec![elements; terms], vec![elements], operation))
         }
+        // As the only sample of a tensor that is joined of parts.
+        KernelSpec::Pack { elements: parts } => {
+            let operation = Box::new(Join { parts: parts.clone(), workers: workers.clone() });
+            Ok(CpuKernel::new("Pack".into(), parts.clone(), vec![parts.iter().sum()], operation))
+        }
+        KernelSpec::Unpack { elements: parts } => {
+            let operation = Box::new(Part { parts: parts.clone(), workers: workers.clone() });
+            Ok(CpuKernel::new("Unpack".into(), vec![parts.iter().sum()], parts.clone(), operation))
+        }
         KernelSpec::SquaredNorm { elements } => {
             Ok(CpuKernel::new("SquaredNorm".into(), elements.clone(), vec![1], Box::new(SquaredNorm)))
         }

@@ -71,6 +71,14 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
             }
             Ok(TorchKernel::new("Sum".into(), vec![elements; terms], vec![elements], sum()))
         }
+        KernelSpec::Pack { elements } => {
+            let whole = vec![elements.iter().sum()];
+            Ok(TorchKernel::new("Pack".into(), elements.clone(), whole, rearrange::pack()))
+        }
+        KernelSpec::Unpack { elements } => {
+            let whole = vec![elements.iter().sum()];
+            Ok(TorchKernel::new("Unpack".into(), whole, elements.clone(), rearrange::unpack()))
+        }
         KernelSpec::SquaredNorm { elements } => {
             let operation = optimizer::squared_norm(numbers.kind);
             Ok(TorchKernel::new("SquaredNorm".into(), elements.clone(), vec![1], operation))

@@ -33,6 +33,32 @@ pub(super) fn part(operands: Operands) -> Operation {
     })
 }
 
+/// Buffers one after another in one.
+pub(super) fn pack() -> Operation {
+    Box::new(|launch| {
+        let parts = launch.reads.iter().filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.flat());
+        let parts = parts.collect::<Result<Vec<Tensor>, Failure>>()?;
+        match launch.writes {
+            [whole] if !parts.is_empty() => whole.put(&Tensor::f_cat(&parts, 0)?),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// A buffer in parts, one after another.
+pub(super) fn unpack() -> Operation {
+    Box::new(|launch| {
+        let Some(whole) = launch.reads.first().filter(|buffer| !buffer.is_empty()) else { return Ok(()) };
+        let (whole, mut start) = (whole.flat()?, 0);
+        for part in &mut *launch.writes {
+            let length = part.len() as i64;
+            part.put(&whole.f_narrow(0, start, length)?.f_alias_copy()?)?;
+            start += length;
+        }
+        Ok(())
+    })
+}
+
 /// The dimensions of a sample in another order.
 pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Operation {
     let forward_order: Vec<i64> = std::iter::once(0).chain(order.iter().map(|&dim| dim as i64 + 1)).collect();

@@ -64,6 +64,26 @@ proptest! {
     }
 
     #[test]
+    fn what_is_packed_is_unpacked_as_it_was(lengths in prop::collection::vec(0usize..30, 0..5)) {
+        let engine = CpuEngine::<f64>::new();
+        let prepare = |spec: KernelSpec<'_>| engine.prepare(&spec, Precision::F64).unwrap();
+        let mut pack = prepare(KernelSpec::Pack { elements: lengths.clone() });
+        let mut unpack = prepare(KernelSpec::Unpack { elements: lengths.clone() });
+        let part = |(index, &length): (usize, &usize)| numbers(&format!("part {index}"), length);
+        let parts: Vec<Vec<f64>> = lengths.iter().enumerate().map(part).collect();
+        let mut whole = vec![f64::NAN; lengths.iter().sum()];
+        engine
+            .enqueue(&mut pack, &parts.iter().collect::<Vec<_>>(), &mut [&mut whole], &CONTEXT, &mut ())
+            .unwrap();
+        prop_assert_eq!(&whole, &parts.concat());
+        let mut back: Vec<Vec<f64>> = lengths.iter().map(|&length| vec![f64::NAN; length]).collect();
+        engine
+            .enqueue(&mut unpack, &[&whole], &mut back.iter_mut().collect::<Vec<_>>(), &CONTEXT, &mut ())
+            .unwrap();
+        prop_assert_eq!(back, parts);
+    }
+
+    #[test]
     fn sum(terms in 1usize..5, elements in 0usize..30) {
         let engine = CpuEngine::<f64>::new();
         let mut kernel = engine.prepare(&KernelSpec::Sum { terms, elements }, Precision::F64).unwrap();

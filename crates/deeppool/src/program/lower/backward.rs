@@ -1,13 +1,14 @@
 //! The backward half: gradients, their all-reduce, and the optimiser.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd};
 use layer_graph::LayerId;
 
-use super::{LowerOptions, Lowering, Value, shards};
+use super::{LowerOptions, Lowering, Value};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
@@ -20,7 +21,7 @@ impl Lowering<'_> {
         let bucket_bytes = if options.overlap_all_reduce { options.bucket_bytes } else { u64::MAX };
         let mut buckets = Bucketing::new(bucket_bytes);
         let mut with_parameters = Vec::new();
-        for id in self.order.clone().into_iter().rev() {
+        for &id in self.placement.order().iter().rev() {
             let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
                 continue;
@@ -33,7 +34,7 @@ impl Lowering<'_> {
             for &pass in Pass::backward(layer, input_gradient) {
                 self.passes(id, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
                 if options.sync_batch_norm && pass == Pass::BackwardMoments {
-                    self.reduce_operand(id, Role::GradientMoments);
+                    self.reduce_operand(id, Role::GradientMoments, layer.name());
                 }
             }
             for (slot, &producer) in producers.iter().enumerate() {
@@ -45,7 +46,7 @@ impl Lowering<'_> {
             if producers.len() > 1 {
                 // The reverse of a fork: all branches get their gradient before any of them sends anything, the one that
                 // runs first before the others.
-                producers.sort_by_key(|producer| Reverse(self.place[producer.index()]));
+                producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
                 for producer in producers {
                     let is_complete = self.network.consumers(producer).len() == 1;
                     if is_complete && needs_gradient[producer.index()] {
@@ -60,7 +61,7 @@ impl Lowering<'_> {
                     continue;
                 }
                 with_parameters.push(id);
-                let ranks = &self.parameter_ranks[id.index()];
+                let ranks = &self.holders[id.index()].ranks;
                 let bytes = Role::ParameterGradient.elements(layer, 0) as u64 * ELEMENT_BYTES;
                 if let Some(full) = buckets.add(ranks, id, bytes) {
                     self.reduce_gradients(&full.ranks, &full.gradients);
@@ -80,60 +81,60 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a partition are
-    /// summed where they are, so that each partition sends one part.
+    /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a layout are
+    /// summed where they are, so that each layout sends one part.
     fn gather_output_gradient(&mut self, id: LayerId) -> Result<(), Error> {
-        let own = self.partitions[id.index()].clone();
+        let own = self.layout(id);
         if id == self.loss {
             let scale = Contents::Constant(1.0 / self.batch as f64);
-            for (rank, shard) in shards(&own, self.micro_batch.start) {
-                let program = self.program.rank(rank);
+            for (place, shard) in own.shards(self.micro_batch.start) {
+                let program = self.program.rank(place);
                 let constant = program.buffer(shard.samples, scale);
                 program.set_operand(id, Role::OutputGradient, constant);
             }
             return Ok(());
         }
-        let mut by_partition: Vec<Vec<Value>> = Vec::new();
+        let mut by_layout: Vec<Vec<Value>> = Vec::new();
         for part in std::mem::take(&mut self.gradients[id.index()]) {
-            match by_partition.iter_mut().find(|parts| parts[0].partition == part.partition) {
+            match by_layout.iter_mut().find(|parts| parts[0].layout == part.layout) {
                 Some(parts) => parts.push(part),
-                None => by_partition.push(vec![part]),
+                None => by_layout.push(vec![part]),
             }
         }
         let mut parts = Vec::new();
-        for group in by_partition {
+        for group in by_layout {
             let sum = self.sum(id, group);
-            let moved =
-                if sum.partition == own { sum } else { self.redistribute(id, &sum, &own, "gradient")? };
+            let moved = if sum.layout == own { sum } else { self.redistribute(id, &sum, &own, "gradient")? };
             parts.push(moved);
         }
         let gradient = self.sum(id, parts);
-        for (&rank, buffer) in own.ranks().iter().zip(gradient.buffers) {
-            self.program.rank(rank).set_operand(id, Role::OutputGradient, buffer);
+        for (place, buffer) in gradient.by_place() {
+            self.program.rank(place).set_operand(id, Role::OutputGradient, buffer);
         }
         Ok(())
     }
 
-    /// The sum of parts of a layer's gradient that lie in the same partition.
+    /// The sum of parts of a layer's gradient that lie in the same layout.
     fn sum(&mut self, id: LayerId, mut parts: Vec<Value>) -> Value {
         if parts.len() == 1 {
             return parts.remove(0);
         }
         let layer = self.network.layer(id);
-        let partition = parts[0].partition.clone();
-        let buffers = shards(&partition, self.micro_batch.start)
+        let label = format!("sum gradients of {}", layer.name());
+        let layout = Rc::clone(&parts[0].layout);
+        let buffers = layout
+            .shards(self.micro_batch.start)
             .enumerate()
-            .map(|(position, (rank, shard))| {
-                let program = self.program.rank(rank);
+            .map(|(position, (place, shard))| {
+                let program = self.program.rank(place);
                 let elements = Role::Output.elements(layer, shard.samples);
                 let sum = program.buffer(elements, Contents::Operand(id, Role::OutputGradient));
                 let terms = parts.iter().map(|part| part.buffers[position]).collect();
-                let label = format!("sum gradients of {}", layer.name());
-                program.step(Op::AccumulateGradient, label, terms, vec![sum]);
+                program.step(Op::AccumulateGradient, label.clone(), terms, vec![sum]);
                 sum
             })
             .collect();
-        Value { partition, buffers }
+        Value { layout, buffers }
     }
 
     /// The gradient of parameters that several layers use is the sum of theirs: on each rank of those that are on it. The
@@ -144,9 +145,11 @@ impl Lowering<'_> {
             return;
         }
         let (layer, role) = (self.network.layer(id), Role::ParameterGradient);
-        for &rank in &self.parameter_ranks[id.index()] {
-            let here = users.iter().filter(|user| self.partitions[user.index()].ranks().contains(&rank));
-            let program = self.program.rank(rank);
+        let runs: Vec<HashSet<usize>> =
+            users.iter().map(|user| self.layout[user.index()].places().collect()).collect();
+        for &place in &self.holders[id.index()].places {
+            let here = users.iter().zip(&runs).filter(|(_, on)| on.contains(&place)).map(|(user, _)| user);
+            let program = self.program.rank(place);
             let terms: Vec<BufferId> =
                 here.map(|&user| program.operand(user, self.network.layer(user), role, 0)).collect();
             let gradient = if let [gradient] = terms[..] {
@@ -163,10 +166,9 @@ impl Lowering<'_> {
 
     /// Sums the parameter gradients of layers over their ranks, in one collective.
     fn reduce_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
-        let mut bucket = Bucket::new(ranks);
+        let mut bucket = Bucket::new(ranks, self.lowered.places(ranks));
         for &id in layers {
-            let label = self.network.layer(id).name().to_owned();
-            self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, label);
+            self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, self.network.layer(id).name());
         }
         self.program.all_reduce(bucket);
     }
@@ -175,40 +177,42 @@ impl Lowering<'_> {
         let norms = rule.clip_norm.map(|_| self.squared_norm(layers));
         for &id in layers {
             let layer = self.network.layer(id);
-            for &rank in &self.parameter_ranks[id.index()] {
-                let program = self.program.rank(rank);
+            let label = format!("update {}", layer.name());
+            for &place in &self.holders[id.index()].places {
+                let program = self.program.rank(place);
                 let Some(velocity) = program.velocity(id) else { continue };
                 let mut reads = vec![program.operand(id, layer, Role::ParameterGradient, 0)];
-                reads.extend(norms.as_ref().and_then(|norms| norms.get(&rank)));
+                reads.extend(norms.as_ref().and_then(|norms| norms.get(&place)));
                 let writes = vec![program.operand(id, layer, Role::Parameters, 0), velocity];
                 let op = Op::OptimizerStep { layer: id, rule };
-                program.step(op, format!("update {}", layer.name()), reads, writes);
+                program.step(op, label.clone(), reads, writes);
             }
         }
     }
 
-    /// The squared norm of all gradients on every rank that has any: each layer counts on its first rank.
+    /// The squared norm of all gradients on every rank that has any, by place: each layer counts on its first rank.
     fn squared_norm(&mut self, layers: &[LayerId]) -> HashMap<usize, BufferId> {
         let mut ranks: Vec<usize> =
-            layers.iter().flat_map(|id| &self.parameter_ranks[id.index()]).copied().collect();
+            layers.iter().flat_map(|id| &self.holders[id.index()].ranks).copied().collect();
         ranks.sort_unstable();
         ranks.dedup();
-        let mut bucket = Bucket::new(&ranks);
+        let mut bucket = Bucket::new(&ranks, self.lowered.places(&ranks));
         bucket.labels.push("squared gradient norm".into());
         bucket.elements = 1;
-        let mut by_rank = HashMap::new();
-        for (position, &rank) in ranks.iter().enumerate() {
-            let own = layers.iter().filter(|id| self.parameter_ranks[id.index()][0] == rank);
-            let program = self.program.rank(rank);
+        let mut by_place = HashMap::new();
+        for (place, buffers) in &mut bucket.buffers {
+            let program = self.program.rank(*place);
+            let rank = program.rank();
+            let own = layers.iter().filter(|id| self.holders[id.index()].ranks.first() == Some(&rank));
             let gradients: Vec<BufferId> = own
                 .map(|&id| program.operand(id, self.network.layer(id), Role::ParameterGradient, 0))
                 .collect();
             let norm = program.buffer(1, Contents::SquaredNorm);
             program.step(Op::SquaredNorm, "squared gradient norm".into(), gradients, vec![norm]);
-            bucket.buffers[position].push(norm);
-            by_rank.insert(rank, norm);
+            buffers.push(norm);
+            by_place.insert(*place, norm);
         }
         self.program.all_reduce(bucket);
-        by_rank
+        by_place
     }
 }

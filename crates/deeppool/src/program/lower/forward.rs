@@ -1,11 +1,14 @@
 //! The forward half: every layer on its ranks, its inputs brought to it.
 
-use collectives::Partition;
+use std::rc::Rc;
+
 use layer_engine::{Pass, Role};
 use layer_graph::{Layer, LayerId};
 
-use super::{Lowering, Value, shards};
+use super::layout::Layout;
+use super::{Lowering, Value};
 use crate::Error;
+use crate::program::builder::Operands;
 use crate::program::{BatchPart, CollectiveOp, Contents, Op};
 
 impl Lowering<'_> {
@@ -14,7 +17,7 @@ impl Lowering<'_> {
         for &pass in Pass::forward(self.network.layer(id)) {
             self.passes(id, pass, |pass, layer, shard| Op::Forward { layer, pass, shard });
             if sync_batch_norm && pass == Pass::ForwardMoments {
-                self.reduce_operand(id, Role::Moments);
+                self.reduce_operand(id, Role::Moments, self.network.layer(id).name());
             }
         }
         self.record_output(id);
@@ -33,10 +36,9 @@ impl Lowering<'_> {
     fn spread(&mut self, id: LayerId) -> Result<(), Error> {
         let mut consumers = self.network.consumers(id);
         if consumers.len() > 1 {
-            consumers.sort_by_key(|(consumer, _)| self.place[consumer.index()]);
+            consumers.sort_by_key(|(consumer, _)| self.turn[consumer.index()]);
             for (consumer, _) in consumers {
-                let partition = self.partitions[consumer.index()].clone();
-                self.output_in(id, &partition)?;
+                self.output_in(id, &self.layout(consumer))?;
             }
         }
         Ok(())
@@ -44,17 +46,16 @@ impl Lowering<'_> {
 
     /// Brings a layer's inputs (and labels) to its ranks.
     fn place_inputs(&mut self, id: LayerId) -> Result<(), Error> {
-        let partition = self.partitions[id.index()].clone();
+        let layout = self.layout(id);
         for (slot, producer) in self.network.producers(id).into_iter().enumerate() {
-            let value = self.output_in(producer, &partition)?;
-            for (&rank, buffer) in partition.ranks().iter().zip(value.buffers) {
-                self.program.rank(rank).set_operand(id, Role::Input(slot), buffer);
+            for (place, buffer) in self.output_in(producer, &layout)?.by_place() {
+                self.program.rank(place).set_operand(id, Role::Input(slot), buffer);
             }
         }
         if id == self.loss {
-            for (rank, shard) in shards(&partition, self.micro_batch.start) {
+            for (place, shard) in layout.shards(self.micro_batch.start) {
                 let layer = self.network.layer(id);
-                let program = self.program.rank(rank);
+                let program = self.program.rank(place);
                 let labels = program.operand(id, layer, Role::Labels, shard.samples);
                 let load = Op::LoadBatch { part: BatchPart::Labels, shard };
                 program.step(load, "load labels".into(), Vec::new(), vec![labels]);
@@ -63,33 +64,33 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A layer's output as a partition needs it: as it is, loaded (the input layer), or redistributed.
-    fn output_in(&mut self, producer: LayerId, partition: &Partition) -> Result<Value, Error> {
-        let known = self.outputs[producer.index()].iter().find(|value| value.partition == *partition);
+    /// A layer's output as a layout needs it: as it is, loaded (the input layer), or redistributed.
+    fn output_in(&mut self, producer: LayerId, layout: &Rc<Layout>) -> Result<Value, Error> {
+        let known = self.outputs[producer.index()].iter().find(|value| value.layout == *layout);
         if let Some(value) = known {
             return Ok(value.clone());
         }
         let layer = self.network.layer(producer);
         let value = if producer == self.network.input() {
-            self.load_features(partition, layer)
+            self.load_features(layout, layer)
         } else {
             let source = self.outputs[producer.index()][0].clone();
-            self.redistribute(producer, &source, partition, "activations")?
+            self.redistribute(producer, &source, layout, "activations")?
         };
         self.outputs[producer.index()].push(value.clone());
         Ok(value)
     }
 
-    fn load_features(&mut self, partition: &Partition, input: &Layer) -> Value {
-        let buffers = shards(partition, self.micro_batch.start).map(|(rank, shard)| {
+    fn load_features(&mut self, layout: &Rc<Layout>, input: &Layer) -> Value {
+        let buffers = layout.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(input, shard.samples);
-            let program = self.program.rank(rank);
+            let program = self.program.rank(place);
             let buffer = program.buffer(elements, Contents::Operand(self.network.input(), Role::Output));
             let load = Op::LoadBatch { part: BatchPart::Features, shard };
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
             buffer
         });
-        Value { partition: partition.clone(), buffers: buffers.collect() }
+        Value { buffers: buffers.collect(), layout: Rc::clone(layout) }
     }
 
     fn record_output(&mut self, id: LayerId) {
@@ -101,12 +102,14 @@ impl Lowering<'_> {
     pub(super) fn share_statistics(&mut self) {
         for (id, layer) in self.network.layers().filter(|(_, layer)| !layer.statistics().is_empty()) {
             let value = self.operand_value(id, Role::Statistics);
-            let ranks = value.partition.ranks();
+            let ranks = value.layout.partition.ranks();
             if ranks.len() > 1 {
                 let op = CollectiveOp::Broadcast { elements: Role::Statistics.elements(layer, 0) };
                 let label = format!("broadcast statistics of {}", layer.name());
-                self.program
-                    .collective(op, ranks, label, |position| (Vec::new(), vec![value.buffers[position]]));
+                let operands = value
+                    .by_place()
+                    .map(|(place, buffer)| (place, Operands { reads: Vec::new(), writes: vec![buffer] }));
+                self.program.collective(op, ranks, label, operands);
             }
         }
     }

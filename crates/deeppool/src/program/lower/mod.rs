@@ -1,17 +1,22 @@
 //! From a network and a placement to the programs of all ranks.
 
 mod backward;
+mod classes;
 mod forward;
+mod layout;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
-use collectives::{Partition, Redistribution};
 use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::builder::{Bucket, ProgramBuilder};
+use super::builder::{Bucket, Operands, ProgramBuilder};
 use super::{BufferId, CollectiveOp, Contents, Op, Placement, Program};
 use crate::Error;
+use classes::classes_of_ranks;
+use layout::{Layout, Layouts, Lowered};
 
 /// How a training iteration is lowered.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,14 +63,39 @@ pub fn lower_training(
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Program, Error> {
+    training(network, placement, batch, options, every_rank(placement))
+}
+
+/// Lowers one training iteration as [`lower_training`] does, with one program for all ranks that do the same steps for
+/// the same numbers of samples, and have the same parts in the same collectives.
+///
+/// It is simulated as the program of all ranks is, with the same results, in a time that depends on how many different
+/// things ranks do, not on how many ranks there are. It cannot be executed.
+///
+/// # Errors
+/// As [`lower_training`].
+pub fn lower_for_simulation(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    options: &LowerOptions,
+) -> Result<Program, Error> {
+    check_micro_batches(batch, options)?;
+    training(network, placement, batch, options, classes_of_ranks(network, placement, batch, options)?)
+}
+
+fn training(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    options: &LowerOptions,
+    classes: Vec<Vec<usize>>,
+) -> Result<Program, Error> {
+    check_micro_batches(batch, options)?;
     let count = options.micro_batches;
-    if count == 0 || count > batch.max(1) {
-        let (setting, expected) = ("the number of micro-batches", "from 1 to the samples of the batch");
-        return Err(Error::Setting { setting, expected, got: format!("{count} for {batch}") });
-    }
-    let mut lowering = Lowering::new(network, placement, batch)?;
+    let mut lowering = Lowering::new(network, placement, batch, classes)?;
     for index in 0..count {
-        lowering.begin(placement, index * batch / count..(index + 1) * batch / count)?;
+        lowering.begin(index * batch / count..(index + 1) * batch / count)?;
         for &id in placement.order() {
             lowering.forward(id, options.sync_batch_norm)?;
         }
@@ -82,8 +112,8 @@ pub fn lower_training(
 /// # Errors
 /// As [`lower_training`].
 pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usize) -> Result<Program, Error> {
-    let mut lowering = Lowering::new(network, placement, batch)?;
-    lowering.begin(placement, 0..batch)?;
+    let mut lowering = Lowering::new(network, placement, batch, every_rank(placement))?;
+    lowering.begin(0..batch)?;
     lowering.share_statistics();
     for &id in placement.order() {
         lowering.infer(id)?;
@@ -92,29 +122,60 @@ pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usiz
     Ok(lowering.program.finish())
 }
 
-/// A value that lies on ranks as a partition says.
+fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
+    (0..placement.world()).map(|rank| vec![rank]).collect()
+}
+
+fn check_micro_batches(batch: usize, options: &LowerOptions) -> Result<(), Error> {
+    let count = options.micro_batches;
+    if batch == 0 {
+        return Err(Error::EmptyBatch);
+    }
+    if count == 0 || count > batch {
+        let (setting, expected) = ("the number of micro-batches", "from 1 to the samples of the batch");
+        return Err(Error::Setting { setting, expected, got: format!("{count} for {batch}") });
+    }
+    Ok(())
+}
+
+/// A value that lies on ranks as a layout says.
 #[derive(Clone)]
 struct Value {
-    partition: Partition,
-    /// The buffer of the rank at each position of the partition's ranks.
+    layout: Rc<Layout>,
+    /// The buffers of the layout's ranks that are lowered, in its order.
     buffers: Vec<BufferId>,
+}
+
+impl Value {
+    /// Each buffer with the place of its rank.
+    fn by_place(&self) -> impl Iterator<Item = (usize, BufferId)> + '_ {
+        self.layout.places().zip(self.buffers.iter().copied())
+    }
+}
+
+/// The ranks that hold the parameters of a layer.
+struct Holders {
+    ranks: Vec<usize>,
+    /// The places of those that are lowered.
+    places: Vec<usize>,
 }
 
 struct Lowering<'a> {
     network: &'a LayerGraph,
+    placement: &'a Placement,
     batch: usize,
     loss: LayerId,
-    /// All layers but the input, in the order in which they run.
-    order: Vec<LayerId>,
-    /// By layer: its place in the order.
-    place: Vec<usize>,
+    /// By layer: its place in the order in which layers run.
+    turn: Vec<usize>,
+    lowered: Lowered,
+    layouts: Layouts,
     /// The samples of the batch that are being lowered.
     micro_batch: Range<usize>,
-    /// By layer, of the micro-batch.
-    partitions: Vec<Partition>,
+    /// By layer, of the micro-batch. That of the input layer is not used.
+    layout: Vec<Rc<Layout>>,
     /// By layer: the ranks that hold its own parameters.
-    parameter_ranks: Vec<Vec<usize>>,
-    /// By layer: its output, in its own partition first, then wherever consumers needed it.
+    holders: Vec<Holders>,
+    /// By layer: its output, in its own layout first, then wherever consumers needed it.
     outputs: Vec<Vec<Value>>,
     /// By layer: the parts of its output's gradient that its consumers have computed.
     gradients: Vec<Vec<Value>>,
@@ -122,146 +183,156 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(network: &'a LayerGraph, placement: &Placement, batch: usize) -> Result<Self, Error> {
+    /// Lowers the first rank of each class, for all of them.
+    fn new(
+        network: &'a LayerGraph,
+        placement: &'a Placement,
+        batch: usize,
+        classes: Vec<Vec<usize>>,
+    ) -> Result<Self, Error> {
         if batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        let loss = loss_layer(network)?;
-        let parameter_ranks: Vec<Vec<usize>> =
-            network.layers().map(|(id, _)| placement.parameter_ranks(network, id)).collect();
-        let order = placement.order().to_vec();
-        let mut place = vec![0; network.len()];
-        for (at, id) in order.iter().enumerate() {
-            place[id.index()] = at;
+        let mut turn = vec![0; network.len()];
+        for (at, id) in placement.order().iter().enumerate() {
+            turn[id.index()] = at;
         }
+        let first_ranks = classes.iter().filter_map(|class| class.first().copied());
+        let lowered = Lowered::new(placement.world(), first_ranks);
+        let holders = network.layers().map(|(id, _)| {
+            let ranks = placement.parameter_ranks(network, id);
+            Holders { places: lowered.places(&ranks), ranks }
+        });
+        let holders: Vec<Holders> = holders.collect();
+        let mut program = ProgramBuilder::new(batch, classes);
+        program.add_state(
+            network,
+            |id| holders[id.index()].places.clone(),
+            |id| lowered.places(placement.ranks(id)),
+        );
         Ok(Self {
             network,
+            placement,
             batch,
-            loss,
-            order,
-            place,
+            loss: loss_layer(network)?,
+            turn,
+            lowered,
+            layouts: Layouts::default(),
             micro_batch: 0..0,
-            partitions: Vec::new(),
+            layout: Vec::new(),
+            holders,
             outputs: Vec::new(),
             gradients: Vec::new(),
-            program: ProgramBuilder::new(network, placement, &parameter_ranks, batch),
-            parameter_ranks,
+            program,
         })
     }
 
     /// Goes on to a micro-batch, in the memory of the one before.
-    fn begin(&mut self, placement: &Placement, micro_batch: Range<usize>) -> Result<(), Error> {
-        let (network, samples) = (self.network, micro_batch.len());
-        let partition = |id| {
-            if id == network.input() {
-                Ok(Partition::even(samples, &[0])?)
-            } else {
-                placement.partition(id, samples)
-            }
-        };
-        self.partitions = network.layers().map(|(id, _)| partition(id)).collect::<Result<_, Error>>()?;
-        self.outputs = vec![Vec::new(); network.len()];
-        self.gradients = vec![Vec::new(); network.len()];
+    fn begin(&mut self, micro_batch: Range<usize>) -> Result<(), Error> {
+        self.layout.clear();
+        for (id, _) in self.network.layers() {
+            let ranks = if id == self.network.input() { &[0][..] } else { self.placement.ranks(id) };
+            self.layout.push(self.layouts.even(micro_batch.len(), ranks, &self.lowered)?);
+        }
+        self.outputs = vec![Vec::new(); self.network.len()];
+        self.gradients = vec![Vec::new(); self.network.len()];
         self.micro_batch = micro_batch;
         self.program.reuse_buffers();
         Ok(())
     }
 
+    /// How a layer's samples lie.
+    fn layout(&self, id: LayerId) -> Rc<Layout> {
+        Rc::clone(&self.layout[id.index()])
+    }
+
     /// Adds what the micro-batch gave in a role to what those before it gave, on every rank that has it.
     fn accumulate(&mut self, id: LayerId, role: Role) {
-        let ranks = match role {
-            Role::ParameterGradient => &self.parameter_ranks[id.index()],
-            _ => self.partitions[id.index()].ranks(),
+        let places = match role {
+            Role::ParameterGradient => self.holders[id.index()].places.clone(),
+            _ => self.layout[id.index()].places().collect(),
         };
-        for &rank in ranks {
-            self.program.rank(rank).accumulate(id, self.network.layer(id), role);
+        for place in places {
+            self.program.rank(place).accumulate(id, self.network.layer(id), role);
         }
     }
 
-    /// Moves a layer's output, or its gradient, to another partition.
+    /// Moves a layer's output, or its gradient, to another layout.
     fn redistribute(
         &mut self,
         id: LayerId,
         source: &Value,
-        to: &Partition,
+        to: &Rc<Layout>,
         what: &str,
     ) -> Result<Value, Error> {
         let layer = self.network.layer(id);
-        let redistribution = Redistribution::new(&source.partition, to)?;
-        let targets: Vec<BufferId> = shards(to, self.micro_batch.start)
-            .map(|(rank, shard)| {
-                let elements = Role::Output.elements(layer, shard.samples);
-                self.program.rank(rank).buffer(elements, Contents::Moved(id))
-            })
-            .collect();
+        let redistribution = self.layouts.redistribution(&source.layout, to)?;
+        let buffers = to.shards(self.micro_batch.start).map(|(place, shard)| {
+            let elements = Role::Output.elements(layer, shard.samples);
+            self.program.rank(place).buffer(elements, Contents::Moved(id))
+        });
+        let target = Value { buffers: buffers.collect(), layout: Rc::clone(to) };
+        let mut operands: BTreeMap<usize, Operands> = BTreeMap::new();
+        for (place, buffer) in source.by_place() {
+            operands.entry(place).or_default().reads.push(buffer);
+        }
+        for (place, buffer) in target.by_place() {
+            operands.entry(place).or_default().writes.push(buffer);
+        }
         let ranks = redistribution.ranks().to_vec();
         let label = format!("redistribute {what} of {}", layer.name());
         let sample_elements = layer.output_shape().elements();
-        let held = |partition: &Partition, buffers: &[BufferId], rank: usize| {
-            let position = partition.ranks().iter().position(|&r| r == rank);
-            position.map(|position| buffers[position]).into_iter().collect()
-        };
         let op = CollectiveOp::Redistribute { redistribution, sample_elements };
-        self.program.collective(op, &ranks, label, |position| {
-            let rank = ranks[position];
-            (held(&source.partition, &source.buffers, rank), held(to, &targets, rank))
-        });
-        Ok(Value { partition: to.clone(), buffers: targets })
+        self.program.collective(op, &ranks, label, operands);
+        Ok(target)
     }
 
     /// Adds a pass of a layer on all its ranks.
     fn passes(&mut self, id: LayerId, pass: Pass, op: impl Fn(Pass, LayerId, Shard) -> Op) {
         let layer = self.network.layer(id);
         let Some(signature) = Signature::of(layer, pass) else { return };
-        let shards = shards(&self.partitions[id.index()], self.micro_batch.start);
-        for (rank, shard) in shards {
-            let program = self.program.rank(rank);
+        let label = format!("{} {}", verb(pass), layer.name());
+        for (place, shard) in self.layout[id.index()].shards(self.micro_batch.start) {
+            let program = self.program.rank(place);
             let mut operands = |roles: &[Role]| -> Vec<BufferId> {
                 roles.iter().map(|&role| program.operand(id, layer, role, shard.samples)).collect()
             };
             let (reads, writes) = (operands(&signature.reads), operands(&signature.writes));
-            program.step(op(pass, id, shard), format!("{} {}", verb(pass), layer.name()), reads, writes);
+            program.step(op(pass, id, shard), label.clone(), reads, writes);
         }
     }
 
     /// The buffers that play a role for a layer on its ranks.
     fn operand_value(&mut self, id: LayerId, role: Role) -> Value {
-        let layer = self.network.layer(id);
-        let partition = self.partitions[id.index()].clone();
-        let buffers = shards(&partition, self.micro_batch.start)
-            .map(|(rank, shard)| self.program.rank(rank).operand(id, layer, role, shard.samples))
+        let (layer, layout) = (self.network.layer(id), self.layout(id));
+        let buffers = layout
+            .shards(self.micro_batch.start)
+            .map(|(place, shard)| self.program.rank(place).operand(id, layer, role, shard.samples))
             .collect();
-        Value { partition, buffers }
+        Value { layout, buffers }
     }
 
     /// Sums a role's buffers over the layer's ranks.
-    fn reduce_operand(&mut self, id: LayerId, role: Role) {
-        let mut bucket = Bucket::new(self.partitions[id.index()].ranks());
-        self.add_to_bucket(&mut bucket, id, role, self.network.layer(id).name().to_owned());
+    fn reduce_operand(&mut self, id: LayerId, role: Role, label: &str) {
+        let layout = self.layout(id);
+        let mut bucket = Bucket::new(layout.partition.ranks(), layout.places());
+        self.add_to_bucket(&mut bucket, id, role, label);
         self.program.all_reduce(bucket);
     }
 
     /// Adds a buffer whose length does not depend on the number of samples.
-    fn add_to_bucket(&mut self, bucket: &mut Bucket, id: LayerId, role: Role, label: String) {
+    fn add_to_bucket(&mut self, bucket: &mut Bucket, id: LayerId, role: Role, label: &str) {
         let layer = self.network.layer(id);
-        for (buffers, &rank) in bucket.buffers.iter_mut().zip(&bucket.ranks) {
-            buffers.push(self.program.rank(rank).operand(id, layer, role, 0));
+        for (place, buffers) in &mut bucket.buffers {
+            buffers.push(self.program.rank(*place).operand(id, layer, role, 0));
         }
         bucket.elements += role.elements(layer, 0);
-        bucket.labels.push(label);
+        bucket.labels.push(label.into());
     }
 
     fn reduce_metrics(&mut self) {
-        let mut bucket = Bucket::new(self.partitions[self.loss.index()].ranks());
-        self.add_to_bucket(&mut bucket, self.loss, Role::Metrics, "metrics".into());
-        self.program.all_reduce(bucket);
+        self.reduce_operand(self.loss, Role::Metrics, "metrics");
     }
-}
-
-/// The ranks of a partition of a micro-batch, which begins at sample `first`, with their shards.
-fn shards(partition: &Partition, first: usize) -> impl Iterator<Item = (usize, Shard)> {
-    let shard = move |samples: Range<usize>| Shard { first: first + samples.start, samples: samples.len() };
-    partition.shards().map(move |(rank, samples)| (rank, shard(samples)))
 }
 
 fn verb(pass: Pass) -> &'static str {

@@ -1,0 +1,95 @@
+//! Which ranks do the same for as long, found from the placement before anything is lowered.
+
+use std::collections::{HashMap, HashSet};
+
+use collectives::{Partition, Redistribution};
+use layer_graph::LayerGraph;
+
+use super::LowerOptions;
+use crate::Error;
+use crate::program::Placement;
+
+/// The ranks in classes, each ascending, by their first ranks. The ranks of a class
+/// - are on the same layers, with the same numbers of samples in every micro-batch;
+/// - hold the same parameters, and are first among those that hold them alike;
+/// - send in the same redistributions, and receive in the same.
+///
+/// So they do the same steps for as long, whatever the costs, and every collective that one of them belongs to is all
+/// of theirs. Layers that lie the same are looked at once: O(d x ranks) for d different pairs of sets of ranks that an
+/// edge or shared parameters join.
+pub(super) fn classes_of_ranks(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    options: &LowerOptions,
+) -> Result<Vec<Vec<usize>>, Error> {
+    let mut classes = Classes { class: vec![0; placement.world()] };
+    // Of layers' ranks, and of those that hold parameters.
+    let (mut layers, mut holders, mut edges) = (HashSet::new(), HashSet::new(), HashSet::new());
+    for &id in placement.order() {
+        let ranks = placement.ranks(id);
+        layers.insert(ranks);
+        if network.own_parameter_count(id) > 0 {
+            holders.insert(placement.parameter_ranks(network, id));
+        }
+        for producer in network.producers(id) {
+            let from = placement.ranks(producer);
+            // The input layer is loaded where it is needed.
+            if producer != network.input() && from != ranks {
+                edges.insert((from, ranks));
+            }
+        }
+    }
+    for ranks in &holders {
+        classes.refine(ranks.iter().map(|&rank| (rank, 1)));
+        if options.optimizer.clip_norm.is_some() {
+            // A layer's gradient counts on its first rank.
+            classes.refine(ranks.first().map(|&rank| (rank, 1)).into_iter());
+        }
+    }
+    // Micro-batches have one of two sizes.
+    let cut = options.micro_batches.max(1);
+    for samples in HashSet::from([batch / cut, batch.div_ceil(cut)]) {
+        for ranks in &layers {
+            let partition = Partition::even(samples, ranks)?;
+            classes.refine(partition.shards().map(|(rank, samples)| (rank, 1 + samples.len())));
+        }
+        for (from, to) in &edges {
+            let redistribution =
+                Redistribution::new(&Partition::even(samples, from)?, &Partition::even(samples, to)?)?;
+            let moves = || redistribution.moves().iter();
+            classes.refine(moves().map(|m| (m.from_rank, 1)));
+            classes.refine(moves().map(|m| (m.to_rank, 1)));
+        }
+    }
+    Ok(classes.members())
+}
+
+struct Classes {
+    /// By rank.
+    class: Vec<usize>,
+}
+
+impl Classes {
+    /// Tells ranks apart that differ in this respect: 0 for those that do not come. O(ranks).
+    fn refine(&mut self, respects: impl Iterator<Item = (usize, usize)>) {
+        let mut respect = vec![0; self.class.len()];
+        for (rank, value) in respects {
+            respect[rank] = value;
+        }
+        let mut renamed = HashMap::new();
+        for (class, respect) in self.class.iter_mut().zip(respect) {
+            let next = renamed.len();
+            *class = *renamed.entry((*class, respect)).or_insert(next);
+        }
+    }
+
+    fn members(self) -> Vec<Vec<usize>> {
+        let count = self.class.iter().max().map_or(0, |&class| class + 1);
+        let mut members = vec![Vec::new(); count];
+        for (rank, class) in self.class.into_iter().enumerate() {
+            members[class].push(rank);
+        }
+        members
+    }
+}

@@ -1,0 +1,106 @@
+//! How values lie on ranks, kept once for all layers that lie the same.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use collectives::{Partition, Redistribution};
+use layer_engine::Shard;
+
+use crate::Error;
+
+/// The ranks of which programs are made.
+pub(super) struct Lowered {
+    /// By rank: its place among them.
+    places: Vec<Option<usize>>,
+}
+
+impl Lowered {
+    pub(super) fn new(world: usize, ranks: impl Iterator<Item = usize>) -> Self {
+        let mut places = vec![None; world];
+        for (place, rank) in ranks.enumerate() {
+            places[rank] = Some(place);
+        }
+        Self { places }
+    }
+
+    /// The places of those of these ranks that are lowered.
+    pub(super) fn places(&self, ranks: &[usize]) -> Vec<usize> {
+        ranks.iter().filter_map(|&rank| self.places[rank]).collect()
+    }
+}
+
+/// A partition of a micro-batch.
+pub(super) struct Layout {
+    /// Differs from that of every other layout.
+    id: usize,
+    pub(super) partition: Partition,
+    /// The places of its ranks that are lowered, with their samples.
+    shards: Vec<(usize, Range<usize>)>,
+}
+
+impl Layout {
+    /// The places of its ranks that are lowered, with their shards in a micro-batch that begins at sample `first`.
+    pub(super) fn shards(&self, first: usize) -> impl Iterator<Item = (usize, Shard)> + '_ {
+        self.shards.iter().map(move |(place, samples)| {
+            (*place, Shard { first: first + samples.start, samples: samples.len() })
+        })
+    }
+
+    /// The places of its ranks that are lowered.
+    pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
+        self.shards.iter().map(|&(place, _)| place)
+    }
+}
+
+impl PartialEq for Layout {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+/// All layouts so far, and how to get from one to another.
+#[derive(Default)]
+pub(super) struct Layouts {
+    /// By the number of samples, by their ranks.
+    even: HashMap<usize, HashMap<Vec<usize>, Rc<Layout>>>,
+    count: usize,
+    /// By the two layouts' ids.
+    redistributions: HashMap<(usize, usize), Arc<Redistribution>>,
+}
+
+impl Layouts {
+    /// So many samples on these ranks, as even as it can be.
+    pub(super) fn even(
+        &mut self,
+        samples: usize,
+        ranks: &[usize],
+        lowered: &Lowered,
+    ) -> Result<Rc<Layout>, Error> {
+        let of_samples = self.even.entry(samples).or_default();
+        if let Some(known) = of_samples.get(ranks) {
+            return Ok(Rc::clone(known));
+        }
+        let partition = Partition::even(samples, ranks)?;
+        let shards = partition.shards().filter_map(|(rank, samples)| Some((lowered.places[rank]?, samples)));
+        let layout = Rc::new(Layout { id: self.count, shards: shards.collect(), partition });
+        self.count += 1;
+        of_samples.insert(ranks.to_vec(), Rc::clone(&layout));
+        Ok(layout)
+    }
+
+    pub(super) fn redistribution(
+        &mut self,
+        from: &Layout,
+        to: &Layout,
+    ) -> Result<Arc<Redistribution>, Error> {
+        let ids = (from.id, to.id);
+        if let Some(known) = self.redistributions.get(&ids) {
+            return Ok(Arc::clone(known));
+        }
+        let redistribution = Arc::new(Redistribution::new(&from.partition, &to.partition)?);
+        self.redistributions.insert(ids, Arc::clone(&redistribution));
+        Ok(redistribution)
+    }
+}

@@ -1,0 +1,65 @@
+use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
+
+use super::memory::Memory;
+use super::{Backend, Device};
+use crate::Error;
+use crate::program::{Op, RankProgram, Step};
+
+/// Where the buffers of a collective travel as one: a bucket of gradients is one operation, not one a gradient.
+///
+/// They are copied on the device's queue, in memory that is allocated when the program is loaded.
+pub(super) struct Bucket<B: Backend> {
+    whole: B::Buffer,
+    pack: <B::Engine as Engine>::Kernel,
+    unpack: <B::Engine as Engine>::Kernel,
+}
+
+impl<B: Backend> Bucket<B> {
+    /// The bucket of a collective that writes several buffers; others need none.
+    pub(super) fn of_step(
+        engine: &B::Engine,
+        program: &RankProgram,
+        step: &Step,
+    ) -> Result<Option<Self>, Error> {
+        if !matches!(step.op, Op::Collective(_)) || step.writes.len() < 2 {
+            return Ok(None);
+        }
+        let elements: Vec<usize> = step.writes.iter().map(|id| program.buffers[id.0].elements).collect();
+        let whole = engine.allocate(elements.iter().sum())?;
+        let pack = engine.prepare(&KernelSpec::Pack { elements: elements.clone() }, Precision::F32)?;
+        let unpack = engine.prepare(&KernelSpec::Unpack { elements }, Precision::F32)?;
+        Ok(Some(Self { whole, pack, unpack }))
+    }
+
+    /// Copies the step's buffers into the bucket and lifts that out of its place.
+    pub(super) fn pack(
+        &mut self,
+        step: &Step,
+        memory: &Memory<'_, B>,
+        context: &LaunchContext,
+        device: &mut Device<B>,
+    ) -> Result<B::Buffer, Error> {
+        let reads: Vec<&B::Buffer> = step.writes.iter().map(|&id| memory.get(id)).collect();
+        let Device { engine, queue } = device;
+        engine.enqueue(&mut self.pack, &reads, &mut [&mut self.whole], context, queue)?;
+        Ok(std::mem::take(&mut self.whole))
+    }
+
+    /// Puts the bucket back into its place and copies its content into the step's buffers.
+    pub(super) fn unpack(
+        &mut self,
+        whole: B::Buffer,
+        step: &Step,
+        memory: &mut Memory<'_, B>,
+        context: &LaunchContext,
+        device: &mut Device<B>,
+    ) -> Result<(), Error> {
+        self.whole = whole;
+        let mut written = memory.take(&step.writes);
+        let mut writes: Vec<&mut B::Buffer> = written.iter_mut().collect();
+        let Device { engine, queue } = device;
+        let result = engine.enqueue(&mut self.unpack, &[&self.whole], &mut writes, context, queue);
+        memory.restore(&step.writes, written);
+        Ok(result?)
+    }
+}

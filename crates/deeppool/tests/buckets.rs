@@ -1,0 +1,234 @@
+//! A collective of a program is one operation of the communicator, however many buffers it is about.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use collectives::{
+    Communicator, Group, PendingRedistribution, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld,
+};
+use deeppool::Error;
+use deeppool::gpu_mux::{Job, JobState};
+use deeppool::program::{
+    BatchPart, BufferId, CollectiveOp, LowerOptions, Op, Placement, Program, RankProgram, lower_training,
+};
+use deeppool::runtime::{Backend, BatchSource, Device, Iterations, LoadedProgram, RankState};
+use layer_engine::{CpuEngine, LaunchContext};
+use layer_graph::{LayerGraph, zoo};
+
+type Buffer = Vec<f32>;
+type Exchange = <ThreadCommunicator as Communicator<f32>>::ExchangeRequest;
+
+/// Writes down the length of every reduction that it starts.
+#[derive(Clone)]
+struct Written {
+    ranks: ThreadCommunicator,
+    reduced: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Group for Written {
+    type Queue = ();
+    type BarrierRequest = <ThreadCommunicator as Group>::BarrierRequest;
+
+    fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.ranks.size()
+    }
+
+    fn split(&self, color: Option<u32>, key: i32) -> collectives::Result<Option<Self>> {
+        let ranks = self.ranks.split(color, key)?;
+        Ok(ranks.map(|ranks| Self { ranks, ..self.clone() }))
+    }
+
+    fn group(&self, ranks: &[usize]) -> collectives::Result<Self> {
+        Ok(Self { ranks: self.ranks.group(ranks)?, ..self.clone() })
+    }
+
+    fn start_barrier(&self, queue: &mut ()) -> collectives::Result<Self::BarrierRequest> {
+        self.ranks.start_barrier(queue)
+    }
+}
+
+impl Communicator<f32> for Written {
+    type Buffer = Buffer;
+    type Request = <ThreadCommunicator as Communicator<f32>>::Request;
+    type ExchangeRequest = Exchange;
+
+    fn start_all_reduce(
+        &self,
+        buffer: Buffer,
+        op: ReduceOp,
+        queue: &mut (),
+    ) -> collectives::Result<Self::Request> {
+        self.reduced.lock().unwrap().push(buffer.len());
+        self.ranks.start_all_reduce(buffer, op, queue)
+    }
+
+    fn start_broadcast(
+        &self,
+        buffer: Buffer,
+        root: usize,
+        queue: &mut (),
+    ) -> collectives::Result<Self::Request> {
+        self.ranks.start_broadcast(buffer, root, queue)
+    }
+
+    fn start_all_gather(
+        &self,
+        send: Buffer,
+        receive: Buffer,
+        queue: &mut (),
+    ) -> collectives::Result<Exchange> {
+        self.ranks.start_all_gather(send, receive, queue)
+    }
+
+    fn start_reduce_scatter(
+        &self,
+        send: Buffer,
+        receive: Buffer,
+        op: ReduceOp,
+        queue: &mut (),
+    ) -> collectives::Result<Exchange> {
+        self.ranks.start_reduce_scatter(send, receive, op, queue)
+    }
+
+    fn start_all_to_all_v(
+        &self,
+        send: Buffer,
+        send_counts: &[usize],
+        receive: Buffer,
+        receive_counts: &[usize],
+        queue: &mut (),
+    ) -> collectives::Result<Exchange> {
+        self.ranks.start_all_to_all_v(send, send_counts, receive, receive_counts, queue)
+    }
+
+    fn start_send(
+        &self,
+        buffer: Buffer,
+        to: usize,
+        tag: u32,
+        queue: &mut (),
+    ) -> collectives::Result<Self::Request> {
+        self.ranks.start_send(buffer, to, tag, queue)
+    }
+
+    fn start_receive(
+        &self,
+        buffer: Buffer,
+        from: usize,
+        tag: u32,
+        queue: &mut (),
+    ) -> collectives::Result<Self::Request> {
+        self.ranks.start_receive(buffer, from, tag, queue)
+    }
+}
+
+struct WrittenThreads;
+
+impl Backend for WrittenThreads {
+    type Buffer = Buffer;
+    type Queue = ();
+    type Engine = CpuEngine<f32>;
+    type Communicator = Written;
+    type Moving = PendingRedistribution<f32, Exchange>;
+
+    fn start_redistribution(
+        communicator: &Written,
+        redistribution: &Redistribution,
+        input: &Buffer,
+        sample_elements: usize,
+        queue: &mut (),
+    ) -> Result<Self::Moving, Error> {
+        Ok(redistribution.start(communicator, input, sample_elements, queue)?)
+    }
+}
+
+/// Samples and labels that are their places.
+struct Counted {
+    sample_elements: usize,
+}
+
+impl BatchSource for Counted {
+    fn load(
+        &mut self,
+        _: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        for sample in samples {
+            match part {
+                BatchPart::Features => {
+                    out.extend((0..self.sample_elements).map(|place| ((sample + place) % 7) as f32 * 0.1));
+                }
+                BatchPart::Labels => out.push((sample % 10) as f32),
+            }
+        }
+        Ok(())
+    }
+}
+
+const ITERATIONS: u64 = 3;
+
+/// What a rank has learned, and the lengths of its reductions.
+fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Buffer>, Vec<usize>) {
+    let rank = ranks.rank();
+    let communicator = Written { ranks, reduced: Arc::default() };
+    let mut device = Device::<WrittenThreads>::new(CpuEngine::new()).unwrap();
+    let mut loaded = LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
+    let mut state = RankState::new(&mut device, network, &program.ranks[rank], 0).unwrap();
+    let source = Counted { sample_elements: network.layer(network.input()).output_shape().elements() };
+    let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.1 };
+    let mut job = Iterations::new(&mut device, &mut loaded, &mut state, source, (), context, ITERATIONS);
+    loop {
+        match job.poll().unwrap() {
+            JobState::Ready(_) => job.run().unwrap(),
+            JobState::Finished => break,
+            _ => std::thread::yield_now(),
+        }
+    }
+    let own = &program.ranks[rank];
+    let learned = (0..own.state_buffers)
+        .map(|buffer| state.read(&mut device, BufferId(buffer), own.buffers[buffer].elements).unwrap());
+    let reduced = communicator.reduced.lock().unwrap().clone();
+    (learned.collect(), reduced)
+}
+
+/// The lengths of a rank's reductions in an iteration.
+fn charged(program: &Program, rank: &RankProgram) -> Vec<usize> {
+    let lengths = rank.steps.iter().filter_map(|step| match step.op {
+        Op::Collective(id) => match program.collectives[id.0].op {
+            CollectiveOp::AllReduce { elements } => Some(elements),
+            _ => None,
+        },
+        _ => None,
+    });
+    lengths.collect()
+}
+
+#[test]
+fn a_bucket_is_reduced_as_one_and_to_the_same_bits() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let layers = network.len() - 1;
+    let gpus: Vec<usize> = (0..layers).map(|layer| if layer < layers / 2 { 3 } else { 2 }).collect();
+    let placement = Placement::first_ranks(&network, 3, &gpus).unwrap();
+    let learned = [1, 25 << 20].map(|bucket_bytes| {
+        let options = LowerOptions { bucket_bytes, ..LowerOptions::default() };
+        let program = lower_training(&network, &placement, 10, &options).unwrap();
+        let in_buckets = program.ranks[0]
+            .steps
+            .iter()
+            .any(|step| matches!(step.op, Op::Collective(_)) && step.writes.len() > 1);
+        assert_eq!(in_buckets, bucket_bytes > 1);
+        let ranks = ThreadWorld::new(3).run(|communicator| run(&network, &program, communicator));
+        let learned = ranks.into_iter().zip(&program.ranks).map(|((learned, reduced), rank)| {
+            assert_eq!(reduced, charged(&program, rank).repeat(ITERATIONS as usize));
+            learned
+        });
+        learned.collect::<Vec<_>>()
+    });
+    assert_eq!(learned[0], learned[1]);
+}
