@@ -3,6 +3,9 @@
 mod consumers;
 mod one_program;
 mod plan_independent;
+mod plan_order;
 mod planned_and_simulated;
+mod planned_is_simulated;
+mod simulated_classes;
 mod simulated_sharing;
 mod simulator_oracle;

@@ -176,8 +176,11 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         for &node in program.order {
             let node = node as usize;
             let group = self.group(node);
-            for &producer in &program.structure.producers[node] {
-                self.output_on(producer, group);
+            let producers = &program.structure.producers[node];
+            if producers.iter().any(|&producer| self.group(producer) != group) {
+                for producer in self.in_order(producers) {
+                    self.output_on(producer, group);
+                }
             }
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
                 self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |run, _| {
@@ -206,11 +209,15 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         if consumers.iter().all(|&consumer| self.group(consumer) == own) {
             return;
         }
-        let mut in_order: Vec<usize> = consumers.to_vec();
-        in_order.sort_unstable_by_key(|&consumer| self.program.places[consumer]);
-        for consumer in in_order {
+        for consumer in self.in_order(consumers) {
             self.output_on(node, self.group(consumer));
         }
+    }
+
+    fn in_order(&self, nodes: &[usize]) -> Vec<usize> {
+        let mut nodes = nodes.to_vec();
+        nodes.sort_unstable_by_key(|&node| self.program.places[node]);
+        nodes
     }
 
     /// When all inputs of a node that come from other groups are there. Those that were computed on the same ranks are,
@@ -333,15 +340,25 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 self.computed(Event::Backward(node), class, start, end);
                 self.lanes.backward[row + usize::from(class)] = end;
             }
-            for &producer in &program.structure.producers[node] {
-                self.lanes.missing[producer] -= 1;
-                if self.lanes.missing[producer] == 0 && program.structure.needs_gradient[producer] {
-                    self.gather_gradient(producer);
+            let producers = &program.structure.producers[node];
+            if let [producer] = producers[..] {
+                self.part_computed(producer);
+            } else {
+                for producer in self.in_order(producers).into_iter().rev() {
+                    self.part_computed(producer);
                 }
             }
             if !program.structure.users[node].is_empty() {
                 self.add_to_bucket(node);
             }
+        }
+    }
+
+    /// A consumer of a node has computed its part of the gradient of the node's output.
+    fn part_computed(&mut self, node: usize) {
+        self.lanes.missing[node] -= 1;
+        if self.lanes.missing[node] == 0 && self.program.structure.needs_gradient[node] {
+            self.gather_gradient(node);
         }
     }
 
@@ -355,10 +372,8 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         if consumers.iter().all(|&consumer| self.group(consumer) == own) {
             return;
         }
-        let mut in_order: Vec<usize> = consumers.clone();
-        in_order.sort_unstable_by_key(|&consumer| std::cmp::Reverse(program.places[consumer]));
         let mut from: Vec<(GroupId, usize, usize)> = Vec::new();
-        for &consumer in &in_order {
+        for consumer in self.in_order(consumers).into_iter().rev() {
             let group = self.group(consumer);
             match from.iter_mut().find(|(known, ..)| *known == group) {
                 Some((_, _, parts)) => *parts += 1,

@@ -7,7 +7,7 @@ use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::{
-    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Op, Program, RankProgram, Step,
+    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Program, RankProgram, Step,
     StepId,
 };
 
@@ -111,7 +111,8 @@ impl ProgramBuilder {
     /// From now on every collective waits for all steps that its ranks have so far.
     pub(super) fn collectives_wait(&mut self) {
         for rank in &mut self.ranks {
-            rank.collectives_wait_for = rank.program.steps.len().checked_sub(1).map(StepId);
+            let is_compute = |step: &Step| step.lane() == Lane::Compute;
+            rank.collectives_wait_for = rank.program.steps.iter().rposition(is_compute).map(StepId);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The library and its command, as their users meet them.
 
+mod buckets;
 mod checkpoint;
 mod data;
 mod gpu_counts;

@@ -21,12 +21,14 @@ impl Lowering<'_> {
         let bucket_bytes = if options.overlap_all_reduce { options.bucket_bytes } else { u64::MAX };
         let mut buckets = Bucketing::new(bucket_bytes);
         let mut with_parameters = Vec::new();
+        let consumers = self.network.layers().map(|(id, _)| self.consumers(id).len());
+        let mut missing: Vec<usize> = consumers.collect();
         for &id in self.placement.order().iter().rev() {
             let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
                 continue;
             }
-            if !self.gradients[id.index()].is_empty() || id == self.loss {
+            if id == self.loss {
                 self.gather_output_gradient(id)?;
             }
             let mut producers = self.network.producers(id);
@@ -43,15 +45,14 @@ impl Lowering<'_> {
                     self.gradients[producer.index()].push(value);
                 }
             }
-            if producers.len() > 1 {
-                // The reverse of a fork: all branches get their gradient before any of them sends anything, the one that
-                // runs first before the others.
-                producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
-                for producer in producers {
-                    let is_complete = self.network.consumers(producer).len() == 1;
-                    if is_complete && needs_gradient[producer.index()] {
-                        self.gather_output_gradient(producer)?;
-                    }
+            // A gradient moves as soon as its last part is there, before anything that the iteration waits for less: for
+            // all branches of a join at once, for the one that runs first before the others.
+            producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
+            producers.dedup();
+            for producer in producers {
+                missing[producer.index()] -= 1;
+                if missing[producer.index()] == 0 && needs_gradient[producer.index()] {
+                    self.gather_output_gradient(producer)?;
                 }
             }
             if self.network.own_parameter_count(id) > 0 {

@@ -34,20 +34,34 @@ impl Lowering<'_> {
     /// Sends a fork's output to all branches at once, to the one that runs first before the others. Ranks keep one
     /// order of communication, so the branch that comes later would otherwise wait for what the earlier one sends.
     fn spread(&mut self, id: LayerId) -> Result<(), Error> {
-        let mut consumers = self.network.consumers(id);
+        let consumers = self.consumers(id);
         if consumers.len() > 1 {
-            consumers.sort_by_key(|(consumer, _)| self.turn[consumer.index()]);
-            for (consumer, _) in consumers {
+            for consumer in consumers {
                 self.output_in(id, &self.layout(consumer))?;
             }
         }
         Ok(())
     }
 
+    /// The layers that use a layer's output, in the plan's order, each once.
+    pub(super) fn consumers(&self, id: LayerId) -> Vec<LayerId> {
+        let consumers = self.network.consumers(id).into_iter();
+        let mut consumers: Vec<LayerId> = consumers.map(|(consumer, _)| consumer).collect();
+        consumers.sort_by_key(|consumer| self.turn[consumer.index()]);
+        consumers.dedup();
+        consumers
+    }
+
     /// Brings a layer's inputs (and labels) to its ranks.
     fn place_inputs(&mut self, id: LayerId) -> Result<(), Error> {
         let layout = self.layout(id);
-        for (slot, producer) in self.network.producers(id).into_iter().enumerate() {
+        let producers = self.network.producers(id);
+        let mut in_order = producers.clone();
+        in_order.sort_by_key(|producer| self.turn[producer.index()]);
+        for producer in in_order {
+            self.output_in(producer, &layout)?;
+        }
+        for (slot, producer) in producers.into_iter().enumerate() {
             for (place, buffer) in self.output_in(producer, &layout)?.by_place() {
                 self.program.rank(place).set_operand(id, Role::Input(slot), buffer);
             }

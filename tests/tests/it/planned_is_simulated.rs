@@ -1,0 +1,149 @@
+//! The time that the planner evaluates is the time that the simulator takes, for any network, placement, order and link.
+
+use std::time::Duration;
+
+use burst_planner::{Arrangement, Evaluator};
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
+use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
+use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool_tests::{reordered, scattered};
+use layer_engine::Sgd;
+use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
+use layer_profile::DeviceModel;
+use proptest::prelude::*;
+
+/// The largest difference, relatively.
+const AGREES: f64 = 1e-3;
+
+fn links() -> Vec<LinkModel> {
+    let named = |name: &str| LinkModel::named(name).unwrap();
+    let hosts = |ranks: usize| named("dgx-a100").between_hosts(ranks, named("ethernet-100g")).unwrap();
+    let racks = hosts(2).between_hosts(2, named("ethernet-25g")).unwrap();
+    vec![
+        named("dgx-a100"),
+        named("ethernet-25g"),
+        named("ethernet-100g"),
+        hosts(2),
+        hosts(3),
+        racks,
+    ]
+}
+
+/// Convolutions, joins of two kinds and shared parameters, as the seed draws them.
+fn random_network(seed: u64) -> LayerGraph {
+    let mut state = seed;
+    let mut below = move |count: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % count
+    };
+    let mut net = LayerGraph::new("random", Shape::image(3, 16, 16)).unwrap();
+    let mut layers: Vec<LayerId> = vec![net.input()];
+    for index in 0..4 + below(10) {
+        let from = |below: &mut dyn FnMut(usize) -> usize, layers: &[LayerId]| layers[below(layers.len())];
+        let name = format!("layer{index}");
+        let producer = from(&mut below, &layers);
+        let layer = match below(5) {
+            0 | 1 => net.add(&name, Conv2d::new(8 * (1 + below(3)), 3).padding(1), [producer]),
+            2 => net.add(&name, LayerKind::Relu, [producer]),
+            3 => net.add(&name, LayerKind::BatchNorm(layer_graph::BatchNorm::default()), [producer]),
+            _ => {
+                let other = from(&mut below, &layers);
+                net.add(&name, LayerKind::Concat, [producer, other])
+            }
+        };
+        layers.extend(layer);
+    }
+    // Everything that nobody uses yet ends in the loss.
+    let ends: Vec<LayerId> = layers.iter().copied().filter(|&id| net.consumers(id).is_empty()).collect();
+    let end = if let [only] = ends[..] { only } else { net.add("ends", LayerKind::Concat, ends).unwrap() };
+    let flat = net.add("flat", LayerKind::Flatten, [end]).unwrap();
+    let a = net.add("a", Linear::new(64), [flat]).unwrap();
+    let b = net.add("b", Linear::new(64), [a]).unwrap();
+    let c = net.add_tied("c", Linear::new(64), [b], b).unwrap();
+    let scores = net.add("fc", Linear::new(10), [c]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    net
+}
+
+fn check(network: &LayerGraph, placement: &Placement, batch: usize, lowering: &LowerOptions, link: &LinkModel) {
+    let world = placement.world();
+    let mut sizes = shard_sizes(batch, world);
+    sizes.extend((1..=world.min(batch)).map(|count| batch / count));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let profile = DeviceModel::named("a100").unwrap().profile(network, &sizes).unwrap();
+    let job = Job::new(Costs::new(network, &profile, link), batch, lowering.clone());
+    let problem = job.training_problem(world, &(1..=world).collect::<Vec<_>>()).unwrap();
+    let arrangement = Arrangement {
+        ranks: network.layers().skip(1).map(|(id, _)| placement.ranks(id).to_vec()).collect(),
+        order: placement.order().iter().map(|id| id.index() - 1).collect(),
+    };
+    let mut evaluator = Evaluator::new(&problem, job.training_costs()).unwrap();
+    let planned = evaluator.evaluate(&arrangement).unwrap();
+    let activity = evaluator.activity(&arrangement).unwrap();
+
+    let program = lower_for_simulation(network, placement, batch, lowering).unwrap();
+    let options = SimulateOptions { iterations: 40, ..SimulateOptions::default() };
+    let simulation = simulate(&program, job.costs(), &options).unwrap();
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let simulated = us(simulation.iteration);
+    let off = planned.iteration_us / simulated - 1.0;
+    assert!(off.abs() < AGREES, "planned {} us, simulated {simulated} us: {off:+.4}", planned.iteration_us);
+    let computing: f64 = activity.iter().map(|rank| rank.computing_us).sum();
+    let communicating: f64 = activity.iter().map(|rank| rank.communicating_us).sum();
+    let total = simulated * world as f64;
+    for (what, planned, simulated) in [
+        ("computing", computing, us(simulation.activity.computing)),
+        ("communicating", communicating, us(simulation.activity.communicating)),
+    ] {
+        let off = (planned - simulated) / total;
+        assert!(off.abs() < AGREES, "{what}: planned {planned} us, simulated {simulated} us of {total} us");
+    }
+}
+
+fn lowering(overlap_all_reduce: bool, bucket_bytes: u64, sync_batch_norm: bool, clip: bool) -> LowerOptions {
+    let clip_norm = clip.then_some(1.0);
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm };
+    LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, sync_batch_norm, ..LowerOptions::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("DEEPPOOL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn for_random_networks(
+        seed: u64,
+        ranks in 1usize..9,
+        batch in 8usize..20,
+        link in 0usize..6,
+        overlap: bool,
+        bucket_bytes in prop::sample::select(vec![1, 5_000, 100_000, 25 << 20]),
+        sync_batch_norm: bool,
+        clip: bool,
+    ) {
+        let network = random_network(seed);
+        let placement = scattered(&network, ranks, seed).unwrap();
+        let placement = reordered(&network, placement, seed).unwrap();
+        let lowering = lowering(overlap, bucket_bytes, sync_batch_norm, clip);
+        check(&network, &placement, batch, &lowering, &links()[link]);
+    }
+}
+
+#[test]
+fn for_the_zoo() {
+    for (index, model) in ["vgg16", "inception-v3", "resnet-18", "gpt2", "digits-cnn"].into_iter().enumerate() {
+        let network = zoo::model(model).unwrap();
+        let placement = scattered(&network, 6, index as u64).unwrap();
+        let placement = reordered(&network, placement, index as u64).unwrap();
+        check(&network, &placement, 16, &LowerOptions::default(), &links()[index]);
+        let gpus = vec![5; network.len() - 1];
+        let data_parallel = Placement::first_ranks(&network, 6, &gpus).unwrap();
+        check(&network, &data_parallel, 16, &LowerOptions::default(), &links()[index]);
+    }
+}
