@@ -90,7 +90,7 @@ fn node(
     let bytes = |role: Role| role.elements(layer, 0) as u64 * ELEMENT_BYTES;
     let input_gradient = network.producers(id).iter().any(|producer| needs_gradient[producer.index()]);
     let forward = Pass::forward(layer).contains(&Pass::ForwardMoments);
-    let backward = Pass::backward(layer, input_gradient).contains(&Pass::BackwardMoments);
+    let backward = input_gradient && Pass::backward(layer, true).contains(&Pass::BackwardMoments);
     let synchronized = SynchronizedBytes {
         forward: if forward { bytes(Role::Moments) } else { 0 },
         backward: if backward { bytes(Role::GradientMoments) } else { 0 },
