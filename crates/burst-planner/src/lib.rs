@@ -61,6 +61,8 @@ mod plan;
 mod problem;
 mod program;
 mod search;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod totals;
 mod validate;
 mod waves;
@@ -72,8 +74,8 @@ pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use program::{
-    Activity, Arrangement, Evaluator, GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
-    TrainingProblem, TrainingTime,
+    Activity, AllReduceTime, Arrangement, Evaluator, GradientOptions, Share, StepTimes, SynchronizedBytes, TableCosts,
+    TrainingCosts, TrainingNode, TrainingProblem, TrainingTime, TransferTimes,
     TrainingFrontier, TrainingPoint, TrainingSearch, search_training,
 };
 pub use search::{

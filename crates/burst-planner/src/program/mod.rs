@@ -8,6 +8,7 @@ mod groups;
 mod iteration;
 mod problem;
 mod search;
+mod table;
 
 pub use activity::Activity;
 pub use arrangement::Arrangement;
@@ -15,3 +16,4 @@ pub use costs::{Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
 pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
 pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
+pub use table::{AllReduceTime, TableCosts, TransferTimes};
