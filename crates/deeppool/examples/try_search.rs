@@ -36,7 +36,8 @@ fn main() {
     println!("search {:?}, {} evaluations, {} points", s2.elapsed(), f.evaluations(), f.points().len());
     for limit in [1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 8.0] {
         match f.fastest_within(limit) { Ok(p) => {
-            print!("limit {limit}: {:.3} ms amp {:.3}  ", p.time.iteration_us/1e3, p.time.gpu_time_us/single);
+            let st = Instant::now(); let lb = f.lower_bound_us(limit);
+            print!("limit {limit}: {:.3} ms amp {:.3} bound {:.3} gap {:.2}% ({:?}) ", p.time.iteration_us/1e3, p.time.gpu_time_us/single, lb/1e3, (p.time.iteration_us/lb-1.0)*100.0, st.elapsed());
             let a = &p.arrangement;
             let mut runs: Vec<(String, usize)> = vec![];
             for &n in &a.order { let r=&a.ranks[n]; let s = format!("{}+{}", r[0], r.len()); match runs.last_mut() { Some(l) if l.0==s => l.1+=1, _ => runs.push((s,1)) } }

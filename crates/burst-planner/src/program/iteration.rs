@@ -86,7 +86,7 @@ pub(super) struct Lanes {
     /// By node and class: the ends of its steps.
     forward: Vec<f64>,
     backward: Vec<f64>,
-    /// By node and class: when the gradient of its parameters is reduced.
+    /// By node and class: when the gradient of its parameters is computed, later when it is reduced.
     reduced: Vec<f64>,
     /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
     arrives: Vec<f64>,
@@ -327,11 +327,6 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 continue;
             }
             let group = self.group(node);
-            if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |run, _| {
-                    run.lanes.arrives[node]
-                });
-            }
             let times = self.prices.steps(node, group);
             let (row, arrives) = (node * self.lanes.classes, self.lanes.arrives[node]);
             for &Member { class, share } in self.members(group) {
@@ -339,6 +334,13 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 let end = start + times[share as usize].backward_us;
                 self.computed(Event::Backward(node), class, start, end);
                 self.lanes.backward[row + usize::from(class)] = end;
+                self.lanes.reduced[row + usize::from(class)] = end;
+            }
+            if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
+                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_, _| 0.0);
+                for &Member { class, .. } in self.members(group) {
+                    self.lanes.backward[row + usize::from(class)] = self.lanes.compute[usize::from(class)];
+                }
             }
             let producers = &program.structure.producers[node];
             if let [producer] = producers[..] {
@@ -418,7 +420,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         let is_shared = users.len() > 1;
         for &Member { class, .. } in self.members(group) {
             if !is_shared {
-                let ready = self.lanes.backward[self.at(node, class)];
+                let ready = self.lanes.reduced[self.at(node, class)];
                 let bucket = &mut self.lanes.buckets[place].ready[usize::from(class)];
                 *bucket = bucket.max(ready);
                 continue;
@@ -426,7 +428,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
             let is_on = |user: &&usize| self.members(self.group(**user)).iter().any(|member| member.class == class);
             let mut here = users.iter().filter(is_on);
             let ready = match (here.next(), here.next()) {
-                (Some(&only), None) => self.lanes.backward[self.at(only, class)],
+                (Some(&only), None) => self.lanes.reduced[self.at(only, class)],
                 // Summed up in the compute lane.
                 _ => self.lanes.compute[usize::from(class)],
             };

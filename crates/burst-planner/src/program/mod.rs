@@ -2,6 +2,7 @@
 
 mod activity;
 mod arrangement;
+mod bound;
 mod costs;
 mod evaluator;
 mod groups;
