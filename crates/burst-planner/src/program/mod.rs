@@ -1,4 +1,4 @@
-//! The time of a plan is the time of its training program.
+#![doc = include_str!("../../docs/time-of-a-program.md")]
 
 mod activity;
 mod arrangement;
@@ -7,6 +7,7 @@ mod costs;
 mod evaluator;
 mod groups;
 mod iteration;
+pub(crate) mod json;
 mod problem;
 mod search;
 mod table;

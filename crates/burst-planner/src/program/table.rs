@@ -47,20 +47,27 @@ impl TableCosts {
         Self::default()
     }
 
-    /// Sets what the steps of a node take on each of so many GPUs.
-    pub fn set_steps(&mut self, node: usize, gpus: usize, times: StepTimes) {
-        entry(&mut self.steps, node).insert(gpus, times);
+    /// Sets what the steps of a node take on each of so many GPUs. Returns what was set before.
+    pub fn set_steps(&mut self, node: usize, gpus: usize, times: StepTimes) -> Option<StepTimes> {
+        entry(&mut self.steps, node).insert(gpus, times)
     }
 
-    /// Sets what it takes to move the output of `producer`, or its gradient, from `from` to `to` GPUs.
-    pub fn set_transfer(&mut self, producer: usize, from: usize, to: usize, times: TransferTimes) {
-        entry(&mut self.transfers, producer).insert((from, to), times);
+    /// Sets what it takes to move the output of `producer`, or its gradient, from `from` to `to` GPUs. Returns what was
+    /// set before.
+    pub fn set_transfer(
+        &mut self,
+        producer: usize,
+        from: usize,
+        to: usize,
+        times: TransferTimes,
+    ) -> Option<TransferTimes> {
+        entry(&mut self.transfers, producer).insert((from, to), times)
     }
 
     /// Sets what an all-reduce takes between so many GPUs. Between a number that is not set it takes as long as between the next
-    /// larger one that is, or between the largest.
-    pub fn set_all_reduce(&mut self, gpus: usize, time: AllReduceTime) {
-        self.all_reduce.insert(gpus, time);
+    /// larger one that is, or between the largest. Returns what was set before.
+    pub fn set_all_reduce(&mut self, gpus: usize, time: AllReduceTime) -> Option<AllReduceTime> {
+        self.all_reduce.insert(gpus, time)
     }
 
     /// What moving the output of `producer` takes, if it is set.
@@ -153,7 +160,8 @@ impl TableCosts {
         let counts = problem.nodes.iter().flat_map(|node| &node.gpu_counts);
         let most = counts.copied().max().unwrap_or(1);
         // Nodes that share parameters reduce between the ranks of all of them, and so does the norm.
-        let joins = problem.gradients.clip_norm || problem.nodes.iter().any(|node| node.parameters_of.is_some());
+        let joins =
+            problem.gradients.clip_norm || problem.nodes.iter().any(|node| node.parameters_of.is_some());
         let most = if joins { problem.gpus } else { most };
         let largest = self.all_reduce.last_key_value().map_or(1, |(&gpus, _)| gpus);
         if largest < most { Err(Error::NoAllReduce { gpus: most }) } else { Ok(()) }
@@ -166,7 +174,8 @@ impl TableCosts {
         let steps: f64 = self.steps.iter().flat_map(BTreeMap::values).map(StepTimes::total_us).sum();
         let consumers = problem.edges.len() as f64;
         let transfers = self.transfers.iter().flat_map(BTreeMap::values);
-        let transfers = 2.0 * consumers * transfers.map(|times| times.nested_us + times.disjoint_us).sum::<f64>();
+        let transfers =
+            2.0 * consumers * transfers.map(|times| times.nested_us + times.disjoint_us).sum::<f64>();
         let synchronized = problem.nodes.iter().filter_map(|node| node.synchronized);
         let synchronized = synchronized.map(|bytes| bytes.forward as f64 + bytes.backward as f64);
         let gradients = problem.nodes.iter().map(|node| node.gradient_bytes as f64);

@@ -1,7 +1,9 @@
 //! The best of all arrangements.
 
 use super::problems::next_in_order;
-use crate::{Arrangement, Evaluator, Result, Share, TableCosts, TrainingCosts, TrainingPoint, TrainingProblem};
+use crate::{
+    Arrangement, Evaluator, Result, Share, TableCosts, TrainingCosts, TrainingPoint, TrainingProblem,
+};
 
 /// The best arrangements of a small problem.
 #[derive(Debug, Clone)]
@@ -26,8 +28,8 @@ impl Enumeration {
 /// Evaluates every arrangement there is: all sets of ranks that nodes have GPU counts for, and all orders. A second or so for 6
 /// nodes on 3 GPUs or 5 nodes on 4, and exponential in both.
 ///
-/// Two things are left out, as they cannot matter. Costs do not depend on which ranks there are: of those that the nodes before
-/// have treated alike, a node takes the first ones. And sets of ranks whose nodes compute for longer than an arrangement that is
+/// Two things are left out, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are shared, of
+/// those that the nodes before have treated alike, a node takes the first ones. And sets of ranks whose nodes compute for longer than an arrangement that is
 /// already known takes are not looked at in every order.
 ///
 /// # Errors
@@ -39,7 +41,14 @@ pub fn best_by_enumeration(problem: &TrainingProblem, costs: &TableCosts) -> Res
     add_orders(problem, &mut Vec::new(), &mut orders);
     let found = Enumeration { points: Vec::new(), single_gpu_us, evaluations: 0 };
     let mut all = All { problem, costs, evaluator, orders, found };
-    all.place(&mut Vec::new(), &[(0..problem.gpus).collect()])?;
+    // Where parameters are shared, which gradients are reduced together depends on which of two ranks is the first one.
+    let shares = problem.nodes.iter().any(|node| node.parameters_of.is_some());
+    let alike = if shares {
+        (0..problem.gpus).map(|rank| vec![rank]).collect()
+    } else {
+        vec![(0..problem.gpus).collect()]
+    };
+    all.place(&mut Vec::new(), &alike)?;
     Ok(all.found)
 }
 
@@ -69,7 +78,9 @@ impl All<'_> {
         let mut takes = vec![0; alike.len()];
         loop {
             // The next combination, as an odometer counts.
-            let Some(wheel) = (0..alike.len()).find(|&wheel| takes[wheel] < alike[wheel].len()) else { return Ok(()) };
+            let Some(wheel) = (0..alike.len()).find(|&wheel| takes[wheel] < alike[wheel].len()) else {
+                return Ok(());
+            };
             takes[wheel] += 1;
             takes[..wheel].fill(0);
             if !node.gpu_counts.contains(&takes.iter().sum()) {
@@ -90,10 +101,13 @@ impl All<'_> {
         let mut computing = vec![0.0; self.problem.gpus];
         for (node, ranks) in ranks.iter().enumerate() {
             let steps = self.costs.compute(node, ranks.len(), Share::Larger).unwrap_or_default();
-            ranks.iter().for_each(|&rank| computing[rank] += steps.forward_us);
+            for &rank in ranks {
+                computing[rank] += steps.forward_us;
+            }
         }
         let (longest, sum) = (computing.iter().copied().fold(0.0, f64::max), computing.iter().sum::<f64>());
-        let is_beaten = |point: &TrainingPoint| point.time.iteration_us <= longest && point.time.gpu_time_us <= sum;
+        let is_beaten =
+            |point: &TrainingPoint| point.time.iteration_us <= longest && point.time.gpu_time_us <= sum;
         if self.found.points.iter().any(is_beaten) {
             return Ok(());
         }

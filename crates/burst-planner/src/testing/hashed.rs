@@ -32,7 +32,11 @@ impl TrainingCosts for HashedCosts {
         // Whoever has fewer samples is never slower.
         let part = if share == Share::Larger { 1.0 } else { 0.5 };
         let step = |name: &str| part * self.time((name, node, ranks));
-        Some(StepTimes { forward_us: 1.0 + step("forward"), backward_us: step("backward"), update_us: step("update") })
+        Some(StepTimes {
+            forward_us: 1.0 + step("forward"),
+            backward_us: step("backward"),
+            update_us: step("update"),
+        })
     }
 
     fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {

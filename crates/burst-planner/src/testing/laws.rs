@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::RandomProblem;
-use crate::{Arrangement, Error, Evaluator, Result, TableCosts, TrainingCosts, TrainingProblem, TrainingTime};
+use crate::{
+    Arrangement, Error, Evaluator, Result, TableCosts, TrainingCosts, TrainingProblem, TrainingTime,
+};
 
 /// A search: the arrangement that it finds for a problem, its costs and a limit on amplification. `None` where it finds nothing
 /// within the limit.
@@ -54,10 +56,16 @@ fn found(
     });
     let law = "the arrangement fits the problem and keeps the limit";
     match timed {
-        Ok((time, single_gpu_us)) if time.gpu_time_us <= limit * single_gpu_us * (1.0 + SAME) => Ok(Some(time)),
+        Ok((time, single_gpu_us)) if time.gpu_time_us <= limit * single_gpu_us * (1.0 + SAME) => {
+            Ok(Some(time))
+        }
         Ok((time, single_gpu_us)) => {
             let amplification = time.gpu_time_us / single_gpu_us;
-            Err(Violation { law, what: format!("amplification {amplification} at limit {limit}"), seed: None })
+            Err(Violation {
+                law,
+                what: format!("amplification {amplification} at limit {limit}"),
+                seed: None,
+            })
         }
         Err(error) => Err(Violation { law, what: format!("at limit {limit}: {error}"), seed: None }),
     }
@@ -119,7 +127,9 @@ pub fn more_gpus_are_never_slower(
     let mut before: Option<(usize, f64)> = None;
     for gpus in 1..=problem.gpus {
         let mut with_fewer = TrainingProblem { gpus, ..problem.clone() };
-        with_fewer.nodes.iter_mut().for_each(|node| node.gpu_counts.retain(|&count| count <= gpus));
+        for node in &mut with_fewer.nodes {
+            node.gpu_counts.retain(|&count| count <= gpus);
+        }
         if with_fewer.nodes.iter().any(|node| node.gpu_counts.is_empty()) {
             continue;
         }
@@ -157,7 +167,10 @@ pub fn never_slower_than_data_parallelism(
         let now = found(search, problem, costs, limit)?;
         if is_slower(now, time.iteration_us) {
             let us = time.iteration_us;
-            return broken(law, format!("{gpus} GPUs take {us} us, {} is found at limit {limit}", shown(now)));
+            return broken(
+                law,
+                format!("{gpus} GPUs take {us} us, {} is found at limit {limit}", shown(now)),
+            );
         }
     }
     Ok(())
@@ -180,13 +193,19 @@ pub fn faster_links_never_slow_down(
     if !is_slower(Some(fast), slow.iteration_us) {
         return Ok(Ok(()));
     }
-    let what = format!("{} us, and {} us with links that take {factor} times as long", slow.iteration_us, fast.iteration_us);
+    let what = format!(
+        "{} us, and {} us with links that take {factor} times as long",
+        slow.iteration_us, fast.iteration_us
+    );
     Ok(broken("a faster link never slows a fixed plan", what))
 }
 
 /// Asks a search all laws for each of some random problems.
 #[must_use]
-pub fn check_search(search: &Search<'_>, problems: impl IntoIterator<Item = RandomProblem>) -> Vec<Violation> {
+pub fn check_search(
+    search: &Search<'_>,
+    problems: impl IntoIterator<Item = RandomProblem>,
+) -> Vec<Violation> {
     const LIMITS: [f64; 8] = [1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 4.0];
     let mut violations = Vec::new();
     for RandomProblem { seed, problem, costs } in problems {

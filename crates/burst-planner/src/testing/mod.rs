@@ -34,8 +34,8 @@ mod timeline;
 pub use enumeration::{Enumeration, best_by_enumeration};
 pub use hashed::HashedCosts;
 pub use laws::{
-    Search, Violation, check_search, faster_links_never_slow_down, keeps_the_limit, looser_limits_are_never_slower,
-    more_gpus_are_never_slower, never_slower_than_data_parallelism,
+    Search, Violation, check_search, faster_links_never_slow_down, keeps_the_limit,
+    looser_limits_are_never_slower, more_gpus_are_never_slower, never_slower_than_data_parallelism,
 };
 pub use problems::{Graph, RandomProblem, random_arrangement, random_problem, random_problem_on};
 pub use restarts::{Budget, random_restarts};

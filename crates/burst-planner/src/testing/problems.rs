@@ -4,7 +4,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::{
-    AllReduceTime, Arrangement, StepTimes, SynchronizedBytes, TableCosts, TrainingNode, TrainingProblem, TransferTimes,
+    AllReduceTime, Arrangement, StepTimes, SynchronizedBytes, TableCosts, TrainingNode, TrainingProblem,
+    TransferTimes,
 };
 
 /// How the nodes of a random problem hang together.
@@ -76,7 +77,9 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
     let mut costs = TableCosts::new();
     problem.edges = edges(graph, nodes, &mut draws);
     let counts: Vec<usize> = match draws.below(3) {
-        0 => (0..).map(|power| 1 << power).take_while(|&count| count <= gpus).collect(),
+        0 => std::iter::successors(Some(1), |count| Some(2 * count))
+            .take_while(|&count| count <= gpus)
+            .collect(),
         _ => (1..=gpus).collect(),
     };
     let launch_us = draws.between(2.0, 40.0);
@@ -91,7 +94,11 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
         let update_us = if has_parameters { launch_us / 2.0 + gradient_bytes as f64 / 3e5 } else { 0.0 };
         for &count in &own {
             let forward_us = launch_us + work_us / count as f64;
-            costs.set_steps(node, count, StepTimes { forward_us, backward_us: backward * forward_us, update_us });
+            costs.set_steps(
+                node,
+                count,
+                StepTimes { forward_us, backward_us: backward * forward_us, update_us },
+            );
         }
         problem.add_node(TrainingNode::new(format!("n{node}"), own).with_gradient_bytes(gradient_bytes));
         output_bytes.push(draws.between(1e4, 2e7));
@@ -198,7 +205,8 @@ fn set_program(problem: &mut TrainingProblem, draws: &mut Draws) {
 pub fn random_arrangement(problem: &TrainingProblem, seed: u64) -> Arrangement {
     let mut draws = Draws::new(seed);
     let ranks = problem.nodes.iter().map(|node| {
-        let counts: Vec<usize> = node.gpu_counts.iter().copied().filter(|&count| count <= problem.gpus).collect();
+        let counts: Vec<usize> =
+            node.gpu_counts.iter().copied().filter(|&count| count <= problem.gpus).collect();
         let count = if counts.is_empty() { 1 } else { counts[draws.below(counts.len())] };
         some_ranks(problem.gpus, count, &mut draws)
     });

@@ -37,10 +37,10 @@ pub fn random_restarts(
     loop {
         let mut now = match (restarts % 3, &best) {
             (0, Some(best)) => {
-                let shaken = (0..1 + draws.below(4)).fold(best.arrangement.clone(), |from, _| {
+                let changes = 1 + draws.below(4);
+                (0..changes).fold(best.arrangement.clone(), |from, _| {
                     changed(problem, &from, &mut draws).unwrap_or(from)
-                });
-                shaken
+                })
             }
             (1, _) => {
                 let gpus = 1 + draws.below(problem.gpus);

@@ -49,11 +49,15 @@ pub fn slow_time(
     problem.validate()?;
     arrangement.validate(problem)?;
     for (index, (node, ranks)) in problem.nodes.iter().zip(&arrangement.ranks).enumerate() {
-        if [Share::Larger, Share::Smaller].iter().any(|&share| costs.compute(index, ranks.len(), share).is_none()) {
+        if [Share::Larger, Share::Smaller]
+            .iter()
+            .any(|&share| costs.compute(index, ranks.len(), share).is_none())
+        {
             return Err(crate::Error::NoTimes { node: node.name.clone(), gpus: ranks.len() });
         }
     }
-    let mut writer = Writer { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };
+    let mut writer =
+        Writer { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };
     writer.write();
     Ok(go_through(&writer.events, problem.gpus))
 }
@@ -68,7 +72,8 @@ fn go_through(events: &[Event], gpus: usize) -> SlowTime {
         spans = vec![Vec::new(); gpus];
         for event in events {
             let lane = event.lane as usize;
-            let waits = event.ranks.iter().map(|&rank| free[lane][rank]).chain(event.after.iter().map(|&e| ends[e]));
+            let waits =
+                event.ranks.iter().map(|&rank| free[lane][rank]).chain(event.after.iter().map(|&e| ends[e]));
             let start = waits.fold(0.0, f64::max);
             let end = start + event.us;
             for &rank in &event.ranks {
@@ -92,7 +97,8 @@ fn activity(spans: &[(Lane, f64, f64)], iteration_us: f64) -> Activity {
     ends.sort_by(f64::total_cmp);
     let mut activity = Activity::default();
     for pair in ends.windows(2) {
-        let covered = |lane| spans.iter().any(|&(l, start, end)| l == lane && start <= pair[0] && pair[1] <= end);
+        let covered =
+            |lane| spans.iter().any(|&(l, start, end)| l == lane && start <= pair[0] && pair[1] <= end);
         if covered(Lane::Compute) {
             activity.computing_us += pair[1] - pair[0];
         } else if covered(Lane::Communication) {
@@ -180,7 +186,8 @@ impl Writer<'_> {
 
     /// The nodes that use the parameters of a node, which is one of them.
     fn users(&self, owner: usize) -> Vec<usize> {
-        let others = (0..self.problem.nodes.len()).filter(|&n| self.problem.nodes[n].parameters_of == Some(owner));
+        let others =
+            (0..self.problem.nodes.len()).filter(|&n| self.problem.nodes[n].parameters_of == Some(owner));
         std::iter::once(owner).chain(others).collect()
     }
 
@@ -200,7 +207,7 @@ impl Writer<'_> {
     fn add(&mut self, event: Event) -> usize {
         let number = self.events.len();
         if event.lane == Lane::Compute {
-            event.ranks.iter().for_each(|&rank| _ = self.last_compute.insert(rank, number));
+            self.last_compute.extend(event.ranks.iter().map(|&rank| (rank, number)));
         }
         self.events.push(event);
         number
@@ -242,7 +249,9 @@ impl Writer<'_> {
     fn synchronize(&mut self, bytes: u64, ranks: &[usize], mut after: Events) {
         after.extend(self.computed_last(ranks));
         if let Some(sum) = self.reduce(bytes, ranks, after) {
-            ranks.iter().for_each(|&rank| self.wait(rank, vec![sum]));
+            for &rank in ranks {
+                self.wait(rank, vec![sum]);
+            }
         }
     }
 
@@ -261,7 +270,8 @@ impl Writer<'_> {
         for &producer in &producers {
             self.move_output(producer, &ranks, known);
         }
-        let inputs = producers.iter().filter_map(|&producer| known.moved.get(&(producer, ranks.clone())).copied());
+        let inputs =
+            producers.iter().filter_map(|&producer| known.moved.get(&(producer, ranks.clone())).copied());
         let inputs: Events = inputs.collect();
         if let Some(bytes) = self.problem.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
             self.synchronize(bytes.forward, &ranks, inputs.clone());
@@ -274,7 +284,8 @@ impl Writer<'_> {
         let consumers = self.consumers(node);
         if consumers.len() > 1 {
             for consumer in consumers {
-                self.move_output(node, &self.ranks(consumer).to_vec(), known);
+                let to = self.ranks(consumer).to_vec();
+                self.move_output(node, &to, known);
             }
         }
     }
@@ -292,7 +303,8 @@ impl Writer<'_> {
         }
         for producer in self.producers(node).into_iter().rev() {
             let consumers = self.consumers(producer);
-            let is_done = |&consumer: &usize| known.backward.contains_key(&(consumer, self.ranks(consumer)[0]));
+            let is_done =
+                |&consumer: &usize| known.backward.contains_key(&(consumer, self.ranks(consumer)[0]));
             if self.learns(producer) && consumers.iter().all(is_done) {
                 self.gather(producer, &consumers, known);
             }
@@ -323,7 +335,9 @@ impl Writer<'_> {
             arrives.push(self.transfer(node, ranks, &own, after));
         }
         if parts.len() > 1 {
-            own.iter().for_each(|&rank| self.wait(rank, arrives.clone()));
+            for &rank in &own {
+                self.wait(rank, arrives.clone());
+            }
         }
         known.arrives.insert(node, arrives);
     }
@@ -336,7 +350,8 @@ impl Writer<'_> {
             known.buckets.len() - 1
         });
         for &rank in &ranks {
-            let here: Vec<usize> = users.iter().copied().filter(|&user| self.ranks(user).contains(&rank)).collect();
+            let here: Vec<usize> =
+                users.iter().copied().filter(|&user| self.ranks(user).contains(&rank)).collect();
             let ready = match here[..] {
                 [only] => vec![known.backward[&(only, rank)]],
                 _ => self.computed_last(&[rank]),
@@ -348,11 +363,11 @@ impl Writer<'_> {
         bucket.bytes = bucket.bytes.saturating_add(self.problem.nodes[node].gradient_bytes);
         if self.problem.gradients.overlap && bucket.bytes >= self.problem.gradients.bucket_bytes {
             let full = known.buckets.remove(place);
-            self.reduce_bucket(full, known);
+            self.reduce_bucket(&full, known);
         }
     }
 
-    fn reduce_bucket(&mut self, bucket: Bucket, known: &mut Known) {
+    fn reduce_bucket(&mut self, bucket: &Bucket, known: &mut Known) {
         let after = bucket.ready.values().flatten().copied().collect();
         let sum = self.reduce(bucket.bytes, &bucket.ranks, after);
         for &node in &bucket.nodes {
@@ -370,11 +385,14 @@ impl Writer<'_> {
         };
         let passed: Vec<Events> = all.iter().map(|&rank| passed(self, rank)).collect();
         for mut bucket in std::mem::take(&mut known.buckets) {
-            bucket.ready.iter_mut().for_each(|(&rank, ready)| ready.extend(&passed[rank]));
-            self.reduce_bucket(bucket, known);
+            for (&rank, ready) in &mut bucket.ready {
+                ready.extend(&passed[rank]);
+            }
+            self.reduce_bucket(&bucket, known);
         }
         if self.problem.gradients.clip_norm {
-            let here = |rank: usize| known.reduced.iter().filter(move |((_, r), _)| *r == rank).flat_map(|(_, e)| e);
+            let here =
+                |rank: usize| known.reduced.iter().filter(move |((_, r), _)| *r == rank).flat_map(|(_, e)| e);
             let ranks: Vec<usize> = all.iter().copied().filter(|&rank| here(rank).next().is_some()).collect();
             let after = ranks.iter().flat_map(|&rank| here(rank).copied()).collect();
             self.synchronize(4, &ranks, after);

@@ -1,7 +1,8 @@
 //! The evaluator against the time model that goes through everything rank by rank.
 
 use burst_planner::testing::{
-    Graph, HashedCosts, RandomProblem, faster_links_never_slow_down, random_arrangement, random_problem_on, slow_time,
+    Graph, HashedCosts, RandomProblem, faster_links_never_slow_down, random_arrangement, random_problem_on,
+    slow_time,
 };
 use burst_planner::{Arrangement, Evaluator, TrainingCosts, TrainingProblem};
 
@@ -15,7 +16,11 @@ fn random(seed: u64) -> (RandomProblem, Arrangement) {
 }
 
 /// What differs, if anything does.
-fn difference(problem: &TrainingProblem, costs: &dyn TrainingCosts, arrangement: &Arrangement) -> Option<String> {
+fn difference(
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    arrangement: &Arrangement,
+) -> Option<String> {
     let slow = slow_time(problem, costs, arrangement).expect("a valid case");
     let mut evaluator = Evaluator::new(problem, costs).expect("a valid problem");
     let fast = evaluator.evaluate(arrangement).expect("a valid arrangement");
@@ -60,7 +65,8 @@ fn a_faster_link_never_slows_an_arrangement() {
     for seed in 0..cases(300) {
         let (RandomProblem { problem, costs, .. }, arrangement) = random(seed);
         for factor in [0.0, 0.5, 0.95] {
-            let law = faster_links_never_slow_down(&problem, &costs, &arrangement, factor).expect("a valid case");
+            let law =
+                faster_links_never_slow_down(&problem, &costs, &arrangement, factor).expect("a valid case");
             assert_eq!(law, Ok(()), "seed {seed}");
         }
     }

@@ -1,7 +1,9 @@
 //! Training programs: their time, and the search by it.
 
 mod evaluator;
+mod json;
 mod quality;
+mod timeline;
 
 /// How many random cases a test goes through.
 fn cases(usual: u64) -> u64 {
