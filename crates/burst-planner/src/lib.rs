@@ -77,8 +77,8 @@ pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use program::{
-    Activity, AllReduceTime, Arrangement, Evaluator, GradientOptions, Share, StepTimes, SynchronizedBytes, TableCosts,
-    TrainingCosts, TrainingNode, TrainingProblem, TrainingTime, TransferTimes,
+    Activity, AllReduceTime, Arrangement, Evaluator, GradientOptions, PathKind, PathStep, Share, StepTimes,
+    SynchronizedBytes, TableCosts, TrainingCosts, TrainingNode, TrainingProblem, TrainingTime, TransferTimes,
     TrainingFrontier, TrainingPoint, TrainingSearch, search_training,
 };
 pub use search::{

@@ -34,6 +34,14 @@ fn main() {
     let mut options = TrainingSearch::default(); options.effort = effort;
     let f = search_training(&problem, &costs, &options).unwrap();
     println!("search {:?}, {} evaluations, {} points", s2.elapsed(), f.evaluations(), f.points().len());
+    {
+        let p = f.fastest_within(2.0).unwrap();
+        let mut by: std::collections::BTreeMap<String, f64> = Default::default();
+        for s in ev.path(&p.arrangement).unwrap() { *by.entry(format!("{:?}", s.kind)).or_default() += s.time_us; }
+        println!("{by:?} total {:.1}", by.values().sum::<f64>());
+        let act = ev.activity(&p.arrangement).unwrap();
+        for a in &act { println!("{a:?}"); }
+    }
     for limit in [1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 8.0] {
         match f.fastest_within(limit) { Ok(p) => {
             let st = Instant::now(); let lb = f.lower_bound_us(limit);

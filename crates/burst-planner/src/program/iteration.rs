@@ -50,6 +50,8 @@ pub(super) enum Event<'a> {
 
 /// Is told every step on every class, and every collective.
 pub(super) trait Recorder {
+    /// An iteration begins.
+    fn begin(&mut self) {}
     fn step(&mut self, _event: Event<'_>, _class: Class, _start: f64, _end: f64) {}
     fn collective(&mut self, _event: Event<'_>, _classes: &[Class], _start: f64, _end: f64) {}
 }
@@ -118,6 +120,7 @@ impl Lanes {
     /// both lanes.
     pub(super) fn run<P: Prices, R: Recorder>(&mut self, program: &Program<'_>, prices: &mut P, recorder: &mut R) {
         self.begin(program);
+        recorder.begin();
         let mut run = Run { program, prices, recorder, lanes: self };
         run.forward_pass();
         run.backward_pass();
