@@ -1,6 +1,6 @@
 //! How good the search is: against the best of all arrangements, and against a search from random beginnings.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burst_planner::testing::{
     Budget, Graph, RandomProblem, best_by_enumeration, check_search, random_problem, random_problem_on,
@@ -74,11 +74,14 @@ fn is_mostly_the_best_of_all() {
 }
 
 /// `BURST_PLANNER_RESTART_SECONDS` and `BURST_PLANNER_RESTART_PROBLEMS` make it what it is meant to be: 60 s for each of 100.
+/// `BURST_PLANNER_EFFORT` is the effort of our search.
 #[test]
 fn keeps_up_with_random_restarts() {
     let read = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let budget = read("BURST_PLANNER_RESTART_SECONDS")
         .map_or(Budget::Evaluations(2_000), |seconds| Budget::Time(Duration::from_secs(seconds)));
+    let mut options = TrainingSearch::default();
+    options.effort = read("BURST_PLANNER_EFFORT").map_or(options.effort, |effort| effort as f64);
     let problems = read("BURST_PLANNER_RESTART_PROBLEMS").unwrap_or(6);
     let mut behind = Vec::new();
     for seed in 0..problems {
@@ -87,12 +90,14 @@ fn keeps_up_with_random_restarts() {
         let RandomProblem { problem, costs, .. } =
             random_problem_on(seed, graph, 12 + seed as usize % 9, gpus);
         let limit = limit(seed).max(1.05);
-        let found = search_training(&problem, &costs, &TrainingSearch::default()).expect("a valid problem");
+        let begun = Instant::now();
+        let found = search_training(&problem, &costs, &options).expect("a valid problem");
+        let (took, evaluations) = (begun.elapsed(), found.evaluations());
         let restarts = random_restarts(&problem, &costs, limit, budget, seed).expect("a valid problem");
         let (Ok(found), Some(other)) = (found.fastest_within(limit), restarts) else { continue };
         let percent = (found.time.iteration_us / other.time.iteration_us - 1.0) * 100.0;
         println!(
-            "seed {seed}: {graph:?} on {gpus} GPUs at limit {limit}: {percent:+.2}% against random restarts"
+            "seed {seed}: {graph:?} on {gpus} GPUs at limit {limit}: {percent:+.2}% against random restarts, {took:.1?} for {evaluations}"
         );
         if percent > 2.0 {
             behind.push(seed);
