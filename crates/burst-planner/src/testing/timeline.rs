@@ -132,6 +132,8 @@ struct Bucket {
 #[derive(Default)]
 struct Known {
     forward: BTreeMap<(usize, usize), usize>,
+    /// When the gradient of the node's own parameters is there, and when that of its inputs is.
+    gradients: BTreeMap<(usize, usize), usize>,
     backward: BTreeMap<(usize, usize), usize>,
     moved: BTreeMap<(usize, Vec<usize>), usize>,
     /// The transfers that bring the gradient of a node's output.
@@ -293,13 +295,16 @@ impl Writer<'_> {
     fn backward(&mut self, node: usize, known: &mut Known) {
         let ranks = self.ranks(node).to_vec();
         let arrives = known.arrives.get(&node).cloned().unwrap_or_default();
-        if let Some(bytes) = self.problem.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-            self.synchronize(bytes.backward, &ranks, arrives.clone());
-        }
         for (place, &rank) in ranks.iter().enumerate() {
             let us = self.steps(node, place, ranks.len()).backward_us;
             let event = self.compute(rank, us, arrives.clone());
-            known.backward.insert((node, rank), event);
+            known.gradients.insert((node, rank), event);
+        }
+        if let Some(bytes) = self.problem.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
+            self.synchronize(bytes.backward, &ranks, Vec::new());
+        }
+        for &rank in &ranks {
+            known.backward.insert((node, rank), self.last_compute[&rank]);
         }
         for producer in self.producers(node).into_iter().rev() {
             let consumers = self.consumers(producer);
@@ -353,7 +358,7 @@ impl Writer<'_> {
             let here: Vec<usize> =
                 users.iter().copied().filter(|&user| self.ranks(user).contains(&rank)).collect();
             let ready = match here[..] {
-                [only] => vec![known.backward[&(only, rank)]],
+                [only] => vec![known.gradients[&(only, rank)]],
                 _ => self.computed_last(&[rank]),
             };
             known.buckets[place].ready.entry(rank).or_default().extend(ready);
