@@ -127,7 +127,7 @@ impl<C: TrainingCosts> Search<'_, C> {
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
         let steps = self.steps(gpus);
         self.blocks.improve(gpus, steps / 2, 0.02, &mut random)?;
-        self.blocks.improve(gpus, steps / 2, 0.005, &mut random)?;
+        self.blocks.evolve(gpus, steps / 2, &mut random)?;
         for found in self.blocks.archive.take_fresh() {
             let arrangement = self.blocks.evaluator.arrangement(&found);
             let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());

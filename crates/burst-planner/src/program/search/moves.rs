@@ -28,7 +28,7 @@ impl Moves<'_> {
             0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
             20..=29 => self.regroup(evaluator, from, &window(from, random), random),
             30..=44 => self.regroup(evaluator, from, &run(from, random), random),
-            45..=62 => self.shift_boundary(from, random),
+            45..=62 => self.shift_boundary(evaluator, from, random),
             63..=71 => {
                 let nodes = self.branch(random)?.clone();
                 self.regroup(evaluator, from, &nodes, random)
@@ -102,22 +102,25 @@ impl Moves<'_> {
     }
 
     /// Where neighbours in the order are on different groups, the border moves.
-    fn shift_boundary(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    fn shift_boundary<C: TrainingCosts>(
+        &self,
+        evaluator: &Evaluator<'_, C>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
         let nodes = from.order.len();
         let begin = below(random, nodes);
         let group = |place: usize| from.groups[from.order[place % nodes] as usize];
         let at = (begin..begin + nodes).find(|&place| place % nodes + 1 < nodes && group(place) != group(place + 1))?;
         let at = at % nodes;
         let by = 1 + below(random, 8).min(below(random, 8));
-        let mut groups = from.groups.clone();
-        if below(random, 2) == 0 {
-            let (end, taken) = ((at + 1 + by).min(nodes), group(at));
-            from.order[at + 1..end].iter().for_each(|&node| groups[node as usize] = taken);
+        let (moved, taken) = if below(random, 2) == 0 {
+            (at + 1..(at + 1 + by).min(nodes), group(at))
         } else {
-            let (start, taken) = ((at + 1).saturating_sub(by), group(at + 1));
-            from.order[start..=at].iter().for_each(|&node| groups[node as usize] = taken);
-        }
-        Some(Numbered { groups, order: Rc::clone(&from.order) })
+            ((at + 1).saturating_sub(by)..at + 1, group(at + 1))
+        };
+        let moved: Vec<usize> = from.order[moved].iter().map(|&node| node as usize).collect();
+        assign(evaluator, from, &moved, taken)
     }
 
     /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
