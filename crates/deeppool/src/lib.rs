@@ -5,6 +5,7 @@ pub mod data;
 mod error;
 pub mod files;
 pub mod job;
+pub mod plan;
 pub mod planning;
 pub mod program;
 pub mod runtime;

@@ -262,10 +262,11 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// The batches that a profile needs for every GPU count up to `gpus`: the sizes of the largest shards, ascending.
+/// The batches that a profile needs for every GPU count up to `gpus`: the sizes of the shards, ascending.
 #[must_use]
 pub fn shard_sizes(batch: usize, gpus: usize) -> Vec<usize> {
-    let mut sizes: Vec<usize> = (1..=gpus.min(batch)).map(|count| batch.div_ceil(count)).chain([1]).collect();
+    let of_count = |count: usize| [batch.div_ceil(count), batch / count];
+    let mut sizes: Vec<usize> = (1..=gpus.min(batch)).flat_map(of_count).chain([1]).collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes

@@ -36,17 +36,11 @@ impl Job<'_> {
                 got: "none that is".into(),
             });
         }
-        let mut sizes: Vec<usize> =
-            counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]).chain([batch]).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
+        self.check_times(&counts)?;
         let mut problem = TrainingProblem::new(gpus);
         problem.gradients = gradient_options(&self.lowering);
         let needs_gradient = network.needs_gradient();
         for (id, _) in network.layers().skip(1) {
-            for &samples in &sizes {
-                self.costs.layer_time(id, samples)?;
-            }
             problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
         }
         for (id, _) in network.layers().skip(1) {
@@ -59,6 +53,21 @@ impl Job<'_> {
             }
         }
         Ok(problem)
+    }
+
+    /// Whether there are the times of all shards on these GPU counts, and of the whole batch.
+    pub(super) fn check_times(&self, counts: &[usize]) -> Result<(), Error> {
+        let batch = self.batch;
+        let shards = counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]);
+        let mut sizes: Vec<usize> = shards.chain([batch]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for (id, _) in self.costs.network().layers().skip(1) {
+            for &samples in &sizes {
+                self.costs.layer_time(id, samples)?;
+            }
+        }
+        Ok(())
     }
 
     /// What the planner's questions cost.
