@@ -6,7 +6,6 @@ mod error;
 pub mod files;
 pub mod job;
 pub mod plan;
-pub mod planning;
 pub mod program;
 pub mod runtime;
 pub mod simulate;

@@ -71,6 +71,15 @@ impl Job<'_> {
         })
     }
 
+    /// The time of an iteration on one GPU, microseconds: what amplification is a multiple of.
+    ///
+    /// # Errors
+    /// When the profile lacks the times of the whole batch.
+    pub fn single_gpu_us(&self) -> Result<f64, Error> {
+        let problem = self.training_problem(1, &[1])?;
+        Ok(Evaluator::new(&problem, self.training_costs())?.single_gpu_us()?)
+    }
+
     /// The steps on the critical path of a plan's iteration, which add up to its time. Nodes are the plan's layers, by index.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! What the planner is about to offer.
 
-use burst_planner::{Arrangement, Error, Result, Share, TrainingCosts, TrainingFrontier, TrainingPoint, TrainingProblem};
+use burst_planner::{
+    Arrangement, Error, Result, Share, TrainingCosts, TrainingFrontier, TrainingPoint, TrainingProblem,
+};
 
 /// A step on the critical path of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,7 +72,10 @@ pub(super) fn cheapest_within(frontier: &TrainingFrontier, deadline_us: f64) -> 
     let points = frontier.points();
     let after = points.partition_point(|point| point.time.iteration_us <= deadline_us);
     let smallest_us = points.first().map_or(f64::INFINITY, |point| point.time.iteration_us);
-    after.checked_sub(1).map(|last| &points[last]).ok_or(Error::DeadlineUnreachable { deadline_us, smallest_us })
+    after
+        .checked_sub(1)
+        .map(|last| &points[last])
+        .ok_or(Error::DeadlineUnreachable { deadline_us, smallest_us })
 }
 
 pub(super) fn knee(frontier: &TrainingFrontier) -> &TrainingPoint {

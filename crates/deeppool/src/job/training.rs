@@ -162,7 +162,9 @@ impl TrainingCosts for JobCosts<'_> {
             let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
             known.insert(key.clone(), traffic);
         }
-        known.get(&key).map_or(f64::INFINITY, |traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes)))
+        known
+            .get(&key)
+            .map_or(f64::INFINITY, |traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes)))
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

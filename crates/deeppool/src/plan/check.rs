@@ -137,7 +137,9 @@ impl ExecutionPlan {
     fn check_question(&self) -> Result<(), Error> {
         let within = |path: &str, value: f64, limit: Option<f64>| {
             let keeps = limit.is_none_or(|limit| value <= limit * (1.0 + SAME));
-            ensure(keeps, path, || format!("{value} is above the plan's own limit of {}", limit.unwrap_or(0.0)))
+            ensure(keeps, path, || {
+                format!("{value} is above the plan's own limit of {}", limit.unwrap_or(0.0))
+            })
         };
         within("amplification", self.amplification, self.amplification_limit)?;
         within("iteration_us", self.iteration_us, self.deadline_us)?;

@@ -175,7 +175,8 @@ impl ExecutionPlan {
         let Some(order) = &self.order else { return Ok(placement) };
         let by_name = |name: &String| {
             let found = network.layers().skip(1).find(|(_, layer)| layer.name() == name);
-            let missing = || Error::Plan(format!("its order has `{name}`, which `{}` has not", network.name()));
+            let missing =
+                || Error::Plan(format!("its order has `{name}`, which `{}` has not", network.name()));
             found.map(|(id, _)| id).ok_or_else(missing)
         };
         let order: Result<Vec<LayerId>, Error> = order.iter().map(by_name).collect();

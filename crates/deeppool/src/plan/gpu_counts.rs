@@ -55,7 +55,8 @@ impl GpuCounts {
 /// The counts that give the largest shard each of the sizes 1, 2, 3, 4, 6, 8, 12, ...; and 1.
 fn of_batch(batch: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1_usize), |power| power.checked_mul(2));
-    let sizes = powers.flat_map(|power| [power, power.saturating_mul(3)]).take_while(|&size| size / 3 <= batch);
+    let sizes =
+        powers.flat_map(|power| [power, power.saturating_mul(3)]).take_while(|&size| size / 3 <= batch);
     sizes.filter(|&size| size <= batch).map(|size| batch.div_ceil(size)).chain([1]).collect()
 }
 
