@@ -72,7 +72,7 @@ pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use program::{
-    Activity, Arrangement, Evaluator, GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
+    Activity, Arrangement, Evaluator, GradientOptions, PathKind, PathStep, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
     TrainingProblem, TrainingTime,
     TrainingFrontier, TrainingPoint, TrainingSearch, search_training,
 };

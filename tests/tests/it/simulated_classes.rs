@@ -32,7 +32,7 @@ fn check_sums(simulation: &Simulation, world: usize) {
     let activity = simulation.activity;
     let all = simulation.iteration * u32::try_from(world).unwrap();
     let sum = activity.active() + activity.idle;
-    assert!(sum.abs_diff(all) <= Duration::from_nanos(2 * world as u64 + 4), "{sum:?} of {all:?}");
+    assert!(sum.abs_diff(all) <= Duration::from_nanos(4), "{sum:?} of {all:?}");
     let rates = simulation.background_by_activity;
     let sum = rates.computing + rates.communicating + rates.idle;
     assert!((sum - simulation.background_samples_per_s).abs() <= 1e-9 * sum, "{rates:?}");

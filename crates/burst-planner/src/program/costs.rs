@@ -51,6 +51,17 @@ pub trait TrainingCosts {
 
     /// Summing `bytes` on each of two or more ranks, once all have arrived.
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
+
+    /// What moving a node's output takes at least, from `from` ranks to `to` others than those, whichever they are. Only bounds
+    /// depend on it: the closer it is, the closer they are.
+    fn least_transfer(&self, _producer: usize, _from: usize, _to: usize) -> f64 {
+        0.0
+    }
+
+    /// What `bytes` add at least to an all-reduce over so many ranks, however many go with them. Only bounds depend on it.
+    fn least_reduce(&self, _bytes: u64, _ranks: usize) -> f64 {
+        0.0
+    }
 }
 
 impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
@@ -68,5 +79,13 @@ impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         (**self).reduce(bytes, ranks)
+    }
+
+    fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {
+        (**self).least_transfer(producer, from, to)
+    }
+
+    fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        (**self).least_reduce(bytes, ranks)
     }
 }

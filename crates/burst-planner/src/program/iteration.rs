@@ -50,6 +50,8 @@ pub(super) enum Event<'a> {
 
 /// Is told every step on every class, and every collective.
 pub(super) trait Recorder {
+    /// An iteration begins.
+    fn begin(&mut self) {}
     fn step(&mut self, _event: Event<'_>, _class: Class, _start: f64, _end: f64) {}
     fn collective(&mut self, _event: Event<'_>, _classes: &[Class], _start: f64, _end: f64) {}
 }
@@ -86,7 +88,7 @@ pub(super) struct Lanes {
     /// By node and class: the ends of its steps.
     forward: Vec<f64>,
     backward: Vec<f64>,
-    /// By node and class: when the gradient of its parameters is reduced.
+    /// By node and class: when the gradient of its parameters is computed, later when it is reduced.
     reduced: Vec<f64>,
     /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
     arrives: Vec<f64>,
@@ -118,6 +120,7 @@ impl Lanes {
     /// both lanes.
     pub(super) fn run<P: Prices, R: Recorder>(&mut self, program: &Program<'_>, prices: &mut P, recorder: &mut R) {
         self.begin(program);
+        recorder.begin();
         let mut run = Run { program, prices, recorder, lanes: self };
         run.forward_pass();
         run.backward_pass();
@@ -327,11 +330,6 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 continue;
             }
             let group = self.group(node);
-            if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |run, _| {
-                    run.lanes.arrives[node]
-                });
-            }
             let times = self.prices.steps(node, group);
             let (row, arrives) = (node * self.lanes.classes, self.lanes.arrives[node]);
             for &Member { class, share } in self.members(group) {
@@ -339,6 +337,13 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 let end = start + times[share as usize].backward_us;
                 self.computed(Event::Backward(node), class, start, end);
                 self.lanes.backward[row + usize::from(class)] = end;
+                self.lanes.reduced[row + usize::from(class)] = end;
+            }
+            if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
+                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_, _| 0.0);
+                for &Member { class, .. } in self.members(group) {
+                    self.lanes.backward[row + usize::from(class)] = self.lanes.compute[usize::from(class)];
+                }
             }
             let producers = &program.structure.producers[node];
             if let [producer] = producers[..] {
@@ -418,7 +423,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         let is_shared = users.len() > 1;
         for &Member { class, .. } in self.members(group) {
             if !is_shared {
-                let ready = self.lanes.backward[self.at(node, class)];
+                let ready = self.lanes.reduced[self.at(node, class)];
                 let bucket = &mut self.lanes.buckets[place].ready[usize::from(class)];
                 *bucket = bucket.max(ready);
                 continue;
@@ -426,7 +431,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
             let is_on = |user: &&usize| self.members(self.group(**user)).iter().any(|member| member.class == class);
             let mut here = users.iter().filter(is_on);
             let ready = match (here.next(), here.next()) {
-                (Some(&only), None) => self.lanes.backward[self.at(only, class)],
+                (Some(&only), None) => self.lanes.reduced[self.at(only, class)],
                 // Summed up in the compute lane.
                 _ => self.lanes.compute[usize::from(class)],
             };

@@ -2,10 +2,12 @@
 
 mod activity;
 mod arrangement;
+mod bound;
 mod costs;
 mod evaluator;
 mod groups;
 mod iteration;
+mod path;
 mod problem;
 mod search;
 
@@ -14,4 +16,5 @@ pub use arrangement::Arrangement;
 pub use costs::{Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
 pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
+pub use path::{PathKind, PathStep};
 pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};

@@ -32,8 +32,8 @@ pub struct TrainingNode {
     pub gradient_bytes: u64,
     /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
     pub parameters_of: Option<usize>,
-    /// What its ranks sum up before the forward step and between the halves of the backward step, as synchronised batch
-    /// normalisation does.
+    /// What its ranks sum up before the forward step and after the backward step, as synchronised batch normalisation
+    /// does.
     pub synchronized: Option<SynchronizedBytes>,
 }
 
@@ -42,7 +42,7 @@ pub struct TrainingNode {
 pub struct SynchronizedBytes {
     /// Before the forward step; 0 is nothing.
     pub forward: u64,
-    /// Before the backward step; 0 is nothing.
+    /// After the backward step, before the gradient of the inputs is there; 0 is nothing.
     pub backward: u64,
 }
 

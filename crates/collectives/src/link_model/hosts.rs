@@ -97,6 +97,13 @@ impl LinkModel {
         longest
     }
 
+    /// A message of `bytes` on the fastest level of links.
+    #[must_use]
+    pub fn least_send(&self, bytes: u64) -> Duration {
+        let here = self.level.time(Steps { count: 1.0, bytes: bytes as f64 });
+        self.hosts.as_ref().map_or(here, |hosts| here.min(hosts.network.least_send(bytes)))
+    }
+
     /// Messages at the same time, each with its sender, receiver and samples.
     fn add_traffic(&self, moves: Vec<(usize, usize, usize)>, busiest: &mut Vec<usize>) {
         let Some(hosts) = &self.hosts else {

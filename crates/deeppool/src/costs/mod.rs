@@ -51,7 +51,8 @@ impl<'a> Costs<'a> {
 
     /// How long a step of the compute lane takes.
     ///
-    /// A profile times a layer's forward (or backward) step as a whole: the last of its passes is charged with it.
+    /// A profile times a layer's forward (or backward) step as a whole: the last pass forward and the first pass backward
+    /// are charged with it.
     ///
     /// # Errors
     /// When the profile has no such time.
@@ -61,10 +62,9 @@ impl<'a> Costs<'a> {
             Op::Forward { layer, pass: Pass::Forward | Pass::Infer, shard } => {
                 time(*layer, shard.samples)?.forward
             }
-            Op::Backward { layer, pass, shard } => {
-                let first = *pass == Pass::BackwardMoments && self.has_input_gradient(*layer);
-                if first { Duration::ZERO } else { time(*layer, shard.samples)?.backward }
-            }
+            // The gradient of a batch normalisation's parameters comes with its first pass.
+            Op::Backward { layer, pass: Pass::Backward, .. } if self.is_normalisation(*layer) => Duration::ZERO,
+            Op::Backward { layer, shard, .. } => time(*layer, shard.samples)?.backward,
             // The same whatever the number of samples.
             Op::OptimizerStep { layer, .. } => time(*layer, 0)?.update,
             Op::Forward { .. }
@@ -119,7 +119,11 @@ impl<'a> Costs<'a> {
         Footprint::of_backward(self.network.layer(layer), samples, self.has_input_gradient(layer))
     }
 
-    /// Whether a batch normalisation has a second backward pass.
+    fn is_normalisation(&self, layer: LayerId) -> bool {
+        Pass::backward(self.network.layer(layer), true).contains(&Pass::BackwardMoments)
+    }
+
+    /// Whether anything needs the gradient of a layer's inputs.
     fn has_input_gradient(&self, layer: LayerId) -> bool {
         self.network.producers(layer).iter().any(|producer| self.needs_gradient[producer.index()])
     }

@@ -46,7 +46,7 @@ impl Job<'_> {
     pub fn explain(&self, plan: &ExecutionPlan, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
         let counts = counts.for_batch(self.batch, plan.gpus);
         self.check_times(&counts)?;
-        self.evaluated(plan, |_, evaluator, arrangement| {
+        self.evaluated(plan, |evaluator, arrangement| {
             let mut explanations = Vec::new();
             for run in arrangement.order.chunk_by(|&a, &b| arrangement.ranks[a] == arrangement.ranks[b]) {
                 let gpus = arrangement.ranks[run[0]].len();

@@ -4,7 +4,7 @@ use burst_planner::{
     Arrangement, Evaluator, TrainingFrontier, TrainingPoint, TrainingProblem, TrainingSearch, search_training,
 };
 
-use super::{Job, stand_in};
+use super::Job;
 use crate::Error;
 use crate::plan::{DataParallelTimes, ExecutionPlan, Mode, PlanRequest};
 
@@ -119,8 +119,8 @@ impl PlanFrontier<'_> {
         let point = match mode {
             Mode::DataParallel => return self.job.data_parallel(&self.request),
             Mode::Burst { amplification } => self.found.fastest_within(amplification)?,
-            Mode::Deadline { iteration_us } => stand_in::cheapest_within(&self.found, iteration_us)?,
-            Mode::Knee => stand_in::knee(&self.found),
+            Mode::Deadline { iteration_us } => self.found.cheapest_within(iteration_us)?,
+            Mode::Knee => self.found.knee().ok_or(burst_planner::Error::NoNodes)?,
         };
         let bound_us = self.lower_bound_us(mode, point);
         self.job.predicted(
@@ -135,10 +135,9 @@ impl PlanFrontier<'_> {
 
     /// No plan that keeps the limit, or takes no more GPU time than this one where there is none, is faster.
     fn lower_bound_us(&self, mode: Mode, point: &TrainingPoint) -> f64 {
-        let _limit = match mode {
+        self.found.lower_bound_us(match mode {
             Mode::Burst { amplification } => amplification,
             _ => point.time.gpu_time_us / self.found.single_gpu_us(),
-        };
-        stand_in::lower_bound_us(&self.problem, &self.job.training_costs())
+        })
     }
 }

@@ -3,12 +3,11 @@
 mod explain;
 mod frontier;
 mod prediction;
-mod stand_in;
 mod training;
 
+pub use burst_planner::{PathKind, PathStep};
 pub use explain::{Instead, RunExplanation};
 pub use frontier::PlanFrontier;
-pub use stand_in::{PathKind, PathStep};
 pub use training::JobCosts;
 
 use layer_engine::Sgd;

@@ -1,8 +1,7 @@
 //! An arrangement with what it takes, as a plan; and a plan as an arrangement.
 
-use burst_planner::{Activity, Arrangement, Evaluator, TrainingProblem};
+use burst_planner::{Activity, Arrangement, Evaluator, PathStep, TrainingProblem};
 
-use super::stand_in::{self, PathStep};
 use super::{Job, JobCosts};
 use crate::Error;
 use crate::plan::{
@@ -25,6 +24,8 @@ impl Job<'_> {
         let single_gpu_us = evaluator.single_gpu_us()?;
         let activity = evaluator.activity(arrangement)?;
         let of_all = |part: fn(&Activity) -> f64| activity.iter().map(part).sum::<f64>();
+        // A bound of nothing says nothing.
+        let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
         let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
             name: node.name.clone(),
             gpus: ranks.len(),
@@ -85,17 +86,14 @@ impl Job<'_> {
     /// # Errors
     /// When the plan is of another job, or the profile lacks a time.
     pub fn path(&self, plan: &ExecutionPlan) -> Result<Vec<PathStep>, Error> {
-        self.evaluated(plan, |problem, evaluator, arrangement| {
-            let time = evaluator.evaluate(arrangement)?;
-            Ok(stand_in::path(problem, &self.training_costs(), arrangement, time.iteration_us))
-        })
+        self.evaluated(plan, |evaluator, arrangement| Ok(evaluator.path(arrangement)?))
     }
 
     /// Asks something about a plan of this job.
     pub(super) fn evaluated<T>(
         &self,
         plan: &ExecutionPlan,
-        ask: impl FnOnce(&TrainingProblem, &mut Evaluator<'_, JobCosts<'_>>, &Arrangement) -> Result<T, Error>,
+        ask: impl FnOnce(&mut Evaluator<'_, JobCosts<'_>>, &Arrangement) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let placement = self.placement(plan)?;
         let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
@@ -107,6 +105,6 @@ impl Job<'_> {
             order: placement.order().iter().map(|layer| layer.index() - 1).collect(),
         };
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
-        ask(&problem, &mut evaluator, &arrangement)
+        ask(&mut evaluator, &arrangement)
     }
 }

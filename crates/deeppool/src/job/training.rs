@@ -99,7 +99,7 @@ fn node(
     let bytes = |role: Role| role.elements(layer, 0) as u64 * ELEMENT_BYTES;
     let input_gradient = network.producers(id).iter().any(|producer| needs_gradient[producer.index()]);
     let forward = Pass::forward(layer).contains(&Pass::ForwardMoments);
-    let backward = Pass::backward(layer, input_gradient).contains(&Pass::BackwardMoments);
+    let backward = input_gradient && Pass::backward(layer, true).contains(&Pass::BackwardMoments);
     let synchronized = SynchronizedBytes {
         forward: if forward { bytes(Role::Moments) } else { 0 },
         backward: if backward { bytes(Role::GradientMoments) } else { 0 },
@@ -169,5 +169,18 @@ impl TrainingCosts for JobCosts<'_> {
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         micros(self.costs.link().all_reduce(ranks.len(), bytes))
+    }
+
+    fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {
+        // A rank of the smaller number keeps at most what one of the larger number has.
+        let moved = self.batch.div_ceil(from).abs_diff(self.batch.div_ceil(to));
+        let bytes = self.costs.network().layer(self.layers[producer]).output_bytes() * moved as u64;
+        if moved == 0 { 0.0 } else { micros(self.costs.link().least_send(bytes)) }
+    }
+
+    fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        // The latency of a very large message is of no weight.
+        const MANY: u64 = 1 << 40;
+        micros(self.costs.link().all_reduce(ranks, MANY)) * (bytes as f64 / MANY as f64)
     }
 }

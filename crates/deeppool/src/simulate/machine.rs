@@ -59,15 +59,14 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Runs all iterations, and gives the window of those after the warm-up, in which the ranks' figures are taken. The
-    /// background runs until then.
+    /// Runs all iterations, and gives the window of those after the warm-up. The background runs until then.
     pub(super) fn run(&mut self, warm_up: u32, iterations: u32) -> Result<Window, Error> {
         for rank in 0..self.ranks.len() {
             self.advance(rank, Duration::ZERO)?;
         }
         self.meet()?;
         let start = self.run_to(warm_up)?;
-        self.ranks.iter_mut().for_each(Rank::take_figures_from_now);
+        self.ranks.iter_mut().for_each(Rank::end_warm_up);
         let end = self.run_to(iterations)?;
         Ok(Window { start, end, iterations: iterations - warm_up })
     }

@@ -8,6 +8,7 @@ mod steps;
 mod timeline;
 mod workload;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use gpu_mux::{DeviceParameters, Policy};
@@ -55,6 +56,15 @@ impl SimulateOptions {
     /// Iterations to run, at least one.
     fn iterations(&self) -> u32 {
         u32::try_from(self.iterations).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Without a background nothing keeps the host from launching everything at once: a collective is then there as soon as
+    /// what it depends on is done, whatever is launched before it.
+    fn alone_if_it_is(mut self) -> Self {
+        if self.background.is_none() {
+            self.policy.foreground_ahead = NonZeroUsize::MAX;
+        }
+        self
     }
 
     /// Iterations before anything is measured: a quarter, at least one of two or more.
@@ -128,6 +138,7 @@ pub fn simulate(
     if options.background.is_some() {
         classes = expected(program, classes, options)?;
     }
+    let options = &options.clone().alone_if_it_is();
     let mut machine = Machine::new(program, &classes, options)?;
     let window = machine.run(options.warm_up(), options.iterations())?;
     Ok(Simulation::new(program, options, &machine.ranks, window))
@@ -141,6 +152,7 @@ fn expected<'a>(
 ) -> Result<Vec<RankClass<'a>>, Error> {
     // In the second iteration everything is as in the later ones.
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
+    let alone = alone.alone_if_it_is();
     let mut machine = Machine::new(program, &classes, &alone)?;
     machine.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =

@@ -18,6 +18,15 @@ pub(super) struct Span {
     pub(super) end: Duration,
 }
 
+/// What a rank has done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Figures {
+    /// Where the time of the device went.
+    pub(super) occupancy: Occupancy,
+    /// Samples that the background has trained on.
+    pub(super) background_samples: f64,
+}
+
 /// One rank for all that do the same: its device, and the hosts of its two jobs.
 pub(super) struct Rank<'a> {
     /// Its class's place among the classes.
@@ -29,8 +38,9 @@ pub(super) struct Rank<'a> {
     /// Steps that are still to be offered, of all iterations.
     to_offer: u64,
     iterations: u64,
-    /// The device's time and the background's samples when figures began to be taken.
-    before: (Occupancy, f64),
+    warm_up: u64,
+    /// When the rank had ended the warm-up, and the last iteration.
+    figures: [Option<Figures>; 2],
     /// When the last iteration that has begun did so.
     begin: Duration,
     /// When the last iteration that has ended did so.
@@ -67,7 +77,8 @@ impl<'a> Rank<'a> {
             background: options.background.as_ref().map(background),
             to_offer: iterations * count as u64,
             iterations,
-            before: (Occupancy::default(), 0.0),
+            warm_up: u64::from(options.warm_up()),
+            figures: [None; 2],
             begin: Duration::ZERO,
             end: Duration::ZERO,
             spans: vec![Span::default(); count],
@@ -93,9 +104,25 @@ impl<'a> Rank<'a> {
         self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
     }
 
-    /// From now on [`occupancy`](Self::occupancy) and [`background_samples`](Self::background_samples) count.
-    pub(super) fn take_figures_from_now(&mut self) {
-        self.before = (*self.driver.device().occupancy(), self.all_background_samples());
+    /// All ranks have ended the warm-up now. For a rank without steps its figures begin here.
+    pub(super) fn end_warm_up(&mut self) {
+        if self.spans.is_empty() {
+            self.figures[0] = Some(self.figures_now());
+        }
+    }
+
+    fn take_figures(&mut self) {
+        let ended = self.foreground.iterations_ended();
+        for (at, iterations) in [self.warm_up, self.iterations].into_iter().enumerate() {
+            if ended == iterations {
+                self.figures[at] = Some(self.figures_now());
+            }
+        }
+    }
+
+    fn figures_now(&self) -> Figures {
+        let background_samples = self.background.as_ref().map_or(0.0, BackgroundHost::samples);
+        Figures { occupancy: *self.driver.device().occupancy(), background_samples }
     }
 
     /// Lets time pass on this device, with everything that happens until then. Communication that comes to a point at
@@ -162,6 +189,7 @@ impl<'a> Rank<'a> {
         }
         if self.foreground.iterations_ended() > ended {
             self.end = now;
+            self.take_figures();
             if self.foreground.iterations_ended() < self.iterations {
                 self.begin = now;
                 self.background_spans.iter_mut().for_each(Vec::clear);
@@ -202,18 +230,14 @@ impl<'a> Rank<'a> {
         &self.partners_after
     }
 
-    /// Where the time of the device went.
-    pub(super) fn occupancy(&self) -> Occupancy {
-        self.driver.device().occupancy().since(&self.before.0)
-    }
-
-    /// Samples that the background has trained on.
-    pub(super) fn background_samples(&self) -> f64 {
-        self.all_background_samples() - self.before.1
-    }
-
-    fn all_background_samples(&self) -> f64 {
-        self.background.as_ref().map_or(0.0, BackgroundHost::samples)
+    /// What the rank has done in its iterations after the warm-up, from the end of one to the end of another.
+    pub(super) fn figures(&self) -> Figures {
+        let [before, after] = self.figures;
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_else(|| self.figures_now()));
+        Figures {
+            occupancy: after.occupancy.since(&before.occupancy),
+            background_samples: after.background_samples - before.background_samples,
+        }
     }
 
     /// When the last iteration began.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gpu_mux::{ForegroundState, Occupancy};
 
 use super::machine::Window;
-use super::rank::Rank;
+use super::rank::{Figures, Rank};
 use super::{SimulateOptions, Timeline};
 use crate::program::Program;
 
@@ -38,7 +38,10 @@ pub struct Simulation {
 }
 
 /// Where the time of all ranks goes in an iteration, by what the foreground does on each. The three add up to the time of
-/// an iteration by the number of ranks, to rounding.
+/// an iteration by the number of ranks.
+///
+/// What a rank does is taken from its own end of the warm-up to its own end of the last iteration, which is the work of whole
+/// iterations even where ranks are ahead of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
     /// Its kernels run, or could if the device were free, whether or not a collective transfers meanwhile.
@@ -82,53 +85,36 @@ impl Simulation {
     ) -> Self {
         let elapsed = window.end.saturating_sub(window.start);
         let (iterations, seconds) = (window.iterations.max(1), elapsed.as_secs_f64());
-        // A program that takes no time at all has no rates.
-        let by_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
-        let of_all = |amount: &dyn Fn(&Rank<'_>) -> f64| -> f64 {
-            classes.iter().map(|class| class.ranks() as f64 * amount(class)).sum()
-        };
-        let background = |states: &[ForegroundState]| {
-            of_all(&|class| background_time(&class.occupancy(), states).as_secs_f64())
-        };
-        let rate = |states: &[ForegroundState]| {
-            by_second(of_all(&|class| {
-                let all = background_time(&class.occupancy(), &ForegroundState::ALL).as_secs_f64();
-                let part = background_time(&class.occupancy(), states).as_secs_f64();
-                if all > 0.0 { class.background_samples() * (part / all) } else { 0.0 }
-            }))
-        };
-        let time = |states: &[ForegroundState]| -> Duration {
-            let of_class = |class: &Rank<'_>| {
-                let ranks = u32::try_from(class.ranks()).unwrap_or(u32::MAX);
-                states
-                    .iter()
-                    .map(|&state| class.occupancy().time(state))
-                    .sum::<Duration>()
-                    .saturating_mul(ranks)
-            };
-            classes.iter().map(of_class).sum()
-        };
-        let ranks = classes.iter().map(Rank::ranks).sum::<usize>().max(1) as f64;
-        let of_time = |amount: f64| by_second(amount) / ranks;
-        let (computing, idle) = (time(&[ForegroundState::Computing]), time(&IDLE));
-        let (foreground, used) = (computing.as_secs_f64(), background(&IDLE));
-        let share = (options.background.is_some() && !idle.is_zero()).then(|| used / idle.as_secs_f64());
+        let iteration = elapsed / iterations;
+        let totals = Totals::of(classes);
+        let [computing, communicating] =
+            [&[ForegroundState::Computing][..], &[ForegroundState::Transferring]]
+                .map(|states| totals.time(states) / iterations);
+        let all_ranks = iteration.saturating_mul(u32::try_from(totals.ranks).unwrap_or(u32::MAX));
+        let idle = all_ranks.saturating_sub(computing).saturating_sub(communicating);
+        let used = totals.background(&IDLE);
+        let foreground = totals.part(totals.time(&[ForegroundState::Computing]));
+        let idle_time = totals.time(&IDLE).as_secs_f64();
+        let share = (options.background.is_some() && idle_time > 0.0).then(|| used.as_secs_f64() / idle_time);
         Self {
-            iteration: elapsed / iterations,
-            foreground_samples_per_s: by_second(program.batch as f64 * f64::from(iterations)),
-            background_samples_per_s: by_second(of_all(&|class| class.background_samples())),
-            activity: Activity {
-                computing: computing / iterations,
-                communicating: time(&[ForegroundState::Transferring]) / iterations,
-                idle: idle / iterations,
+            iteration,
+            // A program that takes no time at all has no rates.
+            foreground_samples_per_s: if seconds > 0.0 {
+                program.batch as f64 * f64::from(iterations) / seconds
+            } else {
+                0.0
             },
+            background_samples_per_s: totals.rate(classes, &ForegroundState::ALL),
+            activity: Activity { computing, communicating, idle },
             background_by_activity: BackgroundRates {
-                computing: rate(&[ForegroundState::Computing]),
-                communicating: rate(&[ForegroundState::Transferring]),
-                idle: rate(&IDLE),
+                computing: totals.rate(classes, &[ForegroundState::Computing]),
+                communicating: totals.rate(classes, &[ForegroundState::Transferring]),
+                idle: totals.rate(classes, &IDLE),
             },
-            gpu_busy_fraction: of_time(foreground + background(&[ForegroundState::Transferring]) + used),
-            foreground_busy_fraction: of_time(foreground),
+            gpu_busy_fraction: foreground
+                + totals.part(totals.background(&[ForegroundState::Transferring]))
+                + totals.part(used),
+            foreground_busy_fraction: foreground,
             background_share_of_idle: share,
             started: by_rank(classes.iter().flat_map(Rank::started)),
             timeline: options.timeline.then(|| timeline(classes)),
@@ -136,9 +122,60 @@ impl Simulation {
     }
 }
 
-/// How long the background was on a device while the foreground was in one of these states.
-fn background_time(occupancy: &Occupancy, states: &[ForegroundState]) -> Duration {
-    states.iter().map(|&state| occupancy.background(state)).sum()
+/// The time of all ranks together, each in its own iterations after the warm-up.
+struct Totals {
+    ranks: usize,
+    /// By state of the foreground: all time, and that in which background is on the device.
+    by_state: Vec<(ForegroundState, Duration, Duration)>,
+}
+
+impl Totals {
+    fn of(classes: &[Rank<'_>]) -> Self {
+        let sum = |time: &dyn Fn(&Occupancy) -> Duration| -> Duration {
+            let of_class = |class: &Rank<'_>| {
+                time(&class.figures().occupancy)
+                    .saturating_mul(u32::try_from(class.ranks()).unwrap_or(u32::MAX))
+            };
+            classes.iter().map(of_class).sum()
+        };
+        let by_state = ForegroundState::ALL
+            .map(|state| (state, sum(&|of| of.time(state)), sum(&|of| of.background(state))));
+        Self { ranks: classes.iter().map(Rank::ranks).sum(), by_state: by_state.to_vec() }
+    }
+
+    fn in_states(&self, states: &[ForegroundState]) -> impl Iterator<Item = (Duration, Duration)> {
+        let in_states = self.by_state.iter().filter(|(state, ..)| states.contains(state));
+        in_states.map(|&(_, time, background)| (time, background))
+    }
+
+    fn time(&self, states: &[ForegroundState]) -> Duration {
+        self.in_states(states).map(|(time, _)| time).sum()
+    }
+
+    fn background(&self, states: &[ForegroundState]) -> Duration {
+        self.in_states(states).map(|(_, background)| background).sum()
+    }
+
+    /// The part that this is of all time.
+    fn part(&self, time: Duration) -> f64 {
+        let all = self.time(&ForegroundState::ALL).as_secs_f64();
+        if all > 0.0 { time.as_secs_f64() / all } else { 0.0 }
+    }
+
+    /// Background samples by second that all ranks train on in these states, each rank's divided by its background time.
+    fn rate(&self, classes: &[Rank<'_>], states: &[ForegroundState]) -> f64 {
+        let in_states = |class: &Rank<'_>| {
+            let Figures { occupancy, background_samples } = class.figures();
+            let time = |states: &[ForegroundState]| -> f64 {
+                states.iter().map(|&state| occupancy.background(state).as_secs_f64()).sum()
+            };
+            let all = time(&ForegroundState::ALL);
+            if all > 0.0 { class.ranks() as f64 * background_samples * time(states) / all } else { 0.0 }
+        };
+        let samples: f64 = classes.iter().map(in_states).sum();
+        let seconds = self.time(&ForegroundState::ALL).as_secs_f64() / self.ranks.max(1) as f64;
+        if seconds > 0.0 { samples / seconds } else { 0.0 }
+    }
 }
 
 fn timeline(classes: &[Rank<'_>]) -> Timeline {

@@ -11,6 +11,7 @@ mod stage;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
+use super::bound::Bound;
 use super::costs::{Share, TrainingCosts};
 use super::evaluator::Evaluator;
 use super::{Arrangement, TrainingProblem, TrainingTime};
@@ -52,6 +53,7 @@ pub struct TrainingFrontier {
     points: Vec<TrainingPoint>,
     single_gpu_us: f64,
     evaluations: u64,
+    bound: Bound,
 }
 
 /// Searches for all arrangements worth choosing from.
@@ -65,6 +67,7 @@ pub fn search_training<C: TrainingCosts>(
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(node, 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
+    let bound = Bound::new(problem, exact.structure(), &costs);
     let coarse = Coarse::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs: &costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
@@ -89,7 +92,7 @@ pub fn search_training<C: TrainingCosts>(
         .into_iter()
         .map(|entry| TrainingPoint { time: entry.time, arrangement: evaluator.arrangement(&entry.numbered) })
         .collect();
-    Ok(TrainingFrontier { points, single_gpu_us, evaluations })
+    Ok(TrainingFrontier { points, single_gpu_us, evaluations, bound })
 }
 
 /// All GPU counts that some node may run on.
@@ -170,5 +173,45 @@ impl TrainingFrontier {
             let smallest_us = self.points.last().map_or(f64::INFINITY, |point| point.time.gpu_time_us);
             Error::LimitUnreachable { limit, smallest: smallest_us / self.single_gpu_us }
         })
+    }
+
+    /// The arrangement with the least GPU time whose iteration takes no longer than a deadline.
+    ///
+    /// # Errors
+    /// [`Error::BadDeadline`] and [`Error::DeadlineUnreachable`].
+    pub fn cheapest_within(&self, deadline_us: f64) -> Result<&TrainingPoint> {
+        // Also false for a deadline that is not a number.
+        if !(deadline_us >= 0.0) {
+            return Err(Error::BadDeadline { deadline_us });
+        }
+        let deadline = crate::search::tolerant(deadline_us);
+        let late = self.points.partition_point(|point| point.time.iteration_us <= deadline);
+        late.checked_sub(1).and_then(|last| self.points.get(last)).ok_or_else(|| {
+            let smallest_us = self.points.first().map_or(f64::INFINITY, |point| point.time.iteration_us);
+            Error::DeadlineUnreachable { deadline_us, smallest_us }
+        })
+    }
+
+    /// The arrangement beyond which being faster costs much and being cheaper saves little: the one that lies farthest below
+    /// the line from the fastest to the cheapest, by the logarithms of both times.
+    #[must_use]
+    pub fn knee(&self) -> Option<&TrainingPoint> {
+        let (first, last) = (self.points.first()?, self.points.last()?);
+        let logarithms = |point: &TrainingPoint| (point.time.iteration_us.ln(), point.time.gpu_time_us.ln());
+        let ((x0, y0), (x1, y1)) = (logarithms(first), logarithms(last));
+        let below = |point: &&TrainingPoint| {
+            let (x, y) = logarithms(point);
+            (x - x0) * (y1 - y0) - (y - y0) * (x1 - x0)
+        };
+        self.points.iter().max_by(|a, b| below(a).total_cmp(&below(b)))
+    }
+
+    /// A time that no arrangement whose amplification is at most `limit` is faster than, microseconds. O(nodes x counts^2) some
+    /// hundred times.
+    #[must_use]
+    pub fn lower_bound_us(&self, limit: f64) -> f64 {
+        let bound_us = self.bound.within(crate::search::tolerant(limit * self.single_gpu_us));
+        // Never above what was found, but for rounding.
+        self.fastest_within(limit).map_or(bound_us, |point| bound_us.min(point.time.iteration_us))
     }
 }

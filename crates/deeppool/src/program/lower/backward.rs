@@ -35,7 +35,8 @@ impl Lowering<'_> {
             let input_gradient = producers.iter().any(|producer| needs_gradient[producer.index()]);
             for &pass in Pass::backward(layer, input_gradient) {
                 self.passes(id, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
-                if options.sync_batch_norm && pass == Pass::BackwardMoments {
+                // Without a gradient of the input nothing depends on the sums of other ranks.
+                if options.sync_batch_norm && input_gradient && pass == Pass::BackwardMoments {
                     self.reduce_operand(id, Role::GradientMoments, layer.name());
                 }
             }
