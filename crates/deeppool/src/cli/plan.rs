@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use anyhow::bail;
 use burst_planner::LimitRule;
 use clap::{Args, ValueEnum};
 use deeppool::costs::Costs;
@@ -47,7 +48,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     point: PointArgs,
     /// What the limit on amplification applies to, for a problem file
-    #[arg(long, value_enum, requires = "problem", conflicts_with_all = ["deadline", "knee"])]
+    #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
     limit_rule: Option<LimitRuleName>,
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
@@ -57,7 +58,7 @@ pub(crate) struct Plan {
     #[arg(long)]
     pareto: bool,
     /// The tolerance of a problem file's Pareto frontier; 0 is exact [default: 0.001]
-    #[arg(long, requires = "problem")]
+    #[arg(long)]
     epsilon: Option<f64>,
     /// Say what layers would gain or lose by a larger or smaller GPU count
     #[arg(long)]
@@ -146,6 +147,9 @@ impl Plan {
     }
 
     fn plan_network(&self) -> anyhow::Result<()> {
+        if self.limit_rule.is_some() || self.epsilon.is_some() {
+            bail!("--limit-rule and --epsilon are for a problem file: give --problem FILE, or leave them out");
+        }
         // clap has made sure of both.
         let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
         let mut request = self.mode.request(gpus);

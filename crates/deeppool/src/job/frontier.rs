@@ -6,7 +6,7 @@ use burst_planner::{
 
 use super::Job;
 use crate::Error;
-use crate::plan::{DataParallelTimes, ExecutionPlan, Mode, PlanRequest};
+use crate::plan::{DataParallelTimes, ExecutionPlan, GpuCounts, Mode, PlanRequest};
 
 /// Tables of layers x GPU counts x GPUs are no larger.
 const MOST_ENTRIES: usize = 200_000_000;
@@ -50,7 +50,12 @@ impl Job<'_> {
         let data_parallel = self.data_parallel_times(gpus)?;
         let mut options = TrainingSearch::default();
         options.effort = request.effort;
-        let found = search_training(&problem, self.training_costs(), &options)?;
+        // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
+        let costs = match request.gpu_counts {
+            GpuCounts::List(_) => self.training_costs_on(counts),
+            _ => self.training_costs(),
+        };
+        let found = search_training(&problem, costs, &options)?;
         Ok(PlanFrontier { job: self, request: request.clone(), problem, found, data_parallel })
     }
 

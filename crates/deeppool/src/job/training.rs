@@ -74,7 +74,13 @@ impl Job<'_> {
     #[must_use]
     pub fn training_costs(&self) -> JobCosts<'_> {
         let layers = self.costs.network().layers().skip(1).map(|(id, _)| id).collect();
-        JobCosts { costs: &self.costs, batch: self.batch, layers, traffic: RefCell::default() }
+        JobCosts { costs: &self.costs, batch: self.batch, layers, counts: None, traffic: RefCell::default() }
+    }
+
+    /// The same, with times for these GPU counts alone, and for one GPU, which amplification needs: then a search cannot
+    /// propose others.
+    pub(super) fn training_costs_on(&self, counts: Vec<usize>) -> JobCosts<'_> {
+        JobCosts { counts: Some(counts), ..self.training_costs() }
     }
 }
 
@@ -117,6 +123,8 @@ pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
     batch: usize,
     layers: Vec<LayerId>,
+    /// Which GPU counts there are times for, beside one; `None` is all.
+    counts: Option<Vec<usize>>,
     /// What moves between two lists of ranks.
     traffic: RefCell<HashMap<(Vec<usize>, Vec<usize>), Traffic>>,
 }
@@ -138,7 +146,8 @@ impl TrainingCosts for JobCosts<'_> {
     }
 
     fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
-        if ranks > self.batch {
+        let is_known = |counts: &Vec<usize>| ranks == 1 || counts.contains(&ranks);
+        if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
         }
         let samples = match share {

@@ -152,7 +152,10 @@ fn a_program_keeps_the_order_of_its_plan() {
                 Op::Forward { layer, .. } => Some(network.layer(layer).name().to_owned()),
                 _ => None,
             });
-            assert_eq!(forward.collect::<Vec<_>>(), names);
+            let mut forward: Vec<String> = forward.collect();
+            // A batch normalisation has two passes.
+            forward.dedup();
+            assert!(forward == names, "rank {} has another order", rank.rank);
         }
         names.swap(0, 5);
         let wrong = edited(&plan, |document| document["order"] = json!(names)).unwrap();
