@@ -53,7 +53,9 @@ impl Job<'_> {
                 let mut instead = |count: Option<&usize>| {
                     let Some(&count) = count else { return Ok(None) };
                     let mut other = arrangement.clone();
-                    run.iter().for_each(|&node| other.ranks[node] = (0..count).collect());
+                    for &node in run {
+                        other.ranks[node] = (0..count).collect();
+                    }
                     compare(evaluator, &other, plan, count).map(Some)
                 };
                 explanations.push(RunExplanation {

@@ -118,6 +118,9 @@ fn node(
     }
 }
 
+/// Two lists of ranks.
+type RanksFromTo = (Vec<usize>, Vec<usize>);
+
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
@@ -126,7 +129,7 @@ pub struct JobCosts<'a> {
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
     /// What moves between two lists of ranks.
-    traffic: RefCell<HashMap<(Vec<usize>, Vec<usize>), Traffic>>,
+    traffic: RefCell<HashMap<RanksFromTo, Traffic>>,
 }
 
 impl JobCosts<'_> {
