@@ -148,7 +148,9 @@ impl Plan {
 
     fn plan_network(&self) -> anyhow::Result<()> {
         if self.limit_rule.is_some() || self.epsilon.is_some() {
-            bail!("--limit-rule and --epsilon are for a problem file: give --problem FILE, or leave them out");
+            bail!(
+                "--limit-rule and --epsilon are for a problem file: give --problem FILE, or leave them out"
+            );
         }
         // clap has made sure of both.
         let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));

@@ -40,10 +40,12 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         ));
     }
     if let (Some(bound_us), Some(gap)) = (plan.lower_bound_us, plan.gap) {
+        let limit =
+            if plan.amplification_limit.is_some() { "within the limit" } else { "of this amplification" };
         lines.push(format!(
-            "no plan of this amplification is faster than {}: {:.1}% less",
+            "no plan {limit} is faster than {}: this one is at most {:.1}% above the best",
             micros(bound_us),
-            less(gap)
+            100.0 * gap
         ));
     }
     let of_all = |us: f64| 100.0 * us / (plan.iteration_us * plan.gpus as f64);
@@ -55,11 +57,6 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
     ));
     lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &path)));
     Ok(lines.join("\n"))
-}
-
-/// By how much less than an iteration its bound is, in percent.
-fn less(gap: f64) -> f64 {
-    100.0 * gap / (1.0 + gap)
 }
 
 /// Runs of layers on the same ranks, and what is between them: all that is on the critical path, which adds up to the
