@@ -67,10 +67,11 @@ fn a_lane_of_the_timeline_never_does_two_things_at_once() {
                     let of_lane =
                         timeline.events().iter().filter(|event| event.rank == rank && event.lane == lane);
                     let mut events: Vec<_> = of_lane.collect();
-                    events.sort_by_key(|event| event.start);
-                    let apart =
-                        events.windows(2).all(|pair| pair[0].start + pair[0].duration <= pair[1].start);
-                    assert!(apart, "{name}: {lane} of rank {rank}");
+                    events.sort_by_key(|event| (event.start, event.duration));
+                    for pair in events.windows(2) {
+                        let apart = pair[0].start + pair[0].duration <= pair[1].start;
+                        assert!(apart, "{name}: {lane} of rank {rank}: {pair:?}");
+                    }
                 }
             }
         }
