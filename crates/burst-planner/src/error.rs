@@ -172,6 +172,32 @@ pub enum Error {
         /// The GPU count.
         gpus: usize,
     },
+    /// More GPUs than ranks are listed for one by one.
+    #[error("gpus is {gpus}, expected at most {most}")]
+    TooManyGpus {
+        /// How many.
+        gpus: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// It is not known what moving a node's output takes.
+    #[error(
+        "node `{node}`: there is no time for moving its output, or the output's gradient, from {from} to {to} GPUs"
+    )]
+    NoTransfer {
+        /// The node's name.
+        node: String,
+        /// The GPU count where it comes from.
+        from: usize,
+        /// The GPU count where it goes to.
+        to: usize,
+    },
+    /// It is not known what an all-reduce takes.
+    #[error("all_reduce has no entry for {gpus} GPUs or more, which a gradient may be reduced between")]
+    NoAllReduce {
+        /// The GPU count.
+        gpus: usize,
+    },
     /// Ranks that all do different things.
     #[error("{classes} groups of ranks do different things, and at most 65,535 can be told apart: place nodes on fewer different sets of ranks")]
     TooManyClasses {

@@ -1,10 +1,12 @@
-//! The format `deeppool/plan-problem/v1`: the way in for programs that are not written in Rust.
+//! The format `deeppool/plan-problem/v1`, and which format a document is of.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Edge, Error, Node, PlanProblem, Result};
+use crate::program::json::SCHEMA as TRAINING_SCHEMA;
+use crate::{Edge, Error, Node, PlanProblem, Result, TableCosts, TrainingProblem};
 
 const SCHEMA: &str = "deeppool/plan-problem/v1";
+const EITHER: &str = "deeppool/plan-problem/v1 or /v2";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,18 +28,36 @@ struct Header {
     schema: Option<serde_json::Value>,
 }
 
+/// A problem of either format.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Problem {
+    /// `deeppool/plan-problem/v1`: times that add up.
+    Additive(PlanProblem),
+    /// `deeppool/plan-problem/v2`: a training program, and what its steps and collectives take.
+    Training(TrainingProblem, TableCosts),
+}
+
+impl Problem {
+    /// Reads a problem of the format that its `schema` names: see [`PlanProblem::from_json`] and [`TrainingProblem::from_json`].
+    ///
+    /// # Errors
+    /// What those two report.
+    pub fn from_json(text: &str) -> Result<Self> {
+        if schema(text)?.as_deref() == Some(TRAINING_SCHEMA) {
+            let (problem, costs) = TrainingProblem::from_json(text)?;
+            return Ok(Self::Training(problem, costs));
+        }
+        PlanProblem::from_json(text).map(Self::Additive).map_err(|error| match error {
+            Error::Schema { found, .. } => Error::Schema { found, expected: EITHER },
+            other => other,
+        })
+    }
+}
+
 impl PlanProblem {
     #[doc = include_str!("../docs/plan-problem.md")]
     pub fn from_json(text: &str) -> Result<Self> {
-        let header: Header = parse(text)?;
-        let found = match header.schema {
-            Some(serde_json::Value::String(schema)) if schema == SCHEMA => None,
-            Some(other) => Some(other.to_string()),
-            None => Some("none".into()),
-        };
-        if let Some(found) = found {
-            return Err(Error::Schema { found, expected: SCHEMA });
-        }
+        check_schema(text, SCHEMA)?;
         let Document { schema: _, gpus, memory_limit_bytes, single_gpu_us, nodes, edges } = parse(text)?;
         let problem = Self { gpus, memory_limit_bytes, single_gpu_us, nodes, edges };
         problem.validate()?;
@@ -63,7 +83,23 @@ impl PlanProblem {
     }
 }
 
-fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T> {
+/// The schema that a document names, if it names one by a string.
+fn schema(text: &str) -> Result<Option<String>> {
+    let header: Header = parse(text)?;
+    Ok(header.schema.and_then(|schema| schema.as_str().map(str::to_owned)))
+}
+
+pub(crate) fn check_schema(text: &str, expected: &'static str) -> Result<()> {
+    let header: Header = parse(text)?;
+    let found = match header.schema {
+        Some(serde_json::Value::String(schema)) if schema == expected => return Ok(()),
+        Some(other) => other.to_string(),
+        None => "none".into(),
+    };
+    Err(Error::Schema { found, expected })
+}
+
+pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| Error::Json {
         path: error.path().to_string(),

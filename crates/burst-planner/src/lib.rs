@@ -11,6 +11,8 @@
 //! | pick one of them | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
 //! | compare with data parallelism | [`data_parallel`] |
 //! | know why a node has its GPU count | [`explain`](fn@explain), [`Explanation`] |
+//! | know the time of a training program, and search by it | [`program`], [`TrainingProblem`], [`Evaluator`], [`search_training`] |
+//! | read either kind of problem | [`Problem::from_json`] |
 //! | look at a plan in Graphviz or Perfetto | [`export`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
 //! | run branches at the same time | [`TimeModel::Waves`], [`regions`], [`Schedule`], [`evaluate_schedule`], [`layout`](fn@layout) |
@@ -59,21 +61,24 @@ mod order;
 mod overlap;
 mod plan;
 mod problem;
-mod program;
+pub mod program;
 mod search;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod totals;
 mod validate;
 mod waves;
 
 pub use data_parallel::data_parallel;
 pub use error::{Error, Result};
+pub use json::Problem;
 pub use explain::{Alternative, Explanation, explain};
 pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use program::{
-    Activity, Arrangement, Evaluator, GradientOptions, PathKind, PathStep, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
-    TrainingProblem, TrainingTime,
+    Activity, AllReduceTime, Arrangement, Evaluator, GradientOptions, PathKind, PathStep, Share, StepTimes,
+    SynchronizedBytes, TableCosts, TrainingCosts, TrainingNode, TrainingProblem, TrainingTime, TransferTimes,
     TrainingFrontier, TrainingPoint, TrainingSearch, search_training,
 };
 pub use search::{

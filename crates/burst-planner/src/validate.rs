@@ -133,7 +133,7 @@ impl PlanProblem {
     }
 }
 
-fn check_time(value: f64, field: &'static str, place: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn check_time(value: f64, field: &'static str, place: impl FnOnce() -> String) -> Result<()> {
     if value.is_finite() && value >= 0.0 {
         return Ok(());
     }

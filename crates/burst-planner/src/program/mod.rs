@@ -1,4 +1,4 @@
-//! The time of a plan is the time of its training program.
+#![doc = include_str!("../../docs/time-of-a-program.md")]
 
 mod activity;
 mod arrangement;
@@ -7,9 +7,11 @@ mod costs;
 mod evaluator;
 mod groups;
 mod iteration;
+pub(crate) mod json;
 mod path;
 mod problem;
 mod search;
+mod table;
 
 pub use activity::Activity;
 pub use arrangement::Arrangement;
@@ -18,3 +20,4 @@ pub use evaluator::{Evaluator, TrainingTime};
 pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
 pub use path::{PathKind, PathStep};
 pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
+pub use table::{AllReduceTime, TableCosts, TransferTimes};

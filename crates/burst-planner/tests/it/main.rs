@@ -13,4 +13,5 @@ mod overlap;
 mod queries;
 mod random;
 mod schedules;
+mod training;
 mod waves;

@@ -25,10 +25,11 @@ impl Moves<'_> {
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
         let drawn = match below(random, 100) {
-            0..=29 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
-            30..=44 => self.regroup(evaluator, from, &window(from, random), random),
-            45..=59 => self.shift_boundary(from, random),
-            60..=71 => {
+            0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
+            20..=29 => self.regroup(evaluator, from, &window(from, random), random),
+            30..=44 => self.regroup(evaluator, from, &run(from, random), random),
+            45..=62 => self.shift_boundary(evaluator, from, random),
+            63..=71 => {
                 let nodes = self.branch(random)?.clone();
                 self.regroup(evaluator, from, &nodes, random)
             }
@@ -101,22 +102,25 @@ impl Moves<'_> {
     }
 
     /// Where neighbours in the order are on different groups, the border moves.
-    fn shift_boundary(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    fn shift_boundary<C: TrainingCosts>(
+        &self,
+        evaluator: &Evaluator<'_, C>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
         let nodes = from.order.len();
         let begin = below(random, nodes);
         let group = |place: usize| from.groups[from.order[place % nodes] as usize];
         let at = (begin..begin + nodes).find(|&place| place % nodes + 1 < nodes && group(place) != group(place + 1))?;
         let at = at % nodes;
         let by = 1 + below(random, 8).min(below(random, 8));
-        let mut groups = from.groups.clone();
-        if below(random, 2) == 0 {
-            let (end, taken) = ((at + 1 + by).min(nodes), group(at));
-            from.order[at + 1..end].iter().for_each(|&node| groups[node as usize] = taken);
+        let (moved, taken) = if below(random, 2) == 0 {
+            (at + 1..(at + 1 + by).min(nodes), group(at))
         } else {
-            let (start, taken) = ((at + 1).saturating_sub(by), group(at + 1));
-            from.order[start..=at].iter().for_each(|&node| groups[node as usize] = taken);
-        }
-        Some(Numbered { groups, order: Rc::clone(&from.order) })
+            ((at + 1).saturating_sub(by)..at + 1, group(at + 1))
+        };
+        let moved: Vec<usize> = from.order[moved].iter().map(|&node| node as usize).collect();
+        assign(evaluator, from, &moved, taken)
     }
 
     /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
@@ -219,6 +223,24 @@ impl Moves<'_> {
         order.splice(place..place, moved);
         Some(Numbered { groups: from.groups.clone(), order: order.into() })
     }
+}
+
+/// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.
+fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+    let at = below(random, from.order.len());
+    let group = |place: usize| from.groups[from.order[place] as usize];
+    let is_same = |&place: &usize| group(place) == group(at);
+    let all = 0..from.order.len();
+    let places: Vec<usize> = match below(random, 6) {
+        0 => all.filter(is_same).collect(),
+        1 => (at..all.end).filter(is_same).collect(),
+        2 => (0..=at).filter(is_same).collect(),
+        _ => {
+            let start = (0..at).rev().take_while(is_same).last().unwrap_or(at);
+            (start..all.end).take_while(is_same).collect()
+        }
+    };
+    places.into_iter().map(|place| from.order[place] as usize).collect()
 }
 
 /// Nodes that follow each other in the order; short stretches are likelier.

@@ -1,0 +1,207 @@
+//! The format `deeppool/plan-problem/v2`: a training problem with tables of its costs.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::{
+    AllReduceTime, GradientOptions, StepTimes, SynchronizedBytes, TableCosts, TrainingNode, TrainingProblem,
+    TransferTimes,
+};
+use crate::json::{check_schema, parse};
+use crate::{Error, Result};
+
+pub(crate) const SCHEMA: &str = "deeppool/plan-problem/v2";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(rename = "schema")]
+    _schema: String,
+    gpus: usize,
+    bucket_bytes: Option<u64>,
+    overlap: Option<bool>,
+    #[serde(default)]
+    clip_norm: bool,
+    #[serde(default)]
+    metrics_bytes: u64,
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    #[serde(default)]
+    all_reduce: Vec<AllReduce>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    name: String,
+    options: Vec<NodeOption>,
+    #[serde(default)]
+    gradient_bytes: u64,
+    parameters_of: Option<Reference>,
+    synchronized: Option<Synchronized>,
+    #[serde(default)]
+    output: Vec<Transfer>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeOption {
+    gpus: usize,
+    forward_us: f64,
+    backward_us: f64,
+    #[serde(default)]
+    update_us: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Synchronized {
+    forward_bytes: u64,
+    backward_bytes: u64,
+}
+
+/// Moving a node's output, or its gradient.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Transfer {
+    from_gpus: usize,
+    to_gpus: usize,
+    #[serde(rename = "transfer_us")]
+    nested_us: f64,
+    #[serde(rename = "transfer_disjoint_us")]
+    disjoint_us: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Edge {
+    from: Reference,
+    to: Reference,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AllReduce {
+    gpus: usize,
+    startup_us: f64,
+    us_per_byte: f64,
+}
+
+/// A node by index or by name.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a node: its index or its name")]
+enum Reference {
+    Index(usize),
+    Name(String),
+}
+
+impl TrainingProblem {
+    #[doc = include_str!("../../docs/plan-problem-v2.md")]
+    pub fn from_json(text: &str) -> Result<(Self, TableCosts)> {
+        check_schema(text, SCHEMA)?;
+        read(parse(text)?)
+    }
+}
+
+fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
+    let mut problem = TrainingProblem::new(document.gpus);
+    let usual = GradientOptions::default();
+    problem.gradients = GradientOptions {
+        bucket_bytes: document.bucket_bytes.unwrap_or(usual.bucket_bytes),
+        overlap: document.overlap.unwrap_or(usual.overlap),
+        clip_norm: document.clip_norm,
+        metrics_bytes: document.metrics_bytes,
+    };
+    let names: Vec<String> = document.nodes.iter().map(|node| node.name.clone()).collect();
+    let by_name: HashMap<&str, usize> =
+        names.iter().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
+    let find = |reference: Reference, path: String| match reference {
+        Reference::Index(index) => Ok(index),
+        Reference::Name(name) => by_name
+            .get(name.as_str())
+            .copied()
+            .ok_or_else(|| Error::Json { path, message: format!("there is no node `{name}`") }),
+    };
+    let mut costs = TableCosts::new();
+    for (index, node) in document.nodes.into_iter().enumerate() {
+        let path = format!("nodes[{index}]");
+        set_options(&mut costs, index, &node.options, &path)?;
+        set_output(&mut costs, index, &node.output, document.gpus, &path)?;
+        let owner =
+            node.parameters_of.map(|owner| find(owner, format!("{path}.parameters_of"))).transpose()?;
+        let synchronized = node
+            .synchronized
+            .map(|bytes| SynchronizedBytes { forward: bytes.forward_bytes, backward: bytes.backward_bytes });
+        problem.add_node(TrainingNode {
+            gradient_bytes: node.gradient_bytes,
+            parameters_of: owner,
+            synchronized,
+            ..TrainingNode::new(node.name, node.options.iter().map(|option| option.gpus))
+        });
+    }
+    for (index, edge) in document.edges.into_iter().enumerate() {
+        let from = find(edge.from, format!("edges[{index}].from"))?;
+        problem.add_edge(from, find(edge.to, format!("edges[{index}].to"))?);
+    }
+    for (index, AllReduce { gpus, startup_us, us_per_byte }) in document.all_reduce.into_iter().enumerate() {
+        let path = || format!("all_reduce[{index}].gpus");
+        is_count(gpus, document.gpus, path)?;
+        if costs.set_all_reduce(gpus, AllReduceTime { startup_us, us_per_byte }).is_some() {
+            return Err(Error::Json { path: path(), message: format!("{gpus} GPUs are listed twice") });
+        }
+    }
+    costs.validate(&problem)?;
+    Ok((problem, costs))
+}
+
+fn set_options(costs: &mut TableCosts, node: usize, options: &[NodeOption], path: &str) -> Result<()> {
+    for (index, option) in options.iter().enumerate() {
+        let &NodeOption { gpus, forward_us, backward_us, update_us } = option;
+        if costs.set_steps(node, gpus, StepTimes { forward_us, backward_us, update_us }).is_some() {
+            let path = format!("{path}.options[{index}].gpus");
+            return Err(Error::Json { path, message: format!("{gpus} GPUs are listed twice") });
+        }
+    }
+    Ok(())
+}
+
+fn set_output(
+    costs: &mut TableCosts,
+    node: usize,
+    output: &[Transfer],
+    gpus: usize,
+    path: &str,
+) -> Result<()> {
+    for (index, transfer) in output.iter().enumerate() {
+        let (from, to) = (transfer.from_gpus, transfer.to_gpus);
+        is_count(from, gpus, || format!("{path}.output[{index}].from_gpus"))?;
+        is_count(to, gpus, || format!("{path}.output[{index}].to_gpus"))?;
+        if costs.set_transfer(node, from, to, transfer.times()).is_some() {
+            let path = format!("{path}.output[{index}]");
+            return Err(Error::Json { path, message: format!("from {from} to {to} GPUs is listed twice") });
+        }
+    }
+    // The way back, where it is not listed by itself.
+    for transfer in output {
+        let (from, to) = (transfer.from_gpus, transfer.to_gpus);
+        if costs.transfer_times(node, to, from).is_none() {
+            costs.set_transfer(node, to, from, transfer.times());
+        }
+    }
+    Ok(())
+}
+
+impl Transfer {
+    fn times(&self) -> TransferTimes {
+        let nested_us = self.nested_us;
+        TransferTimes { nested_us, disjoint_us: self.disjoint_us.unwrap_or(nested_us) }
+    }
+}
+
+fn is_count(gpus: usize, available: usize, path: impl FnOnce() -> String) -> Result<()> {
+    if (1..=available).contains(&gpus) {
+        return Ok(());
+    }
+    Err(Error::Json { path: path(), message: format!("{gpus} GPUs, expected 1 to {available}") })
+}

@@ -1,0 +1,226 @@
+//! Costs from tables, by GPU counts.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::costs::{Share, StepTimes, TrainingCosts};
+use super::{TrainingNode, TrainingProblem};
+use crate::validate::check_time;
+use crate::{Error, Result};
+
+/// So many GPUs a problem that is read from a file may have: ranks are listed one by one.
+const MOST_GPUS: usize = 65_536;
+
+/// What moving a node's output takes, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TransferTimes {
+    /// Where the ranks of the one end are all among the ranks of the other.
+    pub nested_us: f64,
+    /// Where they are not.
+    pub disjoint_us: f64,
+}
+
+/// What an all-reduce takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AllReduceTime {
+    /// However few bytes there are, microseconds.
+    pub startup_us: f64,
+    /// For each byte on each rank, microseconds.
+    pub us_per_byte: f64,
+}
+
+/// [`TrainingCosts`] that depend on how many ranks there are, not on which: all ranks of a node have the same share, and all
+/// links are alike. A problem file ([`TrainingProblem::from_json`]) is read into them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TableCosts {
+    /// By node and GPU count.
+    steps: Vec<BTreeMap<usize, StepTimes>>,
+    /// By producer, and by GPU counts of where its output comes from and goes to.
+    transfers: Vec<BTreeMap<(usize, usize), TransferTimes>>,
+    /// By GPU count.
+    all_reduce: BTreeMap<usize, AllReduceTime>,
+}
+
+impl TableCosts {
+    /// Empty tables.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what the steps of a node take on each of so many GPUs. Returns what was set before.
+    pub fn set_steps(&mut self, node: usize, gpus: usize, times: StepTimes) -> Option<StepTimes> {
+        entry(&mut self.steps, node).insert(gpus, times)
+    }
+
+    /// Sets what it takes to move the output of `producer`, or its gradient, from `from` to `to` GPUs. Returns what was
+    /// set before.
+    pub fn set_transfer(
+        &mut self,
+        producer: usize,
+        from: usize,
+        to: usize,
+        times: TransferTimes,
+    ) -> Option<TransferTimes> {
+        entry(&mut self.transfers, producer).insert((from, to), times)
+    }
+
+    /// Sets what an all-reduce takes between so many GPUs. Between a number that is not set it takes as long as between the next
+    /// larger one that is, or between the largest. Returns what was set before.
+    pub fn set_all_reduce(&mut self, gpus: usize, time: AllReduceTime) -> Option<AllReduceTime> {
+        self.all_reduce.insert(gpus, time)
+    }
+
+    /// What moving the output of `producer` takes, if it is set.
+    #[must_use]
+    pub fn transfer_times(&self, producer: usize, from: usize, to: usize) -> Option<TransferTimes> {
+        self.transfers.get(producer)?.get(&(from, to)).copied()
+    }
+
+    /// The same costs where transfers and all-reduces take `factor` times as long.
+    #[must_use]
+    pub fn with_communication_scaled(mut self, factor: f64) -> Self {
+        for times in self.transfers.iter_mut().flat_map(BTreeMap::values_mut) {
+            times.nested_us *= factor;
+            times.disjoint_us *= factor;
+        }
+        for time in self.all_reduce.values_mut() {
+            time.startup_us *= factor;
+            time.us_per_byte *= factor;
+        }
+        self
+    }
+
+    /// Checks that the tables have every time that an arrangement of the problem can ask for, and that no sum of them is more
+    /// than a number can hold. Linear in the size of the tables.
+    ///
+    /// # Errors
+    /// What [`TrainingProblem::validate`] reports; [`Error::TooManyGpus`], [`Error::OptionGpus`], [`Error::BadTime`],
+    /// [`Error::NoTimes`], [`Error::NoTransfer`], [`Error::NoAllReduce`] and [`Error::TimesOverflow`].
+    pub fn validate(&self, problem: &TrainingProblem) -> Result<()> {
+        problem.validate()?;
+        if problem.gpus > MOST_GPUS {
+            return Err(Error::TooManyGpus { gpus: problem.gpus, most: MOST_GPUS });
+        }
+        for (index, node) in problem.nodes.iter().enumerate() {
+            self.check_steps(index, node, problem.gpus)?;
+        }
+        let mut pairs = HashSet::new();
+        for &(from, to) in &problem.edges {
+            let (producer, consumer) = (&problem.nodes[from], &problem.nodes[to]);
+            for &own in &producer.gpu_counts {
+                for &other in &consumer.gpu_counts {
+                    // All GPUs there are can only be the same ones.
+                    if own < problem.gpus || other < problem.gpus {
+                        pairs.extend([(from, own, other), (from, other, own)]);
+                    }
+                }
+            }
+        }
+        let mut pairs: Vec<_> = pairs.into_iter().collect();
+        pairs.sort_unstable();
+        for (node, from, to) in pairs {
+            if self.transfer_times(node, from, to).is_none() {
+                let node = problem.nodes[node].name.clone();
+                return Err(Error::NoTransfer { node, from, to });
+            }
+        }
+        self.check_communication(problem)?;
+        self.check_sums(problem)
+    }
+
+    fn check_steps(&self, index: usize, node: &TrainingNode, available: usize) -> Result<()> {
+        for (option, &gpus) in node.gpu_counts.iter().enumerate() {
+            let name = || node.name.clone();
+            if gpus > available {
+                return Err(Error::OptionGpus { node: name(), option, gpus, available });
+            }
+            let times = self.steps.get(index).and_then(|by_count| by_count.get(&gpus));
+            let times = times.ok_or_else(|| Error::NoTimes { node: name(), gpus })?;
+            let place = || format!("node `{}` on {gpus} GPUs", node.name);
+            check_time(times.forward_us, "forward_us", place)?;
+            check_time(times.backward_us, "backward_us", place)?;
+            check_time(times.update_us, "update_us", place)?;
+        }
+        Ok(())
+    }
+
+    fn check_communication(&self, problem: &TrainingProblem) -> Result<()> {
+        for (node, table) in problem.nodes.iter().zip(&self.transfers) {
+            for (&(from, to), times) in table {
+                let place = || format!("node `{}`, its output from {from} to {to} GPUs", node.name);
+                check_time(times.nested_us, "transfer_us", place)?;
+                check_time(times.disjoint_us, "transfer_disjoint_us", place)?;
+            }
+        }
+        for (gpus, time) in &self.all_reduce {
+            let place = || format!("the all-reduce between {gpus} GPUs");
+            check_time(time.startup_us, "startup_us", place)?;
+            check_time(time.us_per_byte, "us_per_byte", place)?;
+        }
+        let counts = problem.nodes.iter().flat_map(|node| &node.gpu_counts);
+        let most = counts.copied().max().unwrap_or(1);
+        // Nodes that share parameters reduce between the ranks of all of them, and so does the norm.
+        let joins =
+            problem.gradients.clip_norm || problem.nodes.iter().any(|node| node.parameters_of.is_some());
+        let most = if joins { problem.gpus } else { most };
+        let largest = self.all_reduce.last_key_value().map_or(1, |(&gpus, _)| gpus);
+        if largest < most { Err(Error::NoAllReduce { gpus: most }) } else { Ok(()) }
+    }
+
+    /// Whatever the arrangement, no more is added up than this.
+    fn check_sums(&self, problem: &TrainingProblem) -> Result<()> {
+        /// More than the iterations that an evaluation goes through.
+        const ITERATIONS: f64 = 1000.0;
+        let steps: f64 = self.steps.iter().flat_map(BTreeMap::values).map(StepTimes::total_us).sum();
+        let consumers = problem.edges.len() as f64;
+        let transfers = self.transfers.iter().flat_map(BTreeMap::values);
+        let transfers =
+            2.0 * consumers * transfers.map(|times| times.nested_us + times.disjoint_us).sum::<f64>();
+        let synchronized = problem.nodes.iter().filter_map(|node| node.synchronized);
+        let synchronized = synchronized.map(|bytes| bytes.forward as f64 + bytes.backward as f64);
+        let gradients = problem.nodes.iter().map(|node| node.gradient_bytes as f64);
+        let bytes = synchronized.chain(gradients).sum::<f64>() + problem.gradients.metrics_bytes as f64 + 4.0;
+        let collectives = 3.0 * problem.nodes.len() as f64 + 2.0;
+        let all_reduces = self.all_reduce.values();
+        let all_reduces = all_reduces.map(|time| time.startup_us * collectives + time.us_per_byte * bytes);
+        let total = ITERATIONS * problem.gpus as f64 * (steps + transfers + all_reduces.sum::<f64>());
+        if total.is_finite() { Ok(()) } else { Err(Error::TimesOverflow) }
+    }
+}
+
+impl TrainingCosts for TableCosts {
+    fn compute(&self, node: usize, ranks: usize, _share: Share) -> Option<StepTimes> {
+        self.steps.get(node)?.get(&ranks).copied()
+    }
+
+    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+        let Some(table) = self.transfers.get(producer) else { return 0.0 };
+        let Some(times) = table.get(&(from.len(), to.len())) else {
+            // A search may ask for counts that this node cannot run on: that should look no better than any that it can.
+            return table.values().map(|times| times.nested_us.max(times.disjoint_us)).fold(0.0, f64::max);
+        };
+        if are_nested(from, to) { times.nested_us } else { times.disjoint_us }
+    }
+
+    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        let listed = self.all_reduce.range(ranks.len()..).next().or(self.all_reduce.last_key_value());
+        listed.map_or(0.0, |(_, time)| time.startup_us + time.us_per_byte * bytes as f64)
+    }
+}
+
+/// Whether one list is part of the other. O(from + to).
+fn are_nested(from: &[usize], to: &[usize]) -> bool {
+    let (few, many) = if from.len() < to.len() { (from, to) } else { (to, from) };
+    if many.starts_with(few) {
+        return true;
+    }
+    let many: HashSet<_> = many.iter().collect();
+    few.iter().all(|rank| many.contains(rank))
+}
+
+fn entry<T: Default>(by_node: &mut Vec<T>, node: usize) -> &mut T {
+    if by_node.len() <= node {
+        by_node.resize_with(node + 1, T::default);
+    }
+    &mut by_node[node]
+}

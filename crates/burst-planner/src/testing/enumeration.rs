@@ -1,0 +1,132 @@
+//! The best of all arrangements.
+
+use super::problems::next_in_order;
+use crate::{
+    Arrangement, Evaluator, Result, Share, TableCosts, TrainingCosts, TrainingPoint, TrainingProblem,
+};
+
+/// The best arrangements of a small problem.
+#[derive(Debug, Clone)]
+pub struct Enumeration {
+    /// By rising iteration time and falling GPU time: nothing is at least as good as one of them in both and better in one.
+    pub points: Vec<TrainingPoint>,
+    /// The time of everything on one GPU, microseconds.
+    pub single_gpu_us: f64,
+    /// How many arrangements were evaluated.
+    pub evaluations: u64,
+}
+
+impl Enumeration {
+    /// The fastest arrangement whose amplification is at most `limit`, at 1e-9 relative.
+    #[must_use]
+    pub fn fastest_within(&self, limit: f64) -> Option<&TrainingPoint> {
+        let budget_us = limit * self.single_gpu_us * (1.0 + 1e-9);
+        self.points.iter().find(|point| point.time.gpu_time_us <= budget_us)
+    }
+}
+
+/// Evaluates every arrangement there is: all sets of ranks that nodes have GPU counts for, and all orders. A second or so for 6
+/// nodes on 3 GPUs or 5 nodes on 4, and exponential in both.
+///
+/// Two things are left out, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are shared, of
+/// those that the nodes before have treated alike, a node takes the first ones. And sets of ranks whose nodes compute for longer than an arrangement that is
+/// already known takes are not looked at in every order.
+///
+/// # Errors
+/// What [`Evaluator::new`] and [`Evaluator::single_gpu_us`] report.
+pub fn best_by_enumeration(problem: &TrainingProblem, costs: &TableCosts) -> Result<Enumeration> {
+    let evaluator = Evaluator::new(problem, costs)?;
+    let single_gpu_us = evaluator.single_gpu_us()?;
+    let mut orders = Vec::new();
+    add_orders(problem, &mut Vec::new(), &mut orders);
+    let found = Enumeration { points: Vec::new(), single_gpu_us, evaluations: 0 };
+    let mut all = All { problem, costs, evaluator, orders, found };
+    // Where parameters are shared, which gradients are reduced together depends on which of two ranks is the first one.
+    let shares = problem.nodes.iter().any(|node| node.parameters_of.is_some());
+    let alike = if shares {
+        (0..problem.gpus).map(|rank| vec![rank]).collect()
+    } else {
+        vec![(0..problem.gpus).collect()]
+    };
+    all.place(&mut Vec::new(), &alike)?;
+    Ok(all.found)
+}
+
+fn add_orders(problem: &TrainingProblem, begun: &mut Vec<usize>, orders: &mut Vec<Vec<usize>>) {
+    if begun.len() == problem.nodes.len() {
+        orders.push(begun.clone());
+    }
+    for node in next_in_order(problem, begun) {
+        begun.push(node);
+        add_orders(problem, begun, orders);
+        begun.pop();
+    }
+}
+
+struct All<'a> {
+    problem: &'a TrainingProblem,
+    costs: &'a TableCosts,
+    evaluator: Evaluator<'a, &'a TableCosts>,
+    orders: Vec<Vec<usize>>,
+    found: Enumeration,
+}
+
+impl All<'_> {
+    /// Places the nodes after the first ones in all ways. `alike` are ranks that those have treated alike.
+    fn place(&mut self, placed: &mut Vec<Vec<usize>>, alike: &[Vec<usize>]) -> Result<()> {
+        let Some(node) = self.problem.nodes.get(placed.len()) else { return self.evaluate(placed) };
+        let mut takes = vec![0; alike.len()];
+        loop {
+            // The next combination, as an odometer counts.
+            let Some(wheel) = (0..alike.len()).find(|&wheel| takes[wheel] < alike[wheel].len()) else {
+                return Ok(());
+            };
+            takes[wheel] += 1;
+            takes[..wheel].fill(0);
+            if !node.gpu_counts.contains(&takes.iter().sum()) {
+                continue;
+            }
+            let parts = || alike.iter().zip(&takes);
+            let mut ranks: Vec<usize> = parts().flat_map(|(ranks, &take)| &ranks[..take]).copied().collect();
+            ranks.sort_unstable();
+            let halves = parts().flat_map(|(ranks, &take)| [ranks[..take].to_vec(), ranks[take..].to_vec()]);
+            let alike: Vec<Vec<usize>> = halves.filter(|ranks| !ranks.is_empty()).collect();
+            placed.push(ranks);
+            self.place(placed, &alike)?;
+            placed.pop();
+        }
+    }
+
+    fn evaluate(&mut self, ranks: &[Vec<usize>]) -> Result<()> {
+        let mut computing = vec![0.0; self.problem.gpus];
+        for (node, ranks) in ranks.iter().enumerate() {
+            let steps = self.costs.compute(node, ranks.len(), Share::Larger).unwrap_or_default();
+            for &rank in ranks {
+                computing[rank] += steps.forward_us;
+            }
+        }
+        let (longest, sum) = (computing.iter().copied().fold(0.0, f64::max), computing.iter().sum::<f64>());
+        let is_beaten =
+            |point: &TrainingPoint| point.time.iteration_us <= longest && point.time.gpu_time_us <= sum;
+        if self.found.points.iter().any(is_beaten) {
+            return Ok(());
+        }
+        for order in &self.orders {
+            let arrangement = Arrangement { ranks: ranks.to_vec(), order: order.clone() };
+            let time = self.evaluator.evaluate(&arrangement)?;
+            self.found.evaluations += 1;
+            let points = &mut self.found.points;
+            let is_as_good = |point: &TrainingPoint| {
+                point.time.iteration_us <= time.iteration_us && point.time.gpu_time_us <= time.gpu_time_us
+            };
+            if !points.iter().any(is_as_good) {
+                points.retain(|point| {
+                    point.time.iteration_us < time.iteration_us || point.time.gpu_time_us < time.gpu_time_us
+                });
+                points.push(TrainingPoint { time, arrangement });
+            }
+        }
+        self.found.points.sort_by(|a, b| a.time.iteration_us.total_cmp(&b.time.iteration_us));
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Costs without rhyme or reason.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::{Share, StepTimes, TrainingCosts};
+
+/// Costs that depend on everything that they may depend on: which ranks, in which order, with which share. For a comparison of
+/// time models, not of searches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HashedCosts {
+    /// Another seed, other costs.
+    pub seed: u64,
+    /// Whether times are small whole numbers, so that many things happen at the same time.
+    pub integral: bool,
+}
+
+impl HashedCosts {
+    fn time(&self, question: impl Hash) -> f64 {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, question).hash(&mut hasher);
+        let drawn = hasher.finish() % 1_000;
+        if self.integral { (drawn % 7) as f64 } else { drawn as f64 * 0.137 }
+    }
+}
+
+impl TrainingCosts for HashedCosts {
+    fn larger_shares(&self, ranks: usize) -> usize {
+        1 + (self.seed as usize % 5) % ranks
+    }
+
+    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+        // Whoever has fewer samples is never slower.
+        let part = if share == Share::Larger { 1.0 } else { 0.5 };
+        let step = |name: &str| part * self.time((name, node, ranks));
+        Some(StepTimes {
+            forward_us: 1.0 + step("forward"),
+            backward_us: step("backward"),
+            update_us: step("update"),
+        })
+    }
+
+    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+        self.time(("transfer", producer, from, to))
+    }
+
+    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        self.time(("reduce", bytes, ranks))
+    }
+}

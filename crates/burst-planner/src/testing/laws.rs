@@ -1,0 +1,222 @@
+//! What every search has to keep.
+
+use std::fmt;
+
+use super::RandomProblem;
+use crate::{
+    Arrangement, Error, Evaluator, Result, TableCosts, TrainingCosts, TrainingProblem, TrainingTime,
+};
+
+/// A search: the arrangement that it finds for a problem, its costs and a limit on amplification. `None` where it finds nothing
+/// within the limit.
+pub type Search<'s> = dyn Fn(&TrainingProblem, &dyn TrainingCosts, f64) -> Option<Arrangement> + 's;
+
+/// Times that differ by less, relatively, are the same.
+const SAME: f64 = 1e-9;
+
+/// How a search broke a law.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Violation {
+    /// The law.
+    pub law: &'static str,
+    /// What happened.
+    pub what: String,
+    /// The seed of the problem, where it is a random one.
+    pub seed: Option<u64>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(seed) = self.seed {
+            write!(formatter, "seed {seed}: ")?;
+        }
+        write!(formatter, "{}: {}", self.law, self.what)
+    }
+}
+
+fn broken(law: &'static str, what: String) -> std::result::Result<(), Violation> {
+    Err(Violation { law, what, seed: None })
+}
+
+/// An arrangement that was found, checked and timed.
+fn found(
+    search: &Search<'_>,
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    limit: f64,
+) -> std::result::Result<Option<TrainingTime>, Violation> {
+    let Some(arrangement) = search(problem, costs, limit) else { return Ok(None) };
+    let timed = Evaluator::new(problem, costs).and_then(|mut evaluator| {
+        for (node, ranks) in problem.nodes.iter().zip(&arrangement.ranks) {
+            if !node.gpu_counts.contains(&ranks.len()) {
+                return Err(Error::NoTimes { node: node.name.clone(), gpus: ranks.len() });
+            }
+        }
+        Ok((evaluator.evaluate(&arrangement)?, evaluator.single_gpu_us()?))
+    });
+    let law = "the arrangement fits the problem and keeps the limit";
+    match timed {
+        Ok((time, single_gpu_us)) if time.gpu_time_us <= limit * single_gpu_us * (1.0 + SAME) => {
+            Ok(Some(time))
+        }
+        Ok((time, single_gpu_us)) => {
+            let amplification = time.gpu_time_us / single_gpu_us;
+            Err(Violation {
+                law,
+                what: format!("amplification {amplification} at limit {limit}"),
+                seed: None,
+            })
+        }
+        Err(error) => Err(Violation { law, what: format!("at limit {limit}: {error}"), seed: None }),
+    }
+}
+
+fn is_slower(found: Option<TrainingTime>, than_us: f64) -> bool {
+    found.is_none_or(|time| time.iteration_us > than_us * (1.0 + SAME))
+}
+
+fn shown(found: Option<TrainingTime>) -> String {
+    found.map_or("nothing".into(), |time| format!("{} us", time.iteration_us))
+}
+
+/// What it finds is an arrangement of the problem, on GPU counts that the nodes have, within the limit.
+///
+/// # Errors
+/// How the law is broken.
+pub fn keeps_the_limit(
+    search: &Search<'_>,
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    limit: f64,
+) -> std::result::Result<(), Violation> {
+    found(search, problem, costs, limit).map(|_| ())
+}
+
+/// A looser limit never gives a slower arrangement. The limits are ascending.
+///
+/// # Errors
+/// How the law is broken.
+pub fn looser_limits_are_never_slower(
+    search: &Search<'_>,
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    limits: &[f64],
+) -> std::result::Result<(), Violation> {
+    let mut before: Option<(f64, f64)> = None;
+    for &limit in limits {
+        let now = found(search, problem, costs, limit)?;
+        if let Some((tighter, us)) = before.filter(|&(_, us)| is_slower(now, us)) {
+            let what = format!("{us} us at limit {tighter}, {} at {limit}", shown(now));
+            return broken("a looser limit is never slower", what);
+        }
+        before = now.map(|time| (limit, time.iteration_us)).or(before);
+    }
+    Ok(())
+}
+
+/// More GPUs never give a slower arrangement. Each node keeps its GPU counts, as far as there are GPUs.
+///
+/// # Errors
+/// How the law is broken.
+pub fn more_gpus_are_never_slower(
+    search: &Search<'_>,
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    limit: f64,
+) -> std::result::Result<(), Violation> {
+    let mut before: Option<(usize, f64)> = None;
+    for gpus in 1..=problem.gpus {
+        let mut with_fewer = TrainingProblem { gpus, ..problem.clone() };
+        for node in &mut with_fewer.nodes {
+            node.gpu_counts.retain(|&count| count <= gpus);
+        }
+        if with_fewer.nodes.iter().any(|node| node.gpu_counts.is_empty()) {
+            continue;
+        }
+        let now = found(search, &with_fewer, costs, limit)?;
+        if let Some((fewer, us)) = before.filter(|&(_, us)| is_slower(now, us)) {
+            let what = format!("{us} us on {fewer} GPUs, {} on {gpus}, at limit {limit}", shown(now));
+            return broken("more GPUs are never slower", what);
+        }
+        before = now.map(|time| (gpus, time.iteration_us)).or(before);
+    }
+    Ok(())
+}
+
+/// At the amplification of data parallelism on any number of GPUs, what is found is not slower than that.
+///
+/// # Errors
+/// How the law is broken.
+pub fn never_slower_than_data_parallelism(
+    search: &Search<'_>,
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+) -> std::result::Result<(), Violation> {
+    let law = "never slower than data parallelism";
+    for gpus in 1..=problem.gpus {
+        if !problem.nodes.iter().all(|node| node.gpu_counts.contains(&gpus)) {
+            continue;
+        }
+        let timed = Evaluator::new(problem, costs).and_then(|mut evaluator| {
+            let time = evaluator.evaluate(&Arrangement::data_parallel(problem, gpus)?)?;
+            Ok((time, evaluator.single_gpu_us()?))
+        });
+        let (time, single_gpu_us) =
+            timed.map_err(|error| Violation { law, what: error.to_string(), seed: None })?;
+        let limit = (time.gpu_time_us / single_gpu_us).max(1.0);
+        let now = found(search, problem, costs, limit)?;
+        if is_slower(now, time.iteration_us) {
+            let us = time.iteration_us;
+            return broken(
+                law,
+                format!("{gpus} GPUs take {us} us, {} is found at limit {limit}", shown(now)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The same arrangement is not slower where transfers and all-reduces take `factor` times as long, with a factor below 1: a law
+/// of the time model, not of a search.
+///
+/// # Errors
+/// How the law is broken, and what the [`Evaluator`] reports.
+pub fn faster_links_never_slow_down(
+    problem: &TrainingProblem,
+    costs: &TableCosts,
+    arrangement: &Arrangement,
+    factor: f64,
+) -> Result<std::result::Result<(), Violation>> {
+    let slow = Evaluator::new(problem, costs)?.evaluate(arrangement)?;
+    let scaled = costs.clone().with_communication_scaled(factor);
+    let fast = Evaluator::new(problem, &scaled)?.evaluate(arrangement)?;
+    if !is_slower(Some(fast), slow.iteration_us) {
+        return Ok(Ok(()));
+    }
+    let what = format!(
+        "{} us, and {} us with links that take {factor} times as long",
+        slow.iteration_us, fast.iteration_us
+    );
+    Ok(broken("a faster link never slows a fixed plan", what))
+}
+
+/// Asks a search all laws for each of some random problems.
+#[must_use]
+pub fn check_search(
+    search: &Search<'_>,
+    problems: impl IntoIterator<Item = RandomProblem>,
+) -> Vec<Violation> {
+    const LIMITS: [f64; 8] = [1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 4.0];
+    let mut violations = Vec::new();
+    for RandomProblem { seed, problem, costs } in problems {
+        let limit = LIMITS[seed as usize % LIMITS.len()];
+        let results = [
+            looser_limits_are_never_slower(search, &problem, &costs, &LIMITS),
+            more_gpus_are_never_slower(search, &problem, &costs, limit),
+            never_slower_than_data_parallelism(search, &problem, &costs),
+        ];
+        let broken = results.into_iter().filter_map(std::result::Result::err);
+        violations.extend(broken.map(|violation| Violation { seed: Some(seed), ..violation }));
+    }
+    violations
+}

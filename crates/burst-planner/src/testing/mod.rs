@@ -1,0 +1,43 @@
+//! Tests for a search of your own: random problems, a search by enumeration, a time model that is slow and obvious, and laws.
+//! Behind the feature `testing`.
+//!
+//! A search is anything that answers with an [`Arrangement`](crate::Arrangement), or with `None` where it finds nothing within
+//! the limit. Here it is data parallelism on as many GPUs as the limit allows:
+//!
+//! ```
+//! use burst_planner::testing::{check_search, random_problem};
+//! use burst_planner::{Arrangement, Evaluator, TrainingCosts, TrainingProblem};
+//!
+//! let search = |problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64| {
+//!     let mut evaluator = Evaluator::new(problem, costs).ok()?;
+//!     let budget_us = limit * evaluator.single_gpu_us().ok()?;
+//!     let all = (1..=problem.gpus).filter_map(|gpus| Arrangement::data_parallel(problem, gpus).ok());
+//!     let timed = all.filter_map(|one| Some((evaluator.evaluate(&one).ok()?, one)));
+//!     let within = timed.filter(|(time, _)| time.gpu_time_us <= budget_us);
+//!     within.min_by(|a, b| a.0.iteration_us.total_cmp(&b.0.iteration_us)).map(|(_, one)| one)
+//! };
+//! let violations = check_search(&search, (0..5).map(random_problem));
+//! assert!(violations.is_empty(), "{violations:?}");
+//! ```
+//!
+//! It keeps all laws, and is still not optimal: [`Enumeration`] says by how much, and for problems that are too large for that
+//! [`random_restarts`] what a simple search finds.
+
+mod enumeration;
+mod hashed;
+mod laws;
+mod problems;
+mod restarts;
+mod strategies;
+mod timeline;
+
+pub use enumeration::{Enumeration, best_by_enumeration};
+pub use hashed::HashedCosts;
+pub use laws::{
+    Search, Violation, check_search, faster_links_never_slow_down, keeps_the_limit,
+    looser_limits_are_never_slower, more_gpus_are_never_slower, never_slower_than_data_parallelism,
+};
+pub use problems::{Graph, RandomProblem, random_arrangement, random_problem, random_problem_on};
+pub use restarts::{Budget, random_restarts};
+pub use strategies::{arrangements, problems};
+pub use timeline::{SlowTime, slow_time};

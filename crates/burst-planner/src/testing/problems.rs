@@ -1,0 +1,250 @@
+//! Random problems, the same ones for the same seed.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::{
+    AllReduceTime, Arrangement, StepTimes, SynchronizedBytes, TableCosts, TrainingNode, TrainingProblem,
+    TransferTimes,
+};
+
+/// How the nodes of a random problem hang together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Graph {
+    /// One after another.
+    Chain,
+    /// Stretches of a chain, and forks whose branches are joined again.
+    Branches,
+    /// Any directed acyclic graph.
+    Dag,
+}
+
+/// A random problem and what it costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RandomProblem {
+    /// What it was made from.
+    pub seed: u64,
+    /// The problem.
+    pub problem: TrainingProblem,
+    /// The costs: a device with a constant time a step beside the work, and one switch.
+    pub costs: TableCosts,
+}
+
+pub(super) struct Draws(pub(super) ChaCha8Rng);
+
+impl Draws {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// 0 to below `count`, which is at least 1.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    /// Between two positive numbers; each order of magnitude is as likely.
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        let part = f64::from(self.0.next_u32()) / f64::from(u32::MAX);
+        low * (high / low).powf(part)
+    }
+}
+
+/// A random problem that [`best_by_enumeration`](super::best_by_enumeration) can solve in a second or so: a graph of any kind
+/// with up to 6 nodes on 2 or 3 GPUs, or up to 5 nodes on 4.
+#[must_use]
+pub fn random_problem(seed: u64) -> RandomProblem {
+    let mut draws = Draws::new(seed);
+    let graph = [Graph::Chain, Graph::Branches, Graph::Dag][draws.below(3)];
+    let gpus = 2 + draws.below(3);
+    let most = if gpus == 4 { 5 } else { 6 };
+    random_problem_on(seed, graph, 2 + draws.below(most - 1), gpus)
+}
+
+/// A random problem with so many nodes and GPUs, at least one of each.
+#[must_use]
+pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> RandomProblem {
+    let mut draws = Draws::new(seed ^ 0x9e37_79b9_7f4a_7c15);
+    let (nodes, gpus) = (nodes.max(1), gpus.max(1));
+    let mut problem = TrainingProblem::new(gpus);
+    let mut costs = TableCosts::new();
+    problem.edges = edges(graph, nodes, &mut draws);
+    let counts: Vec<usize> = match draws.below(3) {
+        0 => std::iter::successors(Some(1), |count| Some(2 * count))
+            .take_while(|&count| count <= gpus)
+            .collect(),
+        _ => (1..=gpus).collect(),
+    };
+    let launch_us = draws.between(2.0, 40.0);
+    let mut output_bytes = Vec::new();
+    for node in 0..nodes {
+        let has_parameters = !draws.one_in(4);
+        let gradient_bytes = if has_parameters { draws.between(1e4, 1e8) as u64 } else { 0 };
+        // Few layers can use any number of GPUs.
+        let may_burst = |count: usize, draws: &mut Draws| count == 1 || !draws.one_in(8);
+        let own: Vec<usize> = counts.iter().copied().filter(|&count| may_burst(count, &mut draws)).collect();
+        let (work_us, backward) = (draws.between(20.0, 2000.0), draws.between(1.0, 2.5));
+        let update_us = if has_parameters { launch_us / 2.0 + gradient_bytes as f64 / 3e5 } else { 0.0 };
+        for &count in &own {
+            let forward_us = launch_us + work_us / count as f64;
+            costs.set_steps(
+                node,
+                count,
+                StepTimes { forward_us, backward_us: backward * forward_us, update_us },
+            );
+        }
+        problem.add_node(TrainingNode::new(format!("n{node}"), own).with_gradient_bytes(gradient_bytes));
+        output_bytes.push(draws.between(1e4, 2e7));
+    }
+    set_communication(&mut problem, &mut costs, &output_bytes, &mut draws);
+    set_program(&mut problem, &mut draws);
+    RandomProblem { seed, problem, costs }
+}
+
+fn edges(graph: Graph, nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
+    let mut edges = Vec::new();
+    match graph {
+        Graph::Chain => edges.extend((1..nodes).map(|node| (node - 1, node))),
+        Graph::Branches => {
+            let mut end = 0;
+            while end + 1 < nodes {
+                let left = nodes - end - 1;
+                let branches = if left < 3 { 1 } else { 1 + draws.below(left.min(4)) };
+                if branches == 1 {
+                    edges.push((end, end + 1));
+                    end += 1;
+                    continue;
+                }
+                // The join comes after all branches, of one or two nodes each.
+                let (fork, mut next, mut last) = (end, end + 1, Vec::new());
+                for branch in 0..branches {
+                    let to_come = branches - branch;
+                    if next + to_come > nodes - 1 {
+                        break;
+                    }
+                    edges.push((fork, next));
+                    let is_long = next + to_come < nodes - 1 && draws.one_in(2);
+                    if is_long {
+                        edges.push((next, next + 1));
+                        next += 1;
+                    }
+                    last.push(next);
+                    next += 1;
+                }
+                edges.extend(last.iter().map(|&node| (node, next)));
+                if draws.one_in(4) {
+                    edges.push((fork, next));
+                }
+                end = next;
+            }
+        }
+        Graph::Dag => {
+            let rarity = 1 + draws.below(3);
+            for to in 1..nodes {
+                edges.extend((0..to).filter(|_| draws.one_in(1 + rarity)).map(|from| (from, to)));
+            }
+        }
+    }
+    edges
+}
+
+fn set_communication(
+    problem: &mut TrainingProblem,
+    costs: &mut TableCosts,
+    output_bytes: &[f64],
+    draws: &mut Draws,
+) {
+    let latency_us = draws.between(1.0, 30.0);
+    let bytes_per_us = draws.between(3e3, 3e5);
+    let gpus = problem.gpus;
+    for (node, &bytes) in output_bytes.iter().enumerate() {
+        for from in 1..=gpus {
+            for to in 1..=gpus {
+                let (few, many) = (from.min(to) as f64, from.max(to) as f64);
+                let move_us = |part: f64| latency_us + bytes * part / few / bytes_per_us;
+                let times = TransferTimes { nested_us: move_us(1.0 - few / many), disjoint_us: move_us(1.0) };
+                costs.set_transfer(node, from, to, times);
+            }
+        }
+    }
+    for ranks in 2..=gpus {
+        // A ring.
+        let rounds = 2.0 * (ranks - 1) as f64;
+        let us_per_byte = rounds / ranks as f64 / bytes_per_us;
+        costs.set_all_reduce(ranks, AllReduceTime { startup_us: rounds * latency_us, us_per_byte });
+    }
+}
+
+/// What the program does with gradients: mostly the usual.
+fn set_program(problem: &mut TrainingProblem, draws: &mut Draws) {
+    problem.gradients.bucket_bytes = [0, 1 << 20, 25 << 20][draws.below(3)];
+    problem.gradients.overlap = !draws.one_in(6);
+    problem.gradients.clip_norm = draws.one_in(6);
+    problem.gradients.metrics_bytes = if draws.one_in(2) { 8 } else { 0 };
+    let (first, last) = (draws.below(problem.nodes.len()), draws.below(problem.nodes.len()));
+    if draws.one_in(5) && first < last && problem.nodes[first].gradient_bytes > 0 {
+        problem.nodes[last].parameters_of = Some(first);
+        problem.nodes[last].gradient_bytes = 0;
+    }
+    if draws.one_in(5) {
+        let bytes = SynchronizedBytes { forward: 4096, backward: 8192 * draws.below(2) as u64 };
+        problem.nodes[first].synchronized = Some(bytes);
+    }
+}
+
+/// A random arrangement: each node on random ranks, as many as one of its GPU counts. Half of them have their ranks in a random
+/// order.
+#[must_use]
+pub fn random_arrangement(problem: &TrainingProblem, seed: u64) -> Arrangement {
+    let mut draws = Draws::new(seed);
+    let ranks = problem.nodes.iter().map(|node| {
+        let counts: Vec<usize> =
+            node.gpu_counts.iter().copied().filter(|&count| count <= problem.gpus).collect();
+        let count = if counts.is_empty() { 1 } else { counts[draws.below(counts.len())] };
+        some_ranks(problem.gpus, count, &mut draws)
+    });
+    let ranks = ranks.collect();
+    Arrangement { ranks, order: random_order(problem, &mut draws) }
+}
+
+pub(super) fn some_ranks(gpus: usize, count: usize, draws: &mut Draws) -> Vec<usize> {
+    let mut ranks: Vec<usize> = (0..gpus).collect();
+    for place in (1..gpus).rev() {
+        ranks.swap(place, draws.below(place + 1));
+    }
+    ranks.truncate(count);
+    if draws.one_in(2) {
+        ranks.sort_unstable();
+    }
+    ranks
+}
+
+/// Draws the next node among those that could be next.
+pub(super) fn random_order(problem: &TrainingProblem, draws: &mut Draws) -> Vec<usize> {
+    let mut order = Vec::new();
+    loop {
+        let next = next_in_order(problem, &order);
+        if next.is_empty() {
+            return order;
+        }
+        order.push(next[draws.below(next.len())]);
+    }
+}
+
+/// The nodes that can follow the beginning of an order.
+pub(super) fn next_in_order(problem: &TrainingProblem, order: &[usize]) -> Vec<usize> {
+    let is_ready = |&node: &usize| {
+        let mut before = problem.edges.iter().filter(|edge| edge.1 == node).map(|edge| edge.0);
+        !order.contains(&node)
+            && before.all(|earlier| order.contains(&earlier))
+            && problem.nodes[node].parameters_of.is_none_or(|owner| order.contains(&owner))
+    };
+    (0..problem.nodes.len()).filter(is_ready).collect()
+}

@@ -1,0 +1,73 @@
+//! The evaluator against the time model that goes through everything rank by rank.
+
+use burst_planner::testing::{
+    Graph, HashedCosts, RandomProblem, faster_links_never_slow_down, random_arrangement, random_problem_on,
+    slow_time,
+};
+use burst_planner::{Arrangement, Evaluator, TrainingCosts, TrainingProblem};
+
+use super::cases;
+
+fn random(seed: u64) -> (RandomProblem, Arrangement) {
+    let graph = [Graph::Chain, Graph::Branches, Graph::Dag][seed as usize % 3];
+    let random = random_problem_on(seed, graph, 1 + seed as usize % 9, 1 + seed as usize % 7);
+    let arrangement = random_arrangement(&random.problem, seed);
+    (random, arrangement)
+}
+
+/// What differs, if anything does.
+fn difference(
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    arrangement: &Arrangement,
+) -> Option<String> {
+    let slow = slow_time(problem, costs, arrangement).expect("a valid case");
+    let mut evaluator = Evaluator::new(problem, costs).expect("a valid problem");
+    let fast = evaluator.evaluate(arrangement).expect("a valid arrangement");
+    let activity = evaluator.activity(arrangement).expect("a valid arrangement");
+    let differ = |a: f64, b: f64| (a - b).abs() > 1e-9 * a.abs().max(b.abs()).max(slow.iteration_us);
+    if differ(fast.iteration_us, slow.iteration_us) {
+        return Some(format!("iteration {} us, slowly {}", fast.iteration_us, slow.iteration_us));
+    }
+    if differ(fast.gpu_time_us, slow.gpu_time_us) {
+        return Some(format!("GPU time {} us, slowly {}", fast.gpu_time_us, slow.gpu_time_us));
+    }
+    let mut ranks = activity.iter().zip(&slow.activity).enumerate();
+    ranks.find_map(|(rank, (fast, slow))| {
+        let pairs = [
+            (fast.computing_us, slow.computing_us),
+            (fast.communicating_us, slow.communicating_us),
+            (fast.idle_us, slow.idle_us),
+        ];
+        pairs.iter().any(|&(a, b)| differ(a, b)).then(|| format!("rank {rank}: {fast:?}, slowly {slow:?}"))
+    })
+}
+
+#[test]
+fn equals_the_time_rank_by_rank() {
+    let (mut failures, all) = (Vec::new(), cases(300));
+    for seed in 0..all {
+        let (random, arrangement) = random(seed);
+        let mut problem = random.problem;
+        failures.extend(difference(&problem, &random.costs, &arrangement).map(|what| (seed, "tables", what)));
+        problem.gradients.bucket_bytes = [0, 1 << 21, u64::MAX][seed as usize % 3];
+        let hashed = HashedCosts { seed, integral: seed % 2 == 0 };
+        failures.extend(difference(&problem, &hashed, &arrangement).map(|what| (seed, "hashed", what)));
+    }
+    for (seed, costs, what) in failures.iter().take(20) {
+        println!("seed {seed}, {costs} costs: {what}");
+    }
+    assert!(failures.is_empty(), "{} of {} differ", failures.len(), 2 * all);
+}
+
+#[test]
+fn a_faster_link_never_slows_an_arrangement() {
+    for seed in 0..cases(300) {
+        let (RandomProblem { problem, costs, .. }, arrangement) = random(seed);
+        for factor in [0.0, 0.5, 0.95] {
+            let law =
+                faster_links_never_slow_down(&problem, &costs, &arrangement, factor).expect("a valid case");
+            assert_eq!(law, Ok(()), "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Training programs: their time, and the search by it.
+
+mod evaluator;
+mod json;
+mod quality;
+mod timeline;
+
+/// How many random cases a test goes through.
+fn cases(usual: u64) -> u64 {
+    std::env::var("BURST_PLANNER_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+}
