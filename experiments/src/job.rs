@@ -1,9 +1,9 @@
 use anyhow::Context;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{DeviceParameters, Policy};
-use deeppool::planning::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Program, lower_training};
-use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate, undisturbed};
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, undisturbed};
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::ProfileTable;
 use rayon::prelude::*;
@@ -40,11 +40,7 @@ pub(crate) struct Job<'a> {
 
 /// A foreground job that is ready to be simulated.
 pub(crate) struct Foreground {
-    program: Program,
-    pub(crate) overlap: bool,
-    /// The iteration time by the planner's formula, microseconds.
-    pub(crate) planned_iteration_us: f64,
-    pub(crate) amplification: f64,
+    pub(crate) plan: ExecutionPlan,
 }
 
 /// Runs an experiment's rows for every workload on a testbed, workloads side by side, rows in the order of
@@ -76,18 +72,20 @@ impl<'a> Job<'a> {
         Costs::new(&self.network, &self.profile, &self.testbed.link)
     }
 
-    /// Plans the foreground on the first `gpus` GPUs and lowers it.
+    /// The workload as a job that is planned and simulated.
+    fn job(&self, overlap_all_reduce: bool) -> deeppool::job::Job<'_> {
+        let lowering = LowerOptions { overlap_all_reduce, ..LowerOptions::default() };
+        deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
+    }
+
+    /// Plans the foreground on the first `gpus` GPUs.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
-        let (costs, batch) = (self.costs(), self.workload.batch);
-        let planned = PlanRequest::new(&costs, batch, gpus, mode).plan()?;
-        let lowering = LowerOptions { overlap_all_reduce: overlap, ..LowerOptions::default() };
-        let placement = planned.placement(&costs)?;
-        Ok(Foreground {
-            program: lower_training(&self.network, &placement, batch, &lowering)?,
-            overlap,
-            planned_iteration_us: planned.plan.totals.iteration_us,
-            amplification: planned.plan.totals.amplification,
-        })
+        Ok(Foreground { plan: self.job(overlap).plan(&PlanRequest::new(gpus, mode))? })
+    }
+
+    fn simulate(&self, foreground: &Foreground, options: &SimulateOptions) -> anyhow::Result<Simulation> {
+        let plan = &foreground.plan;
+        Ok(self.job(plan.lowering.overlap_all_reduce).simulate(plan, options)?)
     }
 
     /// Simulates the foreground by itself.
@@ -102,7 +100,7 @@ impl<'a> Job<'a> {
         device: DeviceParameters,
     ) -> anyhow::Result<Simulation> {
         let options = SimulateOptions { device, ..SimulateOptions::default() };
-        Ok(simulate(&foreground.program, &self.costs(), &options)?)
+        self.simulate(foreground, &options)
     }
 
     /// Simulates the foreground with a background job on each of its GPUs, by the testbed's policy.
@@ -119,7 +117,7 @@ impl<'a> Job<'a> {
     ) -> anyhow::Result<Simulation> {
         let background = Some(self.background()?);
         let options = SimulateOptions { background, policy, device, ..SimulateOptions::default() };
-        Ok(simulate(&foreground.program, &self.costs(), &options)?)
+        self.simulate(foreground, &options)
     }
 
     /// Samples by second of `gpus` background jobs, each alone on a GPU.

@@ -1,6 +1,6 @@
 //! Sharing every GPU against giving some to the foreground and the rest to background jobs.
 
-use deeppool::planning::Mode as PlanMode;
+use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::job::{Job, for_each_workload};

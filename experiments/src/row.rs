@@ -54,7 +54,7 @@ pub(crate) struct Row {
     pub(crate) amplification: Option<f64>,
     /// Simulated.
     pub(crate) iteration_us: Option<f64>,
-    /// By the planner's formula, which is additive: nothing overlaps.
+    /// By the planner's evaluation.
     pub(crate) planned_iteration_us: Option<f64>,
     pub(crate) foreground_samples_per_s: f64,
     /// Of all background jobs together.
@@ -114,11 +114,11 @@ impl Row {
             batch: job.workload.batch,
             mode,
             policy: None,
-            overlap: Some(foreground.overlap),
+            overlap: Some(foreground.plan.lowering.overlap_all_reduce),
             amplification_limit: mode.has_limit().then_some(job.testbed.amplification_limit),
-            amplification: Some(foreground.amplification),
+            amplification: Some(foreground.plan.amplification),
             iteration_us: Some(iteration_us),
-            planned_iteration_us: Some(foreground.planned_iteration_us),
+            planned_iteration_us: Some(foreground.plan.iteration_us),
             foreground_samples_per_s: alone.foreground_samples_per_s,
             background_samples_per_s: 0.0,
             foreground_slowdown: Some(1.0),

@@ -1,6 +1,6 @@
 use collectives::LinkModel;
 use deeppool::gpu_mux::Policy;
-use deeppool::planning::Mode;
+use deeppool::plan::Mode;
 use deeppool::simulate::policy_named;
 use layer_profile::DeviceModel;
 

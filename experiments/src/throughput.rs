@@ -1,6 +1,6 @@
 //! Data parallelism and burst parallelism, with and without background jobs on the same GPUs.
 
-use deeppool::planning::Mode as PlanMode;
+use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::job::{Job, for_each_workload};

@@ -4,7 +4,8 @@ use collectives::LinkModel;
 use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
-use deeppool::planning::{Mode, PlanRequest};
+use deeppool::job::Job;
+use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Placement};
 use deeppool::train::{BackgroundJob, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
@@ -18,8 +19,8 @@ use layer_profile::DeviceModel;
 pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> Result<Placement, Error> {
     let profile = DeviceModel::named("cpu-core")?.profile(network, &shard_sizes(batch, ranks))?;
     let link = LinkModel::shared_memory();
-    let costs = Costs::new(network, &profile, &link);
-    PlanRequest::new(&costs, batch, ranks, mode).plan()?.placement(&costs)
+    let job = Job::new(Costs::new(network, &profile, &link), batch, LowerOptions::default());
+    job.plan(&PlanRequest::new(ranks, mode))?.placement(network)
 }
 
 /// A placement that no planner would find: each layer on ranks of its own, in any order.

@@ -127,8 +127,7 @@ def main():
     print(f"iteration {plan['iteration_us']:.1f} us, {speedup:.2f} times as fast as one GPU")
     print(f"amplification {plan['amplification']:.3f}, limit {plan['amplification_limit']}")
     for layer in plan["layers"]:
-        wave = f", wave {layer['wave']}" if "wave" in layer else ""
-        print(f"  {layer['name']:12} {layer['time_us']:7.1f} us on ranks {layer['ranks']}{wave}")
+        print(f"  {layer['name']:12} {layer['time_us']:7.1f} us on ranks {layer['ranks']}")
 
 
 if __name__ == "__main__":

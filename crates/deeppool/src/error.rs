@@ -5,6 +5,9 @@ pub enum Error {
     /// A placement does not fit the network.
     #[error("the placement does not fit: {0}")]
     Placement(String),
+    /// A plan does not fit the network or the job that it is used for.
+    #[error("the plan does not fit: {0}")]
+    Plan(String),
     /// A batch of no samples.
     #[error("the batch is empty: it needs at least one sample")]
     EmptyBatch,

@@ -5,7 +5,7 @@ pub mod data;
 mod error;
 pub mod files;
 pub mod job;
-pub mod planning;
+pub mod plan;
 pub mod program;
 pub mod runtime;
 pub mod simulate;

@@ -2,7 +2,7 @@
 //! any plan, with and without background work.
 
 use deeppool::data::{DataSource, Dataset};
-use deeppool::planning::Mode;
+use deeppool::plan::Mode;
 use deeppool::program::{LowerOptions, Placement};
 use deeppool_tests::{Run, planned, scattered};
 use layer_engine::Sgd;

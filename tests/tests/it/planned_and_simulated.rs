@@ -1,89 +1,83 @@
-//! The planner's formula beside the simulator: where they must agree, and how far apart they may be.
+//! What a plan predicts is what its program takes when it is simulated, and what follows from that.
 
-use burst_planner::{Plan, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate_overlap, fastest};
+use std::time::Duration;
+
 use collectives::LinkModel;
+use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::planning::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Placement, lower_training};
-use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::SimulateOptions;
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
-/// A network on 8 GPUs, with layer times modelled for an A100.
-fn with_plans(
-    model: &str,
-    batch: usize,
-    check: impl Fn(&PlanProblem, &dyn Fn(&Plan) -> f64),
-) -> Result<(), deeppool::Error> {
+const GPUS: usize = 8;
+const BATCH: usize = 32;
+
+fn with_job(model: &str, check: impl Fn(&Job<'_>) -> Result<(), Error>) -> Result<(), Error> {
     let network = zoo::model(model)?;
-    let profile = DeviceModel::named("a100")?.profile(&network, &shard_sizes(batch, 8))?;
+    let profile = DeviceModel::named("a100")?.profile(&network, &shard_sizes(BATCH, GPUS))?;
     let link = LinkModel::dgx_a100();
-    let costs = Costs::new(&network, &profile, &link);
-    let problem = PlanRequest::new(&costs, batch, 8, Mode::DataParallel).problem()?;
-    // A bucket of its own for every gradient, as the planner has it.
-    let options = LowerOptions { bucket_bytes: 1, ..LowerOptions::default() };
-    let simulated_us = |plan: &Plan| {
-        let ranks = plan.assignments.iter().map(|layer| layer.ranks.clone().collect()).collect();
-        let placement = Placement::new(&network, 8, ranks).unwrap();
-        let program = lower_training(&network, &placement, batch, &options).unwrap();
-        simulate(&program, &costs, &SimulateOptions::default()).unwrap().iteration.as_secs_f64() * 1e6
-    };
-    check(&problem, &simulated_us);
+    check(&Job::new(Costs::new(&network, &profile, &link), BATCH, LowerOptions::default()))
+}
+
+fn us(time: Duration) -> f64 {
+    1e6 * time.as_secs_f64()
+}
+
+/// Within 0.1%: iteration, and where the time of all GPUs goes.
+fn agrees(job: &Job<'_>, plan: &ExecutionPlan) -> Result<(), Error> {
+    let simulated = job.simulate(plan, &SimulateOptions::default())?;
+    let of_all = plan.iteration_us * GPUS as f64;
+    for (what, planned_us, simulated_us, of_us) in [
+        ("iteration", plan.iteration_us, us(simulated.iteration), plan.iteration_us),
+        ("computing", plan.computing_us, us(simulated.activity.computing), of_all),
+        ("communicating", plan.communicating_us, us(simulated.activity.communicating), of_all),
+        ("idle", plan.idle_us, us(simulated.activity.idle), of_all),
+        ("GPU time", plan.gpu_time_us, us(simulated.activity.active()), of_all),
+    ] {
+        let off = (planned_us - simulated_us) / of_us;
+        assert!(off.abs() < 1e-3, "{}, {what}: {planned_us} us, simulated {simulated_us} us", plan.model);
+    }
     Ok(())
 }
 
-fn search(time_model: TimeModel) -> SearchOptions {
-    SearchOptions::default().with_time_model(time_model)
-}
-
 #[test]
-fn in_a_chain_overlap_is_what_the_simulator_does() -> Result<(), deeppool::Error> {
-    for model in ["vgg11", "vgg16"] {
-        with_plans(model, 32, |problem, simulated_us| {
-            let mut plans = vec![data_parallel(problem).unwrap()];
-            for limit in [1.2, 1.5, 2.0] {
-                plans.extend(
-                    [TimeModel::Additive, TimeModel::Overlap]
-                        .map(|time_model| fastest(problem, limit, &search(time_model)).unwrap()),
-                );
+fn every_plan_takes_what_it_predicts() -> Result<(), Error> {
+    for model in ["vgg16", "resnet-18", "digits-cnn"] {
+        with_job(model, |job| {
+            for mode in [Mode::DataParallel, Mode::Burst { amplification: 1.5 }, Mode::Knee] {
+                agrees(job, &job.plan(&PlanRequest::new(GPUS, mode))?)?;
             }
-            for plan in plans {
-                let planned_us = evaluate_overlap(problem, &plan.choice).unwrap().iteration_us;
-                let ratio = simulated_us(&plan) / planned_us;
-                println!("{model}: planned {planned_us:.0} us, simulated / planned = {ratio:.4}");
-                // Small gradients are charged a share of a full bucket, which has less latency.
-                assert!((ratio - 1.0).abs() < 0.01, "{model}: {ratio}");
-            }
+            Ok(())
         })?;
     }
     Ok(())
 }
 
 #[test]
-fn with_branches_overlap_is_close_to_the_simulator() -> Result<(), deeppool::Error> {
-    for (model, batch) in [("resnet-50", 32), ("inception-v3", 32)] {
-        with_plans(model, batch, |problem, simulated_us| {
-            for limit in [1.5, 2.0, 3.0] {
-                let plan = fastest(problem, limit, &search(TimeModel::Overlap)).unwrap();
-                let ratio = simulated_us(&plan) / plan.totals.iteration_us;
-                println!("{model}, limit {limit}: simulated / planned = {ratio:.4}");
-                assert!((ratio - 1.0).abs() < 0.05, "{model}: {ratio}");
-            }
-        })?;
-    }
-    Ok(())
+fn the_steps_that_an_iteration_waits_for_add_up_to_it() -> Result<(), Error> {
+    with_job("vgg16", |job| {
+        for mode in [Mode::DataParallel, Mode::Burst { amplification: 1.5 }] {
+            let plan = job.plan(&PlanRequest::new(GPUS, mode))?;
+            let sum: f64 = job.path(&plan)?.iter().map(|step| step.time_us).sum();
+            assert!((sum / plan.iteration_us - 1.0).abs() < 1e-6, "{sum} us of {} us", plan.iteration_us);
+        }
+        Ok(())
+    })
 }
 
-/// Waves know nothing of all-reduces that compete with transfers, so they are simulated slower than planned; but faster
-/// than branches one after another.
+/// At a limit that data parallelism keeps, a burst plan is never slower.
 #[test]
-fn branches_at_the_same_time_are_faster_when_simulated() -> Result<(), deeppool::Error> {
-    with_plans("inception-v3", 32, |problem, simulated_us| {
-        let plan = |time_model| fastest(problem, 1.5, &search(time_model)).unwrap();
-        let (serial, waves) = (plan(TimeModel::Additive), plan(TimeModel::Waves));
-        let (serial_us, waves_us) = (simulated_us(&serial), simulated_us(&waves));
-        println!("simulated: one after another {serial_us:.0} us, in waves {waves_us:.0} us");
-        assert!(waves.assignments.iter().any(|layer| layer.ranks.start > 0));
-        assert!(waves_us < serial_us);
+fn burst_plans_are_never_slower_than_data_parallelism_within_the_limit() -> Result<(), Error> {
+    with_job("vgg16", |job| {
+        let plan = job.plan(&PlanRequest::new(GPUS, Mode::DataParallel))?;
+        assert_eq!((plan.dp.iteration_us, plan.dp.amplification), (plan.iteration_us, plan.amplification));
+        let limit = Mode::Burst { amplification: plan.amplification };
+        let burst = job.plan(&PlanRequest::new(GPUS, limit))?;
+        assert!(burst.iteration_us <= plan.iteration_us * (1.0 + 1e-9));
+        assert!(burst.lower_bound_us.is_some_and(|bound_us| bound_us <= burst.iteration_us));
+        Ok(())
     })
 }

@@ -3,8 +3,9 @@
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{Policy, Workload};
-use deeppool::planning::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Program, lower_training};
+use deeppool::job::Job;
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Program};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended, simulate, workload};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
@@ -15,9 +16,9 @@ fn with_burst_plan(model: &str, check: impl Fn(&Program, &Costs<'_>, &Background
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(32, 8)).unwrap();
     let link = LinkModel::dgx_a100();
     let costs = Costs::new(&network, &profile, &link);
-    let planned = PlanRequest::new(&costs, 32, 8, Mode::Burst { amplification: 2.0 }).plan().unwrap();
-    let placement = planned.placement(&costs).unwrap();
-    let program = lower_training(&network, &placement, 32, &LowerOptions::default()).unwrap();
+    let job = Job::new(costs.clone(), 32, LowerOptions::default());
+    let plan = job.plan(&PlanRequest::new(8, Mode::Burst { amplification: 2.0 })).unwrap();
+    let program = job.lower(&plan).unwrap();
     check(&program, &costs, &BackgroundCosts::new(&costs, 8).unwrap());
 }
 
@@ -66,10 +67,11 @@ fn a_lane_of_the_timeline_never_does_two_things_at_once() {
                     let of_lane =
                         timeline.events().iter().filter(|event| event.rank == rank && event.lane == lane);
                     let mut events: Vec<_> = of_lane.collect();
-                    events.sort_by_key(|event| event.start);
-                    let apart =
-                        events.windows(2).all(|pair| pair[0].start + pair[0].duration <= pair[1].start);
-                    assert!(apart, "{name}: {lane} of rank {rank}");
+                    events.sort_by_key(|event| (event.start, event.duration));
+                    for pair in events.windows(2) {
+                        let apart = pair[0].start + pair[0].duration <= pair[1].start;
+                        assert!(apart, "{name}: {lane} of rank {rank}: {pair:?}");
+                    }
                 }
             }
         }

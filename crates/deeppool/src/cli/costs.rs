@@ -1,17 +1,20 @@
 //! What several commands ask: the network, its costs, and how GPUs are used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use burst_planner::{SearchOptions, TimeModel};
 use clap::{Args, ValueEnum};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::planning::{Mode, PlanFile, PlanRequest, ProfileOrigin};
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
+use deeppool::program::LowerOptions;
+use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::links::default_link;
+use super::progress::while_showing;
 
 #[derive(Args)]
 pub(crate) struct CostArgs {
@@ -41,10 +44,10 @@ impl CostArgs {
         network: &LayerGraph,
         batch: usize,
         gpus: usize,
-        plan: Option<&PlanFile>,
+        plan: Option<&ExecutionPlan>,
         default_device: Option<&str>,
     ) -> anyhow::Result<CostTables> {
-        let from_plan = plan.and_then(|plan| plan.profile.as_ref());
+        let from_plan = plan.map(|plan| &plan.profile);
         let profile = if let Some(path) = &self.profile {
             let table = ProfileTable::load(path)?;
             table.for_model(network).with_context(|| path.display().to_string())?
@@ -68,7 +71,7 @@ impl CostArgs {
             };
             device_model(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
-        let link = match (&self.link, plan.and_then(|plan| plan.link.as_ref())) {
+        let link = match (&self.link, plan.map(|plan| &plan.link)) {
             (Some(link), _) | (None, Some(link)) => LinkModel::named(link)?,
             (None, None) => default_link(profile.device())?,
         };
@@ -109,23 +112,25 @@ pub(crate) struct ModeArgs {
     /// How GPUs are used
     #[arg(long, value_enum, default_value = "burst")]
     pub(crate) mode: ModeName,
-    /// The largest amplification of a burst plan: its GPU time over the iteration time on one GPU
+    /// The largest amplification of a burst plan: the time in which its GPUs compute or transfer, all of them together, over the
+    /// iteration time on one GPU. A GPU that waits for others is idle
     #[arg(long, default_value_t = 2.0, value_name = "LIMIT")]
     pub(crate) amplification: f64,
-    /// How the planner adds up the time of a burst plan's iteration [default: waves]
-    #[arg(long, value_enum, value_name = "MODEL")]
-    pub(crate) time_model: Option<TimeModelName>,
+    /// On how many GPUs a layer of a burst plan may run: auto (a rank has at most 1, 2, 3, 4, 6, 8, 12, ... samples),
+    /// powers-of-two, all, or a list such as 1,2,3,6
+    #[arg(long, value_name = "COUNTS", default_value_t)]
+    pub(crate) gpu_counts: GpuCounts,
+    /// All-reduce gradients after the backward pass, not during it
+    #[arg(long)]
+    pub(crate) no_overlap: bool,
+    /// Normalise over the global batch instead of each rank's samples
+    #[arg(long)]
+    pub(crate) sync_batch_norm: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TimeModelName {
-    /// One thing after another
-    Additive,
-    /// Branches of the network may run at the same time on different GPUs
-    Waves,
-    /// All-reduces overlap with the backward pass; not with --pareto, --deadline and --knee
-    Overlap,
-}
+/// The options of [`ModeArgs`] that a plan has decided.
+pub(crate) const DECIDED: [&str; 5] =
+    ["mode", "amplification", "gpu_counts", "no_overlap", "sync_batch_norm"];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeName {
@@ -136,45 +141,62 @@ pub(crate) enum ModeName {
 }
 
 impl ModeArgs {
-    /// How burst plans are searched for.
-    pub(crate) fn search(&self) -> SearchOptions {
-        SearchOptions::default().with_time_model(match self.time_model {
-            Some(TimeModelName::Additive) => TimeModel::Additive,
-            None | Some(TimeModelName::Waves) => TimeModel::Waves,
-            Some(TimeModelName::Overlap) => TimeModel::Overlap,
-        })
-    }
-
     pub(crate) fn mode(&self) -> Mode {
         match self.mode {
             ModeName::Dp => Mode::DataParallel,
             ModeName::Burst => Mode::Burst { amplification: self.amplification },
         }
     }
+
+    /// The question to the planner.
+    pub(crate) fn request(&self, gpus: usize) -> PlanRequest {
+        PlanRequest::new(gpus, self.mode()).with_gpu_counts(self.gpu_counts.clone())
+    }
+
+    /// How iterations are lowered, where no plan has decided that.
+    pub(crate) fn lowering(&self, optimizer: Sgd) -> LowerOptions {
+        LowerOptions {
+            optimizer,
+            overlap_all_reduce: !self.no_overlap,
+            sync_batch_norm: self.sync_batch_norm,
+            ..LowerOptions::default()
+        }
+    }
 }
 
-/// A plan that was read from a file, or one that is made now.
-pub(crate) fn plan_or_make(
-    file: Option<PlanFile>,
-    costs: &Costs<'_>,
-    batch: usize,
-    gpus: usize,
+/// A plan that was read from a file, or one that is made now, with the job that it is of.
+pub(crate) fn job_and_plan<'a>(
+    read: Option<ExecutionPlan>,
+    costs: Costs<'a>,
+    (gpus, batch): (usize, usize),
     mode: &ModeArgs,
-) -> anyhow::Result<PlanFile> {
-    if let Some(plan) = file {
-        return Ok(plan);
+    optimizer: Sgd,
+) -> Result<(Job<'a>, ExecutionPlan), deeppool::Error> {
+    if let Some(plan) = read {
+        return Ok((Job::of_plan(costs, &plan, optimizer)?, plan));
     }
-    let planned = PlanRequest::new(costs, batch, gpus, mode.mode()).with_search(mode.search()).plan()?;
-    Ok(PlanFile::new(&planned.problem, &planned.plan).made_from(costs, batch, mode.mode()))
+    let job = Job::new(costs, batch, mode.lowering(optimizer));
+    let plan = while_showing("searching for a plan", || job.plan(&mode.request(gpus)))?;
+    Ok((job, plan))
+}
+
+/// Names the plan's file in what was found wrong with it when it met the network.
+pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>) -> anyhow::Result<T> {
+    match (path, result) {
+        (Some(path), Err(error @ (deeppool::Error::Plan(_) | deeppool::Error::Placement(_)))) => {
+            Err(anyhow::Error::from(error).context(path.display().to_string()))
+        }
+        (_, result) => Ok(result?),
+    }
 }
 
 /// The number of GPUs and the global batch: those of the options, which must agree with a plan's.
 pub(crate) fn size(
     gpus: Option<usize>,
     batch: Option<usize>,
-    plan: Option<&PlanFile>,
+    plan: Option<&ExecutionPlan>,
 ) -> anyhow::Result<(usize, usize)> {
-    let (planned_gpus, planned_batch) = (plan.map(|plan| plan.gpus), plan.and_then(|plan| plan.batch));
+    let (planned_gpus, planned_batch) = (plan.map(|plan| plan.gpus), plan.map(|plan| plan.batch));
     let agree = |what, given: Option<usize>, planned: Option<usize>| match (given, planned) {
         (Some(given), Some(planned)) if given != planned => {
             bail!(
@@ -183,7 +205,12 @@ pub(crate) fn size(
         }
         (given, planned) => given.or(planned).with_context(|| format!("the number of {what} is not given")),
     };
-    Ok((agree("GPUs", gpus, planned_gpus)?, agree("samples a batch", batch, planned_batch)?))
+    let gpus = agree("GPUs", gpus, planned_gpus)?;
+    if plan.is_none() {
+        // Before tables are made for them.
+        PlanRequest::new(gpus, Mode::Knee).check()?;
+    }
+    Ok((gpus, agree("samples a batch", batch, planned_batch)?))
 }
 
 /// A background job as `MODEL:BATCH`.

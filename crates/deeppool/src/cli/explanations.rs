@@ -1,6 +1,7 @@
 //! Why each layer has its GPU count, as a table.
 
 use burst_planner::{Alternative, Explanation};
+use deeppool::job::{Instead, RunExplanation};
 
 use super::output::{micros, say, table};
 
@@ -49,4 +50,39 @@ fn changes(alternative: Option<&Alternative>) -> [String; 3] {
 fn signed(delta_us: f64) -> String {
     let sign = if delta_us < 0.0 { '-' } else { '+' };
     format!("{sign}{}", micros(delta_us.abs()))
+}
+
+/// Shows what runs of layers could do instead.
+pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
+    let header = [
+        "layers",
+        "",
+        "GPUs",
+        "more",
+        "iteration",
+        "GPU time",
+        "amplification",
+        "fewer",
+        "iteration",
+        "GPU time",
+    ];
+    let mut shown = table(&header);
+    for run in runs {
+        let name = if run.layers == 1 { run.first.clone() } else { format!("{} .. {}", run.first, run.last) };
+        let cells = |instead: Option<Instead>| {
+            instead.map_or(["-".into(), String::new(), String::new()], |one| {
+                [one.gpus.to_string(), signed(one.iteration_delta_us), signed(one.gpu_time_delta_us)]
+            })
+        };
+        let amplification = match (run.more, limit) {
+            (Some(more), Some(limit)) if more.amplification > limit => {
+                format!("{:.3} > {limit}", more.amplification)
+            }
+            (Some(more), _) => format!("{:.3}", more.amplification),
+            (None, _) => String::new(),
+        };
+        let own = [name, run.layers.to_string(), run.gpus.to_string()].into_iter();
+        shown.add_row(own.chain(cells(run.more)).chain([amplification]).chain(cells(run.fewer)));
+    }
+    say!("\nWhat layers on the same ranks could do instead, all others as they are\n{shown}");
 }

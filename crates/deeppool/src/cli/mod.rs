@@ -2,6 +2,7 @@ mod background;
 mod costs;
 mod explanations;
 mod fit;
+mod graph;
 mod import_profile;
 mod links;
 mod measured;
@@ -9,7 +10,10 @@ mod models;
 mod network;
 mod output;
 mod plan;
+mod plan_table;
+mod problem;
 mod profile;
+mod progress;
 mod simulate;
 mod train;
 

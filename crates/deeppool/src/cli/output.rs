@@ -47,6 +47,17 @@ pub(crate) fn parse_micros(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a time above 0 with its unit, such as 12ms, 800us or 1.5s".into())
 }
 
+/// Ranks as a range where they are one, such as `0 to 3`.
+pub(crate) fn ranks(ranks: &[usize]) -> String {
+    let listed = || ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+    match ranks {
+        [first, .., last] if ranks.windows(2).all(|pair| pair[0] + 1 == pair[1]) => {
+            format!("{first} to {last}")
+        }
+        _ => listed(),
+    }
+}
+
 /// A rate in samples by second.
 pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")

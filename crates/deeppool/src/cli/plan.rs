@@ -1,16 +1,23 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
-use burst_planner::{Frontier, LimitRule, PlanProblem, SearchOptions, explain, export, fastest, frontier};
+use anyhow::bail;
+use burst_planner::LimitRule;
 use clap::{Args, ValueEnum};
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
-use deeppool::planning::{GpuCounts, Mode, PlanFile, PlanRequest, data_parallel_by};
+use deeppool::job::{Job, PlanFrontier, RunExplanation};
+use deeppool::plan::{ExecutionPlan, Mode};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::SimulateOptions;
+use serde_json::{Value, json};
 
-use super::costs::{CostArgs, ModeArgs, TimeModelName, at_least_one};
-use super::explanations::print_explanations;
+use super::costs::{CostArgs, ModeArgs, at_least_one};
+use super::explanations::print_runs;
 use super::network::NetworkArgs;
-use super::output::{micros, parse_micros, say, table};
+use super::output::{parse_micros, print_json, save_json, say};
+use super::plan_table::plan_text;
+use super::problem::{ProblemQuestion, print_frontier};
+use super::progress::while_showing;
 
 /// Find out how many GPUs each layer should run on
 #[derive(Args)]
@@ -40,34 +47,32 @@ pub(crate) struct Plan {
     mode: ModeArgs,
     #[command(flatten)]
     point: PointArgs,
-    /// What the limit on amplification applies to
-    #[arg(long, value_enum, default_value = "total", conflicts_with_all = ["deadline", "knee"])]
-    limit_rule: LimitRuleName,
-    /// On how many GPUs a layer may run: powers-of-two (and all of them), all, or a list such as 1,2,3,6
-    #[arg(long, value_name = "COUNTS", default_value_t)]
-    gpu_counts: GpuCounts,
+    /// What the limit on amplification applies to, for a problem file
+    #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
+    limit_rule: Option<LimitRuleName>,
     /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm"])]
     problem: Option<PathBuf>,
-    /// Also find all plans that no other plan beats in both iteration time and amplification
+    /// Also show all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
     pareto: bool,
-    /// The tolerance of the Pareto frontier; 0 is exact
-    #[arg(long, default_value_t = 1e-3)]
-    epsilon: f64,
-    /// Say for each layer what its next faster and next cheaper GPU count would cost
+    /// The tolerance of a problem file's Pareto frontier; 0 is exact [default: 0.001]
+    #[arg(long)]
+    epsilon: Option<f64>,
+    /// Say what layers would gain or lose by a larger or smaller GPU count
     #[arg(long)]
     explain: bool,
     /// Write the plan as a Graphviz graph
     #[arg(long, value_name = "FILE")]
     dot: Option<PathBuf>,
-    /// Write the planner's timeline of an iteration as Chrome trace events, which open in Perfetto
+    /// Write the timeline of an iteration as Chrome trace events, which open in Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Where the plan goes
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print one JSON object
+    /// Print one JSON object: the plan, with what else was asked for
     #[arg(long)]
     json: bool,
 }
@@ -83,12 +88,6 @@ struct PointArgs {
     knee: bool,
 }
 
-impl PointArgs {
-    fn is_asked_for(&self) -> bool {
-        self.knee || self.deadline.is_some()
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LimitRuleName {
     /// A budget for the whole plan
@@ -97,193 +96,134 @@ enum LimitRuleName {
     PerLayer,
 }
 
-/// A plan, and what it was chosen from if that was looked for.
-struct Found {
-    plan: burst_planner::Plan,
-    frontier: Option<Frontier>,
-}
-
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let overlaps = self.mode.time_model == Some(TimeModelName::Overlap);
-        let is_per_layer = self.limit_rule == LimitRuleName::PerLayer;
-        if is_per_layer && (overlaps || self.mode.time_model == Some(TimeModelName::Waves)) {
-            bail!("--limit-rule per-layer adds all times up: leave --time-model out, or make it additive");
-        }
-        if overlaps && (self.explain || self.trace.is_some()) {
-            bail!("--explain and --trace are for times that add up: leave out --time-model overlap");
-        }
-        let written = [&self.output, &self.dot, &self.trace];
-        for path in written.into_iter().flatten() {
+        for path in self.written() {
             check_folder(path)?;
         }
-        let (problem, found, mut file) = match &self.problem {
-            Some(path) => self.plan_problem(path)?,
-            None => self.plan_model()?,
-        };
-        file.deadline_us = self.point.deadline;
-        if is_per_layer && file.amplification_limit.is_some() {
-            file.limit_rule = Some("per-layer".into());
+        match &self.problem {
+            Some(path) => self.problem_question().answer(path)?,
+            None => self.plan_network()?,
         }
-        if let Some(frontier) = found.frontier.filter(|_| self.pareto) {
-            file = file.with_frontier(&frontier);
-        }
-        if self.explain {
-            file.explanations = Some(explain(&problem, &found.plan, self.limit())?);
-        }
-        if let Some(path) = &self.dot {
-            write_atomically(path, export::dot(&problem, &found.plan)?.as_bytes())?;
-        }
-        if let Some(path) = &self.trace {
-            write_atomically(path, export::chrome_trace(&problem, &found.plan)?.as_bytes())?;
-        }
-        if let Some(output) = &self.output {
-            file.save(output)?;
-        }
-        if self.json {
-            say!("{}", file.to_json()?);
-        } else {
-            print_plan(&file);
-            if written.iter().any(|path| path.is_some()) {
+        if !self.json {
+            if self.written().next().is_some() {
                 say!();
             }
-            for path in written.into_iter().flatten() {
+            for path in self.written() {
                 say!("wrote {}", path.display());
             }
         }
         Ok(())
     }
 
-    fn plan_problem(&self, path: &Path) -> anyhow::Result<(PlanProblem, Found, PlanFile)> {
-        let is_stdin = path == Path::new("-");
-        let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
-        let text =
-            if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
-        let problem = PlanProblem::from_json(&text.with_context(name)?).with_context(name)?;
-        let found = self.search(&problem).with_context(name)?;
-        let mut file = PlanFile::new(&problem, &found.plan).with_choice(&found.plan);
-        file.amplification_limit = self.limit();
-        Ok((problem, found, file))
+    fn written(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.output, &self.dot, &self.trace].into_iter().flatten()
     }
 
-    fn plan_model(&self) -> anyhow::Result<(PlanProblem, Found, PlanFile)> {
+    /// Which plan is asked for.
+    fn mode(&self) -> Mode {
+        match self.point {
+            PointArgs { deadline: Some(iteration_us), .. } => Mode::Deadline { iteration_us },
+            PointArgs { knee: true, .. } => Mode::Knee,
+            PointArgs { .. } => self.mode.mode(),
+        }
+    }
+
+    fn problem_question(&self) -> ProblemQuestion<'_> {
+        ProblemQuestion {
+            mode: self.mode(),
+            limit_rule: match self.limit_rule {
+                None | Some(LimitRuleName::Total) => LimitRule::Total,
+                Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
+            },
+            pareto: self.pareto,
+            epsilon: self.epsilon.unwrap_or(1e-3),
+            explain: self.explain,
+            dot: self.dot.as_deref(),
+            trace: self.trace.as_deref(),
+            output: self.output.as_deref(),
+            json: self.json,
+        }
+    }
+
+    fn plan_network(&self) -> anyhow::Result<()> {
+        if self.limit_rule.is_some() || self.epsilon.is_some() {
+            bail!(
+                "--limit-rule and --epsilon are for a problem file: give --problem FILE, or leave them out"
+            );
+        }
         // clap has made sure of both.
         let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
+        let mut request = self.mode.request(gpus);
+        request.mode = self.mode();
+        // Before tables are made for so many GPUs.
+        request.check()?;
         let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let problem = PlanRequest::new(&costs, batch, gpus, self.mode())
-            .with_gpu_counts(self.gpu_counts.clone())
-            .problem()?;
-        let found = self.search(&problem)?;
-        let file = PlanFile::new(&problem, &found.plan).made_from(&costs, batch, self.mode());
-        Ok((problem, found, file))
-    }
-
-    /// How GPUs are used. A deadline and the knee bring their own limit.
-    fn mode(&self) -> Mode {
-        if self.point.is_asked_for() {
-            Mode::Burst { amplification: f64::INFINITY }
-        } else {
-            self.mode.mode()
+        let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
+        let (plan, frontier) = while_showing("searching for a plan", || {
+            if !self.pareto {
+                return Ok((job.plan(&request)?, None));
+            }
+            let frontier = job.frontier(&request)?;
+            Ok::<_, deeppool::Error>((frontier.plan(request.mode)?, Some(frontier)))
+        })?;
+        let runs = self.explain.then(|| job.explain(&plan, &self.mode.gpu_counts)).transpose()?;
+        self.write(&job, &plan)?;
+        if self.json {
+            print_json(&report(&plan, frontier.as_ref(), runs.as_deref())?);
+            return Ok(());
         }
-    }
-
-    fn limit(&self) -> Option<f64> {
-        match self.mode() {
-            Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
-            Mode::DataParallel => None,
+        say!("{}", plan_text(&job, &plan)?);
+        if let Some(runs) = &runs {
+            print_runs(runs, plan.amplification_limit);
         }
+        if let Some(frontier) = &frontier {
+            print_frontier(points(frontier));
+        }
+        Ok(())
     }
 
-    /// How a plan within a limit is searched for.
-    fn limited(&self) -> SearchOptions {
-        self.mode.search().with_limit_rule(match self.limit_rule {
-            LimitRuleName::Total => LimitRule::Total,
-            LimitRuleName::PerLayer => LimitRule::PerLayer,
-        })
-    }
-
-    fn search(&self, problem: &PlanProblem) -> burst_planner::Result<Found> {
-        let time_model = self.mode.search().time_model;
-        let options = SearchOptions::with_epsilon(self.epsilon).with_time_model(time_model);
-        let all =
-            if self.pareto || self.point.is_asked_for() { Some(frontier(problem, &options)?) } else { None };
-        let plan = match (&all, self.point.deadline) {
-            (Some(all), Some(deadline_us)) => from_point(all, all.cheapest_within(deadline_us)?, problem)?,
-            (Some(all), None) if self.point.knee => from_point(all, all.knee(), problem)?,
-            _ => match self.mode() {
-                Mode::DataParallel => data_parallel_by(problem, time_model)?,
-                Mode::Burst { amplification } => fastest(problem, amplification, &self.limited())?,
-            },
-        };
-        Ok(Found { plan, frontier: all })
+    fn write(&self, job: &Job<'_>, plan: &ExecutionPlan) -> anyhow::Result<()> {
+        if let Some(path) = &self.dot {
+            write_atomically(path, super::graph::dot(job.costs().network(), plan).as_bytes())?;
+        }
+        if let Some(path) = &self.trace {
+            let options = SimulateOptions { timeline: true, ..SimulateOptions::default() };
+            if let Some(timeline) = job.simulate(plan, &options)?.timeline {
+                save_json(path, &timeline.to_chrome_trace())?;
+            }
+        }
+        if let Some(path) = &self.output {
+            plan.save(path)?;
+        }
+        Ok(())
     }
 }
 
-fn from_point(
-    frontier: &Frontier,
-    point: &burst_planner::FrontierPoint,
-    problem: &PlanProblem,
-) -> burst_planner::Result<burst_planner::Plan> {
-    Ok(burst_planner::Plan { search_time: frontier.search_time(), ..point.plan(problem)? })
+/// A plan as its file has it, with what else was asked for.
+fn report(
+    plan: &ExecutionPlan,
+    frontier: Option<&PlanFrontier<'_>>,
+    runs: Option<&[RunExplanation]>,
+) -> anyhow::Result<Value> {
+    let mut report = serde_json::to_value(plan)?;
+    if let Some(frontier) = frontier {
+        let point = |(iteration_us, amplification, gpus): (f64, f64, usize)| json!({"iteration_us": iteration_us, "amplification": amplification, "gpus": gpus});
+        report["frontier"] = points(frontier).map(point).collect();
+    }
+    if let Some(runs) = runs {
+        report["explanations"] = json!(runs);
+    }
+    Ok(report)
 }
 
-/// Shows a plan: what it is made from, what it costs, and where layers run.
-pub(crate) fn print_plan(plan: &PlanFile) {
-    let model = plan.model.as_deref().unwrap_or("the problem");
-    let batch = plan.batch.map_or(String::new(), |batch| format!(", global batch {batch}"));
-    say!("plan of {model}{batch}, {} GPUs", plan.gpus);
-    if let (Some(profile), Some(link)) = (&plan.profile, &plan.link) {
-        let engine = profile.measurement.as_ref().map_or(String::new(), |how| format!(" ({})", how.engine()));
-        say!("layer times: {}, {}{engine}; links: {link}, modelled", profile.device, profile.origin);
-        if let Some(accuracy) = &profile.accuracy {
-            say!("model of {}: {accuracy}", profile.device);
-        }
-    }
-    let limit = match (plan.amplification_limit, plan.mode.as_deref()) {
-        (Some(limit), _) if plan.limit_rule.is_some() => format!(" (limit {limit} for each layer)"),
-        (Some(limit), _) => format!(" (limit {limit})"),
-        (None, Some("dp")) => " (data parallel, no limit)".into(),
-        (None, _) => String::new(),
-    };
-    let deadline = plan.deadline_us.map_or(String::new(), |us| format!(" (deadline {})", micros(us)));
-    say!(
-        "iteration {}{deadline}, {:.2} times as fast as one GPU; amplification {:.3}{limit}; found in {}",
-        micros(plan.iteration_us),
-        plan.single_gpu_us / plan.iteration_us,
-        plan.amplification,
-        micros(plan.search_us),
-    );
-    let in_waves = plan.layers.iter().any(|layer| layer.ranks.first().is_some_and(|&first| first > 0));
-    let mut shown = if in_waves {
-        table(&["layers", "", "GPUs", "time", "ranks"])
-    } else {
-        table(&["layers", "", "GPUs", "time"])
-    };
-    for run in plan.layers.chunk_by(|a, b| a.ranks == b.ranks) {
-        let time: f64 = run.iter().map(|layer| layer.time_us).sum();
-        let names = match run {
-            [one] => one.name.clone(),
-            [first, .., last] => format!("{} .. {}", first.name, last.name),
-            [] => String::new(),
-        };
-        let mut cells = vec![names, run.len().to_string(), run[0].gpus.to_string(), micros(time)];
-        if let (true, Some((first, last))) = (in_waves, run[0].ranks.first().zip(run[0].ranks.last())) {
-            cells.push(if first == last { first.to_string() } else { format!("{first} to {last}") });
-        }
-        shown.add_row(cells);
-    }
-    say!("\n{shown}");
-    if let Some(explanations) = &plan.explanations {
-        print_explanations(explanations, plan.amplification_limit);
-    }
-    if let Some(frontier) = &plan.frontier {
-        let mut shown = table(&["iteration", "amplification", "GPUs"]);
-        for point in frontier {
-            let amplification = format!("{:.3}", point.amplification);
-            shown.add_row([micros(point.iteration_us), amplification, point.gpus.to_string()]);
-        }
-        say!("\nPareto frontier, {} plans\n{shown}", frontier.len());
-    }
+/// The iteration time, the amplification, and the largest GPU count of any layer.
+fn points<'a>(frontier: &'a PlanFrontier<'_>) -> impl Iterator<Item = (f64, f64, usize)> + 'a {
+    let found = frontier.arrangements();
+    found.points().iter().map(|point| {
+        let gpus = point.arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);
+        (point.time.iteration_us, point.time.gpu_time_us / found.single_gpu_us(), gpus)
+    })
 }

@@ -1,19 +1,22 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
-use deeppool::planning::PlanFile;
-use deeppool::program::{LowerOptions, lower_training};
+use deeppool::job::Job;
+use deeppool::plan::ExecutionPlan;
+use deeppool::program::LowerOptions;
 use deeppool::simulate::{
-    BackgroundCosts, SimulateOptions, Simulation, contended, policy_named, simulate, undisturbed, workload,
+    BackgroundCosts, SimulateOptions, Simulation, contended, policy_named, undisturbed, workload,
 };
 use layer_graph::zoo;
 use serde_json::json;
 
-use super::costs::{BackgroundSpec, CostArgs, ModeArgs, at_least_one, plan_or_make, size};
+use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
 use super::network::NetworkArgs;
 use super::output::{micros, print_json, rate, save_json, say, time};
+use super::plan_table::plan_text;
 
 /// Run a plan in virtual time
 #[derive(Args)]
@@ -30,7 +33,7 @@ pub(crate) struct Simulate {
     #[command(flatten)]
     costs: CostArgs,
     /// A plan that `deeppool plan -o` wrote, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "amplification"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED)]
     plan: Option<PathBuf>,
     /// How many GPUs there are
     #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
@@ -49,9 +52,6 @@ pub(crate) struct Simulate {
     /// Charge what an A100's host takes to launch, and what communication takes from computing beside it
     #[arg(long)]
     contention: bool,
-    /// All-reduce gradients after the backward pass, not during it
-    #[arg(long)]
-    no_overlap: bool,
     /// How many iterations
     #[arg(long, value_parser = at_least_one, default_value = "20")]
     iterations: usize,
@@ -76,14 +76,13 @@ impl Simulate {
         }
         let policy = policy_named(&self.policy)?;
         let network = self.network.load()?;
-        let file = self.plan.as_deref().map(PlanFile::load).transpose()?;
-        let (gpus, batch) = size(self.gpus, self.batch, file.as_ref())?;
-        let tables = self.costs.load(&network, batch, gpus, file.as_ref(), None)?;
+        let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
+        let size @ (gpus, batch) = size(self.gpus, self.batch, read.as_ref())?;
+        let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let plan = plan_or_make(file, &costs, batch, gpus, &self.mode)?;
-        let placement = plan.placement(&network)?;
-        let lowering = LowerOptions { overlap_all_reduce: !self.no_overlap, ..LowerOptions::default() };
-        let program = lower_training(&network, &placement, batch, &lowering)?;
+        let optimizer = LowerOptions::default().optimizer;
+        let made = job_and_plan(read, costs, size, &self.mode, optimizer);
+        let (job, plan) = in_plan(self.plan.as_deref(), made)?;
         let options = SimulateOptions {
             iterations: self.iterations,
             background: self.background(&tables.profile, &tables.link)?,
@@ -92,17 +91,16 @@ impl Simulate {
             timeline: self.trace.is_some(),
         };
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
-            let workload = workload(&program, &costs, rank, background)?;
+            let workload = workload(&job.lower(&plan)?, job.costs(), rank, background)?;
             write_atomically(path, (workload.to_json() + "\n").as_bytes())?;
         }
         let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
-        let result = simulate(&program, &costs, &options)?;
-        let alone = simulate(&program, &costs, &alone)?;
+        let result = job.simulate(&plan, &options)?;
+        let alone = job.simulate(&plan, &alone)?;
         if let (Some(path), Some(timeline)) = (&self.trace, &result.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
-        self.show(&plan, &tables.profile, &result, &alone);
-        Ok(())
+        self.show(&job, &plan, &result, &alone)
     }
 
     fn background(
@@ -118,46 +116,76 @@ impl Simulate {
 
     fn show(
         &self,
-        plan: &PlanFile,
-        profile: &layer_profile::ProfileTable,
+        job: &Job<'_>,
+        plan: &ExecutionPlan,
         result: &Simulation,
         alone: &Simulation,
-    ) {
+    ) -> anyhow::Result<()> {
         let slowdown = result.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
+        let amplification = 1e6 * result.activity.active().as_secs_f64() / job.single_gpu_us()?;
+        let profile = job.costs().profile();
         if self.json {
+            let us = |time: Duration| 1e6 * time.as_secs_f64();
+            let (activity, background) = (&result.activity, &result.background_by_activity);
             print_json(&json!({
                 "schema": "deeppool/report/v1", "experiment": "simulate", "simulated": true,
                 "model": profile.model(), "gpus": plan.gpus, "batch": plan.batch, "mode": plan.mode,
                 "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
-                "link": plan.link,
-                "iteration_us": result.iteration.as_secs_f64() * 1e6,
+                "link": job.costs().link().name(),
+                "iteration_us": us(result.iteration),
                 "planned_iteration_us": plan.iteration_us,
-                "amplification": plan.amplification,
+                "amplification": amplification,
+                "computing_us": us(activity.computing), "communicating_us": us(activity.communicating),
+                "idle_us": us(activity.idle),
                 "foreground_samples_per_s": result.foreground_samples_per_s,
                 "background_samples_per_s": result.background_samples_per_s,
+                "background_samples_per_s_while": {
+                    "computing": background.computing, "communicating": background.communicating,
+                    "idle": background.idle,
+                },
                 "foreground_slowdown": slowdown,
                 "gpu_busy_fraction": result.gpu_busy_fraction,
                 "foreground_busy_fraction": result.foreground_busy_fraction,
                 "background_share_of_idle": result.background_share_of_idle,
                 "policy": self.policy, "contention": self.contention,
             }));
-            return;
+            return Ok(());
         }
-        super::plan::print_plan(plan);
+        say!("{}", plan_text(job, plan)?);
         say!("\nsimulated: layer times of {} ({}), in virtual time", profile.device(), profile.origin());
-        say!("iteration by the planner's formula  {}", micros(plan.iteration_us));
+        say!("iteration, planned                  {}", micros(plan.iteration_us));
         say!("iteration, simulated                {}", time(result.iteration));
+        say!("amplification, simulated            {amplification:.3}");
         say!("foreground                          {}", rate(result.foreground_samples_per_s));
+        self.show_activity(result);
         if self.background.is_some() {
             say!("background                          {}", rate(result.background_samples_per_s));
             say!("foreground slowdown                 {slowdown:.3} (collocated / alone)");
             if let Some(share) = result.background_share_of_idle {
-                say!("background's share of idle time      {:.1}%, by policy {}", share * 100.0, self.policy);
+                say!("background's share of idle time     {:.1}%, by policy {}", share * 100.0, self.policy);
             }
         }
-        say!("GPU time spent computing            {:.1}%", result.gpu_busy_fraction * 100.0);
         for path in [&self.trace, &self.workload].into_iter().flatten() {
             say!("wrote {}", path.display());
+        }
+        Ok(())
+    }
+
+    /// What the foreground does with the time of all GPUs, and what the background gets done meanwhile.
+    fn show_activity(&self, result: &Simulation) {
+        let (activity, background) = (&result.activity, &result.background_by_activity);
+        let all = activity.active() + activity.idle;
+        for (what, time, samples_per_s) in [
+            ("time of all GPUs computing          ", activity.computing, background.computing),
+            ("time of all GPUs only communicating ", activity.communicating, background.communicating),
+            ("time of all GPUs idle               ", activity.idle, background.idle),
+        ] {
+            let share = 100.0 * time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
+            if self.background.is_some() {
+                say!("{what}{share:.1}%, background {}", rate(samples_per_s));
+            } else {
+                say!("{what}{share:.1}%");
+            }
         }
     }
 }

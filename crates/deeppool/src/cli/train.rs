@@ -1,22 +1,21 @@
-use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
-use deeppool::planning::PlanFile;
-use deeppool::program::{LowerOptions, lower_training};
-use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool::job::Job;
+use deeppool::plan::ExecutionPlan;
+use deeppool::simulate::SimulateOptions;
 use deeppool::train::{CheckpointConfig, EpochReport, Progress, TrainConfig, TrainReport, train};
-use indicatif::{ProgressBar, ProgressStyle};
 use layer_engine::Sgd;
-use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
 use super::background::Background;
-use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs, at_least_one, plan_or_make, size};
+use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
 use super::network::NetworkArgs;
 use super::output::{micros, print_json, rate, say, time};
+use super::plan_table::plan_text;
+use super::progress::progress_bar;
 
 /// Train a network on this machine: ranks are threads
 #[derive(Args)]
@@ -24,7 +23,6 @@ use super::output::{micros, print_json, rate, say, time};
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume")]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Train {
     #[command(flatten)]
     network: NetworkArgs,
@@ -48,7 +46,7 @@ pub(crate) struct Train {
     #[command(flatten)]
     costs: CostArgs,
     /// A plan that `deeppool plan -o` wrote, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "amplification"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED)]
     plan: Option<PathBuf>,
     /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8
     #[arg(long, value_name = "MODEL:BATCH")]
@@ -65,12 +63,6 @@ pub(crate) struct Train {
     /// Scale gradients down to this norm, all of them together
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
-    /// Normalise over the global batch instead of each rank's samples
-    #[arg(long)]
-    sync_batch_norm: bool,
-    /// All-reduce gradients after the backward pass, not during it
-    #[arg(long)]
-    no_overlap: bool,
     /// Seed of parameters, sample order and dropout
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -98,20 +90,27 @@ struct Predictions {
 impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
-        let file = self.plan.as_deref().map(PlanFile::load).transpose()?;
-        let (ranks, batch) = size(self.ranks, self.batch, file.as_ref())?;
+        let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
+        let size @ (ranks, batch) = size(self.ranks, self.batch, read.as_ref())?;
         if ranks > batch {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
         }
         let dataset = Dataset::open(&self.data, &network)?;
-        let tables = self.costs.load(&network, batch, ranks, file.as_ref(), Some("cpu-core"))?;
+        let tables = self.costs.load(&network, batch, ranks, read.as_ref(), Some("cpu-core"))?;
         let background = self
             .background
             .as_ref()
             .map(|spec| Background::new(spec, &dataset, &self.costs, &tables))
             .transpose()?;
-        let (plan, predictions) = self.plan(&network, &tables, ranks, batch, file)?;
-        let placement = plan.placement(&network)?;
+        let costs = Costs::new(&network, &tables.profile, &tables.link);
+        let made = job_and_plan(read, costs, size, &self.mode, self.optimizer());
+        let (job, plan) = in_plan(self.plan.as_deref(), made)?;
+        let simulation = job.simulate(&plan, &SimulateOptions::default())?;
+        let predictions = Predictions {
+            planned_us: plan.iteration_us,
+            simulated_us: simulation.iteration.as_secs_f64() * 1e6,
+        };
+        let placement = job.placement(&plan)?;
         let config = TrainConfig {
             network: &network,
             dataset: &dataset,
@@ -121,7 +120,7 @@ impl Train {
             learning_rate: self.lr,
             seed: self.seed,
             threads_per_rank: self.threads_per_rank,
-            lowering: self.lowering(),
+            lowering: job.lowering().clone(),
             background: background.as_ref().map(|job| job.job(&dataset)),
             checkpoint: self.checkpoint.clone().map(|folder| CheckpointConfig {
                 folder,
@@ -129,7 +128,7 @@ impl Train {
                 resume: self.resume,
             }),
         };
-        let report = self.train(&config, &plan)?;
+        let report = self.train(&config, &job, &plan)?;
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
             if let Some(background) = &background {
@@ -142,39 +141,17 @@ impl Train {
         Ok(())
     }
 
-    fn lowering(&self) -> LowerOptions {
-        LowerOptions {
-            optimizer: Sgd {
-                momentum: self.momentum,
-                weight_decay: self.weight_decay,
-                clip_norm: self.clip_norm,
-            },
-            overlap_all_reduce: !self.no_overlap,
-            sync_batch_norm: self.sync_batch_norm,
-            ..LowerOptions::default()
-        }
+    fn optimizer(&self) -> Sgd {
+        Sgd { momentum: self.momentum, weight_decay: self.weight_decay, clip_norm: self.clip_norm }
     }
 
-    /// The plan, and what the planner and the simulator say to it.
-    fn plan(
+    fn train(
         &self,
-        network: &LayerGraph,
-        tables: &CostTables,
-        ranks: usize,
-        batch: usize,
-        file: Option<PlanFile>,
-    ) -> anyhow::Result<(PlanFile, Predictions)> {
-        let costs = Costs::new(network, &tables.profile, &tables.link);
-        let plan = plan_or_make(file, &costs, batch, ranks, &self.mode)?;
-        let program = lower_training(network, &plan.placement(network)?, batch, &self.lowering())?;
-        let simulation = simulate(&program, &costs, &SimulateOptions::default())?;
-        let simulated_us = simulation.iteration.as_secs_f64() * 1e6;
-        let planned_us = plan.iteration_us;
-        Ok((plan, Predictions { planned_us, simulated_us }))
-    }
-
-    fn train(&self, config: &TrainConfig<'_>, plan: &PlanFile) -> anyhow::Result<TrainReport> {
-        let bar = progress_bar(config.iterations());
+        config: &TrainConfig<'_>,
+        job: &Job<'_>,
+        plan: &ExecutionPlan,
+    ) -> anyhow::Result<TrainReport> {
+        let (plan, bar) = (plan_text(job, plan)?, progress_bar(config.iterations()));
         let say = |line: String| {
             if !self.json {
                 bar.suspend(|| say!("{line}"));
@@ -182,8 +159,7 @@ impl Train {
         };
         let report = train(config, &|progress| match progress {
             Progress::Started if !self.json => {
-                super::plan::print_plan(plan);
-                say!();
+                say!("{plan}\n");
             }
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);
@@ -206,7 +182,7 @@ impl Train {
     fn report(
         &self,
         config: &TrainConfig<'_>,
-        plan: &PlanFile,
+        plan: &ExecutionPlan,
         predictions: &Predictions,
         report: &TrainReport,
     ) -> anyhow::Result<Value> {
@@ -240,7 +216,7 @@ impl Train {
 
 fn show(background: Option<&Background>, predictions: &Predictions, report: &TrainReport) {
     let times = &report.iteration_times;
-    say!("\niteration by the planner's formula  {}", micros(predictions.planned_us));
+    say!("\niteration, planned                  {}", micros(predictions.planned_us));
     say!("iteration, simulated                {}", micros(predictions.simulated_us));
     say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
     say!("foreground                          {}", rate(report.foreground_samples_per_s));
@@ -265,13 +241,4 @@ fn epoch_line(epoch: &EpochReport, epochs: u64) -> String {
         rate(epoch.foreground_samples_per_s),
         rate(epoch.background_samples_per_s),
     )
-}
-
-/// On a terminal; elsewhere nothing is shown.
-fn progress_bar(iterations: u64) -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} iterations, {msg}, {eta} left");
-    ProgressBar::new(iterations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -1,13 +1,27 @@
 //! What is trained, and what that costs.
 
-mod planning;
+mod explain;
+mod frontier;
+mod prediction;
+mod training;
 
-pub use planning::JobCosts;
+pub use burst_planner::{PathKind, PathStep};
+pub use explain::{Instead, RunExplanation};
+pub use frontier::PlanFrontier;
+pub use training::JobCosts;
 
+use layer_engine::Sgd;
+
+use crate::Error;
 use crate::costs::Costs;
-use crate::program::LowerOptions;
+use crate::plan::{ExecutionPlan, PlannedLowering};
+use crate::program::{LowerOptions, Placement, Program, lower_for_simulation, lower_training};
+use crate::simulate::{SimulateOptions, Simulation, simulate};
 
 /// A network that is trained with a global batch, how its iterations are lowered, and what they cost.
+///
+/// Everything that is asked about one training job is asked of this value, so that the answers are about the same thing: plans,
+/// the programs that they become, and what those take.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     costs: Costs<'a>,
@@ -20,6 +34,15 @@ impl<'a> Job<'a> {
     #[must_use]
     pub fn new(costs: Costs<'a>, batch: usize, lowering: LowerOptions) -> Self {
         Self { costs, batch, lowering }
+    }
+
+    /// The job that a plan is for, with this optimiser.
+    ///
+    /// # Errors
+    /// When the plan is of another network, as [`ExecutionPlan::placement`].
+    pub fn of_plan(costs: Costs<'a>, plan: &ExecutionPlan, optimizer: Sgd) -> Result<Self, Error> {
+        plan.placement(costs.network())?;
+        Ok(Self::new(costs, plan.batch, plan.lowering.options(optimizer)))
     }
 
     /// The costs of its layers and links.
@@ -38,5 +61,40 @@ impl<'a> Job<'a> {
     #[must_use]
     pub fn lowering(&self) -> &LowerOptions {
         &self.lowering
+    }
+
+    /// A plan as the program of all its ranks, for execution.
+    ///
+    /// # Errors
+    /// When the plan is of another job, or the network does not end in exactly one loss.
+    pub fn lower(&self, plan: &ExecutionPlan) -> Result<Program, Error> {
+        lower_training(self.costs.network(), &self.placement(plan)?, self.batch, &self.lowering)
+    }
+
+    /// Runs a plan's program in virtual time, as [`simulate`] does.
+    ///
+    /// # Errors
+    /// As [`lower`](Self::lower), and when the profile lacks a time.
+    pub fn simulate(&self, plan: &ExecutionPlan, options: &SimulateOptions) -> Result<Simulation, Error> {
+        let placement = self.placement(plan)?;
+        let program = lower_for_simulation(self.costs.network(), &placement, self.batch, &self.lowering)?;
+        simulate(&program, &self.costs, options)
+    }
+
+    /// Where each layer runs by a plan of this job.
+    ///
+    /// # Errors
+    /// When the plan is of another network, batch or lowering.
+    pub fn placement(&self, plan: &ExecutionPlan) -> Result<Placement, Error> {
+        if plan.batch != self.batch {
+            return Err(Error::Plan(format!(
+                "it is for {} samples a batch, not {}: make another one",
+                plan.batch, self.batch
+            )));
+        }
+        if plan.lowering != PlannedLowering::from(&self.lowering) {
+            return Err(Error::Plan("it lowers iterations in another way: make another one".into()));
+        }
+        plan.placement(self.costs.network())
     }
 }

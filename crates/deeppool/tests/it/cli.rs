@@ -43,17 +43,22 @@ fn bad_options_are_refused_in_one_line() {
         (format!("{PLAN} --deadline 40ms --amplification 2"), "cannot be used with"),
         (format!("{PLAN} --deadline 40ms --knee"), "cannot be used with"),
         (format!("{PLAN} --knee --mode dp"), "cannot be used with"),
-        (format!("{PLAN} --limit-rule per-layer --knee"), "cannot be used with"),
+        (format!("{PLAN} --limit-rule per-layer"), "give --problem FILE"),
         (format!("{PLAN} --limit-rule by-eye"), "per-layer"),
-        (format!("{PLAN} --limit-rule per-layer --time-model overlap"), "make it additive"),
-        (format!("{PLAN} --time-model overlap --explain"), "leave out --time-model overlap"),
-        (format!("{PLAN} --time-model overlap --pareto"), "there is no frontier"),
+        (format!("{PLAN} --epsilon 0.1"), "give --problem FILE"),
+        ("plan --problem problem.json --limit-rule per-layer --knee".into(), "cannot be used with"),
+        ("plan --problem problem.json --no-overlap".into(), "cannot be used with"),
+        (format!("{PLAN} --gpu-counts 0,2"), "`auto`, `powers-of-two`, `all`, or a list such as 1,2,3,6"),
+        (format!("{PLAN} --gpu-counts all,3"), "`auto`, `powers-of-two`, `all`, or a list such as 1,2,3,6"),
+        ("plan --model vgg16 --device a100 --gpus 1000000000 --batch 1000000000".into(), "from 1 to 16384"),
+        ("simulate --model vgg16 --device a100 --gpus 100000 --batch 100000".into(), "from 1 to 16384"),
         (
-            "plan --model resnet-18 --device a100 --gpus 4 --batch 8 --limit-rule per-layer".into(),
-            "`maxpool`",
+            "plan --model vgg16 --device a100 --gpus 16384 --batch 16384 --gpu-counts all".into(),
+            "fewer GPU counts",
         ),
-        (format!("{PLAN} --gpu-counts 0,2"), "`powers-of-two`, `all`, or a list such as 1,2,3,6"),
-        (format!("{PLAN} --gpu-counts all,3"), "`powers-of-two`, `all`, or a list such as 1,2,3,6"),
+        ("simulate --model vgg16 --plan plan.json --no-overlap".into(), "cannot be used with '--no-overlap'"),
+        ("simulate --model vgg16 --plan plan.json --gpu-counts all".into(), "cannot be used with"),
+        (format!("{TRAIN} --plan plan.json --sync-batch-norm"), "cannot be used with '--sync-batch-norm'"),
         (format!("{PLAN} --gpu-counts 5,6"), "none that is"),
         (format!("{PLAN} --deadline 1us"), "the smallest iteration time that can be reached is"),
         ("profile --model digits-cnn --device cpu-core -o no/such/profile.json".into(), "does not exist"),
@@ -90,10 +95,15 @@ fn bad_files_are_refused_by_name() {
     refused(path, "plan --model vgg16 --gpus 4 --batch 32 --profile profile.json", "digits-cnn");
 
     succeed(path, &format!("{PLAN} -o plan.json"));
-    refused(path, "simulate --model resnet-18 --plan plan.json", "conv1");
+    refused(path, "simulate --model resnet-18 --plan plan.json", "plan.json: the plan does not fit");
     refused(path, "simulate --model digits-cnn --plan plan.json --gpus 2", "4 GPUs, not 2");
     refused(path, &format!("{TRAIN} --plan plan.json --ranks 3"), "4 GPUs, not 3");
-    refused(path, "simulate --model digits-cnn --plan profile.json", "profile.json");
+    refused(path, "simulate --model digits-cnn --plan profile.json", "profile.json: at `schema`");
+    let plan = std::fs::read_to_string(path.join("plan.json")).unwrap();
+    write("edited.json", &plan.replacen("\"gpus\": 4", "\"gpus\": 1000000000", 1));
+    refused(path, &format!("{TRAIN} --plan edited.json"), "edited.json: at `gpus`");
+    write("old.json", r#"{"schema": "deeppool/plan/v1", "gpus": 4}"#);
+    refused(path, "simulate --model digits-cnn --plan old.json", "make the plan again with `deeppool plan`");
 
     write("problem.json", r#"{"schema": "deeppool/plan-problem/v1", "gpus": 2, "nodes": [], "edges": []}"#);
     refused(path, "plan --problem problem.json", "problem.json");
@@ -175,29 +185,45 @@ fn python_can_ask_for_a_plan() {
     };
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{errors}");
-    // Both branches at once, the second on ranks of its own.
-    assert!(said.contains("limit 2.0") && said.contains("wave 0"), "{said}");
+    assert!(said.contains("limit 2.0"), "{said}");
     assert_eq!(said.lines().filter(|line| line.contains(" us on ranks [")).count(), 6, "{said}");
     let refused = run("0.5").unwrap();
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("at least 1"));
 }
 
+/// What a plan decides about lowering is in it, and no longer the business of whoever uses it.
 #[test]
-fn a_model_of_time_can_be_chosen() {
+fn a_plan_says_how_iterations_are_lowered() {
     let folder = TempDir::new().unwrap();
-    let time = |model: &str| {
-        let plan = json(
-            folder.path(),
-            &format!(
-                "plan --model inception-v3 --device a100 --gpus 4 --batch 16 --time-model {model} --json"
-            ),
-        );
-        plan["iteration_us"].as_f64().unwrap()
+    let path = folder.path();
+    let time = |options: &str| {
+        let plan =
+            json(path, &format!("plan --model vgg11 --device a100 --gpus 4 --batch 16 --mode dp {options}"));
+        (plan["lowering"].clone(), plan["iteration_us"].as_f64().unwrap())
     };
-    let additive = time("additive");
-    assert!(time("waves") < additive && time("overlap") < additive);
-    refused(folder.path(), &format!("{PLAN} --time-model overlap --knee"), "no frontier");
+    let (overlapping, fast) = time("--json");
+    let (serial, slow) = time("--json --no-overlap -o plan.json");
+    assert_eq!(
+        (&overlapping["overlap_all_reduce"], &serial["overlap_all_reduce"]),
+        (&true.into(), &false.into())
+    );
+    assert!(fast < slow);
+    let simulated = json(path, "simulate --model vgg11 --plan plan.json --json");
+    assert!((simulated["iteration_us"].as_f64().unwrap() / slow - 1.0).abs() < 1e-3);
+}
+
+/// Data parallelism stands beside a burst plan, and what an iteration waits for adds up to it.
+#[test]
+fn a_plan_is_shown_with_data_parallelism_and_its_bound() {
+    let folder = TempDir::new().unwrap();
+    let said =
+        succeed(folder.path(), "plan --model vgg16 --device a100 --gpus 8 --batch 32 --amplification 1.5");
+    for expected in
+        ["data parallel on the same GPUs", "is faster than", "computing", "idle", "ranks", "iteration "]
+    {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
 }
 
 #[test]
@@ -243,8 +269,21 @@ fn a_plan_is_explained() {
     for figure in ["-6.0 us", "+38.0 us", "1.453 > 1.2", "+35.0 us"] {
         assert!(said.contains(figure), "{said}");
     }
-    // Explained plans are plans: another command reads them.
-    succeed(folder.path(), &format!("{PLAN} --explain -o plan.json"));
+}
+
+#[test]
+fn a_plan_of_a_network_is_explained_by_runs_of_layers() {
+    let folder = TempDir::new().unwrap();
+    let plan = json(folder.path(), &format!("{PLAN} --amplification 1.15 --explain --json -o plan.json"));
+    let runs = plan["explanations"].as_array().unwrap();
+    let layers: u64 = runs.iter().map(|run| run["layers"].as_u64().unwrap()).sum();
+    assert_eq!(layers as usize, plan["layers"].as_array().unwrap().len());
+    for run in runs {
+        let gpus = run["gpus"].as_u64().unwrap();
+        assert!(run["more"]["gpus"].as_u64().is_none_or(|more| more > gpus));
+        assert!(run["fewer"]["gpus"].as_u64().is_none_or(|fewer| fewer < gpus));
+    }
+    // What is saved is the plan alone.
     succeed(folder.path(), "simulate --model digits-cnn --plan plan.json");
 }
 
@@ -270,7 +309,8 @@ fn a_plan_is_drawn_as_a_graph_and_as_a_timeline() {
         .iter()
         .filter_map(|event| Some(event["ts"].as_f64()? + event["dur"].as_f64()?));
     let (end, planned) = (ends.fold(0.0, f64::max), plan["iteration_us"].as_f64().unwrap());
-    assert!((end - planned).abs() <= 1e-9 * planned, "{end} {planned}");
+    // From the first rank's begin to the last one's end, which the next iteration may overlap.
+    assert!(end >= planned * 0.999 && end < planned * 1.5, "{end} {planned}");
 }
 
 #[test]
@@ -325,18 +365,23 @@ fn plans_travel_as_files_and_reports_have_their_fields() {
     let path = folder.path();
     let plan = json(path, &format!("{PLAN} --amplification 1.15 --pareto -o plan.json --json"));
     has_fields(&plan, &["schema", "iteration_us", "gpu_time_us", "single_gpu_us", "amplification"]);
-    has_fields(&plan, &["search_us", "gpus", "layers", "frontier"]);
-    has_fields(&plan["layers"][0], &["name", "gpus", "ranks", "time_us"]);
+    has_fields(&plan, &["gpus", "layers", "frontier", "lower_bound_us", "gap", "dp", "lowering"]);
+    has_fields(&plan, &["computing_us", "communicating_us", "idle_us"]);
+    has_fields(&plan["layers"][0], &["name", "gpus", "ranks"]);
     has_fields(&plan["frontier"][0], &["iteration_us", "amplification", "gpus"]);
     assert!(plan["amplification"].as_f64().unwrap() <= 1.15);
     let saved: Value =
         serde_json::from_str(&std::fs::read_to_string(path.join("plan.json")).unwrap()).unwrap();
-    assert_eq!(saved, plan);
+    let mut plan_alone = plan.clone();
+    plan_alone.as_object_mut().unwrap().remove("frontier");
+    assert_eq!(saved, plan_alone);
 
     let arguments =
         "simulate --model digits-cnn --plan plan.json --background digits-cnn:8 --trace t.json --json";
     let simulated = json(path, arguments);
     has_fields(&simulated, &["iteration_us", "amplification", "gpu_busy_fraction"]);
+    has_fields(&simulated, &["computing_us", "communicating_us", "idle_us"]);
+    has_fields(&simulated["background_samples_per_s_while"], &["computing", "communicating", "idle"]);
     has_fields(&simulated, &["foreground_samples_per_s", "background_samples_per_s"]);
     assert_eq!(simulated["planned_iteration_us"], plan["iteration_us"]);
     assert_eq!(json(path, arguments), simulated, "the simulation is deterministic");
@@ -372,7 +417,7 @@ fn training_says_what_its_plan_was_made_from() {
     let said = succeed(folder.path(), &format!("{TRAIN} --ranks 2 --batch 32 --epochs 2"));
     assert!(said.contains("cpu-core, modelled"), "{said}");
     assert_eq!(said.lines().filter(|line| line.starts_with("epoch ")).count(), 2, "{said}");
-    for line in ["planner's formula", "simulated", "measured"] {
+    for line in ["planned", "simulated", "measured"] {
         assert!(said.contains(line), "{said}");
     }
 }

@@ -1,56 +1,39 @@
 //! Layers on GPU counts that do not divide the batch: planned, lowered and simulated.
 
-use burst_planner::{LimitRule, SearchOptions};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::planning::{GpuCounts, Mode, PlanRequest, Planned};
-use deeppool::program::{LowerOptions, lower_training};
-use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::SimulateOptions;
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
 const BATCH: usize = 32;
 
-/// What `with` makes of the costs of a model on up to `gpus` A100s.
-fn with_costs<T>(model: &str, gpus: usize, with: impl FnOnce(&Costs<'_>) -> T) -> T {
+/// What `with` makes of a model's training on up to `gpus` A100s.
+fn with_job<T>(model: &str, gpus: usize, with: impl FnOnce(&Job<'_>) -> T) -> T {
     let network = zoo::model(model).unwrap();
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(BATCH, gpus)).unwrap();
     let link = LinkModel::dgx_a100();
-    with(&Costs::new(&network, &profile, &link))
+    with(&Job::new(Costs::new(&network, &profile, &link), BATCH, LowerOptions::default()))
 }
 
-fn plan(costs: &Costs<'_>, gpus: usize, limit: f64, counts: GpuCounts) -> Planned {
-    let mode = Mode::Burst { amplification: limit };
-    PlanRequest::new(costs, BATCH, gpus, mode).with_gpu_counts(counts).plan().unwrap()
+fn plan(job: &Job<'_>, gpus: usize, limit: f64, counts: GpuCounts) -> ExecutionPlan {
+    let request = PlanRequest::new(gpus, Mode::Burst { amplification: limit }).with_gpu_counts(counts);
+    job.plan(&request).unwrap()
 }
 
 #[test]
 fn a_batch_of_32_runs_on_3_5_and_6_gpus() {
     for count in [3, 5, 6] {
-        with_costs("vgg16", count, |costs| {
-            let planned = plan(costs, count, f64::INFINITY, GpuCounts::List(vec![1, count]));
-            assert!(planned.plan.assignments.iter().any(|layer| layer.gpus == count));
-            let placement = planned.placement(costs).unwrap();
-            let lowering = LowerOptions { overlap_all_reduce: false, ..LowerOptions::default() };
-            let program = lower_training(costs.network(), &placement, BATCH, &lowering).unwrap();
-            let simulated = simulate(&program, costs, &SimulateOptions::default()).unwrap();
-            let (planned_us, simulated_us) =
-                (planned.plan.totals.iteration_us, simulated.iteration.as_secs_f64() * 1e6);
-            println!("{count} GPUs: planned {planned_us:.0} us, simulated {simulated_us:.0} us");
-            assert!((simulated_us / planned_us - 1.0).abs() < 0.05, "{count} GPUs");
-        });
-    }
-}
-
-#[test]
-fn with_all_counts_plans_are_never_slower() {
-    for (model, gpus) in [("vgg16", 6), ("vgg16", 12), ("resnet-18", 7)] {
-        with_costs(model, gpus, |costs| {
-            for limit in [1.2, 1.5, 2.0, f64::INFINITY] {
-                let time_us = |counts| plan(costs, gpus, limit, counts).plan.totals.iteration_us;
-                let (all, powers) = (time_us(GpuCounts::All), time_us(GpuCounts::PowersOfTwo));
-                assert!(all <= powers * (1.0 + 1e-9), "{model}, {gpus} GPUs, limit {limit}: {all} {powers}");
-            }
+        with_job("vgg16", count, |job| {
+            let plan = plan(job, count, f64::INFINITY, GpuCounts::List(vec![1, count]));
+            assert!(plan.layers.iter().any(|layer| layer.gpus == count));
+            let simulated = job.simulate(&plan, &SimulateOptions::default()).unwrap();
+            let simulated_us = simulated.iteration.as_secs_f64() * 1e6;
+            println!("{count} GPUs: planned {:.0} us, simulated {simulated_us:.0} us", plan.iteration_us);
+            assert!((simulated_us / plan.iteration_us - 1.0).abs() < 1e-3, "{count} GPUs");
         });
     }
 }
@@ -58,22 +41,35 @@ fn with_all_counts_plans_are_never_slower() {
 /// The time on one GPU is what amplification is a multiple of.
 #[test]
 fn one_gpu_need_not_be_among_the_counts() {
-    with_costs("vgg16", 6, |costs| {
-        let single_us = |counts| plan(costs, 6, 3.0, counts).problem.single_gpu_time_us();
+    with_job("vgg16", 6, |job| {
+        let single_us = |counts| plan(job, 6, 3.0, counts).single_gpu_us;
         let (with, without) = (single_us(GpuCounts::All), single_us(GpuCounts::List(vec![5, 2])));
         assert!((with / without - 1.0).abs() < 1e-9, "{with} {without}");
     });
 }
 
+/// So more GPUs never lose a candidate.
 #[test]
-fn a_request_says_what_the_limit_applies_to() {
-    with_costs("vgg16", 8, |costs| {
-        let mode = Mode::Burst { amplification: 1.5 };
-        let per_layer = SearchOptions::default().with_limit_rule(LimitRule::PerLayer);
-        let request = PlanRequest::new(costs, BATCH, 8, mode);
-        let ours = request.clone().plan().unwrap().plan;
-        let its = request.with_search(per_layer).plan().unwrap().plan;
-        assert_eq!((ours.certified_epsilon, its.certified_epsilon), (Some(0.0), None));
-        assert!(ours.totals.iteration_us <= its.totals.iteration_us);
+fn counts_for_more_gpus_contain_those_for_fewer() {
+    for counts in [GpuCounts::Auto, GpuCounts::PowersOfTwo, GpuCounts::All] {
+        for batch in [1, 2, 7, 24, 32, 100, 1000] {
+            let most = counts.for_batch(batch, usize::MAX);
+            assert_eq!((most.first(), most.is_sorted()), (Some(&1), true));
+            for gpus in 1..50 {
+                let up_to: Vec<usize> = most.iter().copied().filter(|&count| count <= gpus).collect();
+                assert_eq!(counts.for_batch(batch, gpus), up_to, "{counts}, batch {batch}, {gpus} GPUs");
+            }
+        }
+    }
+}
+
+#[test]
+fn questions_out_of_proportion_are_refused_at_once() {
+    with_job("vgg16", 1, |job| {
+        let refused = |request: PlanRequest| job.plan(&request).unwrap_err().to_string();
+        let limit = Mode::Burst { amplification: 2.0 };
+        assert!(refused(PlanRequest::new(100_000, limit)).contains("16384"));
+        assert!(refused(PlanRequest::new(0, Mode::DataParallel)).contains("from 1"));
+        assert!(refused(PlanRequest::new(8, limit).with_effort(f64::NAN)).contains("effort"));
     });
 }

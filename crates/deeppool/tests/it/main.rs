@@ -5,6 +5,7 @@ mod checkpoint;
 mod data;
 mod gpu_counts;
 mod micro_batches;
+mod plan_file;
 mod shared_parameters;
 
 #[cfg(feature = "cli")]

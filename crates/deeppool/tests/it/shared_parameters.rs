@@ -2,6 +2,7 @@
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
 use deeppool::program::{
     CollectiveOp, Contents, LowerOptions, Op, Placement, Program, RankProgram, lower_evaluation,
     lower_training,
@@ -81,11 +82,10 @@ fn the_planner_charges_one_all_reduce_for_both() {
     let network = network();
     let link = LinkModel::dgx_a100();
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(8, 4)).unwrap();
-    let problem = Costs::new(&network, &profile, &link).problem(8, 4, &[4]).unwrap();
-    let reduced: f64 = problem.nodes.iter().map(|node| node.options[0].all_reduce_us).sum();
-    // The bytes of all parameters, shared ones once, by the time of a full bucket.
-    let bucket = LowerOptions::default().bucket_bytes;
-    let share = network.parameter_count() as f64 * 4.0 / bucket as f64;
-    let expected = link.all_reduce(4, bucket).as_secs_f64() * 1e6 * share;
-    assert!((reduced / expected - 1.0).abs() < 0.01, "{reduced}, not {expected}");
+    let job = Job::new(Costs::new(&network, &profile, &link), 8, LowerOptions::default());
+    let problem = job.training_problem(4, &[4]).unwrap();
+    let bytes: u64 = problem.nodes.iter().map(|node| node.gradient_bytes).sum();
+    assert_eq!(bytes, network.parameter_count() as u64 * 4);
+    let users = problem.nodes.iter().filter(|node| node.parameters_of.is_some());
+    assert_eq!(users.count(), 1);
 }

@@ -36,17 +36,11 @@ impl Job<'_> {
                 got: "none that is".into(),
             });
         }
-        let mut sizes: Vec<usize> =
-            counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]).chain([batch]).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
+        self.check_times(&counts)?;
         let mut problem = TrainingProblem::new(gpus);
         problem.gradients = gradient_options(&self.lowering);
         let needs_gradient = network.needs_gradient();
         for (id, _) in network.layers().skip(1) {
-            for &samples in &sizes {
-                self.costs.layer_time(id, samples)?;
-            }
             problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
         }
         for (id, _) in network.layers().skip(1) {
@@ -61,11 +55,32 @@ impl Job<'_> {
         Ok(problem)
     }
 
+    /// Whether there are the times of all shards on these GPU counts, and of the whole batch.
+    pub(super) fn check_times(&self, counts: &[usize]) -> Result<(), Error> {
+        let batch = self.batch;
+        let shards = counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]);
+        let mut sizes: Vec<usize> = shards.chain([batch]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for (id, _) in self.costs.network().layers().skip(1) {
+            for &samples in &sizes {
+                self.costs.layer_time(id, samples)?;
+            }
+        }
+        Ok(())
+    }
+
     /// What the planner's questions cost.
     #[must_use]
     pub fn training_costs(&self) -> JobCosts<'_> {
         let layers = self.costs.network().layers().skip(1).map(|(id, _)| id).collect();
-        JobCosts { costs: &self.costs, batch: self.batch, layers, traffic: RefCell::default() }
+        JobCosts { costs: &self.costs, batch: self.batch, layers, counts: None, traffic: RefCell::default() }
+    }
+
+    /// The same, with times for these GPU counts alone, and for one GPU, which amplification needs: then a search cannot
+    /// propose others.
+    pub(super) fn training_costs_on(&self, counts: Vec<usize>) -> JobCosts<'_> {
+        JobCosts { counts: Some(counts), ..self.training_costs() }
     }
 }
 
@@ -103,13 +118,18 @@ fn node(
     }
 }
 
+/// Two lists of ranks.
+type RanksFromTo = (Vec<usize>, Vec<usize>);
+
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
     batch: usize,
     layers: Vec<LayerId>,
+    /// Which GPU counts there are times for, beside one; `None` is all.
+    counts: Option<Vec<usize>>,
     /// What moves between two lists of ranks.
-    traffic: RefCell<HashMap<(Vec<usize>, Vec<usize>), Traffic>>,
+    traffic: RefCell<HashMap<RanksFromTo, Traffic>>,
 }
 
 impl JobCosts<'_> {
@@ -129,7 +149,8 @@ impl TrainingCosts for JobCosts<'_> {
     }
 
     fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
-        if ranks > self.batch {
+        let is_known = |counts: &Vec<usize>| ranks == 1 || counts.contains(&ranks);
+        if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
         }
         let samples = match share {
@@ -153,7 +174,9 @@ impl TrainingCosts for JobCosts<'_> {
             let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
             known.insert(key.clone(), traffic);
         }
-        known.get(&key).map_or(f64::INFINITY, |traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes)))
+        known
+            .get(&key)
+            .map_or(f64::INFINITY, |traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes)))
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

@@ -1,0 +1,44 @@
+//! A plan as a graph for Graphviz.
+
+use std::fmt::Write;
+
+use deeppool::plan::ExecutionPlan;
+use layer_graph::LayerGraph;
+
+use super::output::{micros, ranks};
+
+/// A plan in the DOT language: layers with their ranks, and edges that are bold where activations move.
+pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
+    let mut text = String::from("digraph plan {\n");
+    let amplification = plan.amplification;
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "  label=\"iteration {}, amplification {amplification:.3}\";",
+        micros(plan.iteration_us)
+    );
+    text += "  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n";
+    for (index, layer) in plan.layers.iter().enumerate() {
+        let plural = if layer.gpus == 1 { "" } else { "s" };
+        let name = layer.name.replace('\\', "\\\\").replace('"', "\\\"");
+        let shade = 0.6 * layer.gpus as f64 / plan.gpus as f64;
+        let _ = writeln!(
+            text,
+            "  n{index} [label=\"{name}\\n{} GPU{plural}, rank{plural} {}\", fillcolor=\"0.58 {shade:.3} 1.0\"];",
+            layer.gpus,
+            ranks(&layer.ranks)
+        );
+    }
+    for (id, _) in network.layers().skip(1) {
+        let from = id.index() - 1;
+        let mut consumers: Vec<usize> =
+            network.consumers(id).iter().map(|(consumer, _)| consumer.index() - 1).collect();
+        consumers.dedup();
+        for to in consumers {
+            let moves = plan.layers[from].ranks != plan.layers[to].ranks;
+            let style = if moves { " [style=bold]" } else { "" };
+            let _ = writeln!(text, "  n{from} -> n{to}{style};");
+        }
+    }
+    text + "}\n"
+}

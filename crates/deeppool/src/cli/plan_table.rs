@@ -1,0 +1,125 @@
+//! A plan as text.
+
+use comfy_table::Table;
+use deeppool::job::{Job, PathKind, PathStep};
+use deeppool::plan::{ExecutionPlan, PlanMode};
+
+use super::output::{micros, ranks, table};
+
+/// What there is to say about a plan: what it is made from, what it takes beside data parallelism, and where layers run.
+pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, deeppool::Error> {
+    let path = job.path(plan)?;
+    let mut lines = Vec::new();
+    lines.push(format!("plan of {}, global batch {}, {} GPUs", plan.model, plan.batch, plan.gpus));
+    let profile = &plan.profile;
+    let engine = profile.measurement.as_ref().map_or(String::new(), |how| format!(" ({})", how.engine()));
+    lines.push(format!(
+        "layer times: {}, {}{engine}; links: {}, modelled",
+        profile.device, profile.origin, plan.link
+    ));
+    if let Some(accuracy) = &profile.accuracy {
+        lines.push(format!("model of {}: {accuracy}", profile.device));
+    }
+    let limit = match (plan.amplification_limit, plan.mode) {
+        (Some(limit), _) => format!(" (limit {limit})"),
+        (None, PlanMode::DataParallel) => " (data parallel, no limit)".into(),
+        (None, PlanMode::Burst) => String::new(),
+    };
+    let deadline = plan.deadline_us.map_or(String::new(), |us| format!(" (deadline {})", micros(us)));
+    lines.push(format!(
+        "iteration {}{deadline}, {:.2} times as fast as one GPU; amplification {:.3}{limit}",
+        micros(plan.iteration_us),
+        plan.single_gpu_us / plan.iteration_us,
+        plan.amplification,
+    ));
+    if plan.mode == PlanMode::Burst {
+        let (us, amplification) = (plan.dp.iteration_us, plan.dp.amplification);
+        lines.push(format!(
+            "data parallel on the same GPUs: iteration {}, amplification {amplification:.3}",
+            micros(us)
+        ));
+    }
+    if let (Some(bound_us), Some(gap)) = (plan.lower_bound_us, plan.gap) {
+        let limit =
+            if plan.amplification_limit.is_some() { "within the limit" } else { "of this amplification" };
+        lines.push(format!(
+            "no plan {limit} is faster than {}: this one is at most {:.1}% above the best",
+            micros(bound_us),
+            100.0 * gap
+        ));
+    }
+    let of_all = |us: f64| 100.0 * us / (plan.iteration_us * plan.gpus as f64);
+    lines.push(format!(
+        "time of all GPUs: {:.1}% computing, {:.1}% only communicating, {:.1}% idle",
+        of_all(plan.computing_us),
+        of_all(plan.communicating_us),
+        of_all(plan.idle_us),
+    ));
+    lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &path)));
+    Ok(lines.join("\n"))
+}
+
+/// Runs of layers on the same ranks, and what is between them: all that is on the critical path, which adds up to the
+/// iteration.
+fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
+    let mut shown = table(&["layers", "", "GPUs", "ranks", "forward", "backward", "update", "time"]);
+    let mut place = vec![0; plan.layers.len()];
+    let order = order(plan);
+    order.iter().enumerate().for_each(|(at, &layer)| place[layer] = at);
+    let mut end = 0;
+    for run in order.chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
+        let begin = end;
+        end += run.len();
+        let is_here = |step: &PathStep| step.node.is_some_and(|node| (begin..end).contains(&place[node]));
+        let time = |kind: PathKind| total(path.iter().filter(|step| step.kind == kind && is_here(step)));
+        let [forward, backward, update] = [PathKind::Forward, PathKind::Backward, PathKind::Update].map(time);
+        let (first, last) = (&plan.layers[run[0]], &plan.layers[run[run.len() - 1]]);
+        let names =
+            if run.len() == 1 { first.name.clone() } else { format!("{} .. {}", first.name, last.name) };
+        shown.add_row([
+            names,
+            run.len().to_string(),
+            first.gpus.to_string(),
+            ranks(&first.ranks),
+            micros(forward),
+            micros(backward),
+            micros(update),
+            micros(forward + backward + update),
+        ]);
+    }
+    for (what, kinds) in [
+        ("moving activations", &[PathKind::Activations][..]),
+        ("moving gradients of activations", &[PathKind::Gradient]),
+        ("all-reduces that nothing hides", &[PathKind::AllReduce]),
+        ("synchronised normalisation", &[PathKind::Synchronize]),
+        ("norm of gradients and metrics", &[PathKind::Norm, PathKind::Metrics]),
+        ("hidden by the next iteration", &[PathKind::Overlap]),
+    ] {
+        let time_us = total(path.iter().filter(|step| kinds.contains(&step.kind)));
+        if time_us != 0.0 {
+            let sign = if time_us < 0.0 { "-" } else { "" };
+            add_total(&mut shown, what, format!("{sign}{}", micros(time_us.abs())));
+        }
+    }
+    add_total(&mut shown, "iteration", micros(plan.iteration_us));
+    shown
+}
+
+fn add_total(shown: &mut Table, what: &str, time: String) {
+    let mut cells = vec![String::new(); 8];
+    (cells[0], cells[7]) = (what.into(), time);
+    shown.add_row(cells);
+}
+
+fn total<'a>(steps: impl Iterator<Item = &'a PathStep>) -> f64 {
+    // From +0: the empty sum of `Iterator::sum` is -0.
+    steps.fold(0.0, |sum, step| sum + step.time_us)
+}
+
+/// The layers by index, in the order in which ranks come to them.
+fn order(plan: &ExecutionPlan) -> Vec<usize> {
+    let Some(names) = &plan.order else { return (0..plan.layers.len()).collect() };
+    let by_name: std::collections::HashMap<&str, usize> =
+        plan.layers.iter().enumerate().map(|(index, layer)| (layer.name.as_str(), index)).collect();
+    names.iter().filter_map(|name| by_name.get(name.as_str()).copied()).collect()
+}

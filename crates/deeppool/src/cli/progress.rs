@@ -1,0 +1,43 @@
+//! What shows on a terminal that work goes on.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Work that ends sooner shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// On a terminal; elsewhere nothing is shown.
+pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} iterations, {msg}, {eta} left");
+    ProgressBar::new(iterations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Does work of unknown length, on a terminal beside a line that says what is done and for how long.
+pub(crate) fn while_showing<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
+    if !stderr().is_terminal() {
+        return work();
+    }
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
+                let bar = ProgressBar::new_spinner().with_elapsed(PATIENCE).with_message(what);
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+                bar.enable_steady_tick(Duration::from_millis(100));
+                // Ends when the sender is dropped.
+                let _ = is_done.recv();
+                bar.finish_and_clear();
+            }
+        });
+        // Dropped at the end of this block, also when the work panics: the other thread never waits for ever.
+        let _done = done;
+        work()
+    })
+}

@@ -1,0 +1,88 @@
+//! Why layers run on as many GPUs as they do.
+
+use burst_planner::Evaluator;
+use serde::Serialize;
+
+use super::{Job, JobCosts};
+use crate::Error;
+use crate::plan::{ExecutionPlan, GpuCounts};
+
+/// What layers on the same ranks, one after another in a plan, could do instead, all others as they are.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunExplanation {
+    /// The first layer.
+    pub first: String,
+    /// The last one.
+    pub last: String,
+    /// How many there are.
+    pub layers: usize,
+    /// On how many GPUs they run.
+    pub gpus: usize,
+    /// On the next larger GPU count, where there is one.
+    pub more: Option<Instead>,
+    /// On the next smaller GPU count, where there is one.
+    pub fewer: Option<Instead>,
+}
+
+/// What a plan would take with one run of layers on another number of GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Instead {
+    /// On how many.
+    pub gpus: usize,
+    /// How much longer the iteration would be; negative is shorter.
+    pub iteration_delta_us: f64,
+    /// How much more GPU time it would take; negative is less.
+    pub gpu_time_delta_us: f64,
+    /// The amplification that the plan would have.
+    pub amplification: f64,
+}
+
+impl Job<'_> {
+    /// What each run of layers on the same ranks would gain or lose by the next larger and the next smaller of the GPU counts,
+    /// on ranks from 0. Two evaluations a run.
+    ///
+    /// # Errors
+    /// When the plan is of another job, or the profile lacks a time.
+    pub fn explain(&self, plan: &ExecutionPlan, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
+        let counts = counts.for_batch(self.batch, plan.gpus);
+        self.check_times(&counts)?;
+        self.evaluated(plan, |evaluator, arrangement| {
+            let mut explanations = Vec::new();
+            for run in arrangement.order.chunk_by(|&a, &b| arrangement.ranks[a] == arrangement.ranks[b]) {
+                let gpus = arrangement.ranks[run[0]].len();
+                let mut instead = |count: Option<&usize>| {
+                    let Some(&count) = count else { return Ok(None) };
+                    let mut other = arrangement.clone();
+                    for &node in run {
+                        other.ranks[node] = (0..count).collect();
+                    }
+                    compare(evaluator, &other, plan, count).map(Some)
+                };
+                explanations.push(RunExplanation {
+                    first: plan.layers[run[0]].name.clone(),
+                    last: plan.layers[run[run.len() - 1]].name.clone(),
+                    layers: run.len(),
+                    gpus,
+                    more: instead(counts.iter().find(|&&count| count > gpus))?,
+                    fewer: instead(counts.iter().rev().find(|&&count| count < gpus))?,
+                });
+            }
+            Ok(explanations)
+        })
+    }
+}
+
+fn compare(
+    evaluator: &mut Evaluator<'_, JobCosts<'_>>,
+    other: &burst_planner::Arrangement,
+    plan: &ExecutionPlan,
+    gpus: usize,
+) -> Result<Instead, Error> {
+    let time = evaluator.evaluate(other)?;
+    Ok(Instead {
+        gpus,
+        iteration_delta_us: time.iteration_us - plan.iteration_us,
+        gpu_time_delta_us: time.gpu_time_us - plan.gpu_time_us,
+        amplification: time.gpu_time_us / plan.single_gpu_us,
+    })
+}

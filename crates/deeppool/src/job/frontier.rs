@@ -1,0 +1,148 @@
+//! All plans worth choosing from.
+
+use burst_planner::{
+    Arrangement, Evaluator, TrainingFrontier, TrainingPoint, TrainingProblem, TrainingSearch, search_training,
+};
+
+use super::Job;
+use crate::Error;
+use crate::plan::{DataParallelTimes, ExecutionPlan, GpuCounts, Mode, PlanRequest};
+
+/// Tables of layers x GPU counts x GPUs are no larger.
+const MOST_ENTRIES: usize = 200_000_000;
+
+/// The burst plans of a [`Job`] worth choosing from: none of those that were met is at least as good in iteration time and
+/// GPU time, and better in one.
+#[derive(Debug, Clone)]
+pub struct PlanFrontier<'a> {
+    job: &'a Job<'a>,
+    request: PlanRequest,
+    problem: TrainingProblem,
+    found: TrainingFrontier,
+    data_parallel: DataParallelTimes,
+}
+
+impl Job<'_> {
+    /// Finds the plan that is asked for. The same question has the same answer.
+    ///
+    /// Data parallelism is not searched for: it is `min(gpus, batch)` GPUs for every layer, whatever the GPU counts of the
+    /// request.
+    ///
+    /// # Errors
+    /// When no plan keeps the limit, the question is out of proportion, or the profile lacks a time.
+    pub fn plan(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
+        match request.mode {
+            Mode::DataParallel => self.data_parallel(request),
+            mode => self.frontier(request)?.plan(mode),
+        }
+    }
+
+    /// Searches for all burst plans worth choosing from; the request's mode does not matter.
+    ///
+    /// # Errors
+    /// When the question is out of proportion, or the profile lacks a time.
+    pub fn frontier(&self, request: &PlanRequest) -> Result<PlanFrontier<'_>, Error> {
+        self.check(request)?;
+        let gpus = request.gpus;
+        let counts = request.gpu_counts.for_batch(self.batch, gpus);
+        check_size(self.costs.network().len(), counts.len(), gpus)?;
+        let problem = self.training_problem(gpus, &counts)?;
+        let data_parallel = self.data_parallel_times(gpus)?;
+        let mut options = TrainingSearch::default();
+        options.effort = request.effort;
+        // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
+        let costs = match request.gpu_counts {
+            GpuCounts::List(_) => self.training_costs_on(counts),
+            _ => self.training_costs(),
+        };
+        let found = search_training(&problem, costs, &options)?;
+        Ok(PlanFrontier { job: self, request: request.clone(), problem, found, data_parallel })
+    }
+
+    fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
+        self.check(request)?;
+        let count = request.gpus.min(self.batch);
+        let problem = self.training_problem(request.gpus, &[count])?;
+        let arrangement = Arrangement::data_parallel(&problem, count)?;
+        let times = self.data_parallel_times(request.gpus)?;
+        self.predicted(&problem, &arrangement, request, Mode::DataParallel, None, times)
+    }
+
+    fn data_parallel_times(&self, gpus: usize) -> Result<DataParallelTimes, Error> {
+        let count = gpus.min(self.batch);
+        let problem = self.training_problem(gpus, &[count])?;
+        let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
+        let time = evaluator.evaluate(&Arrangement::data_parallel(&problem, count)?)?;
+        let amplification = time.gpu_time_us / evaluator.single_gpu_us()?;
+        Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification })
+    }
+
+    fn check(&self, request: &PlanRequest) -> Result<(), Error> {
+        request.check()?;
+        if self.batch == 0 {
+            return Err(Error::EmptyBatch);
+        }
+        if self.lowering.micro_batches != 1 {
+            return Err(Error::Setting {
+                setting: "the number of micro-batches of a job that is planned",
+                expected: "1",
+                got: self.lowering.micro_batches.to_string(),
+            });
+        }
+        let effort = request.effort;
+        if !(effort > 0.0 && effort <= 1e6) {
+            let (setting, expected) = ("the effort of a search", "above 0, at most 1e6");
+            return Err(Error::Setting { setting, expected, got: effort.to_string() });
+        }
+        Ok(())
+    }
+}
+
+fn check_size(layers: usize, counts: usize, gpus: usize) -> Result<(), Error> {
+    if layers.saturating_mul(counts).saturating_mul(gpus) <= MOST_ENTRIES {
+        return Ok(());
+    }
+    Err(Error::Setting {
+        setting: "the size of a plan, layers x GPU counts x GPUs,",
+        expected: "at most 200,000,000: give fewer GPUs or fewer GPU counts",
+        got: format!("{layers} x {counts} x {gpus}"),
+    })
+}
+
+impl PlanFrontier<'_> {
+    /// The arrangements, by rising iteration time and falling GPU time.
+    #[must_use]
+    pub fn arrangements(&self) -> &TrainingFrontier {
+        &self.found
+    }
+
+    /// One of the plans; or the data-parallel one, which need not be among them.
+    ///
+    /// # Errors
+    /// When none keeps the limit.
+    pub fn plan(&self, mode: Mode) -> Result<ExecutionPlan, Error> {
+        let point = match mode {
+            Mode::DataParallel => return self.job.data_parallel(&self.request),
+            Mode::Burst { amplification } => self.found.fastest_within(amplification)?,
+            Mode::Deadline { iteration_us } => self.found.cheapest_within(iteration_us)?,
+            Mode::Knee => self.found.knee().ok_or(burst_planner::Error::NoNodes)?,
+        };
+        let bound_us = self.lower_bound_us(mode, point);
+        self.job.predicted(
+            &self.problem,
+            &point.arrangement,
+            &self.request,
+            mode,
+            Some(bound_us),
+            self.data_parallel,
+        )
+    }
+
+    /// No plan that keeps the limit, or takes no more GPU time than this one where there is none, is faster.
+    fn lower_bound_us(&self, mode: Mode, point: &TrainingPoint) -> f64 {
+        self.found.lower_bound_us(match mode {
+            Mode::Burst { amplification } => amplification,
+            _ => point.time.gpu_time_us / self.found.single_gpu_us(),
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! An arrangement with what it takes, as a plan; and a plan as an arrangement.
+
+use burst_planner::{Activity, Arrangement, Evaluator, PathStep, TrainingProblem};
+
+use super::{Job, JobCosts};
+use crate::Error;
+use crate::plan::{
+    DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
+};
+
+impl Job<'_> {
+    /// The plan of an arrangement.
+    pub(super) fn predicted(
+        &self,
+        problem: &TrainingProblem,
+        arrangement: &Arrangement,
+        request: &PlanRequest,
+        mode: Mode,
+        lower_bound_us: Option<f64>,
+        data_parallel: DataParallelTimes,
+    ) -> Result<ExecutionPlan, Error> {
+        let mut evaluator = Evaluator::new(problem, self.training_costs())?;
+        let time = evaluator.evaluate(arrangement)?;
+        let single_gpu_us = evaluator.single_gpu_us()?;
+        let activity = evaluator.activity(arrangement)?;
+        let of_all = |part: fn(&Activity) -> f64| activity.iter().map(part).sum::<f64>();
+        // A bound of nothing says nothing.
+        let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
+        let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
+            name: node.name.clone(),
+            gpus: ranks.len(),
+            ranks: ranks.clone(),
+            split: None,
+        });
+        let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
+        let profile = self.costs.profile();
+        Ok(ExecutionPlan {
+            schema: crate::plan::SCHEMA.into(),
+            model: self.costs.network().name().into(),
+            batch: self.batch,
+            gpus: request.gpus,
+            mode: mode.plan_mode(),
+            amplification_limit: match mode {
+                // Without a limit there is no figure to write.
+                Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
+                _ => None,
+            },
+            deadline_us: match mode {
+                Mode::Deadline { iteration_us } => Some(iteration_us).filter(|limit| limit.is_finite()),
+                _ => None,
+            },
+            profile: ProfileOrigin {
+                device: profile.device().into(),
+                origin: profile.origin(),
+                accuracy: profile.accuracy().cloned(),
+                measurement: profile.measurement().cloned(),
+            },
+            link: self.costs.link().name().into(),
+            lowering: PlannedLowering::from(&self.lowering),
+            iteration_us: time.iteration_us,
+            gpu_time_us: time.gpu_time_us,
+            single_gpu_us,
+            amplification: time.gpu_time_us / single_gpu_us,
+            lower_bound_us,
+            gap: lower_bound_us.map(|bound_us| time.iteration_us / bound_us - 1.0),
+            computing_us: of_all(|rank| rank.computing_us),
+            communicating_us: of_all(|rank| rank.communicating_us),
+            idle_us: of_all(|rank| rank.idle_us),
+            dp: data_parallel,
+            layers: layers.collect(),
+            order: (!arrangement.order.is_sorted()).then(names),
+        })
+    }
+
+    /// The time of an iteration on one GPU, microseconds: what amplification is a multiple of.
+    ///
+    /// # Errors
+    /// When the profile lacks the times of the whole batch.
+    pub fn single_gpu_us(&self) -> Result<f64, Error> {
+        let problem = self.training_problem(1, &[1])?;
+        Ok(Evaluator::new(&problem, self.training_costs())?.single_gpu_us()?)
+    }
+
+    /// The steps on the critical path of a plan's iteration, which add up to its time. Nodes are the plan's layers, by index.
+    ///
+    /// # Errors
+    /// When the plan is of another job, or the profile lacks a time.
+    pub fn path(&self, plan: &ExecutionPlan) -> Result<Vec<PathStep>, Error> {
+        self.evaluated(plan, |evaluator, arrangement| Ok(evaluator.path(arrangement)?))
+    }
+
+    /// Asks something about a plan of this job.
+    pub(super) fn evaluated<T>(
+        &self,
+        plan: &ExecutionPlan,
+        ask: impl FnOnce(&mut Evaluator<'_, JobCosts<'_>>, &Arrangement) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let placement = self.placement(plan)?;
+        let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let problem = self.training_problem(plan.gpus, &counts)?;
+        let arrangement = Arrangement {
+            ranks: plan.layers.iter().map(|layer| layer.ranks.clone()).collect(),
+            order: placement.order().iter().map(|layer| layer.index() - 1).collect(),
+        };
+        let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
+        ask(&mut evaluator, &arrangement)
+    }
+}

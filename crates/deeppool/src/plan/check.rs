@@ -1,0 +1,155 @@
+//! Whether the figures of a plan can be, and agree with each other.
+
+use std::collections::HashSet;
+
+use super::{ExecutionPlan, PlanMode, PlannedLayer};
+use crate::Error;
+
+/// No plan has more GPUs.
+const MOST_GPUS: usize = 65_536;
+/// Figures that follow from each other differ by no more, relatively.
+const SAME: f64 = 1e-6;
+
+pub(super) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
+    Error::Document { path: path.into(), problem: problem.into() }
+}
+
+/// An error unless it holds.
+fn ensure(holds: bool, path: &str, problem: impl FnOnce() -> String) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(document(path, problem())) }
+}
+
+/// An error unless a figure is what follows from others.
+fn agrees(path: &str, found: f64, expected: f64, how: &str) -> Result<(), Error> {
+    let is_same = (found - expected).abs() <= SAME * expected.abs().max(found.abs());
+    ensure(is_same, path, || format!("{found} does not agree with {how}, which makes {expected}"))
+}
+
+impl ExecutionPlan {
+    /// Everything that can be said without the network. Time linear in the plan's size, whatever its figures.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        ensure(self.batch > 0, "batch", || "a batch needs at least one sample".into())?;
+        let gpus = self.gpus;
+        ensure((1..=MOST_GPUS).contains(&gpus), "gpus", || {
+            format!("expected 1 to {MOST_GPUS} GPUs, found {gpus}")
+        })?;
+        let cuts = self.lowering.micro_batches;
+        ensure((1..=self.batch).contains(&cuts), "lowering.micro_batches", || {
+            format!("expected 1 to {}, the samples of the batch, found {cuts}", self.batch)
+        })?;
+        self.check_layers_alone()?;
+        self.check_order()?;
+        self.check_signs()?;
+        self.check_sums()?;
+        self.check_question()
+    }
+
+    fn check_layers_alone(&self) -> Result<(), Error> {
+        ensure(!self.layers.is_empty(), "layers", || "a plan needs at least one layer".into())?;
+        let mut names = HashSet::new();
+        for (index, PlannedLayer { name, gpus, ranks, .. }) in self.layers.iter().enumerate() {
+            let path = |field: &str| format!("layers[{index}].{field}");
+            ensure(names.insert(name), &path("name"), || format!("layer `{name}` is there twice"))?;
+            ensure(!ranks.is_empty(), &path("ranks"), || format!("layer `{name}` needs at least one rank"))?;
+            if let Some(rank) = ranks.iter().find(|&&rank| rank >= self.gpus) {
+                let problem = format!("there is no rank {rank}: with {} GPUs they are below that", self.gpus);
+                return Err(document(path("ranks"), problem));
+            }
+            let different: HashSet<&usize> = ranks.iter().collect();
+            ensure(different.len() == ranks.len(), &path("ranks"), || {
+                format!("layer `{name}` has a rank twice")
+            })?;
+            ensure(ranks.len() <= self.batch, &path("ranks"), || {
+                format!("{} ranks are more than the {} samples of the batch", ranks.len(), self.batch)
+            })?;
+            ensure(*gpus == ranks.len(), &path("gpus"), || {
+                format!("expected {}, as many as there are ranks, found {gpus}", ranks.len())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is an order of the layers. Whether it is one of the network's is checked when the plan meets the network.
+    fn check_order(&self) -> Result<(), Error> {
+        let Some(order) = &self.order else { return Ok(()) };
+        let mut left: HashSet<&str> = self.layers.iter().map(|layer| layer.name.as_str()).collect();
+        for (index, name) in order.iter().enumerate() {
+            ensure(left.remove(name.as_str()), &format!("order[{index}]"), || {
+                format!("layer `{name}` is there twice, or not among the layers")
+            })?;
+        }
+        let missing = self.layers.iter().find(|layer| left.contains(layer.name.as_str()));
+        missing.map_or(Ok(()), |layer| Err(document("order", format!("layer `{}` is missing", layer.name))))
+    }
+
+    fn check_signs(&self) -> Result<(), Error> {
+        let above_zero = [
+            ("iteration_us", self.iteration_us),
+            ("gpu_time_us", self.gpu_time_us),
+            ("single_gpu_us", self.single_gpu_us),
+            ("amplification", self.amplification),
+            ("dp.iteration_us", self.dp.iteration_us),
+            ("dp.amplification", self.dp.amplification),
+        ];
+        let optional = [
+            ("lower_bound_us", self.lower_bound_us),
+            ("deadline_us", self.deadline_us),
+            ("amplification_limit", self.amplification_limit),
+        ];
+        let optional = optional.into_iter().filter_map(|(path, value)| Some((path, value?)));
+        for (path, value) in above_zero.into_iter().chain(optional) {
+            ensure(value > 0.0 && value.is_finite(), path, || {
+                format!("expected a finite number above 0, found {value}")
+            })?;
+        }
+        let parts = [
+            ("computing_us", self.computing_us),
+            ("communicating_us", self.communicating_us),
+            ("idle_us", self.idle_us),
+        ];
+        for (path, value) in parts {
+            ensure(value >= 0.0 && value.is_finite(), path, || {
+                format!("expected a finite number, at least 0, found {value}")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_sums(&self) -> Result<(), Error> {
+        let active = self.computing_us + self.communicating_us;
+        agrees("gpu_time_us", self.gpu_time_us, active, "computing_us + communicating_us")?;
+        let amplification = self.gpu_time_us / self.single_gpu_us;
+        agrees("amplification", self.amplification, amplification, "gpu_time_us / single_gpu_us")?;
+        let all = self.iteration_us * self.gpus as f64;
+        agrees("idle_us", active + self.idle_us, all, "iteration_us * gpus of all ranks together")?;
+        match (self.lower_bound_us, self.gap) {
+            (None, None) => Ok(()),
+            (Some(bound_us), Some(gap)) => {
+                agrees("gap", gap + 1.0, self.iteration_us / bound_us, "iteration_us / lower_bound_us")?;
+                ensure(gap >= -SAME, "gap", || "the iteration is shorter than its lower bound".into())
+            }
+            (Some(_), None) => Err(document("gap", "it is missing beside lower_bound_us")),
+            (None, Some(_)) => Err(document("lower_bound_us", "it is missing beside gap")),
+        }
+    }
+
+    /// Whether the plan is an answer to what was asked for.
+    fn check_question(&self) -> Result<(), Error> {
+        let within = |path: &str, value: f64, limit: Option<f64>| {
+            let keeps = limit.is_none_or(|limit| value <= limit * (1.0 + SAME));
+            ensure(keeps, path, || {
+                format!("{value} is above the plan's own limit of {}", limit.unwrap_or(0.0))
+            })
+        };
+        within("amplification", self.amplification, self.amplification_limit)?;
+        within("iteration_us", self.iteration_us, self.deadline_us)?;
+        if self.mode == PlanMode::DataParallel {
+            for (path, limit) in
+                [("amplification_limit", self.amplification_limit), ("deadline_us", self.deadline_us)]
+            {
+                ensure(limit.is_none(), path, || "data parallelism has no limit".into())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+use layer_engine::Sgd;
+use layer_graph::{LayerGraph, LayerId};
+use layer_profile::{Measurement, ModelAccuracy, Origin};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::program::{LowerOptions, Placement};
+
+/// Everything that is decided about how a network is trained: where each layer runs, in which order, and how an iteration is
+/// lowered; what it was decided from, and what it should take.
+///
+/// A plan file is this value as JSON (`deeppool/plan/v2`), and [`Job::lower`](crate::job::Job::lower) is the one way from it
+/// to a program. It is made by [`Job::plan`](crate::job::Job::plan), and [checked](Self::from_json) when it is read.
+///
+/// Times are by the planner's evaluation, which is what the simulator takes for the job alone. A rank is *active* while it
+/// computes, and while a collective that it belongs to transfers, all of whose ranks have arrived; while it waits for others it
+/// is idle. GPU time is the active time of all ranks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExecutionPlan {
+    pub(crate) schema: String,
+    /// The network.
+    pub model: String,
+    /// Samples of the global batch.
+    pub batch: usize,
+    /// How many GPUs there are, idle ones included: ranks are `0..gpus`.
+    pub gpus: usize,
+    /// How they are used.
+    pub mode: PlanMode,
+    /// The limit on the amplification, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amplification_limit: Option<f64>,
+    /// The limit on the iteration time, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_us: Option<f64>,
+    /// What the layers' times are from.
+    pub profile: ProfileOrigin,
+    /// The link model that the times of collectives are from.
+    pub link: String,
+    /// How an iteration is lowered.
+    pub lowering: PlannedLowering,
+    /// The time of an iteration.
+    pub iteration_us: f64,
+    /// The active time of all ranks in an iteration.
+    pub gpu_time_us: f64,
+    /// The time of an iteration on one GPU.
+    pub single_gpu_us: f64,
+    /// GPU time over the time on one GPU.
+    pub amplification: f64,
+    /// No plan with this amplification limit, or where there is none with this plan's amplification, takes less time. Not known
+    /// for data parallelism, which is not searched for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_bound_us: Option<f64>,
+    /// How far the iteration is above that: iteration / bound - 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<f64>,
+    /// The time in which ranks compute, of all together.
+    pub computing_us: f64,
+    /// The time in which ranks only communicate, of all together.
+    pub communicating_us: f64,
+    /// The time in which ranks do neither, of all together.
+    pub idle_us: f64,
+    /// What data parallelism takes on the same GPUs.
+    pub dp: DataParallelTimes,
+    /// Where each layer runs: all but the input, in topological order.
+    pub layers: Vec<PlannedLayer>,
+    /// The names of the layers in the order in which ranks come to them, where it is not that of `layers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Vec<String>>,
+}
+
+/// How GPUs are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlanMode {
+    /// Every layer on all GPUs.
+    #[serde(rename = "dp")]
+    DataParallel,
+    /// Each layer on ranks of its own.
+    #[serde(rename = "bp")]
+    Burst,
+}
+
+/// Where layer times are from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileOrigin {
+    /// The device.
+    pub device: String,
+    /// Measured, modelled or imported.
+    pub origin: Origin,
+    /// How far modelled times are from measured ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<ModelAccuracy>,
+    /// How measured times were measured, where that was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<Measurement>,
+}
+
+/// How an iteration is lowered: the part of [`LowerOptions`] that a plan decides. The optimiser is the trainer's business.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedLowering {
+    /// Whether gradients are all-reduced while the backward pass goes on, or after it.
+    pub overlap_all_reduce: bool,
+    /// Gradients of layers with the same ranks travel together until they are this many bytes.
+    pub bucket_bytes: u64,
+    /// Into how many micro-batches the batch is cut.
+    pub micro_batches: usize,
+    /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
+    pub sync_batch_norm: bool,
+}
+
+/// What data parallelism takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataParallelTimes {
+    /// The time of an iteration.
+    pub iteration_us: f64,
+    /// GPU time over the time on one GPU.
+    pub amplification: f64,
+}
+
+/// Where a layer runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedLayer {
+    /// The layer's name.
+    pub name: String,
+    /// On how many GPUs: as many as it has ranks.
+    pub gpus: usize,
+    /// Which, in the order of their samples.
+    pub ranks: Vec<usize>,
+    /// How its work is split between them; by samples where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+}
+
+impl PlanMode {
+    /// `dp` or `bp`, as in files and reports.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::DataParallel => "dp",
+            Self::Burst => "bp",
+        }
+    }
+}
+
+impl PlannedLowering {
+    /// With this optimiser, what lowering needs.
+    #[must_use]
+    pub fn options(&self, optimizer: Sgd) -> LowerOptions {
+        let Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm } = *self;
+        LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, sync_batch_norm, micro_batches }
+    }
+}
+
+impl From<&LowerOptions> for PlannedLowering {
+    fn from(options: &LowerOptions) -> Self {
+        let &LowerOptions { overlap_all_reduce, bucket_bytes, sync_batch_norm, micro_batches, .. } = options;
+        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm }
+    }
+}
+
+impl ExecutionPlan {
+    /// On which ranks each layer of the network runs, and in which order.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when the plan is of another network or its order is none of this one's,
+    /// [`Error::Placement`] when its ranks cannot be.
+    pub fn placement(&self, network: &LayerGraph) -> Result<Placement, Error> {
+        self.check_layers(network)?;
+        let ranks = self.layers.iter().map(|layer| layer.ranks.clone()).collect();
+        let placement = Placement::new(network, self.gpus, ranks)?;
+        let Some(order) = &self.order else { return Ok(placement) };
+        let by_name = |name: &String| {
+            let found = network.layers().skip(1).find(|(_, layer)| layer.name() == name);
+            let missing =
+                || Error::Plan(format!("its order has `{name}`, which `{}` has not", network.name()));
+            found.map(|(id, _)| id).ok_or_else(missing)
+        };
+        let order: Result<Vec<LayerId>, Error> = order.iter().map(by_name).collect();
+        placement.with_order(network, order?)
+    }
+
+    fn check_layers(&self, network: &LayerGraph) -> Result<(), Error> {
+        let mut layers = network.layers().skip(1).map(|(_, layer)| layer.name());
+        let mut planned = self.layers.iter().map(|layer| layer.name.as_str());
+        loop {
+            let problem = match (planned.next(), layers.next()) {
+                (None, None) => return Ok(()),
+                (Some(planned), Some(layer)) if planned == layer => continue,
+                (Some(planned), Some(layer)) => {
+                    format!("it has layer `{planned}` where `{}` has `{layer}`", network.name())
+                }
+                _ => format!(
+                    "it has {} layers, `{}` has {}",
+                    self.layers.len(),
+                    network.name(),
+                    network.len() - 1
+                ),
+            };
+            return Err(Error::Plan(problem + ": it was made for another network"));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Plans as JSON files.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::ExecutionPlan;
+use super::check::document;
+use crate::Error;
+use crate::files::write_atomically;
+
+pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
+const OLD_SCHEMA: &str = "deeppool/plan/v1";
+
+/// Read before everything else, so that a document of another kind is called that.
+#[derive(Deserialize)]
+struct Header {
+    schema: Option<Value>,
+}
+
+impl ExecutionPlan {
+    /// As JSON. The same plan gives the same bytes.
+    ///
+    /// # Errors
+    /// What [`from_json`](Self::from_json) would refuse.
+    pub fn to_json(&self) -> Result<String, Error> {
+        self.check()?;
+        serde_json::to_string_pretty(self).map_err(|error| document(".", error.to_string()))
+    }
+
+    /// Reads a JSON document of the format `deeppool/plan/v2`, and checks that its figures can be, and agree.
+    ///
+    /// # Errors
+    /// [`Error::Document`] with the path inside the document.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let header: Header = parse(text)?;
+        match header.schema {
+            Some(Value::String(schema)) if schema == SCHEMA => {}
+            Some(Value::String(schema)) if schema == OLD_SCHEMA => {
+                let problem = "is of an older version: make the plan again with `deeppool plan`";
+                return Err(document("schema", format!("{OLD_SCHEMA} {problem}")));
+            }
+            found => {
+                let found = found.map_or_else(|| "none".into(), |found| found.to_string());
+                return Err(document("schema", format!("expected \"{SCHEMA}\", found {found}")));
+            }
+        }
+        let plan: Self = parse(text)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        write_atomically(path, (self.to_json()? + "\n").as_bytes())
+    }
+
+    /// Reads a file that [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// [`Error::File`] that names the file and what is wrong in it.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let in_file = |problem: String| Error::File { path: path.into(), problem };
+        let text = std::fs::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
+        Self::from_json(&text).map_err(|error| in_file(error.to_string()))
+    }
+}
+
+fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Error> {
+    let reader = &mut serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut *reader)
+        .map_err(|error| document(error.path().to_string(), error.inner().to_string()))?;
+    reader.end().map_err(|error| document(".", error.to_string()))?;
+    Ok(value)
+}

@@ -1,0 +1,97 @@
+use std::fmt;
+use std::str::FromStr;
+
+use burst_planner::gpu_counts;
+
+use crate::Error;
+
+/// On how many GPUs a layer may run.
+///
+/// A count need not divide the batch: of 32 samples on 5 GPUs two get 7 and three get 6.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum GpuCounts {
+    /// Those that give a rank at most 1, 2, 3, 4, 6, 8, 12, 16, 24, ... samples, and 1. They depend on the batch alone, so with
+    /// more GPUs there are those of fewer, and more.
+    #[default]
+    Auto,
+    /// 1, 2, 4, ...
+    PowersOfTwo,
+    /// Every count.
+    All,
+    /// These; those above the number of GPUs or of samples are left out.
+    List(Vec<usize>),
+}
+
+impl GpuCounts {
+    /// The counts for a batch that are at most `gpus`, ascending.
+    ///
+    /// ```
+    /// use deeppool::plan::GpuCounts;
+    ///
+    /// assert_eq!(GpuCounts::Auto.for_batch(32, 12), [1, 2, 3, 4, 6, 8, 11]);
+    /// assert_eq!(GpuCounts::PowersOfTwo.for_batch(32, 6), [1, 2, 4]);
+    /// assert_eq!("6,1,3,12".parse::<GpuCounts>()?.for_batch(32, 6), [1, 3, 6]);
+    /// # Ok::<(), deeppool::Error>(())
+    /// ```
+    #[must_use]
+    pub fn for_batch(&self, batch: usize, gpus: usize) -> Vec<usize> {
+        let most = gpus.min(batch);
+        let mut counts = match self {
+            Self::Auto => of_batch(batch),
+            Self::PowersOfTwo => gpu_counts::powers_of_two(most),
+            Self::All => return gpu_counts::all(most),
+            Self::List(counts) => counts.clone(),
+        };
+        if *self == Self::PowersOfTwo {
+            counts.retain(|count| count.is_power_of_two());
+        }
+        counts.retain(|count| (1..=most).contains(count));
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+}
+
+/// The counts that give the largest shard each of the sizes 1, 2, 3, 4, 6, 8, 12, ...; and 1.
+fn of_batch(batch: usize) -> Vec<usize> {
+    let powers = std::iter::successors(Some(1_usize), |power| power.checked_mul(2));
+    let sizes =
+        powers.flat_map(|power| [power, power.saturating_mul(3)]).take_while(|&size| size / 3 <= batch);
+    sizes.filter(|&size| size <= batch).map(|size| batch.div_ceil(size)).chain([1]).collect()
+}
+
+/// `auto`, `powers-of-two`, `all`, or counts with commas between them.
+impl FromStr for GpuCounts {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "powers-of-two" => return Ok(Self::PowersOfTwo),
+            "all" => return Ok(Self::All),
+            _ => {}
+        }
+        let count = |part: &str| part.trim().parse().ok().filter(|&count| count >= 1);
+        let counts: Option<Vec<usize>> = text.split(',').map(count).collect();
+        counts.map(Self::List).ok_or_else(|| Error::Setting {
+            setting: "GPU counts",
+            expected: "`auto`, `powers-of-two`, `all`, or a list such as 1,2,3,6",
+            got: format!("`{text}`"),
+        })
+    }
+}
+
+/// As it is parsed.
+impl fmt::Display for GpuCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::PowersOfTwo => f.write_str("powers-of-two"),
+            Self::All => f.write_str("all"),
+            Self::List(counts) => {
+                let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+                f.write_str(&counts.join(","))
+            }
+        }
+    }
+}

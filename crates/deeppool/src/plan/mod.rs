@@ -1,0 +1,15 @@
+//! Execution plans: the whole decision about how a network is trained, and the question that it answers.
+
+mod check;
+mod execution_plan;
+mod file;
+mod gpu_counts;
+mod request;
+
+pub(crate) use file::SCHEMA;
+
+pub use execution_plan::{
+    DataParallelTimes, ExecutionPlan, PlanMode, PlannedLayer, PlannedLowering, ProfileOrigin,
+};
+pub use gpu_counts::GpuCounts;
+pub use request::{MOST_GPUS, Mode, PlanRequest};

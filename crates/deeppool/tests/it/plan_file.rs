@@ -1,0 +1,164 @@
+//! Plans as files: what is written is read back, and whatever was edited into nonsense is refused by its path.
+
+use collectives::LinkModel;
+use deeppool::Error;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Op};
+use layer_graph::{LayerGraph, zoo};
+use layer_profile::DeviceModel;
+use serde_json::{Value, json};
+
+const BATCH: usize = 16;
+const GPUS: usize = 4;
+
+fn with_job<T>(model: &str, with: impl FnOnce(&LayerGraph, &Job<'_>) -> T) -> T {
+    let network = zoo::model(model).unwrap();
+    let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(BATCH, GPUS)).unwrap();
+    let link = LinkModel::dgx_a100();
+    let job = Job::new(Costs::new(&network, &profile, &link), BATCH, LowerOptions::default());
+    with(&network, &job)
+}
+
+fn burst(job: &Job<'_>) -> ExecutionPlan {
+    job.plan(&PlanRequest::new(GPUS, Mode::Burst { amplification: 1.3 })).unwrap()
+}
+
+fn edited(plan: &ExecutionPlan, edit: impl FnOnce(&mut Value)) -> Result<ExecutionPlan, Error> {
+    let mut document: Value = serde_json::from_str(&plan.to_json().unwrap()).unwrap();
+    edit(&mut document);
+    ExecutionPlan::from_json(&document.to_string())
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    with_job("vgg11", |_, job| {
+        for mode in [
+            Mode::DataParallel,
+            Mode::Burst { amplification: 1.5 },
+            Mode::Burst { amplification: f64::INFINITY },
+            Mode::Deadline { iteration_us: 1e9 },
+            Mode::Knee,
+        ] {
+            let plan = job.plan(&PlanRequest::new(GPUS, mode)).unwrap();
+            plan.save(&path).unwrap();
+            let read = ExecutionPlan::load(&path).unwrap();
+            assert_eq!(read.layers, plan.layers);
+            // Reading a number may change its last digit once.
+            let text = read.to_json().unwrap();
+            assert_eq!(ExecutionPlan::from_json(&text).unwrap().to_json().unwrap(), text);
+        }
+    });
+}
+
+#[test]
+fn the_same_question_gives_the_same_bytes() {
+    let once = || with_job("resnet-18", |_, job| burst(job).to_json().unwrap());
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn nonsense_is_refused_by_its_path() {
+    let plan = with_job("vgg11", |_, job| burst(job));
+    assert!(edited(&plan, |_| {}).is_ok());
+    let cases: [(&str, Value, &str); 26] = [
+        ("/schema", json!("deeppool/profile/v1"), "schema"),
+        ("/batch", json!(0), "batch"),
+        ("/batch", json!(-4), "batch"),
+        ("/gpus", json!(0), "gpus"),
+        ("/gpus", json!(1_000_000_000), "gpus"),
+        ("/gpus", json!(5000), "idle_us"),
+        ("/mode", json!("fast"), "mode"),
+        ("/mode", json!("dp"), "amplification_limit"),
+        ("/iteration_us", json!(-1.0), "iteration_us"),
+        ("/iteration_us", json!("fast"), "iteration_us"),
+        ("/iteration_us", json!(1.0), "idle_us"),
+        ("/gpu_time_us", json!(0.0), "gpu_time_us"),
+        ("/single_gpu_us", json!(1.0), "amplification"),
+        ("/amplification", json!(1.0), "amplification"),
+        ("/amplification_limit", json!(1.0), "amplification"),
+        ("/computing_us", json!(-1.0), "computing_us"),
+        ("/gap", json!(0.0), "gap"),
+        ("/gap", Value::Null, "gap"),
+        ("/dp/iteration_us", json!(-3), "dp.iteration_us"),
+        ("/lowering/micro_batches", json!(0), "lowering.micro_batches"),
+        ("/lowering/micro_batches", json!(17), "lowering.micro_batches"),
+        ("/layers", json!([]), "layers"),
+        ("/layers/1/ranks", json!([]), "layers[1].ranks"),
+        ("/layers/1/ranks", json!([0, 0]), "layers[1].ranks"),
+        ("/layers/1/ranks", json!([4]), "layers[1].ranks"),
+        ("/layers/1/gpus", json!(9), "layers[1].gpus"),
+    ];
+    for (pointer, value, path) in cases {
+        let edit = |document: &mut Value| *document.pointer_mut(pointer).unwrap() = value.clone();
+        let Err(error) = edited(&plan, edit) else { panic!("{pointer} = {value}") };
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("at `{path}`")), "{pointer} = {value}: {message}");
+    }
+    let twice =
+        edited(&plan, |document| document["layers"][1]["name"] = document["layers"][0]["name"].clone());
+    assert!(twice.unwrap_err().to_string().contains("layers[1].name"));
+    let unknown = edited(&plan, |document| document["search_us"] = json!(3.0));
+    assert!(unknown.unwrap_err().to_string().contains("search_us"));
+    let order = edited(&plan, |document| document["order"] = json!(["conv1"]));
+    assert!(order.unwrap_err().to_string().contains("order"));
+    for text in ["", "{}", "[1]", "{\"schema\": 3}", "{\"schema\": \"deeppool/plan/v2\"}"] {
+        assert!(ExecutionPlan::from_json(text).is_err(), "{text}");
+    }
+    let text = plan.to_json().unwrap();
+    assert!(ExecutionPlan::from_json(&(text.clone() + "}")).is_err());
+    assert!(ExecutionPlan::from_json(&text[..text.len() / 2]).is_err());
+}
+
+#[test]
+fn files_of_the_older_version_say_what_to_do() {
+    let error = ExecutionPlan::from_json(r#"{"schema": "deeppool/plan/v1", "search_us": 3.0}"#).unwrap_err();
+    assert!(error.to_string().contains("make the plan again with `deeppool plan`"), "{error}");
+}
+
+#[test]
+fn a_plan_meets_only_its_own_job() {
+    let plan = with_job("vgg11", |_, job| burst(job));
+    with_job("vgg13", |network, job| {
+        let of_plan = Job::of_plan(job.costs().clone(), &plan, job.lowering().optimizer);
+        assert!(of_plan.unwrap_err().to_string().contains("another network"));
+        assert!(plan.placement(network).is_err());
+    });
+    with_job("vgg11", |_, job| {
+        let twice = Job::new(job.costs().clone(), 2 * BATCH, LowerOptions::default());
+        assert!(twice.lower(&plan).unwrap_err().to_string().contains("16 samples a batch, not 32"));
+        let serial = LowerOptions { overlap_all_reduce: false, ..LowerOptions::default() };
+        assert!(Job::new(job.costs().clone(), BATCH, serial).lower(&plan).is_err());
+    });
+}
+
+#[test]
+fn a_program_keeps_the_order_of_its_plan() {
+    with_job("inception-v3", |network, job| {
+        let plan = job.plan(&PlanRequest::new(GPUS, Mode::DataParallel)).unwrap();
+        assert_eq!(plan.order, None);
+        // Swaps the first two neighbours that do not depend on each other.
+        let mut names: Vec<String> = plan.layers.iter().map(|layer| layer.name.clone()).collect();
+        let ids: Vec<_> = network.layers().skip(1).map(|(id, _)| id).collect();
+        let at = (1..ids.len()).find(|&at| !network.producers(ids[at]).contains(&ids[at - 1])).unwrap();
+        names.swap(at - 1, at);
+        let swapped = edited(&plan, |document| document["order"] = json!(names)).unwrap();
+        let program = job.lower(&swapped).unwrap();
+        for rank in &program.ranks {
+            let forward = rank.steps.iter().filter_map(|step| match step.op {
+                Op::Forward { layer, .. } => Some(network.layer(layer).name().to_owned()),
+                _ => None,
+            });
+            let mut forward: Vec<String> = forward.collect();
+            // A batch normalisation has two passes.
+            forward.dedup();
+            assert!(forward == names, "rank {} has another order", rank.rank);
+        }
+        names.swap(0, 5);
+        let wrong = edited(&plan, |document| document["order"] = json!(names)).unwrap();
+        assert!(job.lower(&wrong).unwrap_err().to_string().contains("order of the layers"));
+    });
+}
