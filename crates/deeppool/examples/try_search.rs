@@ -18,7 +18,7 @@ fn main() {
     println!("profile {:?}", start.elapsed());
     let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
     let mut counts: Vec<usize> = vec![];
-    for s in 1..=batch { if s <= 4 || (s & (s-1)) == 0 || (s % 3 == 0 && ((s/3) & (s/3-1)) == 0) { counts.push(batch.div_ceil(s)); } }
+    for s in (1..=batch).rev() { let c = batch.div_ceil(s); if counts.last().is_none_or(|&l: &usize| c <= 8 && c > l || c as f64 >= 1.25 * l as f64) { counts.push(c); } }
     counts.sort_unstable(); counts.dedup();
     println!("counts {counts:?}");
     let problem = job.training_problem(gpus, &counts).unwrap();

@@ -6,7 +6,8 @@
 //!   samples between their GPU counts takes;
 //! - instead of a path through the part between two nodes that all paths go through, all work of that part divided by all GPUs;
 //! - instead of the backward steps before such a node, the all-reduces of all gradients from there on, divided over all GPUs;
-//! - what the optimiser still has to do on a rank that has taken part in the last backward step.
+//! - what the optimiser still has to do on a rank after its last backward step, instead of the backward steps that are still to
+//!   come on others: as much as nodes have to that must share ranks, since their GPU counts add up to more than there are.
 //!
 //! Any weights that add up to one make one sum of these, and with a price on GPU time the least value of that sum over all GPU
 //! counts bounds the time within a budget (Lagrangian relaxation). The least value is found node by node along a tree of the
@@ -17,11 +18,13 @@ use super::costs::{Share, TrainingCosts};
 use super::problem::{Structure, TrainingProblem};
 
 /// How often weights are moved.
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 16;
+/// How much the optimiser's steps count instead of the backward steps of other ranks meanwhile, in turns.
+const TAILS: [f64; 5] = [0.3, 1.0, 0.6, 0.15, 0.0];
 /// How often the price is halved in on for given weights.
-const PRICES: usize = 8;
+const PRICES: usize = 6;
 
-/// All that a bound is made of.
+/// All that a bound on some number of GPUs is made of.
 #[derive(Debug, Clone)]
 pub(super) struct Bound {
     gpus: f64,
@@ -31,6 +34,8 @@ pub(super) struct Bound {
     parts: Vec<Vec<usize>>,
     /// Whether the graph is a chain: while samples move, the ranks that wait for them do nothing else.
     is_chain: bool,
+    /// The node by whose count the optimiser's steps are counted.
+    anchor: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -38,6 +43,8 @@ struct BoundNode {
     part: usize,
     /// Places of its producers. The bound counts what the last of them sends.
     producers: Vec<usize>,
+    /// How many nodes use its output.
+    consumers: usize,
     options: Vec<BoundOption>,
     /// By option of the last producer and own option: moving samples forward and back.
     transfers: Vec<Vec<(f64, f64)>>,
@@ -56,6 +63,7 @@ struct BoundOption {
 }
 
 /// What of the sum counts how much.
+#[derive(Debug, Clone, PartialEq)]
 struct Weights {
     /// By node: the part of the paths that go through it.
     paths: Vec<f64>,
@@ -67,13 +75,18 @@ struct Weights {
 
 impl Bound {
     /// O(nodes x counts^2).
-    pub(super) fn new<C: TrainingCosts>(problem: &TrainingProblem, structure: &Structure, costs: &C) -> Self {
+    pub(super) fn new<C: TrainingCosts>(
+        problem: &TrainingProblem,
+        gpus: usize,
+        structure: &Structure,
+        costs: &C,
+    ) -> Self {
         let mut places = vec![0; structure.order.len()];
         structure.order.iter().enumerate().for_each(|(place, &node)| places[node] = place);
         let counts = |node: usize| {
             let counts = problem.nodes[node].gpu_counts.iter().copied();
             let is_known = move |&count: &usize| {
-                count <= problem.gpus && costs.compute(node, count, Share::Larger).is_some()
+                count <= gpus && costs.compute(node, count, Share::Larger).is_some()
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
@@ -113,12 +126,13 @@ impl Bound {
                 counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
             });
             let options = own.into_iter().map(option).collect();
-            BoundNode { part: 0, producers, options, transfers }
+            BoundNode { part: 0, producers, consumers: structure.consumers[node].len(), options, transfers }
         };
         let mut nodes: Vec<BoundNode> = structure.order.iter().map(of_node).collect();
         let parts = parts(&mut nodes, structure, &places);
         let is_chain = parts.len() == nodes.len();
-        Self { gpus: problem.gpus as f64, nodes, parts, is_chain }
+        let anchor = if is_chain { longest_update(&nodes) } else { early_cut(&nodes, &parts) };
+        Self { gpus: gpus as f64, nodes, parts, is_chain, anchor }
     }
 
     /// No arrangement whose GPU time is within the budget is faster, microseconds.
@@ -126,41 +140,86 @@ impl Bound {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return 0.0;
         }
-        let widest = self.nodes.first().map_or(0, |first| first.options.len());
-        // Whatever the first node's count is.
-        let of_count = |first: usize| self.within_from(first, budget_us);
-        if self.is_chain {
-            (0..widest).map(of_count).fold(f64::INFINITY, f64::min)
-        } else {
-            self.within_from(usize::MAX, budget_us)
+        // Whatever the count of the node that the optimiser's steps are counted by: each is a case of its own.
+        let mut least = f64::INFINITY;
+        for case in 0..self.nodes[self.anchor].options.len() {
+            let mut bound: f64 = 0.0;
+            for tail in TAILS {
+                // A case that is no faster than another one does not matter.
+                if bound < least {
+                    bound = bound.max(self.within_case(case, tail, budget_us, least));
+                }
+            }
+            least = least.min(bound);
         }
+        least
     }
 
-    /// The same for arrangements whose first node takes this option, or any if there is none of that number.
-    fn within_from(&self, first: usize, budget_us: f64) -> f64 {
+    /// The place of the node that the optimiser takes longest for.
+    pub(super) fn longest_update(&self) -> usize {
+        longest_update(&self.nodes)
+    }
+
+    /// GPU counts, by place, that are best for some weights and these prices of GPU time, times the number of GPUs.
+    pub(super) fn choices(&self, prices: &[f64]) -> Vec<Vec<usize>> {
+        let mut found: Vec<Vec<usize>> = Vec::new();
+        if self.nodes.iter().any(|node| node.options.is_empty()) {
+            return found;
+        }
+        for case in 0..self.nodes[self.anchor].options.len() {
+            for tail in [0.0, 1.0] {
+                let mut weights = self.first_weights();
+                for round in 0..2 {
+                    for &price in prices {
+                        let solved = self.solve(&weights, case, tail, price / self.gpus);
+                        if round == 0 && price == 0.0 {
+                            let both = [solved.choice.clone(), solved.choice.clone()];
+                            self.shift(&mut weights, (case, tail), &both, &[1.0, 0.0], 0.5);
+                        }
+                        found.push(solved.choice);
+                    }
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        let count = |(node, &option): (&BoundNode, &usize)| node.options[option].gpus as usize;
+        found.iter().map(|choice| self.nodes.iter().zip(choice).map(count).collect()).collect()
+    }
+
+    /// The fastest path through each part.
+    fn first_weights(&self) -> Weights {
         let mut weights = Weights {
             paths: vec![0.0; self.nodes.len()],
             work: vec![0.0; self.parts.len()],
             reduces: vec![0.0; self.parts.len()],
         };
-        let fastest: Vec<Vec<f64>> = self
-            .nodes
-            .iter()
-            .map(|node| {
-                let times = node.options.iter().map(|option| option.forward_us + option.backward_us);
-                vec![times.fold(f64::INFINITY, f64::min)]
-            })
-            .collect();
-        let times: Vec<f64> = fastest.iter().map(|times| times[0]).collect();
+        let fastest = |node: &BoundNode| {
+            let times = node.options.iter().map(|option| option.forward_us + option.backward_us);
+            times.fold(f64::INFINITY, f64::min)
+        };
+        let times: Vec<f64> = self.nodes.iter().map(fastest).collect();
         for part in &self.parts {
             self.critical(part, &times).0.into_iter().for_each(|node| weights.paths[node] = 1.0);
         }
+        weights
+    }
+
+    /// The same for arrangements whose anchor takes this option, when the optimiser's steps count so much.
+    ///
+    /// It is not looked for beyond `enough`.
+    fn within_case(&self, case: usize, tail: f64, budget_us: f64, enough: f64) -> f64 {
+        let mut weights = self.first_weights();
         let mut best: f64 = 0.0;
         let mut price = 0.0;
         for round in 0..ROUNDS {
-            let (bound, found, used) = self.priced(&weights, first, budget_us, &mut price);
+            let before = weights.clone();
+            let (bound, found, used) = self.priced(&weights, (case, tail), budget_us, &mut price);
             best = best.max(bound);
-            self.shift(&mut weights, &found, &used, 2.0 / (round as f64 + 3.0));
+            self.shift(&mut weights, (case, tail), &found, &used, 2.0 / (round as f64 + 3.0));
+            if weights == before || best >= enough {
+                break;
+            }
         }
         best
     }
@@ -169,25 +228,25 @@ impl Bound {
     fn priced(
         &self,
         weights: &Weights,
-        first: usize,
+        (case, tail): (usize, f64),
         budget_us: f64,
         price: &mut f64,
     ) -> (f64, [Vec<usize>; 2], [f64; 2]) {
-        let free = self.solve(weights, first, 0.0);
+        let free = self.solve(weights, case, tail, 0.0);
         if free.gpu_us <= budget_us {
             *price = 0.0;
             return (free.value, [free.choice.clone(), free.choice], [1.0, 0.0]);
         }
         let (mut low, mut over) = (0.0, free);
         let mut high = if *price > 0.0 { *price * 2.0 } else { 1.0 / self.gpus };
-        let mut within = self.solve(weights, first, high);
+        let mut within = self.solve(weights, case, tail, high);
         for _ in 0..40 {
             if within.gpu_us <= budget_us {
                 break;
             }
             (low, over) = (high, within);
             high *= 4.0;
-            within = self.solve(weights, first, high);
+            within = self.solve(weights, case, tail, high);
         }
         let bound = |solved: &Solved, price: f64| solved.value - price * budget_us;
         let mut best = bound(&over, low).max(bound(&within, high));
@@ -197,7 +256,7 @@ impl Bound {
         }
         for _ in 0..PRICES {
             let middle = f64::midpoint(low, high);
-            let solved = self.solve(weights, first, middle);
+            let solved = self.solve(weights, case, tail, middle);
             best = best.max(bound(&solved, middle));
             if solved.gpu_us <= budget_us {
                 (high, within) = (middle, solved);
@@ -211,7 +270,14 @@ impl Bound {
     }
 
     /// Weights go towards what is largest for a mixture of choices.
-    fn shift(&self, weights: &mut Weights, found: &[Vec<usize>; 2], used: &[f64; 2], step: f64) {
+    fn shift(
+        &self,
+        weights: &mut Weights,
+        (case, tail): (usize, f64),
+        found: &[Vec<usize>; 2],
+        used: &[f64; 2],
+        step: f64,
+    ) {
         let mix = |node: usize, figure: &dyn Fn(&BoundOption) -> f64| -> f64 {
             found.iter().zip(used).map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]])).sum()
         };
@@ -232,8 +298,11 @@ impl Bound {
             reduce_of[index] =
                 part.iter().map(|&node| mix(node, &|o| o.reduce_us * o.gpus / self.gpus)).sum();
         }
-        // All-reduces of parts up to one, instead of the backward steps before it.
-        let (mut best, mut gain, mut sum) = (None, 0.0, 0.0);
+        // All-reduces of parts up to one, instead of the backward steps before it and of the optimiser's steps.
+        let anchor = self.nodes[self.anchor].options[case];
+        let updates: f64 = (0..self.nodes.len()).map(|node| mix(node, &|o| self.update(node, o, &anchor, tail))).sum();
+        let anchored = if self.is_chain { tail * anchor.update_us } else { 0.0 };
+        let (mut best, mut gain, mut sum) = (None, updates + anchored, 0.0);
         for index in 0..self.parts.len() {
             sum += reduce_of[index];
             let hidden: f64 = backward_of[..index].iter().sum();
@@ -265,99 +334,152 @@ impl Bound {
         (path, length)
     }
 
-    /// The least value of the weighted sum with a price on GPU time, over all counts.
-    fn solve(&self, weights: &Weights, first: usize, price: f64) -> Solved {
+    /// The least value of the weighted sum with a price on GPU time, over all counts with which the anchor takes its option
+    /// `case`.
+    ///
+    /// In a chain the anchor is the node with the longest update, and the optimiser's steps count from the first node on that has to
+    /// share a rank with it. Elsewhere it is a node that all paths go through, near the beginning, and they count from there on, as
+    /// the mean of its ranks.
+    fn solve(&self, weights: &Weights, case: usize, tail: f64, price: f64) -> Solved {
         // By part: how much all-reduces in it count, and backward steps still do.
         let mut reduces = vec![0.0; self.parts.len()];
-        let mut later = 0.0;
         let mut backward = vec![1.0; self.parts.len()];
+        let mut later = 0.0;
         for index in (0..self.parts.len()).rev() {
             backward[index] = 1.0 - later;
             later += weights.reduces[index];
             reduces[index] = later;
         }
-        let tail = 1.0 - later;
-        let first_gpus = self.nodes[0].options.get(first).map(|option| option.gpus);
-        let largest_update = self.largest_update();
-        let mut values: Vec<Vec<f64>> = Vec::with_capacity(self.nodes.len());
+        let anchor = self.nodes[self.anchor].options[case];
+        let share = tail * (1.0 - later);
+        let meets = |option: &BoundOption| option.gpus + anchor.gpus > self.gpus;
+        // By node, option, and whether the optimiser's steps on some rank have begun to count.
+        let mut values: Vec<Vec<[f64; 2]>> = Vec::with_capacity(self.nodes.len());
         for (place, node) in self.nodes.iter().enumerate() {
             let (part, path) = (node.part, weights.paths[place]);
+            let is_before = !self.is_chain && place < self.anchor;
             let value = |option: &BoundOption| {
-                let stays = first_gpus.is_some_and(|first| option.gpus + first > self.gpus);
-                let everywhere = stays && option.gpus >= self.gpus;
-                let update = if everywhere || (stays && place == largest_update) { option.update_us } else { 0.0 };
-                path * (option.forward_us + backward[part] * option.backward_us)
-                    + weights.work[part] * option.work_us / self.gpus * backward[part].min(1.0)
+                let update = (1.0 - later) * self.update(place, option, &anchor, tail);
+                let full = path * backward[part] * option.backward_us;
+                let rest = path * option.forward_us
+                    + weights.work[part] * option.work_us / self.gpus * backward[part]
                     + reduces[part] * option.reduce_us * option.gpus / self.gpus
-                    + tail * update
-                    + price * option.computing_us
+                    + update
+                    + price * option.computing_us;
+                if self.is_chain {
+                    let not_yet = if meets(option) { f64::INFINITY } else { rest + (1.0 - share) * full };
+                    [not_yet, rest + full]
+                } else {
+                    let full = if is_before { (1.0 - share) * full } else { full };
+                    [rest + full; 2]
+                }
             };
             values.push(node.options.iter().map(value).collect());
         }
-        if let Some(only) = values[0].get(first).copied() {
-            values[0].iter_mut().for_each(|value| *value = f64::INFINITY);
-            values[0][first] = only;
+        for (option, value) in values[self.anchor].iter_mut().enumerate() {
+            if option != case {
+                *value = [f64::INFINITY; 2];
+            }
         }
+        let begins = |option: &BoundOption| {
+            if self.is_chain && meets(option) { share * anchor.update_us } else { f64::INFINITY }
+        };
         // From the last node to the first, each adds its least value to that of the producer that its tree edge leads to.
-        let mut taken: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        let mut taken: Vec<Vec<[(usize, usize); 2]>> = vec![Vec::new(); self.nodes.len()];
         for place in (0..self.nodes.len()).rev() {
             let node = &self.nodes[place];
             let Some(&producer) = node.producers.last() else { continue };
-            let moves = weights.paths[place].min(weights.paths[producer]);
-            let moves = if self.is_chain { moves } else { self.moves(weights, place, producer) };
+            let moves = self.moves(weights, place, producer);
             let backward = backward[node.part];
-            let from_gpus: Vec<f64> = self.nodes[producer].options.iter().map(|option| option.gpus).collect();
-            let own = std::mem::take(&mut values[place]);
-            let mut best_of = Vec::with_capacity(from_gpus.len());
+            let mut best_of = Vec::with_capacity(node.transfers.len());
             for (from, row) in node.transfers.iter().enumerate() {
-                let cost = |(to, &(there, back)): (usize, &(f64, f64))| {
+                let from_gpus = self.nodes[producer].options[from].gpus;
+                let mut best = [(f64::INFINITY, (0, 0)); 2];
+                for (to, &(there, back)) in row.iter().enumerate() {
                     let gpu_us = if self.is_chain {
-                        from_gpus[from].max(node.options[to].gpus) * there + from_gpus[from] * back
+                        from_gpus.max(node.options[to].gpus) * there + from_gpus * back
                     } else {
                         0.0
                     };
-                    own[to] + moves * (there + backward * back) + price * gpu_us
-                };
-                let best = row.iter().enumerate().map(cost).enumerate();
-                let (to, least) = best.fold((0, f64::INFINITY), |a, b| if b.1 < a.1 { b } else { a });
-                values[producer][from] += least;
-                best_of.push(to);
+                    let [not_yet, begun] = values[place][to];
+                    let back_weight = |part: f64| moves * (there + part * backward * back) + price * gpu_us;
+                    let before = if self.is_chain { 1.0 - share } else { 1.0 };
+                    let begins = begun + begins(&node.options[to]) + back_weight(before);
+                    for (state, value) in [(0, not_yet + back_weight(before)), (1, begins)] {
+                        if value < best[0].0 {
+                            best[0] = (value, (to, state));
+                        }
+                    }
+                    let value = begun + back_weight(1.0);
+                    if value < best[1].0 {
+                        best[1] = (value, (to, 1));
+                    }
+                }
+                for (value, best) in values[producer][from].iter_mut().zip(best) {
+                    *value += best.0;
+                }
+                best_of.push(best.map(|(_, taken)| taken));
             }
-            values[place] = own;
             taken[place] = best_of;
         }
-        let mut choice = vec![0; self.nodes.len()];
+        self.trace(&values, &taken, begins)
+    }
+
+    /// How much of a node's update counts besides the anchor's own.
+    fn update(&self, place: usize, option: &BoundOption, anchor: &BoundOption, tail: f64) -> f64 {
+        if self.is_chain {
+            let everywhere = option.gpus >= self.gpus && place != self.anchor;
+            return if everywhere { option.update_us } else { 0.0 };
+        }
+        tail * option.update_us * (option.gpus + anchor.gpus - self.gpus).max(0.0) / anchor.gpus
+    }
+
+    /// Goes through the decisions of a solution from the first node on.
+    fn trace(
+        &self,
+        values: &[Vec<[f64; 2]>],
+        taken: &[Vec<[(usize, usize); 2]>],
+        begins: impl Fn(&BoundOption) -> f64,
+    ) -> Solved {
+        let mut choice = vec![(0, 0); self.nodes.len()];
         let (mut value, mut gpu_us) = (0.0, 0.0);
-        for place in 0..self.nodes.len() {
-            let node = &self.nodes[place];
+        for (place, node) in self.nodes.iter().enumerate() {
             choice[place] = if let Some(&producer) = node.producers.last() {
-                let (from, to) = (choice[producer], taken[place][choice[producer]]);
+                let (from, state) = choice[producer];
+                let (to, state) = taken[place][from][state];
                 if self.is_chain {
                     let (there, back) = node.transfers[from][to];
                     let gpus = self.nodes[producer].options[from].gpus;
                     gpu_us += gpus.max(node.options[to].gpus) * there + gpus * back;
                 }
-                to
+                (to, state)
             } else {
-                let least = (0..values[place].len()).min_by(|&a, &b| values[place][a].total_cmp(&values[place][b]));
-                let least = least.unwrap_or(0);
-                value += values[place][least];
-                least
+                let mut least = (f64::INFINITY, (0, 0));
+                for (option, &[not_yet, begun]) in values[place].iter().enumerate() {
+                    let begun = begun + begins(&node.options[option]);
+                    for (state, value) in [(0, not_yet), (1, begun)] {
+                        if value < least.0 {
+                            least = (value, (option, state));
+                        }
+                    }
+                }
+                value += least.0;
+                least.1
             };
-            gpu_us += node.options[choice[place]].computing_us;
+            gpu_us += node.options[choice[place].0].computing_us;
         }
-        Solved { value, gpu_us, choice }
+        Solved { value, gpu_us, choice: choice.into_iter().map(|(option, _)| option).collect() }
     }
 
-    /// How much of the paths certainly goes along an edge: what goes through its end and has no other way there.
+    /// How much of the paths certainly goes along an edge: all that goes through an end that has no other edge on that side.
     fn moves(&self, weights: &Weights, place: usize, producer: usize) -> f64 {
-        if self.nodes[place].producers.len() == 1 { weights.paths[place].min(weights.paths[producer]) } else { 0.0 }
-    }
-
-    fn largest_update(&self) -> usize {
-        let longest = |node: &BoundNode| node.options.iter().map(|option| option.update_us).fold(0.0, f64::max);
-        let updates = self.nodes.iter().map(longest).enumerate();
-        updates.fold((0, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
+        let (from, to) = (weights.paths[producer], weights.paths[place]);
+        match (self.nodes[producer].consumers, self.nodes[place].producers.len()) {
+            (1, 1) => from.min(to),
+            (1, _) => from,
+            (_, 1) => to,
+            _ => 0.0,
+        }
     }
 }
 
@@ -395,4 +517,28 @@ fn parts(nodes: &mut [BoundNode], structure: &Structure, places: &[usize]) -> Ve
         nodes[place].part = parts.len() - 1;
     }
     parts
+}
+
+fn longest_update(nodes: &[BoundNode]) -> usize {
+    let longest = |node: &BoundNode| node.options.iter().map(|option| option.update_us).fold(0.0, f64::max);
+    nodes.iter().map(longest).enumerate().fold((0, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
+}
+
+/// Of the nodes that all paths go through, before which little time is spent, the one that takes longest.
+fn early_cut(nodes: &[BoundNode], parts: &[Vec<usize>]) -> usize {
+    let time = |place: usize| {
+        let of_option = |option: &BoundOption| option.forward_us + option.backward_us;
+        nodes[place].options.first().map_or(0.0, of_option)
+    };
+    let early = 0.03 * (0..nodes.len()).map(time).sum::<f64>();
+    let (mut spent, mut best) = (0.0, 0);
+    for part in parts {
+        if let [only] = part[..] {
+            if spent <= early && time(only) > time(best) {
+                best = only;
+            }
+        }
+        spent += part.iter().map(|&place| time(place)).sum::<f64>();
+    }
+    best
 }

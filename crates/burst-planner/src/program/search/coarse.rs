@@ -109,4 +109,12 @@ impl<C: TrainingCosts> TrainingCosts for CoarseCosts<'_, C> {
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         self.costs.reduce(bytes, ranks)
     }
+
+    fn least_transfer(&self, block: usize, from: usize, to: usize) -> f64 {
+        self.blocks[block].last().map_or(0.0, |&last| self.costs.least_transfer(last, from, to))
+    }
+
+    fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        self.costs.least_reduce(bytes, ranks)
+    }
 }

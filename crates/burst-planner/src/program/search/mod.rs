@@ -67,7 +67,7 @@ pub fn search_training<C: TrainingCosts>(
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(node, 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
-    let bound = Bound::new(problem, exact.structure(), &costs);
+    let bound = Bound::new(problem, problem.gpus, exact.structure(), &costs);
     let coarse = Coarse::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs: &costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
@@ -83,7 +83,7 @@ pub fn search_training<C: TrainingCosts>(
         search.climb(level)?;
     }
     for gpus in 1..=problem.gpus {
-        search.nodes.data_parallel(gpus)?;
+        search.nodes.data_parallel(gpus, false)?;
     }
     let Search { blocks, nodes: Stage { evaluator, archive, .. }, .. } = search;
     let evaluations = evaluator.evaluations + blocks.evaluator.evaluations;
@@ -116,15 +116,18 @@ struct Search<'p, C> {
 impl<C: TrainingCosts> Search<'_, C> {
     /// Searches with the first `gpus` ranks, going on from what was found with fewer.
     fn climb(&mut self, gpus: usize) -> Result<()> {
-        self.blocks.data_parallel(gpus)?;
+        self.blocks.data_parallel(gpus, true)?;
         for seed in self.chain.best(gpus) {
             self.blocks.spread_branches(seed, gpus)?;
+        }
+        for seed in seeds::relaxed(&mut self.blocks.evaluator, gpus) {
+            self.blocks.offer(&seed)?;
         }
         // The same draws whatever the number of GPUs that there are.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
         let steps = self.steps(gpus);
         self.blocks.improve(gpus, steps / 2, 0.02, &mut random)?;
-        self.blocks.improve(gpus, steps / 2, 0.005, &mut random)?;
+        self.blocks.evolve(gpus, steps / 2, &mut random)?;
         for found in self.blocks.archive.take_fresh() {
             let arrangement = self.blocks.evaluator.arrangement(&found);
             let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());

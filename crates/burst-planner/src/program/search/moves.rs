@@ -25,10 +25,11 @@ impl Moves<'_> {
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
         let drawn = match below(random, 100) {
-            0..=29 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
-            30..=44 => self.regroup(evaluator, from, &window(from, random), random),
-            45..=59 => self.shift_boundary(evaluator, from, random),
-            60..=71 => {
+            0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
+            20..=29 => self.regroup(evaluator, from, &window(from, random), random),
+            30..=44 => self.regroup(evaluator, from, &run(from, random), random),
+            45..=62 => self.shift_boundary(evaluator, from, random),
+            63..=71 => {
                 let nodes = self.branch(random)?.clone();
                 self.regroup(evaluator, from, &nodes, random)
             }
@@ -222,6 +223,24 @@ impl Moves<'_> {
         order.splice(place..place, moved);
         Some(Numbered { groups: from.groups.clone(), order: order.into() })
     }
+}
+
+/// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.
+fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+    let at = below(random, from.order.len());
+    let group = |place: usize| from.groups[from.order[place] as usize];
+    let is_same = |&place: &usize| group(place) == group(at);
+    let all = 0..from.order.len();
+    let places: Vec<usize> = match below(random, 6) {
+        0 => all.filter(is_same).collect(),
+        1 => (at..all.end).filter(is_same).collect(),
+        2 => (0..=at).filter(is_same).collect(),
+        _ => {
+            let start = (0..at).rev().take_while(is_same).last().unwrap_or(at);
+            (start..all.end).take_while(is_same).collect()
+        }
+    };
+    places.into_iter().map(|place| from.order[place] as usize).collect()
 }
 
 /// Nodes that follow each other in the order; short stretches are likelier.

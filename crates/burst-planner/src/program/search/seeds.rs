@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::super::bound::Bound;
 use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
@@ -10,6 +11,9 @@ use super::super::groups::GroupId;
 const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
 /// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
 const PRICES: [f64; 9] = [0.0, 0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0];
+
+/// The same where the problem is relaxed.
+const RELAXED_PRICES: [f64; 5] = [0.0, 0.1, 0.3, 1.0, 3.0];
 
 /// What nodes cost on the first ranks, and moving between such groups, in the order of the nodes: a chain, whatever the graph.
 pub(super) struct Chain {
@@ -123,4 +127,27 @@ impl Chain {
         }
         Some(Numbered { groups, order: Rc::clone(&self.order) })
     }
+}
+
+/// The GPU counts that are best for relaxations of the problem on `gpus` GPUs, on the first ranks; and with a node that the optimiser
+/// takes long for, or all from there on, on the last ranks, where its update can begin before others end their backward steps.
+pub(super) fn relaxed<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, gpus: usize) -> Vec<Numbered> {
+    let bound = Bound::new(evaluator.problem(), gpus, evaluator.structure(), evaluator.costs());
+    let order: Vec<usize> = evaluator.structure().order.clone();
+    let numbers: Rc<[u32]> = order.iter().map(|&node| node as u32).collect();
+    let heaviest = bound.longest_update();
+    let mut seeds = Vec::new();
+    for counts in bound.choices(&RELAXED_PRICES) {
+        let end = counts.iter().skip(heaviest).take_while(|&&count| count == counts[heaviest]).count() + heaviest;
+        for last in [0..0, heaviest..heaviest + 1, heaviest..end, heaviest..order.len()] {
+            let mut groups = vec![0; order.len()];
+            for (place, &count) in counts.iter().enumerate() {
+                let start = if last.contains(&place) { gpus - count } else { 0 };
+                groups[order[place]] = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+            }
+            seeds.push(Numbered { groups, order: Rc::clone(&numbers) });
+        }
+    }
+    seeds.dedup();
+    seeds
 }

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered, TrainingTime};
 use super::archive::Archive;
-use super::moves::Moves;
+use super::moves::{Moves, below};
 use super::shape::Shape;
 use crate::Result;
 
@@ -32,11 +32,13 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         Ok(time)
     }
 
-    /// Every node on the first ranks, where the costs know so many.
-    pub(super) fn data_parallel(&mut self, gpus: usize) -> Result<()> {
+    /// Every node on the first ranks, where the costs know so many, and if wished only where all nodes have it as an option.
+    pub(super) fn data_parallel(&mut self, gpus: usize, only_options: bool) -> Result<()> {
         let group = self.evaluator.group(&(0..gpus).collect::<Vec<_>>());
         let nodes = self.evaluator.problem().nodes.len();
-        if (0..nodes).all(|node| self.evaluator.knows(node, group)) {
+        let problem = self.evaluator.problem();
+        let is_option = |node: usize| !only_options || problem.nodes[node].gpu_counts.contains(&gpus);
+        if (0..nodes).all(|node| self.evaluator.knows(node, group) && is_option(node)) {
             let order = self.evaluator.structure().order.iter().map(|&node| node as u32).collect();
             self.offer(&Numbered { groups: vec![group; nodes], order })?;
         }
@@ -100,6 +102,33 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
             let left = 1.0 - step as f64 / steps as f64;
             if changed_score < now_score * (1.0 + threshold * left * left) {
                 (now, now_score) = (changed, changed_score);
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes arrangements of the archive, drawn by chance, by one, two or more changes at once (a simple evolutionary
+    /// multi-objective optimizer: O. Giel, Congress on Evolutionary Computation, 2003). What is worth choosing comes into the archive,
+    /// and is changed in its turn.
+    pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
+        for _ in 0..steps {
+            let entries = self.archive.entries();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let mut changed = entries[below(random, entries.len())].numbered.clone();
+            let moves = Moves { shape: &self.shape, gpus };
+            let mut is_changed = false;
+            loop {
+                if let Some(next) = moves.draw(&mut self.evaluator, &changed, random) {
+                    (changed, is_changed) = (next, true);
+                }
+                if below(random, 2) == 0 {
+                    break;
+                }
+            }
+            if is_changed {
+                self.offer(&changed)?;
             }
         }
         Ok(())
