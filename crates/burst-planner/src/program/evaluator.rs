@@ -162,7 +162,9 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         let mut by_rank = vec![idle; self.problem.gpus];
         for (class, ranks) in classes.ranks.iter().enumerate() {
             let activity = self.activity_of(class, time.iteration_us);
-            ranks.iter().for_each(|&rank| by_rank[rank] = activity);
+            for rank in ranks.iter().cloned().flatten() {
+                by_rank[rank] = activity;
+            }
         }
         Ok(by_rank)
     }
@@ -271,7 +273,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             }
         };
         let active = |class: usize| self.activity_of(class, iteration_us).active_us();
-        let of_ranks = classes.ranks.iter().enumerate().map(|(class, ranks)| ranks.len() as f64 * active(class));
+        let of_ranks = (0..classes.len()).map(|class| classes.size(class) as f64 * active(class));
         let gpu_time_us = of_ranks.sum();
         Ok((TrainingTime { iteration_us, gpu_time_us }, classes))
     }
