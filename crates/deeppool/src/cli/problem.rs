@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use burst_planner::{
-    Explanation, Frontier, LimitRule, Plan, PlanProblem, Problem, SearchOptions, TimeModel, data_parallel, explain,
-    export, fastest, frontier,
+    Explanation, Frontier, LimitRule, Plan, PlanProblem, Problem, SearchOptions, TimeModel, data_parallel,
+    explain, export, fastest, frontier,
 };
 use deeppool::files::write_atomically;
 use deeppool::plan::Mode;

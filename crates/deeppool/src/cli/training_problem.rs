@@ -138,9 +138,7 @@ impl ProblemQuestion<'_> {
         if let (Some(bound_us), Some(gap)) = (*lower_bound_us, answer.gap()) {
             let limit = if self.limit().is_some() { "within the limit" } else { "of this amplification" };
             let (bound, above) = (micros(bound_us), 100.0 * gap);
-            say!(
-                "no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best"
-            );
+            say!("no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best");
         }
         // In the order in which ranks come to them.
         let mut shown = table(&["node", "GPUs", "ranks"]);
