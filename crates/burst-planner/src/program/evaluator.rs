@@ -294,10 +294,11 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             if users.iter().any(|&user| numbered.groups[user] != *group) {
                 let mut ranks = self.known.groups.ranks(*group).to_vec();
                 for &user in users {
-                    let others = self.known.groups.ranks(numbered.groups[user]);
-                    let more: Vec<usize> = others.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
-                    ranks.extend(more);
+                    ranks.extend_from_slice(self.known.groups.ranks(numbered.groups[user]));
                 }
+                // Ascending, so that the same ranks are the same bucket whichever of the users is on which.
+                ranks.sort_unstable();
+                ranks.dedup();
                 *group = self.known.group(self.problem, &ranks);
             }
         }
