@@ -8,8 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 
 use crate::report::Report;
-use crate::testbed::Testbed;
 use crate::sweep::{self, Grid, Sweep};
+use crate::testbed::Testbed;
 use crate::{partition, qos, table, throughput};
 
 /// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
@@ -52,12 +52,14 @@ enum Command {
 }
 
 #[derive(Args)]
-#[command(after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts. The older models are those of
+#[command(
+    after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts. The older models are those of
 plan problem files: additive, waves and overlap. Their plans are judged by the program's time.
 
 Examples:
   experiments sweep --quick
-  experiments sweep --out results --json")]
+  experiments sweep --out results --json"
+)]
 struct SweepOptions {
     /// The folder that CSV and JSON go to; it is made when it does not exist
     #[arg(long, value_name = "DIR", default_value = "out")]
@@ -98,7 +100,8 @@ struct Options {
 }
 
 /// What the sweep compares.
-const SWEEP: &str = "planned times against simulated ones and against older models of time, over 768 questions";
+const SWEEP: &str =
+    "planned times against simulated ones and against older models of time, over 768 questions";
 
 type Experiment = fn(&Testbed) -> anyhow::Result<Report>;
 

@@ -83,7 +83,9 @@ impl Findings {
         let (mut gains, mut gaps) = (Vec::new(), Vec::new());
         for pair in pairs {
             let dp_ratio = pair.dp_iteration_us / pair.dp_planned_iteration_us;
-            found.disagreements.note((dp_ratio - 1.0).abs(), AGREEMENT, || format!("DP of {}", pair.question()));
+            found
+                .disagreements
+                .note((dp_ratio - 1.0).abs(), AGREEMENT, || format!("DP of {}", pair.question()));
             let Some((ratio, iteration_us)) = pair.ratio().zip(pair.iteration_us) else {
                 found.without_plan_older_has += usize::from(pair.older_iteration_us.is_some());
                 continue;
@@ -105,7 +107,9 @@ impl Findings {
                     ));
                 }
             }
-            gaps.extend(pair.lower_bound_us.zip(pair.planned_iteration_us).map(|(bound, us)| us / bound - 1.0));
+            gaps.extend(
+                pair.lower_bound_us.zip(pair.planned_iteration_us).map(|(bound, us)| us / bound - 1.0),
+            );
         }
         found.median_gain_over_older = median(gains);
         found.median_gap = median(gaps);

@@ -76,11 +76,7 @@ impl OlderPlans {
 
 /// A training problem as a sum of times: shards of the larger size, gradients as their part of a full bucket, transfers to
 /// the first ranks, and at forks and joins to the ranks after those.
-fn additive<C: TrainingCosts>(
-    training: &TrainingProblem,
-    needs_gradient: &[bool],
-    costs: &C,
-) -> PlanProblem {
+fn additive<C: TrainingCosts>(training: &TrainingProblem, needs_gradient: &[bool], costs: &C) -> PlanProblem {
     let bucket = training.gradients.bucket_bytes.max(1);
     let mut problem = PlanProblem::new(training.gpus);
     for (index, node) in training.nodes.iter().enumerate() {
@@ -111,8 +107,7 @@ fn additive<C: TrainingCosts>(
         let ways = if needs_gradient[from] { 2 } else { 1 };
         let both_ways = |wide: &[usize], narrow: &[usize]| {
             let forward = if wide == narrow { 0.0 } else { costs.transfer(from, wide, narrow) };
-            let backward =
-                if wide == narrow || ways == 1 { 0.0 } else { costs.transfer(from, narrow, wide) };
+            let backward = if wide == narrow || ways == 1 { 0.0 } else { costs.transfer(from, narrow, wide) };
             forward + backward
         };
         let table = |is_disjoint: bool| -> Vec<Vec<f64>> {
@@ -147,19 +142,17 @@ fn arrangements(training: &TrainingProblem, plan: &Plan, program_order: &[usize]
 
 /// The nodes with every one after its producers and the owner of its parameters, and of those that could be next the one
 /// of the earliest wave.
-fn by_wave(
-    training: &TrainingProblem,
-    program_order: &[usize],
-    wave: impl Fn(usize) -> usize,
-) -> Vec<usize> {
-    let mut before: Vec<Vec<usize>> = training.nodes.iter().map(|node| node.parameters_of.into_iter().collect()).collect();
+fn by_wave(training: &TrainingProblem, program_order: &[usize], wave: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut before: Vec<Vec<usize>> =
+        training.nodes.iter().map(|node| node.parameters_of.into_iter().collect()).collect();
     for &(from, to) in &training.edges {
         before[to].push(from);
     }
     let mut is_done = vec![false; before.len()];
     let mut order = Vec::with_capacity(before.len());
     while order.len() < before.len() {
-        let is_ready = |node: &usize| !is_done[*node] && before[*node].iter().all(|&earlier| is_done[earlier]);
+        let is_ready =
+            |node: &usize| !is_done[*node] && before[*node].iter().all(|&earlier| is_done[earlier]);
         // The first of those of the earliest wave.
         let Some(next) = program_order.iter().copied().filter(is_ready).min_by_key(|&node| wave(node)) else {
             break;

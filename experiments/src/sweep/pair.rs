@@ -98,7 +98,9 @@ pub(super) fn pairs(
         };
         let iteration_us = match (&plan, &last) {
             (None, _) => None,
-            (Some(plan), Some((before, us))) if plan.layers == before.layers && plan.order == before.order => {
+            (Some(plan), Some((before, us)))
+                if plan.layers == before.layers && plan.order == before.order =>
+            {
                 Some(*us)
             }
             (Some(plan), _) => Some(simulated_us(plan)?),
