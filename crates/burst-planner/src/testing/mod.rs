@@ -24,6 +24,7 @@
 //! [`random_restarts`] what a simple search finds.
 
 mod enumeration;
+mod events;
 mod hashed;
 mod laws;
 mod problems;
