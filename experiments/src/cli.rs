@@ -1,5 +1,5 @@
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 
 use crate::report::Report;
+use crate::sweep::{self, Grid, Sweep};
 use crate::testbed::Testbed;
 use crate::{partition, qos, table, throughput};
 
@@ -44,8 +45,31 @@ enum Command {
     Partition(Options),
     /// What each technique of sharing a GPU costs the foreground and gives to the background
     Qos(Options),
-    /// All of them
+    /// Planned times against simulated ones and against older models, over 768 questions: some minutes
+    Sweep(SweepOptions),
+    /// All of them but the sweep
     All(Options),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts. The older models are those of
+plan problem files: additive, waves and overlap. Their plans are judged by the program's time.
+
+Examples:
+  experiments sweep --quick
+  experiments sweep --out results --json"
+)]
+struct SweepOptions {
+    /// The folder that CSV and JSON go to; it is made when it does not exist
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Print one JSON object instead of a summary
+    #[arg(long)]
+    json: bool,
+    /// Only a small part, in seconds: 2 networks, 2 links, 3 limits, 4 and 8 GPUs
+    #[arg(long)]
+    quick: bool,
 }
 
 #[derive(Args)]
@@ -74,6 +98,10 @@ struct Options {
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
 }
+
+/// What the sweep compares.
+const SWEEP: &str =
+    "planned times against simulated ones and against older models of time, over 768 questions";
 
 type Experiment = fn(&Testbed) -> anyhow::Result<Report>;
 
@@ -121,6 +149,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Throughput(options) => options.run(&[throughput::run]),
         Command::Partition(options) => options.run(&[partition::run]),
         Command::Qos(options) => options.run(&[qos::run]),
+        Command::Sweep(options) => options.run(),
         Command::All(options) => options.run(&EXPERIMENTS.map(|(.., run)| run)),
     };
     match result {
@@ -134,33 +163,54 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn list(json: bool) -> String {
+    let experiments = EXPERIMENTS.map(|(name, aliases, about, _)| (name, aliases, about));
+    let experiments = experiments.into_iter().chain([(sweep::NAME, &[][..], SWEEP)]);
     if json {
-        let experiments = EXPERIMENTS
-            .map(|(name, aliases, about, _)| json!({"name": name, "aliases": aliases, "about": about}));
+        let experiments: Vec<_> = experiments
+            .map(|(name, aliases, about)| json!({"name": name, "aliases": aliases, "about": about}))
+            .collect();
         return format!("{:#}\n", json!({"experiments": experiments}));
     }
-    let lines = EXPERIMENTS.map(|(name, aliases, about, _)| {
+    let lines = experiments.map(|(name, aliases, about)| {
         let names = [&[name], aliases].concat().join(", ");
         format!("{names:18}  {about}\n")
     });
-    lines.concat()
+    lines.collect::<String>()
         + "\nAll of them are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
            are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
+}
+
+impl SweepOptions {
+    /// Runs the sweep, writes its files, and gives what is to be printed.
+    fn run(&self) -> anyhow::Result<String> {
+        make_folder(&self.out)?;
+        let sweep = Sweep::run(&Grid::new(self.quick)?)?;
+        let files = names(&sweep.save(&self.out)?);
+        if self.json { sweep.to_json() } else { Ok(format!("{}\nwrote {files}\n", sweep.text())) }
+    }
+}
+
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    let name = folder.display();
+    std::fs::create_dir_all(folder).with_context(|| format!("{name}: cannot make this folder"))
+}
+
+fn names(files: &[PathBuf]) -> String {
+    files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 impl Options {
     /// Runs experiments, writes their files, and gives what is to be printed.
     fn run(&self, experiments: &[Experiment]) -> anyhow::Result<String> {
-        let folder = self.out.display();
-        std::fs::create_dir_all(&self.out).with_context(|| format!("{folder}: cannot make this folder"))?;
+        make_folder(&self.out)?;
         let testbed = Testbed::dgx_a100(self.gpus, self.amplification, &self.policy)?;
         let reports: anyhow::Result<Vec<Report>> =
             experiments.iter().map(|experiment| experiment(&testbed)).collect();
         let reports = reports?;
         let mut texts = Vec::new();
         for report in &reports {
-            let files = report.save(&self.out)?.into_iter().map(|path| path.display().to_string());
-            texts.push(format!("{}\nwrote {}\n", table::text(report), files.collect::<Vec<_>>().join(", ")));
+            let files = names(&report.save(&self.out)?);
+            texts.push(format!("{}\nwrote {files}\n", table::text(report)));
         }
         match (self.json, reports.as_slice()) {
             (false, _) => Ok(texts.join("\n\n")),

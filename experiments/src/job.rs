@@ -78,6 +78,18 @@ impl<'a> Job<'a> {
         deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
     }
 
+    /// Burst plans on all GPUs: under the testbed's limit, and under the amplification of data parallelism. Both are from one
+    /// search, which does not depend on the limit.
+    pub(crate) fn bursts(&self) -> anyhow::Result<[Foreground; 2]> {
+        let job = self.job(true);
+        let frontier = job.frontier(&PlanRequest::new(self.testbed.gpus, self.testbed.burst()))?;
+        let asked = frontier.plan(self.testbed.burst())?;
+        // On few GPUs rounding may leave it a trace below 1, which is no limit.
+        let amplification = asked.dp.amplification.max(1.0);
+        let as_dp = frontier.plan(Mode::Burst { amplification })?;
+        Ok([Foreground { plan: asked }, Foreground { plan: as_dp }])
+    }
+
     /// Plans the foreground on the first `gpus` GPUs.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
         Ok(Foreground { plan: self.job(overlap).plan(&PlanRequest::new(gpus, mode))? })

@@ -12,6 +12,7 @@ mod qos;
 mod report;
 mod row;
 mod spreadsheet;
+mod sweep;
 mod table;
 mod testbed;
 mod throughput;

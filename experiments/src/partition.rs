@@ -9,6 +9,8 @@ use crate::row::{Mode, Row};
 use crate::testbed::Testbed;
 
 pub(crate) const NAME: &str = "partition";
+/// Foregrounds whose speeds differ by less, relatively, are as fast.
+const ROUNDING: f64 = 1e-6;
 const TITLE: &str = "Sharing all GPUs against static partitions";
 
 pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
@@ -34,21 +36,24 @@ fn foreground_parts(gpus: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |part| Some(part * 2)).take_while(move |&part| part < gpus).chain([gpus])
 }
 
-/// Where BP+Col stands against two partitions: the one whose foreground is nearest in speed, and the one with most
-/// samples of both jobs.
+/// Where BP+Col stands against static partitions: the one that gives most to both jobs of those whose foreground is as fast,
+/// which is what it competes with; and the one that gives most to both of all.
 fn summary(rows: &[Row]) -> Vec<String> {
     let of_model = |rows: &[Row]| {
         let (bp, partitions) = rows.split_first()?;
-        let gap = |row: &Row| (row.foreground_samples_per_s / bp.foreground_samples_per_s).ln().abs();
-        let nearest = partitions.iter().min_by(|a, b| gap(a).total_cmp(&gap(b)))?;
-        let total = Row::total_samples_per_s;
-        let most = partitions.iter().max_by(|a, b| total(a).total_cmp(&total(b)))?;
+        let (total, foreground) = (Row::total_samples_per_s, |row: &Row| row.foreground_samples_per_s);
+        let most = |a: &&Row, b: &&Row| total(a).total_cmp(&total(b));
+        let is_as_fast = |row: &&Row| foreground(row) >= foreground(bp) * (1.0 - ROUNDING);
         let over = |row: &Row| {
-            let foreground = bp.foreground_samples_per_s / row.foreground_samples_per_s;
-            format!("{foreground:.2} and {:.2} of {}", total(bp) / total(row), row.label())
+            let ratio = |rate: fn(&Row) -> f64| rate(bp) / rate(row);
+            let (foreground, total) = (ratio(|row| row.foreground_samples_per_s), ratio(total));
+            format!("{foreground:.2} and {total:.2} of {}", row.label())
         };
-        let (nearest, most) = (over(nearest), over(most));
-        Some(format!("  {:12}  {nearest} (nearest FG), {most} (highest FG + BG)", bp.title))
+        let competitor = partitions.iter().filter(is_as_fast).max_by(most).map(over);
+        let competitor = competitor.unwrap_or_else(|| "none".into());
+        let highest = over(partitions.iter().max_by(most)?);
+        let title = bp.title;
+        Some(format!("  {title:12}  {competitor} (best with an FG as fast), {highest} (highest FG + BG)"))
     };
     let heading = "BP+Col, its FG and its FG + BG samples/s, over static partitions:".into();
     std::iter::once(heading).chain(rows.chunk_by(|a, b| a.model == b.model).filter_map(of_model)).collect()

@@ -1,4 +1,6 @@
-use deeppool::simulate::Simulation;
+use std::time::Duration;
+
+use deeppool::simulate::{Activity, Simulation};
 use serde::Serialize;
 
 use crate::job::{Foreground, Job};
@@ -50,12 +52,16 @@ pub(crate) struct Row {
     pub(crate) overlap: Option<bool>,
     /// The limit that the plan had to keep.
     pub(crate) amplification_limit: Option<f64>,
-    /// By the planner's formula.
+    /// Whether that limit is the amplification of data parallelism.
+    pub(crate) limit_is_dp: bool,
+    /// Active time of all GPUs, by the planner's evaluation, over the iteration time on one GPU.
     pub(crate) amplification: Option<f64>,
     /// Simulated.
     pub(crate) iteration_us: Option<f64>,
     /// By the planner's evaluation.
     pub(crate) planned_iteration_us: Option<f64>,
+    /// How far the planned time is above the planner's lower bound for that limit: planned / bound - 1.
+    pub(crate) gap: Option<f64>,
     pub(crate) foreground_samples_per_s: f64,
     /// Of all background jobs together.
     pub(crate) background_samples_per_s: f64,
@@ -65,12 +71,22 @@ pub(crate) struct Row {
     pub(crate) background_share_of_idle: Option<f64>,
     /// The part of all GPUs' time in which they compute.
     pub(crate) gpu_busy_fraction: f64,
+    /// The parts of all GPUs' time in which the foreground computes, only communicates, and is idle: it waits for other GPUs, or
+    /// has nothing to do. They add up to 1.
+    pub(crate) computing_fraction: f64,
+    pub(crate) communicating_fraction: f64,
+    pub(crate) idle_fraction: f64,
+    /// Background samples by second in each of the three. They add up to all of them.
+    pub(crate) background_computing_samples_per_s: f64,
+    pub(crate) background_communicating_samples_per_s: f64,
+    pub(crate) background_idle_samples_per_s: f64,
 }
 
 impl Row {
     /// Background jobs alone on all GPUs.
     pub(crate) fn background(experiment: &'static str, job: &Job<'_>) -> anyhow::Result<Self> {
         let gpus = job.testbed.gpus;
+        let background_samples_per_s = job.background_samples_per_s(gpus)?;
         Ok(Self {
             experiment,
             model: job.workload.model,
@@ -83,15 +99,23 @@ impl Row {
             policy: None,
             overlap: None,
             amplification_limit: None,
+            limit_is_dp: false,
             amplification: None,
             iteration_us: None,
             planned_iteration_us: None,
+            gap: None,
             foreground_samples_per_s: 0.0,
-            background_samples_per_s: job.background_samples_per_s(gpus)?,
+            background_samples_per_s,
             foreground_slowdown: None,
             background_share_of_idle: None,
             // Its tasklets follow each other without a gap.
             gpu_busy_fraction: 1.0,
+            computing_fraction: 0.0,
+            communicating_fraction: 0.0,
+            idle_fraction: 1.0,
+            background_computing_samples_per_s: 0.0,
+            background_communicating_samples_per_s: 0.0,
+            background_idle_samples_per_s: background_samples_per_s,
         })
     }
 
@@ -104,6 +128,9 @@ impl Row {
         alone: &Simulation,
     ) -> Self {
         let iteration_us = alone.iteration.as_nanos() as f64 / 1e3;
+        let Activity { computing, communicating, idle } = alone.activity;
+        let all = (computing + communicating + idle).as_secs_f64();
+        let part = |time: Duration| if all > 0.0 { time.as_secs_f64() / all } else { 0.0 };
         Self {
             experiment,
             model: job.workload.model,
@@ -115,15 +142,23 @@ impl Row {
             mode,
             policy: None,
             overlap: Some(foreground.plan.lowering.overlap_all_reduce),
-            amplification_limit: mode.has_limit().then_some(job.testbed.amplification_limit),
+            amplification_limit: foreground.plan.amplification_limit,
+            limit_is_dp: false,
             amplification: Some(foreground.plan.amplification),
             iteration_us: Some(iteration_us),
             planned_iteration_us: Some(foreground.plan.iteration_us),
+            gap: foreground.plan.gap,
             foreground_samples_per_s: alone.foreground_samples_per_s,
             background_samples_per_s: 0.0,
             foreground_slowdown: Some(1.0),
             background_share_of_idle: None,
             gpu_busy_fraction: alone.gpu_busy_fraction,
+            computing_fraction: part(computing),
+            communicating_fraction: part(communicating),
+            idle_fraction: part(idle),
+            background_computing_samples_per_s: 0.0,
+            background_communicating_samples_per_s: 0.0,
+            background_idle_samples_per_s: 0.0,
         }
     }
 
@@ -136,12 +171,16 @@ impl Row {
         alone: &Simulation,
         collocated: &Simulation,
     ) -> Self {
+        let rates = collocated.background_by_activity;
         let slowdown = collocated.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
         Self {
             background_gpus: job.testbed.gpus,
             background_samples_per_s: collocated.background_samples_per_s,
             foreground_slowdown: Some(slowdown),
             background_share_of_idle: collocated.background_share_of_idle,
+            background_computing_samples_per_s: rates.computing,
+            background_communicating_samples_per_s: rates.communicating,
+            background_idle_samples_per_s: rates.idle,
             ..Self::alone(experiment, job, mode, foreground, collocated)
         }
     }
@@ -157,13 +196,28 @@ impl Row {
         let gpus = job.testbed.gpus;
         let background_gpus = gpus - foreground_gpus;
         let busy = foreground_gpus as f64 * alone.gpu_busy_fraction + background_gpus as f64;
+        let background_samples_per_s = job.background_samples_per_s(background_gpus)?;
+        let of_part = Self::alone(experiment, job, Mode::Partition, foreground, alone);
+        let of_all = |part: f64| part * foreground_gpus as f64 / gpus as f64;
+        let [computing_fraction, communicating_fraction] =
+            [of_part.computing_fraction, of_part.communicating_fraction].map(of_all);
         Ok(Self {
             foreground_gpus,
             background_gpus,
-            background_samples_per_s: job.background_samples_per_s(background_gpus)?,
+            background_samples_per_s,
             gpu_busy_fraction: busy / gpus as f64,
-            ..Self::alone(experiment, job, Mode::Partition, foreground, alone)
+            computing_fraction,
+            communicating_fraction,
+            // The foreground has nothing to do on the GPUs of the background.
+            idle_fraction: 1.0 - computing_fraction - communicating_fraction,
+            background_idle_samples_per_s: background_samples_per_s,
+            ..of_part
         })
+    }
+
+    /// This row of a burst plan whose limit is the amplification of data parallelism.
+    pub(crate) fn at_dp_amplification(self) -> Self {
+        Self { limit_is_dp: true, ..self }
     }
 
     /// What the row is called among those of its model.
@@ -171,12 +225,13 @@ impl Row {
         if let Some(policy) = self.policy {
             return policy.into();
         }
+        let at = if self.limit_is_dp { ", as DP" } else { "" };
         match (self.mode, self.overlap, self.background_gpus) {
             (Mode::DataParallel, Some(false), _) => "DP, no overlap".into(),
             (Mode::DataParallel, ..) => "DP".into(),
             (Mode::DataParallelCollocated, ..) => "DP+Col".into(),
-            (Mode::Burst, ..) => "BP".into(),
-            (Mode::BurstCollocated, ..) => "BP+Col".into(),
+            (Mode::Burst, ..) => format!("BP{at}"),
+            (Mode::BurstCollocated, ..) => format!("BP+Col{at}"),
             (Mode::Background, ..) => "BG only".into(),
             (Mode::Partition, _, 0) => format!("{} FG", self.foreground_gpus),
             (Mode::Partition, _, background) => format!("{} FG, {background} BG", self.foreground_gpus),
@@ -186,11 +241,5 @@ impl Row {
     /// Foreground and background together.
     pub(crate) fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s
-    }
-}
-
-impl Mode {
-    fn has_limit(self) -> bool {
-        matches!(self, Self::Burst | Self::BurstCollocated)
     }
 }

@@ -19,6 +19,7 @@ fn rows(rows: &[Row]) -> Table {
         "mode\n",
         "simulated\nms/iteration",
         "planned\nms/iteration",
+        "above\nbound",
         "amplification\n(limit)",
         "FG\nsamples/s",
         "BG\nsamples/s",
@@ -26,6 +27,8 @@ fn rows(rows: &[Row]) -> Table {
         "FG slowdown\ncollocated/alone",
         "BG share\nof idle",
         "GPUs\nbusy",
+        "FG computes/\ncomm./idle",
+        "BG samples/s in\neach of the three",
     ]);
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -46,17 +49,28 @@ fn rows(rows: &[Row]) -> Table {
     table
 }
 
-fn cells(model: String, row: &Row) -> [String; 11] {
+fn cells(model: String, row: &Row) -> [String; 14] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let ms = |us: Option<f64>| or_dash(us.map(|us| format!("{:.2}", us / 1e3)));
     let percent = |part: f64| format!("{:.0}%", part * 100.0);
     let rate = |samples_per_s: f64| format!("{samples_per_s:.0}");
-    let limit = row.amplification_limit.map_or("none".into(), |limit| limit.to_string());
+    let limit = match row.amplification_limit {
+        None => "none".into(),
+        Some(_) if row.limit_is_dp => "DP's".into(),
+        Some(limit) => limit.to_string(),
+    };
+    let parts = [row.computing_fraction, row.communicating_fraction, row.idle_fraction];
+    let rates = [
+        row.background_computing_samples_per_s,
+        row.background_communicating_samples_per_s,
+        row.background_idle_samples_per_s,
+    ];
     [
         model,
         row.label(),
         ms(row.iteration_us),
         ms(row.planned_iteration_us),
+        or_dash(row.gap.map(percent)),
         or_dash(row.amplification.map(|amplification| format!("{amplification:.2} ({limit})"))),
         rate(row.foreground_samples_per_s),
         rate(row.background_samples_per_s),
@@ -64,5 +78,7 @@ fn cells(model: String, row: &Row) -> [String; 11] {
         or_dash(row.foreground_slowdown.map(|slowdown| format!("{slowdown:.3}"))),
         or_dash(row.background_share_of_idle.map(percent)),
         percent(row.gpu_busy_fraction),
+        parts.map(|part| format!("{:.0}", part * 100.0)).join("/") + "%",
+        rates.map(rate).join("/"),
     ]
 }

@@ -57,7 +57,7 @@ fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
     let header = records.headers().unwrap().clone();
     assert!(header.iter().any(|field| field == "foreground_samples_per_s"));
     assert!(header.iter().any(|field| field == "simulated"));
-    assert_eq!(records.records().map(Result::unwrap).count(), 18);
+    assert_eq!(records.records().map(Result::unwrap).count(), 24);
 
     let svg = std::fs::read_to_string(out.join("throughput.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));

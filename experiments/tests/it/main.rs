@@ -2,3 +2,4 @@
 
 mod command;
 mod rows;
+mod sweep;

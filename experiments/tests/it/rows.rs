@@ -46,6 +46,13 @@ fn check_row(row: &Value, limit: f64) {
     let (gpus, busy) = (number(row, "gpus"), number(row, "gpu_busy_fraction"));
     assert!(busy > 0.0 && busy <= 1.0 + 1e-9, "{row}");
     assert!(number(row, "foreground_gpus") <= gpus && number(row, "background_gpus") <= gpus, "{row}");
+    let parts = ["computing_fraction", "communicating_fraction", "idle_fraction"];
+    let sum: f64 = parts.map(|part| number(row, part)).iter().sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{row}");
+    let rates = ["computing", "communicating", "idle"];
+    let rates = rates.map(|state| number(row, &format!("background_{state}_samples_per_s")));
+    let all = number(row, "background_samples_per_s");
+    assert!((rates.iter().sum::<f64>() - all).abs() <= 1e-6 * all, "{row}");
     assert_eq!(number(row, "foreground_gpus") > 0.0, number(row, "foreground_samples_per_s") > 0.0, "{row}");
     if row["mode"] == "bg" {
         for field in
@@ -57,31 +64,41 @@ fn check_row(row: &Value, limit: f64) {
     }
     let from_iteration = number(row, "batch") / number(row, "iteration_us") * 1e6;
     let throughput = number(row, "foreground_samples_per_s");
+    if row["background_gpus"] == 0 {
+        // Alone, the program takes what the planner says.
+        let ratio = number(row, "iteration_us") / number(row, "planned_iteration_us");
+        assert!((ratio - 1.0).abs() < 1e-3, "{row}");
+    }
     assert!((throughput / from_iteration - 1.0).abs() < 1e-6, "{row}");
     assert!(number(row, "foreground_slowdown") >= 1.0 - 1e-9, "{row}");
     assert!(number(row, "planned_iteration_us") > 0.0, "{row}");
     if row["mode"] == "bp" || row["mode"] == "bp+col" {
-        assert!((number(row, "amplification_limit") - limit).abs() < 1e-12, "{row}");
-        assert!(number(row, "amplification") <= limit * (1.0 + 1e-9), "{row}");
+        let own_limit = number(row, "amplification_limit");
+        assert!(row["limit_is_dp"] == true || (own_limit - limit).abs() < 1e-12, "{row}");
+        assert!(number(row, "amplification") <= own_limit * (1.0 + 1e-9), "{row}");
+        assert!(number(row, "gap") >= -1e-9, "{row}");
     } else {
         assert!(row["amplification_limit"].is_null(), "{row}");
     }
 }
 
 #[test]
-fn throughput_has_six_rows_a_model_that_obey_its_laws() {
+fn throughput_has_eight_rows_a_model_that_obey_its_laws() {
     for (options, limit) in [(&["--amplification", "1.3"][..], 1.3), (&["--gpus", "3"], 2.0), (&[], 2.0)] {
         let report = Report::of("throughput", options);
-        assert_eq!(report.rows.len(), 18);
+        assert_eq!(report.rows.len(), 24);
         report.rows.iter().for_each(|row| check_row(row, limit));
         for rows in report.by_model() {
             let modes: Vec<_> = rows.iter().map(|row| row["mode"].as_str().unwrap()).collect();
-            assert_eq!(modes, ["dp", "dp", "bp", "dp+col", "bp+col", "bg"]);
+            assert_eq!(modes, ["dp", "dp", "bp", "bp", "dp+col", "bp+col", "bp+col", "bg"]);
             let iteration = |mode, overlap| number(find(rows, mode, overlap), "iteration_us");
             assert!(iteration("dp", true) <= iteration("dp", false));
             assert!(iteration("bp", true) <= iteration("bp+col", true));
             assert!(iteration("dp", true) <= iteration("dp+col", true));
-            let background_alone = number(&rows[5], "background_samples_per_s");
+            let background_alone = number(&rows[7], "background_samples_per_s");
+            // On as much GPU time as data parallelism takes, and no more, a burst plan is at least as fast.
+            let as_dp = rows.iter().find(|row| row["mode"] == "bp" && row["limit_is_dp"] == true).unwrap();
+            assert!(number(as_dp, "iteration_us") <= iteration("dp", true) * (1.0 + 1e-6), "{as_dp}");
             for row in rows {
                 let background = number(row, "background_samples_per_s");
                 assert!(background <= background_alone, "{row}");
@@ -185,7 +202,7 @@ fn one_gpu_leaves_nothing_to_choose() {
     let report = Report::of("throughput", &["--gpus", "1", "--amplification", "1"]);
     report.rows.iter().for_each(|row| check_row(row, 1.0));
     for rows in report.by_model() {
-        assert!(rows[..5].iter().all(|row| row["iteration_us"] == rows[0]["iteration_us"]));
+        assert!(rows[..7].iter().all(|row| row["iteration_us"] == rows[0]["iteration_us"]));
     }
 }
 
@@ -200,6 +217,6 @@ fn both_experiments_agree_on_what_they_share() {
         }
         // A background job does not know how many others there are.
         let each = |row: &Value| number(row, "background_samples_per_s") / number(row, "background_gpus");
-        assert!((each(&shared[5]) / each(&parts[1]) - 1.0).abs() < 1e-9);
+        assert!((each(&shared[7]) / each(&parts[1]) - 1.0).abs() < 1e-9);
     }
 }

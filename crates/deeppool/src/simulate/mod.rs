@@ -86,7 +86,7 @@ pub fn policy_named(name: &str) -> Result<Policy, Error> {
     })
 }
 
-/// A device as the planner's formula has it: launching takes no time, and communication takes nothing from computing.
+/// A device as the planner's evaluation has it: launching takes no time, and communication takes nothing from computing.
 ///
 /// The times of a profile contain the gaps between kernels, since layers are timed as captured graphs.
 #[must_use]

@@ -1,0 +1,94 @@
+//! Planned times against simulated ones, and against the plans of the planner's older models, over many networks, links,
+//! limits and GPU counts.
+
+mod findings;
+mod grid;
+mod older;
+mod pair;
+mod text;
+
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use deeppool::files::write_atomically;
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use findings::Findings;
+use pair::Pair;
+
+pub(crate) use grid::Grid;
+
+pub(crate) const NAME: &str = "sweep";
+
+/// What a sweep found. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Sweep {
+    schema: &'static str,
+    experiment: &'static str,
+    simulated: bool,
+    device: &'static str,
+    findings: Findings,
+    rows: Vec<Pair>,
+}
+
+impl Sweep {
+    /// Searches for all plans, side by side, and simulates them. On a terminal a bar shows how far it is.
+    pub(crate) fn run(grid: &Grid) -> anyhow::Result<Self> {
+        let questions = grid.workloads.iter().flat_map(|workload| {
+            let links = grid.links.iter();
+            links.flat_map(move |link| grid.gpus.iter().map(move |&gpus| (workload, link, gpus)))
+        });
+        let questions: Vec<_> = questions.collect();
+        let bar = progress_bar(grid.searches());
+        let answer = |&(workload, link, gpus): &(&grid::Workload, &grid::Link, usize)| {
+            let pairs = pair::pairs(grid, workload, link, gpus);
+            bar.inc(1);
+            pairs.with_context(|| format!("{} on {gpus} GPUs, {}", workload.model, link.name))
+        };
+        let answers: anyhow::Result<Vec<(Vec<Pair>, usize)>> = questions.par_iter().map(answer).collect();
+        bar.finish_and_clear();
+        let answers = answers?;
+        let gave_up = answers.iter().map(|(_, gave_up)| gave_up).sum();
+        let rows: Vec<Pair> = answers.into_iter().flat_map(|(pairs, _)| pairs).collect();
+        debug_assert_eq!(rows.len(), grid.pairs(), "a pair for every limit");
+        Ok(Self {
+            schema: "deeppool/report/v1",
+            experiment: NAME,
+            simulated: true,
+            device: "a100",
+            findings: Findings::of(&rows, gave_up),
+            rows,
+        })
+    }
+
+    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Writes CSV and JSON to a folder, each whole or not at all.
+    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        for row in &self.rows {
+            writer.serialize(row)?;
+        }
+        let files = [("csv", writer.into_inner()?), ("json", self.to_json()?.into_bytes())];
+        let save = |(extension, content): &(&str, Vec<u8>)| {
+            let path = folder.join(NAME).with_extension(extension);
+            write_atomically(&path, content)?;
+            Ok(path)
+        };
+        files.iter().map(save).collect()
+    }
+}
+
+/// On a terminal; elsewhere nothing is shown.
+fn progress_bar(searches: usize) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} searches, {eta} left");
+    ProgressBar::new(searches as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

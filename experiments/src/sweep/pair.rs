@@ -1,0 +1,134 @@
+//! A plan beside its simulation, and beside what the older models find.
+
+use deeppool::Error;
+use deeppool::burst_planner::Error as PlannerError;
+use deeppool::costs::Costs;
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::SimulateOptions;
+use serde::Serialize;
+
+use super::grid::{Grid, Link, Workload};
+use super::older::OlderPlans;
+
+/// Times within a limit, and figures that should be equal but for rounding, are compared at this relative tolerance.
+pub(super) const SAME: f64 = 1e-6;
+
+/// A question and its answers: a record of the CSV, an entry of the report. `None` where no plan is within the limit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Pair {
+    pub(super) model: &'static str,
+    /// Samples of the global batch.
+    pub(super) batch: usize,
+    pub(super) link: &'static str,
+    pub(super) gpus: usize,
+    pub(super) mode: &'static str,
+    pub(super) amplification_limit: f64,
+    /// Active time of all GPUs over the time on one.
+    pub(super) amplification: Option<f64>,
+    /// Simulated, alone.
+    pub(super) iteration_us: Option<f64>,
+    /// By the planner's evaluation.
+    pub(super) planned_iteration_us: Option<f64>,
+    /// No plan within the limit takes less.
+    pub(super) lower_bound_us: Option<f64>,
+    pub(super) foreground_samples_per_s: Option<f64>,
+    pub(super) background_samples_per_s: f64,
+    pub(super) foreground_slowdown: f64,
+    /// Data parallelism, simulated.
+    pub(super) dp_iteration_us: f64,
+    pub(super) dp_planned_iteration_us: f64,
+    pub(super) dp_amplification: f64,
+    /// The best plan of an older model within the limit, by the planner's evaluation.
+    pub(super) older_iteration_us: Option<f64>,
+    /// Which model that is.
+    pub(super) older_model: Option<&'static str>,
+}
+
+impl Pair {
+    /// Simulated over planned.
+    pub(super) fn ratio(&self) -> Option<f64> {
+        Some(self.iteration_us? / self.planned_iteration_us?)
+    }
+
+    /// The question, but for the limit.
+    pub(super) fn search(&self) -> (&'static str, usize, &'static str, usize) {
+        (self.model, self.batch, self.link, self.gpus)
+    }
+
+    /// The question in words.
+    pub(super) fn question(&self) -> String {
+        let Self { model, batch, link, gpus, amplification_limit, .. } = self;
+        format!("{model}, batch {batch}, {gpus} GPUs, {link}, limit {amplification_limit}")
+    }
+}
+
+/// The pairs of one search, in the order of the limits; and how many searches by older models gave up.
+pub(super) fn pairs(
+    grid: &Grid,
+    workload: &Workload,
+    link: &Link,
+    gpus: usize,
+) -> Result<(Vec<Pair>, usize), Error> {
+    let &Workload { model, batch, ref network, ref profile } = workload;
+    let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
+    let frontier = job.frontier(&PlanRequest::new(gpus, Mode::Knee))?;
+    let dp = frontier.plan(Mode::DataParallel)?;
+    let simulated_us = |plan: &ExecutionPlan| -> Result<f64, Error> {
+        let simulation = job.simulate(plan, &SimulateOptions::default())?;
+        Ok(simulation.iteration.as_nanos() as f64 / 1e3)
+    };
+    let dp_us = simulated_us(&dp)?;
+
+    let counts = GpuCounts::default().for_batch(batch, gpus);
+    let problem = job.training_problem(gpus, &counts)?;
+    // Nodes are the layers but the input.
+    let needs_gradient = network.needs_gradient().split_off(1);
+    let older = OlderPlans::search(&problem, &needs_gradient, job.training_costs(), &grid.limits)?;
+
+    let mut pairs: Vec<Pair> = Vec::new();
+    // Under several limits the plan may be the same.
+    let mut last: Option<(ExecutionPlan, f64)> = None;
+    for &limit in &grid.limits {
+        let plan = match frontier.plan(Mode::Burst { amplification: limit }) {
+            Ok(plan) => Some(plan),
+            Err(Error::Planner(PlannerError::LimitUnreachable { .. })) => None,
+            Err(error) => return Err(error),
+        };
+        let iteration_us = match (&plan, &last) {
+            (None, _) => None,
+            (Some(plan), Some((before, us)))
+                if plan.layers == before.layers && plan.order == before.order =>
+            {
+                Some(*us)
+            }
+            (Some(plan), _) => Some(simulated_us(plan)?),
+        };
+        let budget_us = limit * dp.single_gpu_us * (1.0 + 1e-9);
+        let older_plan = older.fastest_within(budget_us);
+        let of_plan = |figure: fn(&ExecutionPlan) -> f64| plan.as_ref().map(figure);
+        pairs.push(Pair {
+            model,
+            batch,
+            link: link.name,
+            gpus,
+            mode: "bp",
+            amplification_limit: limit,
+            amplification: of_plan(|plan| plan.amplification),
+            iteration_us,
+            planned_iteration_us: of_plan(|plan| plan.iteration_us),
+            lower_bound_us: plan.as_ref().and_then(|plan| plan.lower_bound_us),
+            foreground_samples_per_s: iteration_us.map(|us| batch as f64 / us * 1e6),
+            background_samples_per_s: 0.0,
+            foreground_slowdown: 1.0,
+            dp_iteration_us: dp_us,
+            dp_planned_iteration_us: dp.iteration_us,
+            dp_amplification: dp.amplification,
+            older_iteration_us: older_plan.map(|plan| plan.time.iteration_us),
+            older_model: older_plan.map(|plan| plan.model),
+        });
+        last = plan.zip(iteration_us);
+    }
+    Ok((pairs, older.gave_up))
+}

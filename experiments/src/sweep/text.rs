@@ -1,0 +1,51 @@
+//! A sweep as lines of text.
+
+use super::Sweep;
+use super::findings::{AGREEMENT, Count};
+
+impl Sweep {
+    /// What was asked, and what the answers come to.
+    pub(crate) fn text(&self) -> String {
+        let found = &self.findings;
+        let percent = |part: f64| format!("{:.4}%", part * 100.0);
+        let mut lines = vec![
+            format!("Planned against simulated, and against older models of time ({})", self.experiment),
+            "layer times of device model a100 (modelled); each plan simulated alone; times within 1e-6 are the same"
+                .into(),
+            String::new(),
+            format!("pairs of a question and a limit: {}, without a plan within the limit: {}", found.pairs, found.without_plan),
+            format!("  of those, where an older model has one: {}", found.without_plan_older_has),
+            format!(
+                "largest |simulated / planned - 1|: {} (law: at most {})",
+                percent(found.disagreements.worst),
+                percent(AGREEMENT)
+            ),
+        ];
+        let counts = [
+            ("planned and simulated farther apart than that", &found.disagreements),
+            ("a looser limit is slower", &found.looser_slower),
+            ("more GPUs are slower", &found.more_gpus_slower),
+            ("slower than DP under a limit that it keeps", &found.slower_than_dp),
+            ("slower than the best plan of an older model", &found.slower_than_older),
+        ];
+        lines.extend(counts.map(|(what, count)| line(what, count)));
+        lines.extend(found.losses.iter().map(|loss| format!("  {loss}")));
+        lines.push(format!(
+            "faster than the best plan of an older model: {} of {}, by {} at the median",
+            found.faster_than_older,
+            found.slower_than_older.of,
+            percent(found.median_gain_over_older)
+        ));
+        lines.push(format!("above the proved lower bound: {} at the median", percent(found.median_gap)));
+        lines.push(format!("searches by older models that gave up: {}", found.older_gave_up));
+        lines.join("\n") + "\n"
+    }
+}
+
+fn line(what: &str, count: &Count) -> String {
+    let worst = match &count.worst_pair {
+        Some(pair) if count.pairs > 0 => format!("; at worst {:+.4}%: {pair}", count.worst * 100.0),
+        _ => String::new(),
+    };
+    format!("{what}: {} of {}{worst}", count.pairs, count.of)
+}
