@@ -28,6 +28,8 @@ const ROUNDS: usize = 16;
 const TAILS: [[f64; 5]; 2] = [[1.0, 0.5, 0.0, 0.75, 0.25], [0.3, 1.0, 0.6, 0.15, 0.0]];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 100_000_000;
+/// How often weights are moved to propose choices.
+const PROPOSALS: usize = 4;
 /// How often the price is halved in on for given weights.
 const PRICES: usize = 6;
 
@@ -197,10 +199,17 @@ impl Bound {
                 for &price in prices {
                     found.push(self.solve(&weights, &case, tail, price / self.gpus).choice);
                 }
-                if !self.is_chain {
+                // Where communication is slow, what counts most changes with what is chosen for it.
+                for round in 0..PROPOSALS {
+                    let before = weights.clone();
                     let free = self.solve(&weights, &case, tail, 0.0).choice;
-                    self.shift(&mut weights, (&case, tail), &[free.clone(), free], &[1.0, 0.0], 0.5);
+                    let step = 2.0 / (round as f64 + 3.0);
+                    self.shift(&mut weights, (&case, tail), &[free.clone(), free], &[1.0, 0.0], step);
+                    if weights == before {
+                        break;
+                    }
                     found.push(self.solve(&weights, &case, tail, 0.0).choice);
+                    found.push(self.solve(&weights, &case, tail, 0.3 / self.gpus).choice);
                 }
             }
         }
