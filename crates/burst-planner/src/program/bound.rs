@@ -14,13 +14,20 @@
 //! graph's edges, leaving out the others, which cost at least nothing. Weights move towards what is largest for the counts that
 //! were found (M. Frank, P. Wolfe, Naval Research Logistics 3, 1956).
 
+use std::ops::Range;
+
 use super::costs::{Share, TrainingCosts};
 use super::problem::{Structure, TrainingProblem};
 
-/// How often weights are moved.
+/// Into how many ranges the options of the anchor are divided at most.
+const MOST_CASES: usize = 12;
+/// How often weights are moved at most.
 const ROUNDS: usize = 16;
 /// How much the optimiser's steps count instead of the backward steps of other ranks meanwhile, in turns.
-const TAILS: [f64; 5] = [0.3, 1.0, 0.6, 0.15, 0.0];
+/// Elsewhere, and in chains.
+const TAILS: [[f64; 5]; 2] = [[1.0, 0.5, 0.0, 0.75, 0.25], [0.3, 1.0, 0.6, 0.15, 0.0]];
+/// Pairs of options that are looked at for one bound, about.
+const WORK: usize = 100_000_000;
 /// How often the price is halved in on for given weights.
 const PRICES: usize = 6;
 
@@ -73,6 +80,13 @@ struct Weights {
     reduces: Vec<f64>,
 }
 
+/// How closely a bound is looked for.
+struct Effort {
+    cases: usize,
+    tails: usize,
+    rounds: usize,
+}
+
 impl Bound {
     /// O(nodes x counts^2).
     pub(super) fn new<C: TrainingCosts>(
@@ -80,13 +94,14 @@ impl Bound {
         gpus: usize,
         structure: &Structure,
         costs: &C,
+        is_counted: impl Fn(usize) -> bool,
     ) -> Self {
         let mut places = vec![0; structure.order.len()];
         structure.order.iter().enumerate().for_each(|(place, &node)| places[node] = place);
         let counts = |node: usize| {
             let counts = problem.nodes[node].gpu_counts.iter().copied();
-            let is_known = move |&count: &usize| {
-                count <= gpus && costs.compute(node, count, Share::Larger).is_some()
+            let is_known = |&count: &usize| {
+                count <= gpus && is_counted(count) && costs.compute(node, count, Share::Larger).is_some()
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
@@ -140,19 +155,29 @@ impl Bound {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return 0.0;
         }
+        let Effort { cases, tails, rounds } = self.effort();
         // Whatever the count of the node that the optimiser's steps are counted by: each is a case of its own.
         let mut least = f64::INFINITY;
-        for case in 0..self.nodes[self.anchor].options.len() {
+        for case in self.cases(cases) {
             let mut bound: f64 = 0.0;
-            for tail in TAILS {
+            for &tail in &TAILS[usize::from(self.is_chain)][..tails] {
                 // A case that is no faster than another one does not matter.
                 if bound < least {
-                    bound = bound.max(self.within_case(case, tail, budget_us, least));
+                    bound = bound.max(self.within_case(&case, tail, budget_us, least, rounds));
                 }
             }
             least = least.min(bound);
         }
         least
+    }
+
+    /// A step of the search for options is a sum over all nodes and pairs of their options: the more there are, the fewer are made.
+    fn effort(&self) -> Effort {
+        let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
+        let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
+        let cases = (solutions / 64).clamp(1, MOST_CASES);
+        let tails = (solutions / (cases * 32)).clamp(1, TAILS[0].len());
+        Effort { cases, tails, rounds: (solutions / (cases * tails * (PRICES + 2))).clamp(1, ROUNDS) }
     }
 
     /// The place of the node that the optimiser takes longest for.
@@ -166,18 +191,16 @@ impl Bound {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return found;
         }
-        for case in 0..self.nodes[self.anchor].options.len() {
+        for case in self.cases(self.effort().cases.min(8)) {
             for tail in [0.0, 1.0] {
                 let mut weights = self.first_weights();
-                for round in 0..2 {
-                    for &price in prices {
-                        let solved = self.solve(&weights, case, tail, price / self.gpus);
-                        if round == 0 && price == 0.0 {
-                            let both = [solved.choice.clone(), solved.choice.clone()];
-                            self.shift(&mut weights, (case, tail), &both, &[1.0, 0.0], 0.5);
-                        }
-                        found.push(solved.choice);
-                    }
+                for &price in prices {
+                    found.push(self.solve(&weights, &case, tail, price / self.gpus).choice);
+                }
+                if !self.is_chain {
+                    let free = self.solve(&weights, &case, tail, 0.0).choice;
+                    self.shift(&mut weights, (&case, tail), &[free.clone(), free], &[1.0, 0.0], 0.5);
+                    found.push(self.solve(&weights, &case, tail, 0.0).choice);
                 }
             }
         }
@@ -208,11 +231,11 @@ impl Bound {
     /// The same for arrangements whose anchor takes this option, when the optimiser's steps count so much.
     ///
     /// It is not looked for beyond `enough`.
-    fn within_case(&self, case: usize, tail: f64, budget_us: f64, enough: f64) -> f64 {
+    fn within_case(&self, case: &Range<usize>, tail: f64, budget_us: f64, enough: f64, rounds: usize) -> f64 {
         let mut weights = self.first_weights();
         let mut best: f64 = 0.0;
         let mut price = 0.0;
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let before = weights.clone();
             let (bound, found, used) = self.priced(&weights, (case, tail), budget_us, &mut price);
             best = best.max(bound);
@@ -228,7 +251,7 @@ impl Bound {
     fn priced(
         &self,
         weights: &Weights,
-        (case, tail): (usize, f64),
+        (case, tail): (&Range<usize>, f64),
         budget_us: f64,
         price: &mut f64,
     ) -> (f64, [Vec<usize>; 2], [f64; 2]) {
@@ -273,7 +296,7 @@ impl Bound {
     fn shift(
         &self,
         weights: &mut Weights,
-        (case, tail): (usize, f64),
+        (case, tail): (&Range<usize>, f64),
         found: &[Vec<usize>; 2],
         used: &[f64; 2],
         step: f64,
@@ -299,7 +322,7 @@ impl Bound {
                 part.iter().map(|&node| mix(node, &|o| o.reduce_us * o.gpus / self.gpus)).sum();
         }
         // All-reduces of parts up to one, instead of the backward steps before it and of the optimiser's steps.
-        let anchor = self.nodes[self.anchor].options[case];
+        let anchor = self.least_of(case);
         let updates: f64 = (0..self.nodes.len()).map(|node| mix(node, &|o| self.update(node, o, &anchor, tail))).sum();
         let anchored = if self.is_chain { tail * anchor.update_us } else { 0.0 };
         let (mut best, mut gain, mut sum) = (None, updates + anchored, 0.0);
@@ -334,13 +357,27 @@ impl Bound {
         (path, length)
     }
 
-    /// The least value of the weighted sum with a price on GPU time, over all counts with which the anchor takes its option
-    /// `case`.
+    /// The options of the anchor in at most so many ranges.
+    fn cases(&self, most: usize) -> Vec<Range<usize>> {
+        let options = self.nodes[self.anchor].options.len();
+        let ranges = options.min(most);
+        (0..ranges).map(|index| index * options / ranges..(index + 1) * options / ranges).collect()
+    }
+
+    /// What any of some options of the anchor has at least: the smallest count shares ranks with the fewest nodes.
+    fn least_of(&self, case: &Range<usize>) -> BoundOption {
+        let options = &self.nodes[self.anchor].options[case.clone()];
+        let update_us = options.iter().map(|option| option.update_us).fold(f64::INFINITY, f64::min);
+        BoundOption { update_us, ..options[0] }
+    }
+
+    /// The least value of the weighted sum with a price on GPU time, over all counts with which the anchor takes one of its
+    /// options `case`.
     ///
     /// In a chain the anchor is the node with the longest update, and the optimiser's steps count from the first node on that has to
     /// share a rank with it. Elsewhere it is a node that all paths go through, near the beginning, and they count from there on, as
     /// the mean of its ranks.
-    fn solve(&self, weights: &Weights, case: usize, tail: f64, price: f64) -> Solved {
+    fn solve(&self, weights: &Weights, case: &Range<usize>, tail: f64, price: f64) -> Solved {
         // By part: how much all-reduces in it count, and backward steps still do.
         let mut reduces = vec![0.0; self.parts.len()];
         let mut backward = vec![1.0; self.parts.len()];
@@ -350,7 +387,7 @@ impl Bound {
             later += weights.reduces[index];
             reduces[index] = later;
         }
-        let anchor = self.nodes[self.anchor].options[case];
+        let anchor = self.least_of(case);
         let share = tail * (1.0 - later);
         let meets = |option: &BoundOption| option.gpus + anchor.gpus > self.gpus;
         // By node, option, and whether the optimiser's steps on some rank have begun to count.
@@ -377,7 +414,7 @@ impl Bound {
             values.push(node.options.iter().map(value).collect());
         }
         for (option, value) in values[self.anchor].iter_mut().enumerate() {
-            if option != case {
+            if !case.contains(&option) {
                 *value = [f64::INFINITY; 2];
             }
         }

@@ -162,7 +162,9 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         let mut by_rank = vec![idle; self.problem.gpus];
         for (class, ranks) in classes.ranks.iter().enumerate() {
             let activity = self.activity_of(class, time.iteration_us);
-            ranks.iter().for_each(|&rank| by_rank[rank] = activity);
+            for rank in ranks.iter().cloned().flatten() {
+                by_rank[rank] = activity;
+            }
         }
         Ok(by_rank)
     }
@@ -271,7 +273,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             }
         };
         let active = |class: usize| self.activity_of(class, iteration_us).active_us();
-        let of_ranks = classes.ranks.iter().enumerate().map(|(class, ranks)| ranks.len() as f64 * active(class));
+        let of_ranks = (0..classes.len()).map(|class| classes.size(class) as f64 * active(class));
         let gpu_time_us = of_ranks.sum();
         Ok((TrainingTime { iteration_us, gpu_time_us }, classes))
     }
@@ -292,10 +294,11 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             if users.iter().any(|&user| numbered.groups[user] != *group) {
                 let mut ranks = self.known.groups.ranks(*group).to_vec();
                 for &user in users {
-                    let others = self.known.groups.ranks(numbered.groups[user]);
-                    let more: Vec<usize> = others.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
-                    ranks.extend(more);
+                    ranks.extend_from_slice(self.known.groups.ranks(numbered.groups[user]));
                 }
+                // Ascending, so that the same ranks are the same bucket whichever of the users is on which.
+                ranks.sort_unstable();
+                ranks.dedup();
                 *group = self.known.group(self.problem, &ranks);
             }
         }

@@ -1,6 +1,6 @@
 //! The events of an iteration, written down for every rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Arrangement, Share, TrainingCosts, TrainingProblem};
 
@@ -117,17 +117,14 @@ impl Writer<'_> {
         std::iter::once(owner).chain(others).collect()
     }
 
-    /// All ranks that hold the parameters of a node.
+    /// All ranks that hold the parameters of a node: the list of its users if there is only one, else ascending.
     fn holders(&self, owner: usize) -> Vec<usize> {
-        let mut ranks = Vec::new();
-        for user in self.users(owner) {
-            for &rank in self.ranks(user) {
-                if !ranks.contains(&rank) {
-                    ranks.push(rank);
-                }
-            }
+        let users = self.users(owner);
+        if users.iter().all(|&user| self.ranks(user) == self.ranks(owner)) {
+            return self.ranks(owner).to_vec();
         }
-        ranks
+        let all: BTreeSet<usize> = users.iter().flat_map(|&user| self.ranks(user)).copied().collect();
+        all.into_iter().collect()
     }
 
     fn add(&mut self, event: Event) -> usize {

@@ -16,6 +16,7 @@ mod profile;
 mod progress;
 mod simulate;
 mod train;
+mod training_problem;
 
 use std::process::ExitCode;
 

@@ -18,6 +18,7 @@ use super::output::{parse_micros, print_json, save_json, say};
 use super::plan_table::plan_text;
 use super::problem::{ProblemQuestion, print_frontier};
 use super::progress::while_showing;
+use super::training_problem::points;
 
 /// Find out how many GPUs each layer should run on
 #[derive(Args)]
@@ -31,6 +32,7 @@ use super::progress::while_showing;
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
+  deeppool plan --problem training-problem.json --amplification 1.5 --pareto
   generate-problem | deeppool plan --problem - --json")]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -47,17 +49,18 @@ pub(crate) struct Plan {
     mode: ModeArgs,
     #[command(flatten)]
     point: PointArgs,
-    /// What the limit on amplification applies to, for a problem file
+    /// What the limit on amplification applies to, for a problem file of the format v1
     #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
     limit_rule: Option<LimitRuleName>,
-    /// A problem of the format deeppool/plan-problem/v1, instead of a network; - is standard input
+    /// A problem of the format deeppool/plan-problem/v1 (times that add up) or /v2 (a training program), instead of a network; -
+    /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
     pareto: bool,
-    /// The tolerance of a problem file's Pareto frontier; 0 is exact [default: 0.001]
+    /// The tolerance of the Pareto frontier of a problem file of the format v1; 0 is exact [default: 0.001]
     #[arg(long)]
     epsilon: Option<f64>,
     /// Say what layers would gain or lose by a larger or smaller GPU count
@@ -137,7 +140,7 @@ impl Plan {
                 Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
             },
             pareto: self.pareto,
-            epsilon: self.epsilon.unwrap_or(1e-3),
+            epsilon: self.epsilon,
             explain: self.explain,
             dot: self.dot.as_deref(),
             trace: self.trace.as_deref(),
@@ -180,7 +183,7 @@ impl Plan {
             print_runs(runs, plan.amplification_limit);
         }
         if let Some(frontier) = &frontier {
-            print_frontier(points(frontier));
+            print_frontier(points(frontier.arrangements()));
         }
         Ok(())
     }
@@ -211,19 +214,10 @@ fn report(
     let mut report = serde_json::to_value(plan)?;
     if let Some(frontier) = frontier {
         let point = |(iteration_us, amplification, gpus): (f64, f64, usize)| json!({"iteration_us": iteration_us, "amplification": amplification, "gpus": gpus});
-        report["frontier"] = points(frontier).map(point).collect();
+        report["frontier"] = points(frontier.arrangements()).map(point).collect();
     }
     if let Some(runs) = runs {
         report["explanations"] = json!(runs);
     }
     Ok(report)
-}
-
-/// The iteration time, the amplification, and the largest GPU count of any layer.
-fn points<'a>(frontier: &'a PlanFrontier<'_>) -> impl Iterator<Item = (f64, f64, usize)> + 'a {
-    let found = frontier.arrangements();
-    found.points().iter().map(|point| {
-        let gpus = point.arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);
-        (point.time.iteration_us, point.time.gpu_time_us / found.single_gpu_us(), gpus)
-    })
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use burst_planner::{
-    Explanation, Frontier, LimitRule, Plan, PlanProblem, SearchOptions, TimeModel, data_parallel, explain,
-    export, fastest, frontier,
+    Explanation, Frontier, LimitRule, Plan, PlanProblem, Problem, SearchOptions, TimeModel, data_parallel,
+    explain, export, fastest, frontier,
 };
 use deeppool::files::write_atomically;
 use deeppool::plan::Mode;
@@ -19,7 +19,8 @@ pub(crate) struct ProblemQuestion<'a> {
     pub(crate) mode: Mode,
     pub(crate) limit_rule: LimitRule,
     pub(crate) pareto: bool,
-    pub(crate) epsilon: f64,
+    /// The tolerance of the frontier.
+    pub(crate) epsilon: Option<f64>,
     pub(crate) explain: bool,
     pub(crate) dot: Option<&'a Path>,
     pub(crate) trace: Option<&'a Path>,
@@ -42,12 +43,16 @@ impl ProblemQuestion<'_> {
         let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
         let text =
             if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
-        self.additive(&text.with_context(name)?).with_context(name)
+        let problem = Problem::from_json(&text.with_context(name)?).with_context(name)?;
+        match problem {
+            Problem::Additive(problem) => self.additive(problem),
+            Problem::Training(problem, costs) => self.training(problem, &costs),
+        }
+        .with_context(name)
     }
 
     /// A problem of the format `deeppool/plan-problem/v1`, whose times are added up.
-    fn additive(&self, text: &str) -> anyhow::Result<()> {
-        let problem = PlanProblem::from_json(text)?;
+    fn additive(&self, problem: PlanProblem) -> anyhow::Result<()> {
         let (plan, frontier) = self.search(&problem)?;
         let explanations = self.explain.then(|| explain(&problem, &plan, self.limit())).transpose()?;
         let answer = Answer { problem, plan, frontier, explanations };
@@ -73,7 +78,7 @@ impl ProblemQuestion<'_> {
         let additive = |options: SearchOptions| options.with_time_model(TimeModel::Additive);
         let needs_all = self.pareto || matches!(self.mode, Mode::Deadline { .. } | Mode::Knee);
         let all = if needs_all {
-            Some(frontier(problem, &additive(SearchOptions::with_epsilon(self.epsilon)))?)
+            Some(frontier(problem, &additive(SearchOptions::with_epsilon(self.epsilon.unwrap_or(1e-3))))?)
         } else {
             None
         };
@@ -91,7 +96,7 @@ impl ProblemQuestion<'_> {
         Ok((plan, all.filter(|_| self.pareto)))
     }
 
-    fn limit(&self) -> Option<f64> {
+    pub(super) fn limit(&self) -> Option<f64> {
         match self.mode {
             Mode::Burst { amplification } => Some(amplification),
             _ => None,

@@ -10,8 +10,8 @@ use crate::Error;
 /// A count need not divide the batch: of 32 samples on 5 GPUs two get 7 and three get 6.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GpuCounts {
-    /// Those that give a rank at most 1, 2, 3, 4, 6, 8, 12, 16, 24, ... samples, and 1. They depend on the batch alone, so with
-    /// more GPUs there are those of fewer, and more.
+    /// Those with which the largest shard is smaller than with any smaller count: up to 8 all of them, above in steps of at
+    /// least a quarter. They depend on the batch alone, so with more GPUs there are those of fewer, and more.
     #[default]
     Auto,
     /// 1, 2, 4, ...
@@ -28,7 +28,7 @@ impl GpuCounts {
     /// ```
     /// use deeppool::plan::GpuCounts;
     ///
-    /// assert_eq!(GpuCounts::Auto.for_batch(32, 12), [1, 2, 3, 4, 6, 8, 11]);
+    /// assert_eq!(GpuCounts::Auto.for_batch(32, 12), [1, 2, 3, 4, 5, 6, 7, 8, 11]);
     /// assert_eq!(GpuCounts::PowersOfTwo.for_batch(32, 6), [1, 2, 4]);
     /// assert_eq!("6,1,3,12".parse::<GpuCounts>()?.for_batch(32, 6), [1, 3, 6]);
     /// # Ok::<(), deeppool::Error>(())
@@ -52,12 +52,20 @@ impl GpuCounts {
     }
 }
 
-/// The counts that give the largest shard each of the sizes 1, 2, 3, 4, 6, 8, 12, ...; and 1.
+/// The smallest counts with their largest shards; above 8 at least a quarter apart.
 fn of_batch(batch: usize) -> Vec<usize> {
-    let powers = std::iter::successors(Some(1_usize), |power| power.checked_mul(2));
-    let sizes =
-        powers.flat_map(|power| [power, power.saturating_mul(3)]).take_while(|&size| size / 3 <= batch);
-    sizes.filter(|&size| size <= batch).map(|size| batch.div_ceil(size)).chain([1]).collect()
+    let mut counts = Vec::new();
+    let mut next = 1_usize;
+    loop {
+        counts.push(next);
+        let at_least = if next < 8 { next + 1 } else { next + next.div_ceil(4) };
+        let smaller = batch.div_ceil(at_least).min(batch.div_ceil(next).saturating_sub(1));
+        if smaller == 0 {
+            break;
+        }
+        next = batch.div_ceil(smaller);
+    }
+    counts
 }
 
 /// `auto`, `powers-of-two`, `all`, or counts with commas between them.

@@ -113,16 +113,22 @@ impl Placement {
         &self.ranks[layer.index()]
     }
 
-    /// The ranks that hold a layer's own parameters: its own, then those of the other layers that use them. None where it
-    /// has no parameters of its own.
+    /// The ranks that hold a layer's own parameters: those of all layers that use them. They are the list of these layers where
+    /// all have the same, else ascending, so that the same ranks are the same list. None where it has no parameters of its
+    /// own.
     #[must_use]
     pub fn parameter_ranks(&self, network: &LayerGraph, layer: LayerId) -> Vec<usize> {
         if network.own_parameter_count(layer) == 0 {
             return Vec::new();
         }
         let users = network.parameter_users(layer);
-        let all = users.iter().flat_map(|&user| self.ranks(user)).copied();
-        let mut seen = vec![false; self.world];
-        all.filter(|&rank| !std::mem::replace(&mut seen[rank], true)).collect()
+        let own = self.ranks(layer);
+        if users.iter().all(|&user| self.ranks(user) == own) {
+            return own.to_vec();
+        }
+        let mut all: Vec<usize> = users.iter().flat_map(|&user| self.ranks(user)).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 }

@@ -180,8 +180,9 @@ impl<'a> Rank<'a> {
         let ended = self.foreground.iterations_ended();
         self.foreground.finish();
         if self.class.steps.origins[step].1.is_some() {
-            // It began when its partners had come.
-            self.spans[step].end = now;
+            // It began when its partners had come, but the host may have seen the end of the one before it only later.
+            let start = self.spans[step].start.max(self.communication_end);
+            self.spans[step] = Span { start, end: now };
             self.communication_end = now;
         } else {
             self.spans[step] = span;

@@ -18,3 +18,5 @@ mod files;
 mod profile;
 #[cfg(feature = "cli")]
 mod simulate;
+#[cfg(feature = "cli")]
+mod training_problem;

@@ -21,7 +21,7 @@ use seeds::Chain;
 use stage::Stage;
 
 /// How many changes are tried with 8 GPUs, times the square root of the number of blocks.
-const EVALUATIONS: f64 = 12_000.0;
+const EVALUATIONS: f64 = 9_000.0;
 
 /// How long to search.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,14 +67,16 @@ pub fn search_training<C: TrainingCosts>(
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(node, 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
-    let bound = Bound::new(problem, problem.gpus, exact.structure(), &costs);
+    let bound = Bound::new(problem, problem.gpus, exact.structure(), &costs, |_| true);
     let coarse = Coarse::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs: &costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
-    let chain = Chain::new(&mut evaluator, &counts(problem));
+    let proposed = thinned(&counts(problem));
+    let chain = Chain::new(&mut evaluator, &proposed);
     let mut search = Search {
         coarse: &coarse,
         chain,
+        proposed,
         blocks: Stage::new(evaluator, single_gpu_us),
         nodes: Stage::new(exact, single_gpu_us),
         effort: options.effort,
@@ -104,10 +106,23 @@ fn counts(problem: &TrainingProblem) -> Vec<usize> {
     counts
 }
 
+/// Of many counts those up to 8 that there are, and above that some that are at least a fifth apart.
+fn thinned(counts: &[usize]) -> Vec<usize> {
+    let mut thinned: Vec<usize> = Vec::new();
+    for &count in counts {
+        if count <= 8 || thinned.last().is_none_or(|&last| count * 5 >= last * 6) {
+            thinned.push(count);
+        }
+    }
+    thinned
+}
+
 /// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
 struct Search<'p, C> {
     coarse: &'p Coarse,
     chain: Chain,
+    /// The GPU counts of what simpler models propose.
+    proposed: Vec<usize>,
     blocks: Stage<'p, CoarseCosts<'p, C>>,
     nodes: Stage<'p, &'p C>,
     effort: f64,
@@ -120,7 +135,7 @@ impl<C: TrainingCosts> Search<'_, C> {
         for seed in self.chain.best(gpus) {
             self.blocks.spread_branches(seed, gpus)?;
         }
-        for seed in seeds::relaxed(&mut self.blocks.evaluator, gpus) {
+        for seed in seeds::relaxed(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
         // The same draws whatever the number of GPUs that there are.
@@ -140,10 +155,10 @@ impl<C: TrainingCosts> Search<'_, C> {
     /// How many changes are tried.
     fn steps(&self, gpus: usize) -> usize {
         let nodes = self.coarse.blocks.len() as f64;
-        let share = if gpus < 8 { gpus as f64 / 8.0 } else { 8.0 / gpus as f64 };
+        let share = if gpus < 8 { (gpus as f64 / 8.0).powi(2) } else { (8.0 / gpus as f64).powf(0.7) };
         // Where an evaluation takes next to nothing, more of them are made.
         let quick = 1.0 + (20.0 / nodes).powi(2);
-        (self.effort * share.sqrt() * quick * EVALUATIONS / nodes.sqrt()).ceil() as usize
+        (self.effort * share * quick * EVALUATIONS / nodes.sqrt()).ceil() as usize
     }
 }
 

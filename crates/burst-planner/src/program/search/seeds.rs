@@ -10,10 +10,10 @@ use super::super::groups::GroupId;
 /// How much of an all-reduce is taken to be not hidden behind the backward pass.
 const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
 /// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
-const PRICES: [f64; 9] = [0.0, 0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 2.0, 5.0];
+const PRICES: [f64; 6] = [0.0, 0.05, 0.2, 0.6, 1.5, 4.0];
 
 /// The same where the problem is relaxed.
-const RELAXED_PRICES: [f64; 5] = [0.0, 0.1, 0.3, 1.0, 3.0];
+const RELAXED_PRICES: [f64; 4] = [0.0, 0.2, 0.7, 2.0];
 
 /// What nodes cost on the first ranks, and moving between such groups, in the order of the nodes: a chain, whatever the graph.
 pub(super) struct Chain {
@@ -131,8 +131,13 @@ impl Chain {
 
 /// The GPU counts that are best for relaxations of the problem on `gpus` GPUs, on the first ranks; and with a node that the optimiser
 /// takes long for, or all from there on, on the last ranks, where its update can begin before others end their backward steps.
-pub(super) fn relaxed<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, gpus: usize) -> Vec<Numbered> {
-    let bound = Bound::new(evaluator.problem(), gpus, evaluator.structure(), evaluator.costs());
+pub(super) fn relaxed<C: TrainingCosts>(
+    evaluator: &mut Evaluator<'_, C>,
+    gpus: usize,
+    counts: &[usize],
+) -> Vec<Numbered> {
+    let is_proposed = |count: usize| counts.contains(&count);
+    let bound = Bound::new(evaluator.problem(), gpus, evaluator.structure(), evaluator.costs(), is_proposed);
     let order: Vec<usize> = evaluator.structure().order.clone();
     let numbers: Rc<[u32]> = order.iter().map(|&node| node as u32).collect();
     let heaviest = bound.longest_update();
