@@ -58,6 +58,7 @@ plan problem files: additive, waves and overlap. Their plans are judged by the p
 
 Examples:
   experiments sweep --quick
+  experiments sweep --model resnet-50
   experiments sweep --out results --json"
 )]
 struct SweepOptions {
@@ -70,6 +71,9 @@ struct SweepOptions {
     /// Only a small part, in seconds: 2 networks, 2 links, 3 limits, 4 and 8 GPUs
     #[arg(long)]
     quick: bool,
+    /// Only this network, with all its batches
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
 }
 
 #[derive(Args)]
@@ -184,7 +188,7 @@ impl SweepOptions {
     /// Runs the sweep, writes its files, and gives what is to be printed.
     fn run(&self) -> anyhow::Result<String> {
         make_folder(&self.out)?;
-        let sweep = Sweep::run(&Grid::new(self.quick)?)?;
+        let sweep = Sweep::run(&Grid::new(self.quick, self.model.as_deref())?)?;
         let files = names(&sweep.save(&self.out)?);
         if self.json { sweep.to_json() } else { Ok(format!("{}\nwrote {files}\n", sweep.text())) }
     }

@@ -1,5 +1,6 @@
 //! What is asked: networks, links, limits and GPU counts.
 
+use anyhow::bail;
 use collectives::LinkModel;
 use deeppool::costs::shard_sizes;
 use layer_graph::{LayerGraph, zoo};
@@ -46,8 +47,14 @@ pub(super) struct Link {
 }
 
 impl Grid {
-    /// All that there is to ask, or a part that takes seconds.
-    pub(crate) fn new(quick: bool) -> anyhow::Result<Self> {
+    /// All that there is to ask, or a part that takes seconds; of one model where one is named.
+    pub(crate) fn new(quick: bool, only: Option<&str>) -> anyhow::Result<Self> {
+        let is_asked = |&&(model, _): &&(&str, usize)| only.is_none_or(|only| only == model);
+        if let Some(only) = only.filter(|_| !WORKLOADS.iter().any(|workload| is_asked(&workload))) {
+            let mut models = WORKLOADS.map(|(model, _)| model).to_vec();
+            models.dedup();
+            bail!("`{only}` is not in the sweep: expected one of {}", models.join(", "));
+        }
         let device = DeviceModel::named("a100")?;
         let workload = |&(model, batch): &(&'static str, usize)| {
             let network = zoo::model(model)?;
@@ -63,11 +70,12 @@ impl Grid {
             Link { name: "hosts of 4", model: hosts },
         ];
         if !quick {
-            let workloads = WORKLOADS.iter().map(workload).collect::<anyhow::Result<_>>()?;
+            let workloads = WORKLOADS.iter().filter(is_asked).map(workload).collect::<anyhow::Result<_>>()?;
             return Ok(Self { workloads, links, limits: LIMITS.into(), gpus: GPUS.into() });
         }
         // A chain and a network with branches, on the fastest and the most uneven links.
-        let workloads = [("vgg16", 32), ("inception-v3", 32)].iter().map(workload);
+        let workloads = [WORKLOADS[0], WORKLOADS[4]];
+        let workloads = workloads.iter().filter(is_asked).map(workload);
         links.retain(|link| ["dgx-a100", "hosts of 4"].contains(&link.name));
         let workloads = workloads.collect::<anyhow::Result<_>>()?;
         Ok(Self { workloads, links, limits: vec![1.25, 2.0, 4.0], gpus: vec![4, 8] })

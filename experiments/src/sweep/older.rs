@@ -23,11 +23,13 @@ pub(super) struct OlderPlans {
 }
 
 /// A plan of an older model.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct OlderPlan {
     pub(super) model: &'static str,
     /// By the program.
     pub(super) time: TrainingTime,
+    /// As [`gpu_counts`] says it.
+    pub(super) gpu_counts: String,
 }
 
 impl OlderPlans {
@@ -58,7 +60,8 @@ impl OlderPlans {
                 for arrangement in arrangements(training, &plan, &program_order) {
                     if !seen.contains(&arrangement) {
                         let time = evaluator.evaluate(&arrangement)?;
-                        plans.found.push(OlderPlan { model, time });
+                        let gpu_counts = gpu_counts(arrangement.ranks.iter().map(Vec::len));
+                        plans.found.push(OlderPlan { model, time, gpu_counts });
                         seen.insert(arrangement);
                     }
                 }
@@ -72,6 +75,13 @@ impl OlderPlans {
         let within = self.found.iter().filter(|plan| plan.time.gpu_time_us <= gpu_time_us);
         within.min_by(|a, b| a.time.iteration_us.total_cmp(&b.time.iteration_us))
     }
+}
+
+/// The GPU counts of layers in topological order, runs of the same put together: `8x30 1x3`, GPUs by layers.
+pub(super) fn gpu_counts(counts: impl Iterator<Item = usize>) -> String {
+    let counts: Vec<usize> = counts.collect();
+    let runs = counts.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run[0], run.len()));
+    runs.collect::<Vec<_>>().join(" ")
 }
 
 /// A training problem as a sum of times: shards of the larger size, gradients as their part of a full bucket, transfers to

@@ -10,7 +10,7 @@ use deeppool::simulate::SimulateOptions;
 use serde::Serialize;
 
 use super::grid::{Grid, Link, Workload};
-use super::older::OlderPlans;
+use super::older::{OlderPlans, gpu_counts};
 
 /// Times within a limit, and figures that should be equal but for rounding, are compared at this relative tolerance.
 pub(super) const SAME: f64 = 1e-6;
@@ -44,6 +44,10 @@ pub(super) struct Pair {
     pub(super) older_iteration_us: Option<f64>,
     /// Which model that is.
     pub(super) older_model: Option<&'static str>,
+    /// GPUs by layers of the plan, `8x30 1x3`.
+    pub(super) gpu_counts: Option<String>,
+    /// The same of the older model's plan.
+    pub(super) older_gpu_counts: Option<String>,
 }
 
 impl Pair {
@@ -127,6 +131,8 @@ pub(super) fn pairs(
             dp_amplification: dp.amplification,
             older_iteration_us: older_plan.map(|plan| plan.time.iteration_us),
             older_model: older_plan.map(|plan| plan.model),
+            gpu_counts: plan.as_ref().map(|plan| gpu_counts(plan.layers.iter().map(|layer| layer.gpus))),
+            older_gpu_counts: older_plan.map(|plan| plan.gpu_counts.clone()),
         });
         last = plan.zip(iteration_us);
     }

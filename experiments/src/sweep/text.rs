@@ -31,7 +31,7 @@ impl Sweep {
         lines.extend(counts.map(|(what, count)| line(what, count)));
         lines.extend(found.losses.iter().map(|loss| format!("  {loss}")));
         lines.push(format!(
-            "faster than the best plan of an older model: {} of {}, by {} at the median",
+            "faster than the best plan of an older model: {} of {}; at the median of all by {}",
             found.faster_than_older,
             found.slower_than_older.of,
             percent(found.median_gain_over_older)
