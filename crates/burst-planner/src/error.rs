@@ -199,7 +199,9 @@ pub enum Error {
         gpus: usize,
     },
     /// Ranks that all do different things.
-    #[error("{classes} groups of ranks do different things, and at most 65,535 can be told apart: place nodes on fewer different sets of ranks")]
+    #[error(
+        "{classes} groups of ranks do different things, and at most 65,535 can be told apart: place nodes on fewer different sets of ranks"
+    )]
     TooManyClasses {
         /// How many.
         classes: usize,

@@ -71,15 +71,15 @@ mod waves;
 
 pub use data_parallel::data_parallel;
 pub use error::{Error, Result};
-pub use json::Problem;
 pub use explain::{Alternative, Explanation, explain};
+pub use json::Problem;
 pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use program::{
     Activity, AllReduceTime, Arrangement, Evaluator, GradientOptions, PathKind, PathStep, Share, StepTimes,
-    SynchronizedBytes, TableCosts, TrainingCosts, TrainingNode, TrainingProblem, TrainingTime, TransferTimes,
-    TrainingFrontier, TrainingPoint, TrainingSearch, search_training,
+    SynchronizedBytes, TableCosts, TrainingCosts, TrainingFrontier, TrainingNode, TrainingPoint,
+    TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, search_training,
 };
 pub use search::{
     Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, fastest, frontier, supported,

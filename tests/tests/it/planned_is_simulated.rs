@@ -21,14 +21,7 @@ fn links() -> Vec<LinkModel> {
     let named = |name: &str| LinkModel::named(name).unwrap();
     let hosts = |ranks: usize| named("dgx-a100").between_hosts(ranks, named("ethernet-100g")).unwrap();
     let racks = hosts(2).between_hosts(2, named("ethernet-25g")).unwrap();
-    vec![
-        named("dgx-a100"),
-        named("ethernet-25g"),
-        named("ethernet-100g"),
-        hosts(2),
-        hosts(3),
-        racks,
-    ]
+    vec![named("dgx-a100"), named("ethernet-25g"), named("ethernet-100g"), hosts(2), hosts(3), racks]
 }
 
 /// Convolutions, joins of two kinds and shared parameters, as the seed draws them.
@@ -67,7 +60,13 @@ fn random_network(seed: u64) -> LayerGraph {
     net
 }
 
-fn check(network: &LayerGraph, placement: &Placement, batch: usize, lowering: &LowerOptions, link: &LinkModel) {
+fn check(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    lowering: &LowerOptions,
+    link: &LinkModel,
+) {
     let world = placement.world();
     let mut sizes = shard_sizes(batch, world);
     sizes.extend((1..=world.min(batch)).map(|count| batch / count));
@@ -138,7 +137,8 @@ proptest! {
 
 #[test]
 fn for_the_zoo() {
-    for (index, model) in ["vgg16", "inception-v3", "resnet-18", "gpt2", "digits-cnn"].into_iter().enumerate() {
+    for (index, model) in ["vgg16", "inception-v3", "resnet-18", "gpt2", "digits-cnn"].into_iter().enumerate()
+    {
         let network = zoo::model(model).unwrap();
         let placement = scattered(&network, 6, index as u64).unwrap();
         let placement = reordered(&network, placement, index as u64).unwrap();

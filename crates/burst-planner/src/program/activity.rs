@@ -68,7 +68,9 @@ mod tests {
     fn overlap_of_interleaved_stretches() {
         let of = |spans: &[(f64, f64)]| {
             let mut stretches = Stretches::default();
-            spans.iter().for_each(|&(start, end)| stretches.add(start, end));
+            for &(start, end) in spans {
+                stretches.add(start, end);
+            }
             stretches
         };
         let compute = of(&[(0.0, 2.0), (2.0, 3.0), (5.0, 8.0), (9.0, 9.0)]);

@@ -99,7 +99,9 @@ impl Bound {
         is_counted: impl Fn(usize) -> bool,
     ) -> Self {
         let mut places = vec![0; structure.order.len()];
-        structure.order.iter().enumerate().for_each(|(place, &node)| places[node] = place);
+        for (place, &node) in structure.order.iter().enumerate() {
+            places[node] = place;
+        }
         let counts = |node: usize| {
             let counts = problem.nodes[node].gpu_counts.iter().copied();
             let is_known = |&count: &usize| {
@@ -116,8 +118,8 @@ impl Bound {
                 let many = costs.larger_shares(count).min(count) as f64;
                 let sum = |larger: f64, smaller: f64| many * larger + (count as f64 - many) * smaller;
                 let backward_us = learns * larger.backward_us;
-                let work_us =
-                    sum(larger.forward_us, smaller.forward_us) + learns * sum(larger.backward_us, smaller.backward_us);
+                let work_us = sum(larger.forward_us, smaller.forward_us)
+                    + learns * sum(larger.backward_us, smaller.backward_us);
                 let update_us = updates * larger.update_us;
                 BoundOption {
                     gpus: count as f64,
@@ -137,7 +139,8 @@ impl Bound {
                 let producer = structure.order[last];
                 let back = if structure.needs_gradient[producer] { 1.0 } else { 0.0 };
                 let both = |from: usize, to: usize| {
-                    let least = |from, to| if from == to { 0.0 } else { costs.least_transfer(producer, from, to) };
+                    let least =
+                        |from, to| if from == to { 0.0 } else { costs.least_transfer(producer, from, to) };
                     (least(from, to), back * least(to, from))
                 };
                 counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
@@ -232,7 +235,9 @@ impl Bound {
         };
         let times: Vec<f64> = self.nodes.iter().map(fastest).collect();
         for part in &self.parts {
-            self.critical(part, &times).0.into_iter().for_each(|node| weights.paths[node] = 1.0);
+            for node in self.critical(part, &times).0 {
+                weights.paths[node] = 1.0;
+            }
         }
         weights
     }
@@ -311,11 +316,16 @@ impl Bound {
         step: f64,
     ) {
         let mix = |node: usize, figure: &dyn Fn(&BoundOption) -> f64| -> f64 {
-            found.iter().zip(used).map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]])).sum()
+            found
+                .iter()
+                .zip(used)
+                .map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]]))
+                .sum()
         };
         let forward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.forward_us)).collect();
         let backward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.backward_us)).collect();
-        let both: Vec<f64> = forward.iter().zip(&backward).map(|(forward, backward)| forward + backward).collect();
+        let both: Vec<f64> =
+            forward.iter().zip(&backward).map(|(forward, backward)| forward + backward).collect();
         let (mut backward_of, mut reduce_of) = (vec![0.0; self.parts.len()], vec![0.0; self.parts.len()]);
         for (index, part) in self.parts.iter().enumerate() {
             let (path, length) = self.critical(part, &both);
@@ -324,7 +334,9 @@ impl Bound {
             for &node in part {
                 weights.paths[node] *= 1.0 - step;
             }
-            path.iter().for_each(|&node| weights.paths[node] += on_path);
+            for &node in &path {
+                weights.paths[node] += on_path;
+            }
             weights.work[index] = weights.work[index] * (1.0 - step) + step - on_path;
             backward_of[index] = path.iter().map(|&node| backward[node]).sum();
             reduce_of[index] =
@@ -332,7 +344,8 @@ impl Bound {
         }
         // All-reduces of parts up to one, instead of the backward steps before it and of the optimiser's steps.
         let anchor = self.least_of(case);
-        let updates: f64 = (0..self.nodes.len()).map(|node| mix(node, &|o| self.update(node, o, &anchor, tail))).sum();
+        let updates: f64 =
+            (0..self.nodes.len()).map(|node| mix(node, &|o| self.update(node, o, &anchor, tail))).sum();
         let anchored = if self.is_chain { tail * anchor.update_us } else { 0.0 };
         let (mut best, mut gain, mut sum) = (None, updates + anchored, 0.0);
         for index in 0..self.parts.len() {
@@ -342,7 +355,9 @@ impl Bound {
                 (best, gain) = (Some(index), sum - hidden);
             }
         }
-        weights.reduces.iter_mut().for_each(|weight| *weight *= 1.0 - step);
+        for weight in &mut weights.reduces {
+            *weight *= 1.0 - step;
+        }
         if let Some(best) = best {
             weights.reduces[best] += step;
         }
@@ -545,7 +560,8 @@ fn parts(nodes: &mut [BoundNode], structure: &Structure, places: &[usize]) -> Ve
     let mut sources = 0;
     for place in 0..count {
         let node = structure.order[place];
-        let farthest = structure.consumers[node].iter().map(|&consumer| places[consumer]).max().unwrap_or(count);
+        let farthest =
+            structure.consumers[node].iter().map(|&consumer| places[consumer]).max().unwrap_or(count);
         reaches[place + 1] = farthest.max(reaches[place]);
     }
     let mut parts: Vec<Vec<usize>> = Vec::new();

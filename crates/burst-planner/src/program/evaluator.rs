@@ -78,7 +78,8 @@ impl<C: TrainingCosts> Known<C> {
             let (costs, steps) = (&self.costs, &mut self.steps);
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
-                    let steps = [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
+                    let steps =
+                        [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
                     let are_known = steps.iter().all(Option::is_some);
                     NodeSteps { times: steps.map(Option::unwrap_or_default), are_known }
                 };
@@ -352,7 +353,8 @@ fn is_steady(ends: &[Vec<f64>]) -> bool {
         return false;
     }
     let took = last.iter().zip(before).map(|(last, before)| last - before);
-    let (least, most) = took.fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
+    let (least, most) =
+        took.fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
     most - least <= STEADY * most
 }
 

@@ -70,7 +70,12 @@ pub(super) struct Classes {
 impl Classes {
     /// The classes of the ranks of these groups. O(groups^2) where the ranks of each group follow each other, else
     /// O(groups x ranks).
-    pub(super) fn new(groups: &Groups, used: &[GroupId], world: usize, larger: impl Fn(usize) -> usize) -> Self {
+    pub(super) fn new(
+        groups: &Groups,
+        used: &[GroupId],
+        world: usize,
+        larger: impl Fn(usize) -> usize,
+    ) -> Self {
         let ranges: Option<Vec<Range<usize>>> = used.iter().map(|&group| groups.range(group)).collect();
         match ranges {
             Some(ranges) => Self::of_ranges(used, &ranges, larger),

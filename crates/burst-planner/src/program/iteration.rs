@@ -118,7 +118,12 @@ impl Lanes {
 
     /// Runs an iteration that each class begins when it has ended the one before, and gives each class's end: its entry of
     /// both lanes.
-    pub(super) fn run<P: Prices, R: Recorder>(&mut self, program: &Program<'_>, prices: &mut P, recorder: &mut R) {
+    pub(super) fn run<P: Prices, R: Recorder>(
+        &mut self,
+        program: &Program<'_>,
+        prices: &mut P,
+        recorder: &mut R,
+    ) {
         self.begin(program);
         recorder.begin();
         let mut run = Run { program, prices, recorder, lanes: self };
@@ -227,7 +232,10 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
     /// once the lane is free.
     fn inputs_there(&self, node: usize) -> f64 {
         let group = self.group(node);
-        let elsewhere = self.program.structure.producers[node].iter().copied().filter(|&producer| self.group(producer) != group);
+        let elsewhere = self.program.structure.producers[node]
+            .iter()
+            .copied()
+            .filter(|&producer| self.group(producer) != group);
         let arrived = elsewhere.filter_map(|producer| {
             self.lanes.moved[producer].iter().find(|moved| moved.group == group).map(|moved| moved.at)
         });
@@ -269,7 +277,13 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
     }
 
     /// Sums over a group, if it has more than one rank.
-    fn reduce(&mut self, event: Event<'_>, group: GroupId, bytes: u64, ready: impl Fn(&Self, Class) -> f64) -> Option<f64> {
+    fn reduce(
+        &mut self,
+        event: Event<'_>,
+        group: GroupId,
+        bytes: u64,
+        ready: impl Fn(&Self, Class) -> f64,
+    ) -> Option<f64> {
         if self.prices.size(group) < 2 {
             return None;
         }
@@ -282,7 +296,13 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         Some(self.communicate(event, start, takes))
     }
 
-    fn synchronize(&mut self, event: Event<'_>, group: GroupId, bytes: u64, ready: impl Fn(&Self, Class) -> f64) {
+    fn synchronize(
+        &mut self,
+        event: Event<'_>,
+        group: GroupId,
+        bytes: u64,
+        ready: impl Fn(&Self, Class) -> f64,
+    ) {
         let end = self.reduce(event, group, bytes, |run, class| {
             ready(run, class).max(run.lanes.compute[usize::from(class)])
         });
@@ -428,7 +448,8 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
                 *bucket = bucket.max(ready);
                 continue;
             }
-            let is_on = |user: &&usize| self.members(self.group(**user)).iter().any(|member| member.class == class);
+            let is_on =
+                |user: &&usize| self.members(self.group(**user)).iter().any(|member| member.class == class);
             let mut here = users.iter().filter(is_on);
             let ready = match (here.next(), here.next()) {
                 (Some(&only), None) => self.lanes.reduced[self.at(only, class)],
@@ -519,7 +540,8 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
             let members = self.members(program.parameter_groups[*node]);
             !program.structure.users[*node].is_empty() && members.iter().any(|member| member.class == class)
         };
-        let reduced = (0..program.nodes.len()).filter(is_here).map(|node| self.lanes.reduced[self.at(node, class)]);
+        let reduced =
+            (0..program.nodes.len()).filter(is_here).map(|node| self.lanes.reduced[self.at(node, class)]);
         reduced.fold(0.0, f64::max)
     }
 }

@@ -17,7 +17,7 @@ pub use activity::Activity;
 pub use arrangement::Arrangement;
 pub use costs::{Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
-pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
 pub use path::{PathKind, PathStep};
 pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
+pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

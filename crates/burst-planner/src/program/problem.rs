@@ -121,11 +121,13 @@ impl TrainingProblem {
             if node.gpu_counts.is_empty() {
                 return Err(Error::NoOptions { node: node.name.clone() });
             }
-            if let Some((option, &gpus)) = node.gpu_counts.iter().enumerate().find(|&(_, &count)| count == 0) {
+            if let Some((option, &gpus)) = node.gpu_counts.iter().enumerate().find(|&(_, &count)| count == 0)
+            {
                 let (node, available) = (node.name.clone(), self.gpus);
                 return Err(Error::OptionGpus { node, option, gpus, available });
             }
-            let has_its_own = |owner: &TrainingNode| owner.gradient_bytes > 0 && owner.parameters_of.is_none();
+            let has_its_own =
+                |owner: &TrainingNode| owner.gradient_bytes > 0 && owner.parameters_of.is_none();
             if node.parameters_of.is_some_and(|owner| !self.nodes.get(owner).is_some_and(has_its_own)) {
                 return Err(Error::NoParametersToShare { node: node.name.clone() });
             }
@@ -182,7 +184,9 @@ impl Structure {
         let order = topological(&consumers, &users);
         if order.len() < count {
             let mut is_ordered = vec![false; count];
-            order.iter().for_each(|&node| is_ordered[node] = true);
+            for &node in &order {
+                is_ordered[node] = true;
+            }
             let on_cycle = is_ordered.iter().position(|ordered| !ordered).unwrap_or(0);
             return Err(Error::Cycle { node: problem.nodes[on_cycle].name.clone() });
         }
@@ -214,7 +218,9 @@ fn topological(consumers: &[Vec<usize>], users: &[Vec<usize>]) -> Vec<usize> {
     };
     let mut waits = vec![0_usize; count];
     for node in 0..count {
-        after(node).for_each(|later| waits[later] += 1);
+        for later in after(node) {
+            waits[later] += 1;
+        }
     }
     let mut ready: BinaryHeap<_> = (0..count).filter(|&node| waits[node] == 0).map(Reverse).collect();
     let mut order = Vec::with_capacity(count);

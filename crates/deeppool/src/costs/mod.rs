@@ -63,7 +63,9 @@ impl<'a> Costs<'a> {
                 time(*layer, shard.samples)?.forward
             }
             // The gradient of a batch normalisation's parameters comes with its first pass.
-            Op::Backward { layer, pass: Pass::Backward, .. } if self.is_normalisation(*layer) => Duration::ZERO,
+            Op::Backward { layer, pass: Pass::Backward, .. } if self.is_normalisation(*layer) => {
+                Duration::ZERO
+            }
             Op::Backward { layer, shard, .. } => time(*layer, shard.samples)?.backward,
             // The same whatever the number of samples.
             Op::OptimizerStep { layer, .. } => time(*layer, 0)?.update,

@@ -7,8 +7,8 @@ use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::{
-    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Program, RankProgram, Step,
-    StepId,
+    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Program, RankProgram,
+    Step, StepId,
 };
 
 /// Buffers that are summed over the ranks of a group in one collective.

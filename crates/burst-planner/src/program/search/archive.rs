@@ -34,7 +34,8 @@ impl Archive {
         if neighbours.into_iter().flatten().filter_map(|at| self.entries.get(at)).any(is_beaten) {
             return false;
         }
-        let beaten = self.entries[place..].iter().take_while(|entry| entry.time.gpu_time_us >= gpu_time_us).count();
+        let beaten =
+            self.entries[place..].iter().take_while(|entry| entry.time.gpu_time_us >= gpu_time_us).count();
         let entry = Entry { time, numbered: numbered.clone(), is_fresh: true };
         self.entries.splice(place..place + beaten, [entry]);
         true

@@ -59,7 +59,9 @@ impl Coarse {
     pub(super) fn expand(&self, arrangement: &Arrangement, nodes: usize) -> Arrangement {
         let mut ranks = vec![Vec::new(); nodes];
         for (block, of_block) in self.blocks.iter().zip(&arrangement.ranks) {
-            block.iter().for_each(|&node| ranks[node].clone_from(of_block));
+            for &node in block {
+                ranks[node].clone_from(of_block);
+            }
         }
         let order = arrangement.order.iter().flat_map(|&block| self.blocks[block].iter().copied()).collect();
         Arrangement { ranks, order }

@@ -135,6 +135,9 @@ impl<C: TrainingCosts> Search<'_, C> {
         for seed in self.chain.best(gpus) {
             self.blocks.spread_branches(seed, gpus)?;
         }
+        for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
+            self.blocks.offer(&seed)?;
+        }
         for seed in seeds::relaxed(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
@@ -200,8 +203,7 @@ impl TrainingFrontier {
     /// # Errors
     /// [`Error::BadDeadline`] and [`Error::DeadlineUnreachable`].
     pub fn cheapest_within(&self, deadline_us: f64) -> Result<&TrainingPoint> {
-        // Also false for a deadline that is not a number.
-        if !(deadline_us >= 0.0) {
+        if deadline_us.is_nan() || deadline_us < 0.0 {
             return Err(Error::BadDeadline { deadline_us });
         }
         let deadline = crate::search::tolerant(deadline_us);

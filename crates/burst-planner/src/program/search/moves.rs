@@ -28,7 +28,7 @@ impl Moves<'_> {
             0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
             20..=29 => self.regroup(evaluator, from, &window(from, random), random),
             30..=44 => self.regroup(evaluator, from, &run(from, random), random),
-            45..=62 => self.shift_boundary(evaluator, from, random),
+            45..=62 => shift_boundary(evaluator, from, random),
             63..=71 => {
                 let nodes = self.branch(random)?.clone();
                 self.regroup(evaluator, from, &nodes, random)
@@ -90,7 +90,8 @@ impl Moves<'_> {
             return 0;
         }
         let ranks = evaluator.ranks(from.groups[below(random, from.groups.len())]);
-        let (first, last) = (ranks.iter().min().copied().unwrap_or(0), ranks.iter().max().copied().unwrap_or(0));
+        let (first, last) =
+            (ranks.iter().min().copied().unwrap_or(0), ranks.iter().max().copied().unwrap_or(0));
         let start = match below(random, 5) {
             0 => first,
             1 => last + 1,
@@ -99,28 +100,6 @@ impl Moves<'_> {
             _ => self.gpus - count,
         };
         start.min(self.gpus - count)
-    }
-
-    /// Where neighbours in the order are on different groups, the border moves.
-    fn shift_boundary<C: TrainingCosts>(
-        &self,
-        evaluator: &Evaluator<'_, C>,
-        from: &Numbered,
-        random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
-        let nodes = from.order.len();
-        let begin = below(random, nodes);
-        let group = |place: usize| from.groups[from.order[place % nodes] as usize];
-        let at = (begin..begin + nodes).find(|&place| place % nodes + 1 < nodes && group(place) != group(place + 1))?;
-        let at = at % nodes;
-        let by = 1 + below(random, 8).min(below(random, 8));
-        let (moved, taken) = if below(random, 2) == 0 {
-            (at + 1..(at + 1 + by).min(nodes), group(at))
-        } else {
-            ((at + 1).saturating_sub(by)..at + 1, group(at + 1))
-        };
-        let moved: Vec<usize> = from.order[moved].iter().map(|&node| node as usize).collect();
-        assign(evaluator, from, &moved, taken)
     }
 
     /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
@@ -135,48 +114,7 @@ impl Moves<'_> {
         let widest = from.groups.iter().map(|&group| evaluator.ranks(group).len()).max().unwrap_or(1);
         let within = if below(random, 2) == 0 { widest } else { 1 + below(random, self.gpus) };
         let lanes = 1 + below(random, parallel.branches.len());
-        self.in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
-    }
-
-    /// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
-    pub(super) fn in_lanes<C: TrainingCosts>(
-        &self,
-        evaluator: &mut Evaluator<'_, C>,
-        from: &Numbered,
-        parallel: &Parallel,
-        gpus: usize,
-        lanes: usize,
-    ) -> Option<Numbered> {
-        let lanes = lanes.min(gpus);
-        let single = evaluator.group(&[0]);
-        let work = |evaluator: &Evaluator<'_, C>, nodes: &[usize]| -> f64 {
-            nodes.iter().map(|&node| evaluator.steps(node, single).total_us()).sum()
-        };
-        let mut branches: Vec<(f64, usize)> =
-            parallel.branches.iter().enumerate().map(|(index, nodes)| (work(evaluator, nodes), index)).collect();
-        branches.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut loads = vec![0.0; lanes];
-        let mut lane_of = vec![0; branches.len()];
-        for (work, branch) in branches {
-            let lane = (0..lanes).min_by(|&a, &b| f64::total_cmp(&loads[a], &loads[b]))?;
-            loads[lane] += work;
-            lane_of[branch] = lane;
-        }
-        let widths = shares(&loads, gpus);
-        let mut to = from.clone();
-        let mut start = 0;
-        for (lane, width) in widths.into_iter().enumerate() {
-            for (nodes, _) in parallel.branches.iter().zip(&lane_of).filter(|&(_, &of)| of == lane) {
-                for &node in nodes {
-                    let counts = &evaluator.problem().nodes[node].gpu_counts;
-                    let count = counts.iter().copied().take_while(|&count| count <= width).last()?;
-                    let group = evaluator.group(&(start..start + count).collect::<Vec<_>>());
-                    to = assign(evaluator, &to, &[node], group)?;
-                }
-            }
-            start += width;
-        }
-        Some(to)
+        in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
     }
 
     /// A node's group with one rank replaced by another one.
@@ -202,7 +140,11 @@ impl Moves<'_> {
     fn reorder(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
         let mut is_moved = vec![false; from.groups.len()];
         match self.branch(random).filter(|_| below(random, 2) == 0) {
-            Some(nodes) => nodes.iter().for_each(|&node| is_moved[node] = true),
+            Some(nodes) => {
+                for &node in nodes {
+                    is_moved[node] = true;
+                }
+            }
             None => is_moved[below(random, from.groups.len())] = true,
         }
         let (moved, mut order): (Vec<u32>, Vec<u32>) =
@@ -210,7 +152,8 @@ impl Moves<'_> {
         let touches = |list: &[Vec<usize>], node: u32| {
             moved.iter().any(|&moved| list[moved as usize].contains(&(node as usize)))
         };
-        let earliest = order.iter().rposition(|&node| touches(&self.shape.before, node)).map_or(0, |place| place + 1);
+        let earliest =
+            order.iter().rposition(|&node| touches(&self.shape.before, node)).map_or(0, |place| place + 1);
         let latest = order.iter().position(|&node| touches(&self.shape.after, node)).unwrap_or(order.len());
         if earliest > latest {
             return None;
@@ -223,6 +166,68 @@ impl Moves<'_> {
         order.splice(place..place, moved);
         Some(Numbered { groups: from.groups.clone(), order: order.into() })
     }
+}
+
+/// Where neighbours in the order are on different groups, the border moves.
+fn shift_boundary<C: TrainingCosts>(
+    evaluator: &Evaluator<'_, C>,
+    from: &Numbered,
+    random: &mut ChaCha8Rng,
+) -> Option<Numbered> {
+    let nodes = from.order.len();
+    let begin = below(random, nodes);
+    let group = |place: usize| from.groups[from.order[place % nodes] as usize];
+    let at = (begin..begin + nodes)
+        .find(|&place| place % nodes + 1 < nodes && group(place) != group(place + 1))?;
+    let at = at % nodes;
+    let by = 1 + below(random, 8).min(below(random, 8));
+    let (moved, taken) = if below(random, 2) == 0 {
+        (at + 1..(at + 1 + by).min(nodes), group(at))
+    } else {
+        ((at + 1).saturating_sub(by)..at + 1, group(at + 1))
+    };
+    let moved: Vec<usize> = from.order[moved].iter().map(|&node| node as usize).collect();
+    assign(evaluator, from, &moved, taken)
+}
+
+/// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
+pub(super) fn in_lanes<C: TrainingCosts>(
+    evaluator: &mut Evaluator<'_, C>,
+    from: &Numbered,
+    parallel: &Parallel,
+    gpus: usize,
+    lanes: usize,
+) -> Option<Numbered> {
+    let lanes = lanes.min(gpus);
+    let single = evaluator.group(&[0]);
+    let work = |evaluator: &Evaluator<'_, C>, nodes: &[usize]| -> f64 {
+        nodes.iter().map(|&node| evaluator.steps(node, single).total_us()).sum()
+    };
+    let mut branches: Vec<(f64, usize)> =
+        parallel.branches.iter().enumerate().map(|(index, nodes)| (work(evaluator, nodes), index)).collect();
+    branches.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut loads = vec![0.0; lanes];
+    let mut lane_of = vec![0; branches.len()];
+    for (work, branch) in branches {
+        let lane = (0..lanes).min_by(|&a, &b| f64::total_cmp(&loads[a], &loads[b]))?;
+        loads[lane] += work;
+        lane_of[branch] = lane;
+    }
+    let widths = shares(&loads, gpus);
+    let mut to = from.clone();
+    let mut start = 0;
+    for (lane, width) in widths.into_iter().enumerate() {
+        for (nodes, _) in parallel.branches.iter().zip(&lane_of).filter(|&(_, &of)| of == lane) {
+            for &node in nodes {
+                let counts = &evaluator.problem().nodes[node].gpu_counts;
+                let count = counts.iter().copied().take_while(|&count| count <= width).last()?;
+                let group = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+                to = assign(evaluator, &to, &[node], group)?;
+            }
+        }
+        start += width;
+    }
+    Some(to)
 }
 
 /// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.
@@ -243,11 +248,12 @@ fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
     places.into_iter().map(|place| from.order[place] as usize).collect()
 }
 
-/// Nodes that follow each other in the order; short stretches are likelier.
+/// Nodes that follow each other in the order, in every second case the last ones; short stretches are likelier.
 fn window(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
     let nodes = from.order.len();
-    let length = 1 << below(random, nodes.ilog2() as usize + 1);
-    let start = below(random, nodes);
+    let longest = 1 << below(random, nodes.ilog2() as usize + 1);
+    let length = 1 + below(random, longest);
+    let start = if below(random, 2) == 0 { nodes - length.min(nodes) } else { below(random, nodes) };
     from.order[start..(start + length).min(nodes)].iter().map(|&node| node as usize).collect()
 }
 
@@ -260,13 +266,16 @@ fn assign<C: TrainingCosts>(
 ) -> Option<Numbered> {
     let count = evaluator.ranks(group).len();
     let is_possible = |&node: &usize| {
-        evaluator.problem().nodes[node].gpu_counts.binary_search(&count).is_ok() && evaluator.knows(node, group)
+        evaluator.problem().nodes[node].gpu_counts.binary_search(&count).is_ok()
+            && evaluator.knows(node, group)
     };
     if !nodes.iter().all(is_possible) {
         return None;
     }
     let mut groups = from.groups.clone();
-    nodes.iter().for_each(|&node| groups[node] = group);
+    for &node in nodes {
+        groups[node] = group;
+    }
     Some(Numbered { groups, order: Rc::clone(&from.order) })
 }
 

@@ -12,6 +12,8 @@ const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
 /// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
 const PRICES: [f64; 6] = [0.0, 0.05, 0.2, 0.6, 1.5, 4.0];
 
+/// How many of the last nodes are placed on fewer GPUs.
+const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
 /// The same where the problem is relaxed.
 const RELAXED_PRICES: [f64; 4] = [0.0, 0.2, 0.7, 2.0];
 
@@ -33,13 +35,16 @@ impl Chain {
         let groups: Vec<GroupId> =
             counts.iter().map(|&count| evaluator.group(&(0..count).collect::<Vec<_>>())).collect();
         let mut places = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(place, &node)| places[node as usize] = place);
+        for (place, &node) in order.iter().enumerate() {
+            places[node as usize] = place;
+        }
         let bucket = evaluator.problem().gradients.bucket_bytes.max(1);
         let nodes = order.iter().map(|&node| {
             let node = node as usize;
             let bytes = evaluator.problem().nodes[node].gradient_bytes;
             let of_group = |&group: &GroupId| {
-                let is_allowed = evaluator.problem().nodes[node].gpu_counts.contains(&evaluator.ranks(group).len());
+                let is_allowed =
+                    evaluator.problem().nodes[node].gpu_counts.contains(&evaluator.ranks(group).len());
                 (is_allowed && evaluator.knows(node, group)).then(|| {
                     let ranks = evaluator.ranks(group);
                     let reduce_us = match bytes {
@@ -64,8 +69,8 @@ impl Chain {
                 for (j, &to) in groups.iter().enumerate().filter(|&(j, _)| j != i) {
                     let (wide, narrow) = (evaluator.ranks(from), evaluator.ranks(to));
                     let costs = evaluator.costs();
-                    let both_ways =
-                        costs.transfer(producer, wide, narrow) + back * costs.transfer(producer, narrow, wide);
+                    let both_ways = costs.transfer(producer, wide, narrow)
+                        + back * costs.transfer(producer, narrow, wide);
                     for change in &mut changes[place + 1..=last] {
                         change[i * counts.len() + j] += both_ways;
                     }
@@ -81,7 +86,8 @@ impl Chain {
         let usable = self.counts.iter().take_while(|&&count| count <= gpus).count();
         let prices = PRICES.iter().map(|price| price / gpus as f64);
         let pairs = prices.flat_map(|price| EXPOSED.map(|exposed| (price, exposed)));
-        let mut best: Vec<Numbered> = pairs.filter_map(|(price, exposed)| self.solve(usable, price, exposed)).collect();
+        let mut best: Vec<Numbered> =
+            pairs.filter_map(|(price, exposed)| self.solve(usable, price, exposed)).collect();
         best.dedup();
         best
     }
@@ -129,6 +135,41 @@ impl Chain {
     }
 }
 
+/// All nodes on the first ranks, but for the last ones on fewer: large matrices of the last layers are not summed up then. On the
+/// first or the last ranks, for each of some lengths and counts.
+pub(super) fn narrow_ends<C: TrainingCosts>(
+    evaluator: &mut Evaluator<'_, C>,
+    gpus: usize,
+    counts: &[usize],
+) -> Vec<Numbered> {
+    let order: Rc<[u32]> = evaluator.structure().order.iter().map(|&node| node as u32).collect();
+    let usable: Vec<usize> = counts.iter().copied().take_while(|&count| count <= gpus).collect();
+    let mut seeds = Vec::new();
+    for &wide in usable.iter().rev().take(2) {
+        let all = evaluator.group(&(0..wide).collect::<Vec<_>>());
+        for &narrow in usable.iter().filter(|&&narrow| narrow < wide && narrow.is_power_of_two()).take(3) {
+            for start in [0, gpus - narrow] {
+                let few = evaluator.group(&(start..start + narrow).collect::<Vec<_>>());
+                for length in LENGTHS.into_iter().take_while(|&length| length < order.len()) {
+                    let mut groups = vec![all; order.len()];
+                    for &node in &order[order.len() - length..] {
+                        groups[node as usize] = few;
+                    }
+                    seeds.push(Numbered { groups, order: Rc::clone(&order) });
+                }
+            }
+        }
+    }
+    let is_possible = |seed: &Numbered| {
+        seed.groups.iter().enumerate().all(|(node, &group)| {
+            let counts = &evaluator.problem().nodes[node].gpu_counts;
+            evaluator.knows(node, group) && counts.binary_search(&evaluator.ranks(group).len()).is_ok()
+        })
+    };
+    seeds.retain(is_possible);
+    seeds
+}
+
 /// The GPU counts that are best for relaxations of the problem on `gpus` GPUs, on the first ranks; and with a node that the optimiser
 /// takes long for, or all from there on, on the last ranks, where its update can begin before others end their backward steps.
 pub(super) fn relaxed<C: TrainingCosts>(
@@ -143,7 +184,8 @@ pub(super) fn relaxed<C: TrainingCosts>(
     let heaviest = bound.longest_update();
     let mut seeds = Vec::new();
     for counts in bound.choices(&RELAXED_PRICES) {
-        let end = counts.iter().skip(heaviest).take_while(|&&count| count == counts[heaviest]).count() + heaviest;
+        let end =
+            counts.iter().skip(heaviest).take_while(|&&count| count == counts[heaviest]).count() + heaviest;
         for last in [0..0, heaviest..heaviest + 1, heaviest..end, heaviest..order.len()] {
             let mut groups = vec![0; order.len()];
             for (place, &count) in counts.iter().enumerate() {

@@ -47,7 +47,9 @@ impl Shape {
             (0..count).map(|node| structure.comes_before(problem, node).collect()).collect();
         let mut after = vec![Vec::new(); count];
         for (node, before) in before.iter().enumerate() {
-            before.iter().for_each(|&earlier: &usize| after[earlier].push(node));
+            for &earlier in before {
+                after[earlier].push(node);
+            }
         }
         Self { parallels, before, after }
     }

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered, TrainingTime};
 use super::archive::Archive;
-use super::moves::{Moves, below};
+use super::moves::{Moves, below, in_lanes};
 use super::shape::Shape;
 use crate::Result;
 
@@ -50,10 +50,9 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         let mut best = self.offer(&from)?;
         for index in 0..self.shape.parallels.len() {
             let parallel = &self.shape.parallels[index];
-            let moves = Moves { shape: &self.shape, gpus };
             let branches = parallel.branches.len();
             let spread: Vec<Numbered> = (2..=branches)
-                .filter_map(|lanes| moves.in_lanes(&mut self.evaluator, &from, parallel, gpus, lanes))
+                .filter_map(|lanes| in_lanes(&mut self.evaluator, &from, parallel, gpus, lanes))
                 .collect();
             for candidate in spread {
                 let time = self.offer(&candidate)?;
@@ -76,7 +75,13 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
         for budget in BUDGETS {
-            self.improve_within(gpus, budget * self.single_gpu_us, steps.div_ceil(BUDGETS.len()), threshold, random)?;
+            self.improve_within(
+                gpus,
+                budget * self.single_gpu_us,
+                steps.div_ceil(BUDGETS.len()),
+                threshold,
+                random,
+            )?;
         }
         Ok(())
     }
@@ -89,7 +94,9 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         threshold: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
-        let Some(best) = self.archive.within(budget_us).or(self.archive.entries().last()) else { return Ok(()) };
+        let Some(best) = self.archive.within(budget_us).or(self.archive.entries().last()) else {
+            return Ok(());
+        };
         let score = |time: TrainingTime| {
             let over = (time.gpu_time_us / budget_us).max(1.0);
             time.iteration_us * over.powi(3)
