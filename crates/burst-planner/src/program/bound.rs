@@ -27,9 +27,9 @@ const ROUNDS: usize = 16;
 /// Elsewhere, and in chains.
 const TAILS: [[f64; 5]; 2] = [[1.0, 0.5, 0.0, 0.75, 0.25], [0.3, 1.0, 0.6, 0.15, 0.0]];
 /// Pairs of options that are looked at for one bound, about.
-const WORK: usize = 100_000_000;
+const WORK: usize = 40_000_000;
 /// How often weights are moved to propose choices.
-const PROPOSALS: usize = 4;
+const PROPOSALS: usize = 3;
 /// How often the price is halved in on for given weights.
 const PRICES: usize = 6;
 
@@ -181,8 +181,8 @@ impl Bound {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
         let cases = (solutions / 64).clamp(1, MOST_CASES);
-        let tails = (solutions / (cases * 32)).clamp(1, TAILS[0].len());
-        Effort { cases, tails, rounds: (solutions / (cases * tails * (PRICES + 2))).clamp(1, ROUNDS) }
+        let tails = (solutions / (cases * 64)).clamp(1, if self.is_chain { TAILS[1].len() } else { 2 });
+        Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
     }
 
     /// The place of the node that the optimiser takes longest for.
@@ -196,7 +196,7 @@ impl Bound {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return found;
         }
-        for case in self.cases(self.effort().cases.min(8)) {
+        for case in self.cases(if self.is_chain { MOST_CASES } else { 4 }) {
             for tail in [0.0, 1.0] {
                 let mut weights = self.first_weights();
                 for &price in prices {

@@ -6,6 +6,8 @@ use super::super::{Arrangement, SynchronizedBytes};
 
 /// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
 const PART: f64 = 0.01;
+/// And as long as they have no more than this part of the gradients.
+const GRADIENT_PART: f64 = 0.03;
 
 /// A problem whose nodes are blocks of another one's: stretches of a chain, which run one after another on the same ranks.
 pub(super) struct Coarse {
@@ -18,6 +20,8 @@ impl Coarse {
     /// Joins nodes by their times on one GPU. O(nodes + edges).
     pub(super) fn new(problem: &TrainingProblem, structure: &Structure, times_us: &[f64]) -> Self {
         let most_us = PART * times_us.iter().sum::<f64>();
+        let bytes = |node: usize| problem.nodes[node].gradient_bytes as f64;
+        let most_bytes = GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>();
         let mut blocks: Vec<Vec<usize>> = Vec::new();
         let mut block_of = vec![0; problem.nodes.len()];
         let mut block_us: Vec<f64> = Vec::new();
@@ -27,7 +31,10 @@ impl Coarse {
                 _ => None,
             };
             let joined = before.map(|before| block_of[before]);
-            let joined = joined.filter(|&block| block_us[block] + times_us[node] <= most_us);
+            let joined = joined.filter(|&block| {
+                let gradient: f64 = blocks[block].iter().map(|&before| bytes(before)).sum();
+                block_us[block] + times_us[node] <= most_us && gradient + bytes(node) <= most_bytes
+            });
             block_of[node] = joined.unwrap_or(blocks.len());
             if let Some(block) = joined {
                 blocks[block].push(node);

@@ -21,7 +21,7 @@ use seeds::Chain;
 use stage::Stage;
 
 /// How many changes are tried with 8 GPUs, times the square root of the number of blocks.
-const EVALUATIONS: f64 = 9_000.0;
+const EVALUATIONS: f64 = 8_000.0;
 
 /// How long to search.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,6 +151,9 @@ impl<C: TrainingCosts> Search<'_, C> {
             let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());
             let expanded = self.nodes.evaluator.numbered(&expanded)?;
             self.nodes.offer(&expanded)?;
+        }
+        for seed in seeds::narrow_ends(&mut self.nodes.evaluator, gpus, &self.proposed) {
+            self.nodes.offer(&seed)?;
         }
         self.nodes.improve(gpus, steps / 4, 0.0, &mut random)
     }
