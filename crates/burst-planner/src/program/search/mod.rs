@@ -56,7 +56,24 @@ pub struct TrainingFrontier {
     bound: Bound,
 }
 
-/// Searches for all arrangements worth choosing from.
+/// Searches for all arrangements worth choosing from, judged by the time of the program alone.
+///
+/// What is found does not depend on any limit, and what is found with some GPUs is found with more of them: a looser limit or
+/// more GPUs never give a slower arrangement. Data parallelism on any number of GPUs is among what is tried. The same problem
+/// gives the same answer.
+///
+/// # Method
+/// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
+/// of GPUs it evaluates arrangements that simpler models propose (dynamic programming along the order of the nodes, the relaxations
+/// that lower bounds are made of, branches side by side), then changes what is in the archive: nodes, stretches of the order,
+/// branches or whole runs move to other ranks, or to another place in the order. First short stretches of chains are moved as one
+/// node, then nodes by themselves.
+///
+/// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
+/// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).
+///
+/// # Errors
+/// What [`TrainingProblem::validate`] reports, and [`Error::NoTimes`] where a node has no times for one GPU.
 pub fn search_training<C: TrainingCosts>(
     problem: &TrainingProblem,
     costs: C,
