@@ -457,11 +457,7 @@ impl Bound {
                 let from_gpus = self.nodes[producer].options[from].gpus;
                 let mut best = [(f64::INFINITY, (0, 0)); 2];
                 for (to, &(there, back)) in row.iter().enumerate() {
-                    let gpu_us = if self.is_chain {
-                        from_gpus.max(node.options[to].gpus) * there + from_gpus * back
-                    } else {
-                        0.0
-                    };
+                    let gpu_us = self.transfer_gpu_us(from_gpus, node.options[to].gpus, (there, back));
                     let [not_yet, begun] = values[place][to];
                     let back_weight = |part: f64| moves * (there + part * backward * back) + price * gpu_us;
                     let before = if self.is_chain { 1.0 - share } else { 1.0 };
@@ -486,6 +482,11 @@ impl Bound {
         self.trace(&values, &taken, begins)
     }
 
+    /// The time in which ranks certainly do nothing but move samples: in a chain, those that wait for them have nothing else to do.
+    fn transfer_gpu_us(&self, from_gpus: f64, to_gpus: f64, (there, back): (f64, f64)) -> f64 {
+        if self.is_chain { from_gpus.max(to_gpus) * there + from_gpus * back } else { 0.0 }
+    }
+
     /// How much of a node's update counts besides the anchor's own.
     fn update(&self, place: usize, option: &BoundOption, anchor: &BoundOption, tail: f64) -> f64 {
         if self.is_chain {
@@ -508,11 +509,8 @@ impl Bound {
             choice[place] = if let Some(&producer) = node.producers.last() {
                 let (from, state) = choice[producer];
                 let (to, state) = taken[place][from][state];
-                if self.is_chain {
-                    let (there, back) = node.transfers[from][to];
-                    let gpus = self.nodes[producer].options[from].gpus;
-                    gpu_us += gpus.max(node.options[to].gpus) * there + gpus * back;
-                }
+                let gpus = self.nodes[producer].options[from].gpus;
+                gpu_us += self.transfer_gpu_us(gpus, node.options[to].gpus, node.transfers[from][to]);
                 (to, state)
             } else {
                 let mut least = (f64::INFINITY, (0, 0));

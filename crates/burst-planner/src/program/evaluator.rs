@@ -202,6 +202,17 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         self.known.group(self.problem, ranks)
     }
 
+    /// The group of `count` ranks from `start` on.
+    pub(super) fn range(&mut self, start: usize, count: usize) -> GroupId {
+        self.group(&(start..start + count).collect::<Vec<_>>())
+    }
+
+    /// Whether a group has a count that a search may choose for a node, and that there are times for.
+    pub(super) fn is_option(&self, node: usize, group: GroupId) -> bool {
+        let counts = &self.problem.nodes[node].gpu_counts;
+        counts.binary_search(&self.ranks(group).len()).is_ok() && self.knows(node, group)
+    }
+
     pub(super) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
         self.known.groups.ranks(group)
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use burst_planner::{
     GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode, TrainingProblem,
@@ -168,15 +169,15 @@ impl TrainingCosts for JobCosts<'_> {
     fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
         let sample_bytes = self.costs.network().layer(self.layers[producer]).output_bytes();
         let mut known = self.traffic.borrow_mut();
-        let key = (from.to_vec(), to.to_vec());
-        if !known.contains_key(&key) {
-            // Lists of different ranks are never refused.
-            let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
-            known.insert(key.clone(), traffic);
-        }
-        known
-            .get(&key)
-            .map_or(f64::INFINITY, |traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes)))
+        let traffic = match known.entry((from.to_vec(), to.to_vec())) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                // Lists of different ranks are never refused.
+                let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
+                unknown.insert(traffic)
+            }
+        };
+        micros(self.costs.link().traffic_time(traffic, sample_bytes))
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

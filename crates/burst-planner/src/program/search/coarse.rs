@@ -1,8 +1,8 @@
 //! A smaller problem to search first: neighbours that take little time are placed together.
 
+use super::super::Arrangement;
 use super::super::costs::{Share, StepTimes, TrainingCosts};
 use super::super::problem::{Structure, TrainingNode, TrainingProblem};
-use super::super::{Arrangement, SynchronizedBytes};
 
 /// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
 const PART: f64 = 0.01;
@@ -49,7 +49,7 @@ impl Coarse {
             TrainingNode {
                 gradient_bytes: block.iter().map(|&node| problem.nodes[node].gradient_bytes).sum(),
                 parameters_of: first.parameters_of.map(|owner| block_of[owner]),
-                synchronized: first.synchronized.map(|bytes| SynchronizedBytes { ..bytes }),
+                synchronized: first.synchronized,
                 ..TrainingNode::new(first.name.clone(), first.gpu_counts.iter().copied())
             }
         };

@@ -74,7 +74,7 @@ impl Moves<'_> {
         };
         let count = *counts[..usable].get(pick)?;
         let start = self.start(evaluator, from, count, random);
-        let group = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+        let group = evaluator.range(start, count);
         assign(evaluator, from, nodes, group)
     }
 
@@ -221,7 +221,7 @@ pub(super) fn in_lanes<C: TrainingCosts>(
             for &node in nodes {
                 let counts = &evaluator.problem().nodes[node].gpu_counts;
                 let count = counts.iter().copied().take_while(|&count| count <= width).last()?;
-                let group = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+                let group = evaluator.range(start, count);
                 to = assign(evaluator, &to, &[node], group)?;
             }
         }
@@ -264,12 +264,7 @@ fn assign<C: TrainingCosts>(
     nodes: &[usize],
     group: GroupId,
 ) -> Option<Numbered> {
-    let count = evaluator.ranks(group).len();
-    let is_possible = |&node: &usize| {
-        evaluator.problem().nodes[node].gpu_counts.binary_search(&count).is_ok()
-            && evaluator.knows(node, group)
-    };
-    if !nodes.iter().all(is_possible) {
+    if !nodes.iter().all(|&node| evaluator.is_option(node, group)) {
         return None;
     }
     let mut groups = from.groups.clone();

@@ -32,8 +32,7 @@ impl Chain {
     /// O(places x counts^2).
     pub(super) fn new<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, counts: &[usize]) -> Self {
         let order: Rc<[u32]> = evaluator.structure().order.iter().map(|&node| node as u32).collect();
-        let groups: Vec<GroupId> =
-            counts.iter().map(|&count| evaluator.group(&(0..count).collect::<Vec<_>>())).collect();
+        let groups: Vec<GroupId> = counts.iter().map(|&count| evaluator.range(0, count)).collect();
         let mut places = vec![0; order.len()];
         for (place, &node) in order.iter().enumerate() {
             places[node as usize] = place;
@@ -146,10 +145,10 @@ pub(super) fn narrow_ends<C: TrainingCosts>(
     let usable: Vec<usize> = counts.iter().copied().take_while(|&count| count <= gpus).collect();
     let mut seeds = Vec::new();
     for &wide in usable.iter().rev().take(2) {
-        let all = evaluator.group(&(0..wide).collect::<Vec<_>>());
+        let all = evaluator.range(0, wide);
         for &narrow in usable.iter().filter(|&&narrow| narrow < wide && narrow.is_power_of_two()).take(3) {
             for start in [0, gpus - narrow] {
-                let few = evaluator.group(&(start..start + narrow).collect::<Vec<_>>());
+                let few = evaluator.range(start, narrow);
                 for length in LENGTHS.into_iter().take_while(|&length| length < order.len()) {
                     let mut groups = vec![all; order.len()];
                     for &node in &order[order.len() - length..] {
@@ -161,10 +160,8 @@ pub(super) fn narrow_ends<C: TrainingCosts>(
         }
     }
     let is_possible = |seed: &Numbered| {
-        seed.groups.iter().enumerate().all(|(node, &group)| {
-            let counts = &evaluator.problem().nodes[node].gpu_counts;
-            evaluator.knows(node, group) && counts.binary_search(&evaluator.ranks(group).len()).is_ok()
-        })
+        let mut places = seed.groups.iter().enumerate();
+        places.all(|(node, &group)| evaluator.is_option(node, group))
     };
     seeds.retain(is_possible);
     seeds
@@ -190,7 +187,7 @@ pub(super) fn relaxed<C: TrainingCosts>(
             let mut groups = vec![0; order.len()];
             for (place, &count) in counts.iter().enumerate() {
                 let start = if last.contains(&place) { gpus - count } else { 0 };
-                groups[order[place]] = evaluator.group(&(start..start + count).collect::<Vec<_>>());
+                groups[order[place]] = evaluator.range(start, count);
             }
             seeds.push(Numbered { groups, order: Rc::clone(&numbers) });
         }

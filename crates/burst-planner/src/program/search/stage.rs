@@ -34,11 +34,16 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
 
     /// Every node on the first ranks, where the costs know so many, and if wished only where all nodes have it as an option.
     pub(super) fn data_parallel(&mut self, gpus: usize, only_options: bool) -> Result<()> {
-        let group = self.evaluator.group(&(0..gpus).collect::<Vec<_>>());
+        let group = self.evaluator.range(0, gpus);
         let nodes = self.evaluator.problem().nodes.len();
-        let problem = self.evaluator.problem();
-        let is_option = |node: usize| !only_options || problem.nodes[node].gpu_counts.contains(&gpus);
-        if (0..nodes).all(|node| self.evaluator.knows(node, group) && is_option(node)) {
+        let can_run = |node: usize| {
+            if only_options {
+                self.evaluator.is_option(node, group)
+            } else {
+                self.evaluator.knows(node, group)
+            }
+        };
+        if (0..nodes).all(can_run) {
             let order = self.evaluator.structure().order.iter().map(|&node| node as u32).collect();
             self.offer(&Numbered { groups: vec![group; nodes], order })?;
         }
