@@ -10,8 +10,8 @@ use super::{Bound, BoundNode, longest_update};
 const MOST_CASES: usize = 12;
 /// How often weights are moved at most.
 const ROUNDS: usize = 16;
-/// How much the optimiser's steps count instead of the backward steps of other ranks meanwhile, in turns.
-/// Elsewhere, and in chains.
+/// How much the optimiser's steps count instead of the backward steps of other ranks meanwhile: tried in turns, outside of chains
+/// and in chains.
 const TAILS: [[f64; 5]; 2] = [[1.0, 0.5, 0.0, 0.75, 0.25], [0.3, 1.0, 0.6, 0.15, 0.0]];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 40_000_000;
