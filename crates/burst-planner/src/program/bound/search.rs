@@ -1,0 +1,168 @@
+//! The best bound over weights and prices, and the choices that are met on the way.
+
+use std::ops::Range;
+
+use super::relaxation::Solved;
+use super::weights::Weights;
+use super::{Bound, BoundNode, longest_update};
+
+/// Into how many ranges the options of the anchor are divided at most.
+const MOST_CASES: usize = 12;
+/// How often weights are moved at most.
+const ROUNDS: usize = 16;
+/// How much the optimiser's steps count instead of the backward steps of other ranks meanwhile: tried in turns, outside of chains
+/// and in chains.
+const TAILS: [[f64; 5]; 2] = [[1.0, 0.5, 0.0, 0.75, 0.25], [0.3, 1.0, 0.6, 0.15, 0.0]];
+/// Pairs of options that are looked at for one bound, about.
+const WORK: usize = 40_000_000;
+/// How often weights are moved to propose choices.
+const PROPOSALS: usize = 3;
+/// How often the price is halved in on for given weights.
+const PRICES: usize = 6;
+
+/// How closely a bound is looked for.
+struct Effort {
+    cases: usize,
+    tails: usize,
+    rounds: usize,
+}
+
+impl Bound {
+    /// No arrangement whose GPU time is within the budget is faster, microseconds.
+    pub(in crate::program) fn within(&self, budget_us: f64) -> f64 {
+        if self.nodes.iter().any(|node| node.options.is_empty()) {
+            return 0.0;
+        }
+        let Effort { cases, tails, rounds } = self.effort();
+        // Whatever the count of the node that the optimiser's steps are counted by: each is a case of its own.
+        let mut least = f64::INFINITY;
+        for case in self.cases(cases) {
+            let mut bound: f64 = 0.0;
+            for &tail in &TAILS[usize::from(self.is_chain)][..tails] {
+                // A case that is no faster than another one does not matter.
+                if bound < least {
+                    bound = bound.max(self.within_case(&case, tail, budget_us, least, rounds));
+                }
+            }
+            least = least.min(bound);
+        }
+        least
+    }
+
+    /// A step of the search for options is a sum over all nodes and pairs of their options: the more there are, the fewer are made.
+    fn effort(&self) -> Effort {
+        let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
+        let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
+        let cases = (solutions / 64).clamp(1, MOST_CASES);
+        let tails = (solutions / (cases * 64)).clamp(1, if self.is_chain { TAILS[1].len() } else { 2 });
+        Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
+    }
+
+    /// The place of the node that the optimiser takes longest for.
+    pub(in crate::program) fn longest_update(&self) -> usize {
+        longest_update(&self.nodes)
+    }
+
+    /// GPU counts, by place, that are best for some weights and these prices of GPU time, times the number of GPUs.
+    pub(in crate::program) fn choices(&self, prices: &[f64]) -> Vec<Vec<usize>> {
+        let mut found: Vec<Vec<usize>> = Vec::new();
+        if self.nodes.iter().any(|node| node.options.is_empty()) {
+            return found;
+        }
+        for case in self.cases(if self.is_chain { MOST_CASES } else { 4 }) {
+            for tail in [0.0, 1.0] {
+                let mut weights = self.first_weights();
+                for &price in prices {
+                    found.push(self.solve(&weights, &case, tail, price / self.gpus).choice);
+                }
+                // Where communication is slow, what counts most changes with what is chosen for it.
+                for round in 0..PROPOSALS {
+                    let before = weights.clone();
+                    let free = self.solve(&weights, &case, tail, 0.0).choice;
+                    let step = 2.0 / (round as f64 + 3.0);
+                    self.shift(&mut weights, (&case, tail), &[free.clone(), free], &[1.0, 0.0], step);
+                    if weights == before {
+                        break;
+                    }
+                    found.push(self.solve(&weights, &case, tail, 0.0).choice);
+                    found.push(self.solve(&weights, &case, tail, 0.3 / self.gpus).choice);
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        let count = |(node, &option): (&BoundNode, &usize)| node.options[option].gpus as usize;
+        found.iter().map(|choice| self.nodes.iter().zip(choice).map(count).collect()).collect()
+    }
+
+    /// The same for arrangements whose anchor takes this option, when the optimiser's steps count so much.
+    ///
+    /// It is not looked for beyond `enough`.
+    fn within_case(&self, case: &Range<usize>, tail: f64, budget_us: f64, enough: f64, rounds: usize) -> f64 {
+        let mut weights = self.first_weights();
+        let mut best: f64 = 0.0;
+        let mut price = 0.0;
+        for round in 0..rounds {
+            let before = weights.clone();
+            let (bound, found, used) = self.priced(&weights, (case, tail), budget_us, &mut price);
+            best = best.max(bound);
+            self.shift(&mut weights, (case, tail), &found, &used, 2.0 / (round as f64 + 3.0));
+            if weights == before || best >= enough {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The best bound of these weights over all prices of GPU time, and a mixture of the counts on both sides of the budget.
+    fn priced(
+        &self,
+        weights: &Weights,
+        (case, tail): (&Range<usize>, f64),
+        budget_us: f64,
+        price: &mut f64,
+    ) -> (f64, [Vec<usize>; 2], [f64; 2]) {
+        let free = self.solve(weights, case, tail, 0.0);
+        if free.gpu_us <= budget_us {
+            *price = 0.0;
+            return (free.value, [free.choice.clone(), free.choice], [1.0, 0.0]);
+        }
+        let (mut low, mut over) = (0.0, free);
+        let mut high = if *price > 0.0 { *price * 2.0 } else { 1.0 / self.gpus };
+        let mut within = self.solve(weights, case, tail, high);
+        for _ in 0..40 {
+            if within.gpu_us <= budget_us {
+                break;
+            }
+            (low, over) = (high, within);
+            high *= 4.0;
+            within = self.solve(weights, case, tail, high);
+        }
+        let bound = |solved: &Solved, price: f64| solved.value - price * budget_us;
+        let mut best = bound(&over, low).max(bound(&within, high));
+        if within.gpu_us > budget_us {
+            // No counts keep the budget.
+            return (best, [within.choice.clone(), within.choice], [1.0, 0.0]);
+        }
+        for _ in 0..PRICES {
+            let middle = f64::midpoint(low, high);
+            let solved = self.solve(weights, case, tail, middle);
+            best = best.max(bound(&solved, middle));
+            if solved.gpu_us <= budget_us {
+                (high, within) = (middle, solved);
+            } else {
+                (low, over) = (middle, solved);
+            }
+        }
+        *price = high;
+        let part = ((budget_us - within.gpu_us) / (over.gpu_us - within.gpu_us)).clamp(0.0, 1.0);
+        (best, [over.choice, within.choice], [part, 1.0 - part])
+    }
+
+    /// The options of the anchor in at most so many ranges.
+    fn cases(&self, most: usize) -> Vec<Range<usize>> {
+        let options = self.nodes[self.anchor].options.len();
+        let ranges = options.min(most);
+        (0..ranges).map(|index| index * options / ranges..(index + 1) * options / ranges).collect()
+    }
+}

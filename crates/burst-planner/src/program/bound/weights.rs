@@ -1,0 +1,113 @@
+//! What of the sum counts how much, and how that moves.
+
+use std::ops::Range;
+
+use super::{Bound, BoundNode, BoundOption};
+
+/// What of the sum counts how much.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Weights {
+    /// By node: the part of the paths that go through it.
+    pub(super) paths: Vec<f64>,
+    /// By part: how much its work counts.
+    pub(super) work: Vec<f64>,
+    /// By part: how much it counts that all-reduces before it and in it come after its backward steps.
+    pub(super) reduces: Vec<f64>,
+}
+
+impl Bound {
+    /// The fastest path through each part.
+    pub(super) fn first_weights(&self) -> Weights {
+        let mut weights = Weights {
+            paths: vec![0.0; self.nodes.len()],
+            work: vec![0.0; self.parts.len()],
+            reduces: vec![0.0; self.parts.len()],
+        };
+        let fastest = |node: &BoundNode| {
+            let times = node.options.iter().map(|option| option.forward_us + option.backward_us);
+            times.fold(f64::INFINITY, f64::min)
+        };
+        let times: Vec<f64> = self.nodes.iter().map(fastest).collect();
+        for part in &self.parts {
+            for node in self.critical(part, &times).0 {
+                weights.paths[node] = 1.0;
+            }
+        }
+        weights
+    }
+
+    /// Weights go towards what is largest for a mixture of choices.
+    pub(super) fn shift(
+        &self,
+        weights: &mut Weights,
+        (case, tail): (&Range<usize>, f64),
+        found: &[Vec<usize>; 2],
+        used: &[f64; 2],
+        step: f64,
+    ) {
+        let mix = |node: usize, figure: &dyn Fn(&BoundOption) -> f64| -> f64 {
+            found
+                .iter()
+                .zip(used)
+                .map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]]))
+                .sum()
+        };
+        let forward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.forward_us)).collect();
+        let backward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.backward_us)).collect();
+        let both: Vec<f64> =
+            forward.iter().zip(&backward).map(|(forward, backward)| forward + backward).collect();
+        let (mut backward_of, mut reduce_of) = (vec![0.0; self.parts.len()], vec![0.0; self.parts.len()]);
+        for (index, part) in self.parts.iter().enumerate() {
+            let (path, length) = self.critical(part, &both);
+            let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us)).sum::<f64>() / self.gpus;
+            let on_path = if work > length { 0.0 } else { step };
+            for &node in part {
+                weights.paths[node] *= 1.0 - step;
+            }
+            for &node in &path {
+                weights.paths[node] += on_path;
+            }
+            weights.work[index] = weights.work[index] * (1.0 - step) + step - on_path;
+            backward_of[index] = path.iter().map(|&node| backward[node]).sum();
+            reduce_of[index] =
+                part.iter().map(|&node| mix(node, &|o| o.reduce_us * o.gpus / self.gpus)).sum();
+        }
+        // All-reduces of parts up to one, instead of the backward steps before it and of the optimiser's steps.
+        let anchor = self.least_of(case);
+        let updates: f64 =
+            (0..self.nodes.len()).map(|node| mix(node, &|o| self.update(node, o, &anchor, tail))).sum();
+        let anchored = if self.is_chain { tail * anchor.update_us } else { 0.0 };
+        let (mut best, mut gain, mut sum) = (None, updates + anchored, 0.0);
+        for index in 0..self.parts.len() {
+            sum += reduce_of[index];
+            let hidden: f64 = backward_of[..index].iter().sum();
+            if sum - hidden > gain {
+                (best, gain) = (Some(index), sum - hidden);
+            }
+        }
+        for weight in &mut weights.reduces {
+            *weight *= 1.0 - step;
+        }
+        if let Some(best) = best {
+            weights.reduces[best] += step;
+        }
+    }
+
+    /// The longest path through a part by these times, and its length.
+    fn critical(&self, part: &[usize], times: &[f64]) -> (Vec<usize>, f64) {
+        let Some(&begin) = part.first() else { return (Vec::new(), 0.0) };
+        let mut longest: Vec<(f64, Option<usize>)> = Vec::with_capacity(part.len());
+        let index = |node: usize| part.binary_search(&node).ok();
+        for &node in part {
+            let inside = self.nodes[node].producers.iter().filter(|&&producer| producer >= begin);
+            let before = inside.filter_map(|&producer| index(producer));
+            let best = before.map(|before| (longest[before].0, Some(before)));
+            let (length, before) = best.fold((0.0, None), |a, b| if b.0 > a.0 { b } else { a });
+            longest.push((length + times[node], before));
+        }
+        let last = (0..part.len()).max_by(|&a, &b| longest[a].0.total_cmp(&longest[b].0));
+        let length = last.map_or(0.0, |last| longest[last].0);
+        let path = std::iter::successors(last, |&at| longest[at].1).map(|at| part[at]).collect();
+        (path, length)
+    }
+}

@@ -1,0 +1,198 @@
+//! One iteration of the training program: when each step and each collective starts and ends.
+//!
+//! This is the definition of the model, written down once: [the page of the model](super) explains it.
+
+mod backward;
+mod collective;
+mod forward;
+mod gradients;
+
+use super::activity::Stretches;
+use super::costs::StepTimes;
+use super::groups::{Class, Classes, GroupId, Member};
+use super::problem::{GradientOptions, Structure, TrainingNode};
+
+/// What is evaluated.
+pub(super) struct Program<'a> {
+    pub(super) nodes: &'a [TrainingNode],
+    pub(super) gradients: &'a GradientOptions,
+    pub(super) structure: &'a Structure,
+    pub(super) order: &'a [u32],
+    /// By node: its place in the order.
+    pub(super) places: &'a [u32],
+    /// By node.
+    pub(super) groups: &'a [GroupId],
+    /// By node: who holds the parameters that it owns.
+    pub(super) parameter_groups: &'a [GroupId],
+    pub(super) classes: &'a Classes,
+    /// The groups of all parameters together, where their norm is needed.
+    pub(super) all_parameters: Option<GroupId>,
+}
+
+/// What it costs. Answers are remembered, so asking changes it.
+pub(super) trait Prices {
+    /// With the larger and the smaller share.
+    fn steps(&self, node: usize, group: GroupId) -> [StepTimes; 2];
+    fn transfer(&mut self, producer: usize, from: GroupId, to: GroupId) -> f64;
+    fn reduce(&mut self, bytes: u64, group: GroupId) -> f64;
+    fn size(&self, group: GroupId) -> usize;
+}
+
+/// What happened, for whoever wants to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event<'a> {
+    Forward(usize),
+    Backward(usize),
+    Update(usize),
+    Activations(usize),
+    Gradient(usize),
+    SynchronizeForward(usize),
+    SynchronizeBackward(usize),
+    Reduce(&'a [u32]),
+    Norm,
+    Metrics,
+}
+
+/// Is told every step on every class, and every collective.
+pub(super) trait Recorder {
+    /// An iteration begins.
+    fn begin(&mut self) {}
+    fn step(&mut self, _event: Event<'_>, _class: Class, _start: f64, _end: f64) {}
+    fn collective(&mut self, _event: Event<'_>, _classes: &[Class], _start: f64, _end: f64) {}
+}
+
+impl Recorder for () {}
+
+/// A node's output that was moved to another group.
+struct Moved {
+    group: GroupId,
+    /// When it arrived there, on all ranks.
+    at: f64,
+}
+
+/// The gradients of nodes with the same ranks that have not been reduced yet.
+#[derive(Default)]
+struct Bucket {
+    group: GroupId,
+    bytes: u64,
+    nodes: Vec<u32>,
+    /// By class.
+    ready: Vec<f64>,
+}
+
+/// The lanes of all classes, and when what they have computed is there. Kept from one evaluation to the next for its memory.
+#[derive(Default)]
+pub(super) struct Lanes {
+    classes: usize,
+    /// By class: when the lane is free.
+    pub(super) compute: Vec<f64>,
+    communication: Vec<f64>,
+    /// By class: what it computed and transferred.
+    pub(super) computed: Vec<Stretches>,
+    pub(super) transferred: Vec<Stretches>,
+    /// By node and class: the ends of its steps.
+    forward: Vec<f64>,
+    backward: Vec<f64>,
+    /// By node and class: when the gradient of its parameters is computed, later when it is reduced.
+    reduced: Vec<f64>,
+    /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
+    arrives: Vec<f64>,
+    /// By node: consumers whose backward step is still to come.
+    missing: Vec<u32>,
+    /// By node: its output on other groups than its own.
+    moved: Vec<Vec<Moved>>,
+    buckets: Vec<Bucket>,
+    /// Memory of earlier ones.
+    spare: Vec<Bucket>,
+    /// By class: the end of the backward pass.
+    passed: Vec<f64>,
+    /// The classes of a collective, with a mark for those that are in already.
+    meeting: Vec<Class>,
+    is_meeting: Vec<bool>,
+}
+
+impl Lanes {
+    /// All lanes free at 0.
+    pub(super) fn reset(&mut self, classes: usize) {
+        self.classes = classes;
+        for lane in [&mut self.compute, &mut self.communication] {
+            lane.clear();
+            lane.resize(classes, 0.0);
+        }
+    }
+
+    /// Runs an iteration that each class begins when it has ended the one before, and gives each class's end: its entry of
+    /// both lanes.
+    pub(super) fn run<P: Prices, R: Recorder>(
+        &mut self,
+        program: &Program<'_>,
+        prices: &mut P,
+        recorder: &mut R,
+    ) {
+        self.begin(program);
+        recorder.begin();
+        let mut run = Run { program, prices, recorder, lanes: self };
+        run.forward_pass();
+        run.backward_pass();
+        run.finish();
+        for class in 0..self.classes {
+            let end = self.compute[class].max(self.communication[class]);
+            (self.compute[class], self.communication[class]) = (end, end);
+        }
+    }
+
+    fn begin(&mut self, program: &Program<'_>) {
+        let (classes, nodes) = (self.classes, program.nodes.len());
+        // What is read was written in the same iteration.
+        for by_node in [&mut self.forward, &mut self.backward, &mut self.reduced] {
+            by_node.resize(nodes * classes, 0.0);
+        }
+        self.arrives.clear();
+        self.arrives.resize(nodes, 0.0);
+        for stretches in [&mut self.computed, &mut self.transferred] {
+            stretches.resize_with(classes, Stretches::default);
+            stretches.iter_mut().for_each(Stretches::clear);
+        }
+        let consumers = program.structure.consumers.iter();
+        self.missing.clear();
+        self.missing.extend(consumers.map(|consumers| consumers.len() as u32));
+        self.moved.resize_with(nodes, Vec::new);
+        self.moved.iter_mut().for_each(Vec::clear);
+        self.buckets.clear();
+        self.is_meeting.clear();
+        self.is_meeting.resize(classes, false);
+    }
+}
+
+struct Run<'r, 'a, P, R> {
+    program: &'r Program<'a>,
+    prices: &'r mut P,
+    recorder: &'r mut R,
+    lanes: &'r mut Lanes,
+}
+
+impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
+    fn members(&self, group: GroupId) -> &'a [Member] {
+        self.program.classes.members(group)
+    }
+
+    fn group(&self, node: usize) -> GroupId {
+        self.program.groups[node]
+    }
+
+    fn at(&self, node: usize, class: Class) -> usize {
+        node * self.lanes.classes + usize::from(class)
+    }
+
+    fn in_order(&self, nodes: &[usize]) -> Vec<usize> {
+        let mut nodes = nodes.to_vec();
+        nodes.sort_unstable_by_key(|&node| self.program.places[node]);
+        nodes
+    }
+
+    fn computed(&mut self, event: Event<'_>, class: Class, start: f64, end: f64) {
+        self.lanes.compute[usize::from(class)] = end;
+        self.lanes.computed[usize::from(class)].add(start, end);
+        self.recorder.step(event, class, start, end);
+    }
+}
