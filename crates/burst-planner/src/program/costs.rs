@@ -23,7 +23,7 @@ impl StepTimes {
 ///
 /// Where a batch does not divide evenly, some ranks have one sample more than the others; they come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(usize)]
+#[repr(u8)]
 pub enum Share {
     /// As many samples as any rank.
     Larger,

@@ -1,12 +1,14 @@
 //! What arrangements take, one after another, with everything remembered that they have in common.
 
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use super::activity::Activity;
 use super::costs::{Share, StepTimes, TrainingCosts};
-use super::groups::{Classes, GroupId, Groups};
+use super::groups::{Classes, GroupId, Groups, Slot};
 use super::iteration::{Lanes, Prices, Program, Recorder};
+use super::order::Ordered;
 use super::problem::Structure;
 use super::{Arrangement, TrainingProblem};
 use crate::{Error, Result};
@@ -34,8 +36,13 @@ pub struct Evaluator<'p, C> {
     structure: Structure,
     known: Known<C>,
     /// By the groups in use, ascending.
-    classes: HashMap<Vec<GroupId>, Rc<Classes>>,
+    classes: FxHashMap<Box<[GroupId]>, Rc<Classes>>,
+    /// Those of the arrangement that was evaluated last, as all that follow.
+    slots: Slots,
+    ordered: Ordered,
     lanes: Lanes,
+    /// By iteration and class: when both lanes are done. The first line is the beginning.
+    ends: Vec<f64>,
     /// How many arrangements have been evaluated.
     pub(super) evaluations: u64,
 }
@@ -48,6 +55,21 @@ pub(super) struct Numbered {
     pub(super) order: Rc<[u32]>,
 }
 
+/// The groups of an arrangement, numbered as they are in use.
+#[derive(Debug, Default)]
+struct Slots {
+    /// By node.
+    nodes: Vec<Slot>,
+    /// By node: who holds the parameters that it owns.
+    parameters: Vec<Slot>,
+    /// Who holds any parameters, where their norm is needed.
+    all_parameters: Option<Slot>,
+    /// By group: its slot; [`UNUSED`] between evaluations.
+    by_group: Vec<Slot>,
+}
+
+const UNUSED: Slot = Slot::MAX;
+
 /// The costs, and what they have said.
 struct Known<C> {
     costs: C,
@@ -56,9 +78,12 @@ struct Known<C> {
     tables: Vec<u32>,
     /// By GPU count, by node.
     steps: Vec<Vec<NodeSteps>>,
-    numbers: HashMap<usize, u32>,
-    transfers: HashMap<(u32, GroupId, GroupId), f64>,
-    reductions: HashMap<(u64, GroupId), f64>,
+    numbers: FxHashMap<usize, u32>,
+    transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
+    reductions: FxHashMap<(u64, GroupId), f64>,
+    /// By slot of the arrangement that is evaluated: the group, ascending, and its table.
+    used: Vec<GroupId>,
+    used_tables: Vec<u32>,
 }
 
 /// The steps of a node on a GPU count.
@@ -91,29 +116,40 @@ impl<C: TrainingCosts> Known<C> {
         group
     }
 
+    /// All ranks of some groups, ascending: the same ranks are the same bucket, whoever is on which.
+    fn union(&mut self, problem: &TrainingProblem, groups: impl Iterator<Item = GroupId>) -> GroupId {
+        let mut ranks: Vec<usize> = groups.flat_map(|group| self.groups.ranks(group).to_vec()).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        self.group(problem, &ranks)
+    }
+
     fn knows(&self, node: usize, group: GroupId) -> bool {
         self.steps[self.tables[group as usize] as usize][node].are_known
     }
 }
 
 impl<C: TrainingCosts> Prices for Known<C> {
-    fn steps(&self, node: usize, group: GroupId) -> [StepTimes; 2] {
-        self.steps[self.tables[group as usize] as usize][node].times
+    #[inline]
+    fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
+        &self.steps[self.used_tables[group as usize] as usize][node].times
     }
 
-    fn transfer(&mut self, producer: usize, from: GroupId, to: GroupId) -> f64 {
+    fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {
+        let (from, to) = (self.used[from as usize], self.used[to as usize]);
         let (costs, groups) = (&self.costs, &self.groups);
         let ask = || costs.transfer(producer, groups.ranks(from), groups.ranks(to));
         *self.transfers.entry((producer as u32, from, to)).or_insert_with(ask)
     }
 
-    fn reduce(&mut self, bytes: u64, group: GroupId) -> f64 {
+    fn reduce(&mut self, bytes: u64, group: Slot) -> f64 {
+        let group = self.used[group as usize];
         let (costs, groups) = (&self.costs, &self.groups);
         *self.reductions.entry((bytes, group)).or_insert_with(|| costs.reduce(bytes, groups.ranks(group)))
     }
 
-    fn size(&self, group: GroupId) -> usize {
-        self.groups.len(group)
+    fn size(&self, group: Slot) -> usize {
+        self.groups.len(self.used[group as usize])
     }
 }
 
@@ -129,16 +165,22 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             groups: Groups::default(),
             tables: Vec::new(),
             steps: Vec::new(),
-            numbers: HashMap::new(),
-            transfers: HashMap::new(),
-            reductions: HashMap::new(),
+            numbers: FxHashMap::default(),
+            transfers: FxHashMap::default(),
+            reductions: FxHashMap::default(),
+            used: Vec::new(),
+            used_tables: Vec::new(),
         };
+        let structure = Structure::new(problem)?;
         Ok(Self {
             problem,
-            structure: Structure::new(problem)?,
             known,
-            classes: HashMap::new(),
+            classes: FxHashMap::default(),
+            slots: Slots::default(),
+            ordered: Ordered::new(&structure),
+            structure,
             lanes: Lanes::default(),
+            ends: Vec::new(),
             evaluations: 0,
         })
     }
@@ -223,7 +265,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
 
     /// The steps of a node on a group, with the larger share.
     pub(super) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
-        self.known.steps(node, group)[0]
+        self.known.steps[self.known.tables[group as usize] as usize][node].times[0]
     }
 
     pub(super) fn numbered(&mut self, arrangement: &Arrangement) -> Result<Numbered> {
@@ -255,33 +297,27 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         recorder: &mut R,
     ) -> Result<(TrainingTime, Rc<Classes>)> {
         self.evaluations += 1;
-        let (parameter_groups, all_parameters) = self.parameter_groups(numbered);
-        let classes = self.classes(numbered, &parameter_groups, all_parameters)?;
-        let mut places = vec![0; numbered.order.len()];
-        for (place, &node) in numbered.order.iter().enumerate() {
-            places[node as usize] = place as u32;
-        }
+        self.number_groups(numbered);
+        let classes = self.classes()?;
+        self.ordered.set(&self.structure, &numbered.order);
         let program = Program {
             nodes: &self.problem.nodes,
             gradients: &self.problem.gradients,
             structure: &self.structure,
-            order: &numbered.order,
-            places: &places,
-            groups: &numbered.groups,
-            parameter_groups: &parameter_groups,
+            ordered: &self.ordered,
+            groups: &self.slots.nodes,
+            parameter_groups: &self.slots.parameters,
             classes: &classes,
-            all_parameters,
+            all_parameters: self.slots.all_parameters,
         };
         self.lanes.reset(classes.len());
-        let mut ends: Vec<Vec<f64>> = vec![vec![0.0; classes.len()]];
+        self.ends.clear();
+        self.ends.resize(classes.len(), 0.0);
         let iteration_us = loop {
             self.lanes.run(&program, &mut self.known, recorder);
-            ends.push(self.lanes.compute.clone());
-            // Where one rank does all that any other does, and not less of it, it is the one that everything waits for. Ranks
-            // that end before it begin the next iteration before it, and then compute at other times beside what they transfer.
-            let is_typical = classes.has_hub && end_together(&self.lanes.compute);
-            if is_typical || ends.len() > MOST_ITERATIONS || is_steady(&ends) {
-                break since(&ends);
+            self.ends.extend_from_slice(&self.lanes.compute);
+            if let Some(iteration_us) = settled(&self.ends, classes.len()) {
+                break iteration_us;
             }
         };
         let active = |class: usize| self.activity_of(class, iteration_us).active_us();
@@ -298,85 +334,89 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         Activity { computing_us, communicating_us, idle_us }
     }
 
-    /// By node: who holds the parameters that it owns; and who holds any, where their norm is needed.
-    fn parameter_groups(&mut self, numbered: &Numbered) -> (Vec<GroupId>, Option<GroupId>) {
-        let mut groups = numbered.groups.clone();
-        for (node, group) in groups.iter_mut().enumerate() {
-            let users = &self.structure.users[node];
-            if users.iter().any(|&user| numbered.groups[user] != *group) {
-                let mut ranks = self.known.groups.ranks(*group).to_vec();
-                for &user in users {
-                    ranks.extend_from_slice(self.known.groups.ranks(numbered.groups[user]));
-                }
-                // Ascending, so that the same ranks are the same bucket whichever of the users is on which.
-                ranks.sort_unstable();
-                ranks.dedup();
-                *group = self.known.group(self.problem, &ranks);
+    /// Sets the slots of an arrangement's groups.
+    fn number_groups(&mut self, numbered: &Numbered) {
+        let (parameters, all_parameters) = self.parameter_groups(numbered);
+        let (known, slots) = (&mut self.known, &mut self.slots);
+        slots.by_group.resize(known.tables.len(), UNUSED);
+        known.used.clear();
+        let others = parameters.iter().flatten().chain(&all_parameters);
+        for &group in numbered.groups.iter().chain(others) {
+            if std::mem::replace(&mut slots.by_group[group as usize], 0) == UNUSED {
+                known.used.push(group);
+            }
+        }
+        known.used.sort_unstable();
+        known.used_tables.clear();
+        for (slot, &group) in known.used.iter().enumerate() {
+            slots.by_group[group as usize] = slot as Slot;
+            known.used_tables.push(known.tables[group as usize]);
+        }
+        let of_group = |&group: &GroupId| slots.by_group[group as usize];
+        slots.nodes.clear();
+        slots.nodes.extend(numbered.groups.iter().map(of_group));
+        slots.parameters.clear();
+        slots.parameters.extend(parameters.as_ref().unwrap_or(&numbered.groups).iter().map(of_group));
+        slots.all_parameters = all_parameters.as_ref().map(of_group);
+        for &group in &known.used {
+            slots.by_group[group as usize] = UNUSED;
+        }
+    }
+
+    /// By node: who holds the parameters that it owns, where not always the node's own group does; and who holds any, where their
+    /// norm is needed.
+    fn parameter_groups(&mut self, numbered: &Numbered) -> (Option<Vec<GroupId>>, Option<GroupId>) {
+        let mut groups = None;
+        for (node, users) in self.structure.users.iter().enumerate() {
+            if users.iter().any(|&user| numbered.groups[user] != numbered.groups[node]) {
+                let of_users = users.iter().map(|&user| numbered.groups[user]);
+                let union = self.known.union(self.problem, of_users);
+                groups.get_or_insert_with(|| numbered.groups.clone())[node] = union;
             }
         }
         if !self.problem.gradients.clip_norm {
             return (groups, None);
         }
-        let owners = (0..groups.len()).filter(|&node| !self.structure.users[node].is_empty());
-        let mut ranks: Vec<usize> =
-            owners.flat_map(|node| self.known.groups.ranks(groups[node]).to_vec()).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        let all = (!ranks.is_empty()).then(|| self.known.group(self.problem, &ranks));
+        let held = groups.as_ref().unwrap_or(&numbered.groups);
+        let of_owners = (0..held.len()).filter(|&node| !self.structure.users[node].is_empty());
+        let of_owners: Vec<GroupId> = of_owners.map(|node| held[node]).collect();
+        let all = (!of_owners.is_empty()).then(|| self.known.union(self.problem, of_owners.into_iter()));
         (groups, all)
     }
 
-    fn classes(
-        &mut self,
-        numbered: &Numbered,
-        parameter_groups: &[GroupId],
-        all_parameters: Option<GroupId>,
-    ) -> Result<Rc<Classes>> {
-        let mut is_used = vec![false; self.known.tables.len()];
-        let mut used: Vec<GroupId> = Vec::new();
-        for &group in numbered.groups.iter().chain(parameter_groups).chain(&all_parameters) {
-            if !std::mem::replace(&mut is_used[group as usize], true) {
-                used.push(group);
-            }
-        }
-        used.sort_unstable();
-        if let Some(known) = self.classes.get(&used) {
+    /// The classes of the groups in use.
+    fn classes(&mut self) -> Result<Rc<Classes>> {
+        let used = &self.known.used[..];
+        if let Some(known) = self.classes.get(used) {
             return Ok(Rc::clone(known));
         }
         let larger = |count| self.known.costs.larger_shares(count);
-        let classes = Rc::new(Classes::new(&self.known.groups, &used, self.problem.gpus, larger));
+        let classes = Rc::new(Classes::new(&self.known.groups, used, self.problem.gpus, larger));
         if classes.len() > usize::from(super::groups::Class::MAX) {
             return Err(Error::TooManyClasses { classes: classes.len() });
         }
-        self.classes.insert(used, Rc::clone(&classes));
+        self.classes.insert(used.into(), Rc::clone(&classes));
         Ok(classes)
     }
 }
 
-fn end_together(ends: &[f64]) -> bool {
-    ends.windows(2).all(|pair| (pair[0] - pair[1]).abs() <= STEADY * pair[0])
-}
-
-/// Whether all classes took the same time from the last iteration's end but one to its last.
-fn is_steady(ends: &[Vec<f64>]) -> bool {
-    let [.., before, last] = ends else { return true };
-    if ends.len() < 3 {
-        return false;
-    }
+/// The time of an iteration, once the ends of so many are known that more would not change it.
+fn settled(ends: &[f64], classes: usize) -> Option<f64> {
+    let line = |index: usize| &ends[index * classes..(index + 1) * classes];
+    let iterations = ends.len() / classes - 1;
+    let [last, before] = [line(iterations), line(iterations - 1)];
     let took = last.iter().zip(before).map(|(last, before)| last - before);
     let (least, most) =
         took.fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
-    most - least <= STEADY * most
-}
-
-/// The time of an iteration by the ends of all so far: of the last one if that is enough, else the mean of the latter half.
-fn since(ends: &[Vec<f64>]) -> f64 {
     let latest = |ends: &[f64]| ends.iter().copied().fold(0.0, f64::max);
-    let Some(last) = ends.last() else { return 0.0 };
-    if ends.len() == 2 {
-        return latest(last);
+    let since = |first: usize| (latest(last) - latest(line(first))) / (iterations - first) as f64;
+    // All began together, or as far apart as they ended: so it goes on.
+    if most - least <= STEADY * most {
+        Some(since(iterations - 1))
+    } else if iterations >= MOST_ITERATIONS {
+        // The mean of the latter half.
+        Some(since(iterations.div_ceil(2)))
+    } else {
+        None
     }
-    let steady = is_steady(ends);
-    let first = if steady { ends.len() - 2 } else { ends.len() / 2 };
-    (latest(last) - latest(&ends[first])) / (ends.len() - 1 - first) as f64
 }

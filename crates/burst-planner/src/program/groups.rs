@@ -4,10 +4,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
 use super::costs::Share;
 
 /// The number of a list of ranks.
 pub(super) type GroupId = u32;
+/// The number of a list of ranks among those that one arrangement uses.
+pub(super) type Slot = u32;
 
 /// Every list of ranks that was met, once.
 #[derive(Debug, Default)]
@@ -15,7 +19,7 @@ pub(super) struct Groups {
     lists: Vec<Rc<[usize]>>,
     /// By group: its ranks where they follow each other.
     ranges: Vec<Option<Range<usize>>>,
-    numbers: HashMap<Rc<[usize]>, GroupId>,
+    numbers: FxHashMap<Rc<[usize]>, GroupId>,
 }
 
 impl Groups {
@@ -61,10 +65,10 @@ pub(super) struct Member {
 pub(super) struct Classes {
     /// By class: its ranks.
     pub(super) ranks: Vec<Vec<Range<usize>>>,
-    /// By number of the group; empty for groups that are not in use.
-    members: Vec<Vec<Member>>,
-    /// Whether one class is in every group, with the larger share.
-    pub(super) has_hub: bool,
+    /// Of all groups, one after another.
+    members: Vec<Member>,
+    /// By slot: where its members begin; and where the last ones end.
+    starts: Vec<u32>,
 }
 
 impl Classes {
@@ -78,35 +82,37 @@ impl Classes {
     ) -> Self {
         let ranges: Option<Vec<Range<usize>>> = used.iter().map(|&group| groups.range(group)).collect();
         match ranges {
-            Some(ranges) => Self::of_ranges(used, &ranges, larger),
+            Some(ranges) => Self::of_ranges(&ranges, larger),
             None => Self::refined(groups, used, world, larger),
         }
     }
 
     /// Divides the ranks wherever a group or its larger shares begin or end.
-    fn of_ranges(used: &[GroupId], ranges: &[Range<usize>], larger: impl Fn(usize) -> usize) -> Self {
-        let borders = |range: &Range<usize>| [range.start, range.start + larger(range.len()), range.end];
-        let mut borders: Vec<usize> = ranges.iter().flat_map(borders).collect();
+    fn of_ranges(ranges: &[Range<usize>], larger: impl Fn(usize) -> usize) -> Self {
+        let mut borders = Vec::with_capacity(3 * ranges.len());
+        for range in ranges {
+            borders.extend([range.start, range.start + larger(range.len()), range.end]);
+        }
         borders.sort_unstable();
         borders.dedup();
         let is_used = |part: &Range<usize>| ranges.iter().any(|range| range.contains(&part.start));
         let parts: Vec<Range<usize>> =
             borders.windows(2).map(|ends| ends[0]..ends[1]).filter(is_used).collect();
-        let mut members = vec![Vec::new(); used.iter().max().map_or(0, |&group| group as usize + 1)];
-        let mut is_hub = vec![true; parts.len()];
-        for (&group, range) in used.iter().zip(ranges) {
+        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(ranges.len() + 1));
+        for range in ranges {
+            starts.push(members.len() as u32);
             let smaller = range.start + larger(range.len());
-            for (class, part) in parts.iter().enumerate() {
-                let share = if part.start < smaller { Share::Larger } else { Share::Smaller };
-                let is_in = range.contains(&part.start);
-                if is_in {
-                    members[group as usize].push(Member { class: class as Class, share });
+            let first = parts.partition_point(|part| part.start < range.start);
+            for (class, part) in parts.iter().enumerate().skip(first) {
+                if part.start >= range.end {
+                    break;
                 }
-                is_hub[class] &= is_in && share == Share::Larger;
+                let share = if part.start < smaller { Share::Larger } else { Share::Smaller };
+                members.push(Member { class: class as Class, share });
             }
         }
-        let ranks = parts.into_iter().map(|part| vec![part]).collect();
-        Self { ranks, members, has_hub: is_hub.contains(&true) }
+        starts.push(members.len() as u32);
+        Self { ranks: parts.into_iter().map(|part| vec![part]).collect(), members, starts }
     }
 
     /// Refines the ranks by one group after another.
@@ -135,25 +141,23 @@ impl Classes {
             }
             ranks[number].push(rank..rank + 1);
         }
-        let mut members = vec![Vec::new(); used.iter().max().map_or(0, |&group| group as usize + 1)];
-        let mut is_hub = vec![true; ranks.len()];
+        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(used.len() + 1));
         let mut listed = vec![usize::MAX; ranks.len()];
-        for &group in used {
+        for (slot, &group) in used.iter().enumerate() {
+            starts.push(members.len() as u32);
             let list = groups.ranks(group);
             let larger = larger(list.len());
-            let mut is_in = vec![false; ranks.len()];
             for (position, rank) in list.iter().enumerate() {
                 let class = numbers[&class_of[*rank]];
                 let share = if position < larger { Share::Larger } else { Share::Smaller };
-                if listed[class] != group as usize {
-                    listed[class] = group as usize;
-                    members[group as usize].push(Member { class: class as Class, share });
-                    is_in[class] = share == Share::Larger;
+                if listed[class] != slot {
+                    listed[class] = slot;
+                    members.push(Member { class: class as Class, share });
                 }
             }
-            is_hub.iter_mut().zip(is_in).for_each(|(hub, is_in)| *hub &= is_in);
         }
-        Self { ranks, members, has_hub: is_hub.contains(&true) }
+        starts.push(members.len() as u32);
+        Self { ranks, members, starts }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -165,7 +169,9 @@ impl Classes {
         self.ranks[class].iter().map(Range::len).sum()
     }
 
-    pub(super) fn members(&self, group: GroupId) -> &[Member] {
-        &self.members[group as usize]
+    #[inline]
+    pub(super) fn members(&self, slot: Slot) -> &[Member] {
+        let slot = slot as usize;
+        &self.members[self.starts[slot] as usize..self.starts[slot + 1] as usize]
     }
 }

@@ -1,37 +1,35 @@
 //! The backward pass.
 
-use super::{Event, GroupId, Member, Prices, Recorder, Run};
+use super::{Event, Member, Part, Prices, Recorder, Run, Slot, later};
 
 impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     pub(super) fn backward_pass(&mut self) {
         let program = self.program;
-        for &node in program.order.iter().rev() {
+        for &node in program.ordered.nodes.iter().rev() {
             let node = node as usize;
             if !program.structure.needs_gradient[node] {
                 continue;
             }
             let group = self.group(node);
-            let times = self.prices.steps(node, group);
+            let times = self.prices.steps(node, group).map(|steps| steps.backward_us);
             let (row, arrives) = (node * self.lanes.classes, self.lanes.arrives[node]);
             for &Member { class, share } in self.members(group) {
-                let start = arrives.max(self.lanes.compute[usize::from(class)]);
-                let end = start + times[share as usize].backward_us;
+                let start = later(arrives, self.lanes.compute[usize::from(class)]);
+                let end = start + times[share as usize];
                 self.computed(Event::Backward(node), class, start, end);
                 self.lanes.backward[row + usize::from(class)] = end;
-                self.lanes.reduced[row + usize::from(class)] = end;
             }
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-                self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_, _| 0.0);
-                for &Member { class, .. } in self.members(group) {
-                    self.lanes.backward[row + usize::from(class)] = self.lanes.compute[usize::from(class)];
-                }
+                let end =
+                    self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_| 0.0);
+                self.lanes.synchronized[node] = end;
             }
-            let producers = &program.structure.producers[node];
-            if let [producer] = producers[..] {
-                self.part_computed(producer);
-            } else {
-                for producer in self.in_order(producers).into_iter().rev() {
-                    self.part_computed(producer);
+            for &producer in program.ordered.producers(node).iter().rev() {
+                let producer = producer as usize;
+                // The first of its consumers is the last one to compute its part of the gradient of its output.
+                let is_last = program.ordered.consumers(producer).first() == Some(&(node as u32));
+                if is_last && program.structure.needs_gradient[producer] {
+                    self.gather_gradient(producer);
                 }
             }
             if !program.structure.users[node].is_empty() {
@@ -40,50 +38,52 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// A consumer of a node has computed its part of the gradient of the node's output.
-    fn part_computed(&mut self, node: usize) {
-        self.lanes.missing[node] -= 1;
-        if self.lanes.missing[node] == 0 && self.program.structure.needs_gradient[node] {
-            self.gather_gradient(node);
-        }
-    }
-
     /// Brings the gradient of a node's output to its ranks, once all consumers have computed their parts: parts on the same
     /// ranks are summed up there and move together.
     fn gather_gradient(&mut self, node: usize) {
         let program = self.program;
         let own = self.group(node);
-        // In the order of their backward steps.
-        let consumers = &program.structure.consumers[node];
-        if consumers.iter().all(|&consumer| self.group(consumer) == own) {
+        let consumers = program.ordered.consumers(node);
+        if consumers.iter().all(|&consumer| self.group(consumer as usize) == own) {
             return;
         }
-        let mut from: Vec<(GroupId, usize, usize)> = Vec::new();
-        for consumer in self.in_order(consumers).into_iter().rev() {
-            let group = self.group(consumer);
-            match from.iter_mut().find(|(known, ..)| *known == group) {
-                Some((_, _, parts)) => *parts += 1,
-                None => from.push((group, consumer, 1)),
+        let mut parts = std::mem::take(&mut self.lanes.parts);
+        // In the order of their backward steps.
+        for &consumer in consumers.iter().rev() {
+            let group = self.group(consumer as usize);
+            match parts.iter_mut().find(|part| part.group == group) {
+                Some(part) => part.is_sum = true,
+                None => parts.push(Part { group, consumer: consumer as usize, is_sum: false }),
             }
         }
-        let mut latest = 0.0_f64;
-        for &(group, consumer, parts) in &from {
-            if group != own {
-                let first = consumer * self.lanes.classes;
-                let end = self.transfer(Event::Gradient(node), node, group, own, |lanes, class| {
-                    // A sum is a step of the compute lane, which keeps its order.
-                    let class = usize::from(class);
-                    if parts > 1 { lanes.compute[class] } else { lanes.backward[first + class] }
-                });
-                latest = latest.max(end);
+        let mut latest = 0.0;
+        for &part in &parts {
+            if part.group != own {
+                latest = later(latest, self.move_gradient(node, part, own));
             }
         }
         self.lanes.arrives[node] = latest;
-        if from.len() > 1 {
+        if parts.len() > 1 {
             for &Member { class, .. } in self.members(own) {
                 let lane = &mut self.lanes.compute[usize::from(class)];
-                *lane = lane.max(latest);
+                *lane = later(*lane, latest);
             }
         }
+        parts.clear();
+        self.lanes.parts = parts;
+    }
+
+    /// When a part of the gradient of a node's output has arrived on the node's ranks.
+    fn move_gradient(&mut self, node: usize, part: Part, own: Slot) -> f64 {
+        let row = part.consumer * self.lanes.classes;
+        self.transfer(Event::Gradient(node), node, part.group, own, |lanes, class| {
+            let class = usize::from(class);
+            // A sum is a step of the compute lane, which keeps its order.
+            if part.is_sum {
+                lanes.compute[class]
+            } else {
+                later(lanes.backward[row + class], lanes.synchronized[part.consumer])
+            }
+        })
     }
 }

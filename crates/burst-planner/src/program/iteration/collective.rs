@@ -1,6 +1,6 @@
 //! Collectives: all their ranks meet, and end together.
 
-use super::{Class, Event, GroupId, Lanes, Member, Prices, Recorder, Run};
+use super::{Class, Event, Lanes, Member, Prices, Recorder, Run, Slot, later};
 
 impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     /// Moves samples between groups. Ranks that have them arrive when they are `ready`, the others when their lane is free.
@@ -8,13 +8,13 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         &mut self,
         event: Event<'_>,
         producer: usize,
-        from: GroupId,
-        to: GroupId,
+        from: Slot,
+        to: Slot,
         ready: impl Fn(&Lanes, Class) -> f64,
     ) -> f64 {
-        let mut start = 0.0_f64;
+        let mut start = 0.0;
         for &Member { class, .. } in self.members(from) {
-            start = start.max(ready(self.lanes, class));
+            start = later(start, ready(self.lanes, class));
             self.meet(class);
         }
         for &Member { class, .. } in self.members(to) {
@@ -28,50 +28,54 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     pub(super) fn reduce(
         &mut self,
         event: Event<'_>,
-        group: GroupId,
+        group: Slot,
         bytes: u64,
         ready: impl Fn(&Self, Class) -> f64,
     ) -> Option<f64> {
         if self.prices.size(group) < 2 {
             return None;
         }
-        let mut start = 0.0_f64;
+        let mut start = 0.0;
         for &Member { class, .. } in self.members(group) {
-            start = start.max(ready(self, class));
-            self.meet(class);
+            start = later(start, ready(self, class));
+            self.lanes.meeting.push(class);
         }
         let takes = self.prices.reduce(bytes, group);
         Some(self.communicate(event, start, takes))
     }
 
+    /// Sums over a group what its compute lanes wait for. Its end; 0 where one rank has nothing to wait for.
     pub(super) fn synchronize(
         &mut self,
         event: Event<'_>,
-        group: GroupId,
+        group: Slot,
         bytes: u64,
-        ready: impl Fn(&Self, Class) -> f64,
-    ) {
+        ready: impl Fn(Class) -> f64,
+    ) -> f64 {
         let end = self.reduce(event, group, bytes, |run, class| {
-            ready(run, class).max(run.lanes.compute[usize::from(class)])
+            later(ready(class), run.lanes.compute[usize::from(class)])
         });
+        let end = end.unwrap_or(0.0);
         for &Member { class, .. } in self.members(group) {
             let lane = &mut self.lanes.compute[usize::from(class)];
-            *lane = lane.max(end.unwrap_or(0.0));
+            *lane = later(*lane, end);
         }
+        end
     }
 
+    /// Lets a class take part in the next collective, which it may do already.
+    #[inline]
     fn meet(&mut self, class: Class) {
         if !std::mem::replace(&mut self.lanes.is_meeting[usize::from(class)], true) {
             self.lanes.meeting.push(class);
         }
     }
 
-    /// A collective of the classes that have been told to [`meet`](Self::meet), which starts when all their lanes are free,
-    /// not before `start`. Its end.
+    /// A collective of the classes that meet, which starts when all their lanes are free, not before `start`. Its end.
     fn communicate(&mut self, event: Event<'_>, start: f64, takes: f64) -> f64 {
         let lanes = &mut *self.lanes;
         let free = lanes.meeting.iter().map(|&class| lanes.communication[usize::from(class)]);
-        let start = free.fold(start, f64::max);
+        let start = free.fold(start, later);
         let end = start + takes;
         for &class in &lanes.meeting {
             let class = usize::from(class);

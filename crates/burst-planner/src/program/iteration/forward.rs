@@ -1,75 +1,60 @@
 //! The forward pass.
 
-use super::{Event, GroupId, Member, Moved, Prices, Recorder, Run};
+use super::{Event, Member, Moved, Prices, Recorder, Run, Slot, later};
 
 impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     pub(super) fn forward_pass(&mut self) {
         let program = self.program;
-        for &node in program.order {
+        for &node in &*program.ordered.nodes {
             let node = node as usize;
             let group = self.group(node);
-            let producers = &program.structure.producers[node];
-            if producers.iter().any(|&producer| self.group(producer) != group) {
-                for producer in self.in_order(producers) {
-                    self.output_on(producer, group);
-                }
-            }
+            let arrived = self.gather_inputs(node, group);
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
-                self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |run, _| {
-                    run.inputs_there(node)
-                });
+                self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |_| arrived);
             }
-            let arrived = self.inputs_there(node);
-            let times = self.prices.steps(node, group);
+            let times = self.prices.steps(node, group).map(|steps| steps.forward_us);
             let row = node * self.lanes.classes;
             for &Member { class, share } in self.members(group) {
-                let start = arrived.max(self.lanes.compute[usize::from(class)]);
-                let end = start + times[share as usize].forward_us;
+                let start = later(arrived, self.lanes.compute[usize::from(class)]);
+                let end = start + times[share as usize];
                 self.computed(Event::Forward(node), class, start, end);
                 self.lanes.forward[row + usize::from(class)] = end;
             }
-            let consumers = &program.structure.consumers[node];
-            if consumers.len() > 1 {
-                self.spread(node, consumers);
+            // A fork's output goes to all branches at once, in the order in which they come.
+            if let consumers @ [_, _, ..] = program.ordered.consumers(node) {
+                for &consumer in consumers {
+                    self.output_on(node, self.group(consumer as usize));
+                }
             }
-        }
-    }
-
-    /// A fork's output goes to all branches at once, in the order in which they come.
-    fn spread(&mut self, node: usize, consumers: &[usize]) {
-        let own = self.group(node);
-        if consumers.iter().all(|&consumer| self.group(consumer) == own) {
-            return;
-        }
-        for consumer in self.in_order(consumers) {
-            self.output_on(node, self.group(consumer));
         }
     }
 
     /// When all inputs of a node that come from other groups are there. Those that were computed on the same ranks are,
     /// once the lane is free.
-    fn inputs_there(&self, node: usize) -> f64 {
-        let group = self.group(node);
-        let elsewhere = self.program.structure.producers[node]
-            .iter()
-            .copied()
-            .filter(|&producer| self.group(producer) != group);
-        let arrived = elsewhere.filter_map(|producer| {
-            self.lanes.moved[producer].iter().find(|moved| moved.group == group).map(|moved| moved.at)
-        });
-        arrived.fold(0.0, f64::max)
+    fn gather_inputs(&mut self, node: usize, group: Slot) -> f64 {
+        let mut arrived = 0.0;
+        for &producer in self.program.ordered.producers(node) {
+            arrived = later(arrived, self.output_on(producer as usize, group));
+        }
+        arrived
     }
 
-    /// Sees to it that a node's output is on a group; it is moved there once.
-    fn output_on(&mut self, node: usize, group: GroupId) {
+    /// Sees to it that a node's output is on a group; it is moved there once. When it arrives there from other ranks.
+    #[inline]
+    fn output_on(&mut self, node: usize, group: Slot) -> f64 {
         let own = self.group(node);
-        if own == group || self.lanes.moved[node].iter().any(|moved| moved.group == group) {
-            return;
+        if own == group { 0.0 } else { self.move_output(node, own, group) }
+    }
+
+    fn move_output(&mut self, node: usize, own: Slot, group: Slot) -> f64 {
+        if let Some(moved) = self.lanes.moved[node].iter().find(|moved| moved.group == group) {
+            return moved.at;
         }
         let forward = node * self.lanes.classes;
         let at = self.transfer(Event::Activations(node), node, own, group, |lanes, class| {
             lanes.forward[forward + usize::from(class)]
         });
         self.lanes.moved[node].push(Moved { group, at });
+        at
     }
 }

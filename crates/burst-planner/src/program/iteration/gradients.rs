@@ -1,40 +1,22 @@
 //! Gradients of parameters: buckets while the backward pass goes on, and what comes after it.
 
-use super::{Bucket, Class, Event, GroupId, Member, Prices, Recorder, Run};
+use super::{Bucket, Class, Event, Member, Prices, Recorder, Run, Slot, later};
 
 impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     /// The gradient of a node's own parameters is there on all ranks that hold them.
     pub(super) fn add_to_bucket(&mut self, node: usize) {
         let program = self.program;
         let group = program.parameter_groups[node];
-        let users = &program.structure.users[node];
         let place = self.lanes.buckets.iter().position(|bucket| bucket.group == group);
         let place = place.unwrap_or_else(|| {
             let mut bucket = self.lanes.spare.pop().unwrap_or_default();
-            bucket.ready.clear();
-            bucket.ready.resize(self.lanes.classes, 0.0);
             bucket.nodes.clear();
+            bucket.summed.clear();
             self.lanes.buckets.push(Bucket { group, bytes: 0, ..bucket });
             self.lanes.buckets.len() - 1
         });
-        let is_shared = users.len() > 1;
-        for &Member { class, .. } in self.members(group) {
-            if !is_shared {
-                let ready = self.lanes.reduced[self.at(node, class)];
-                let bucket = &mut self.lanes.buckets[place].ready[usize::from(class)];
-                *bucket = bucket.max(ready);
-                continue;
-            }
-            let is_on =
-                |user: &&usize| self.members(self.group(**user)).iter().any(|member| member.class == class);
-            let mut here = users.iter().filter(is_on);
-            let ready = match (here.next(), here.next()) {
-                (Some(&only), None) => self.lanes.reduced[self.at(only, class)],
-                // Summed up in the compute lane.
-                _ => self.lanes.compute[usize::from(class)],
-            };
-            let bucket = &mut self.lanes.buckets[place].ready[usize::from(class)];
-            *bucket = bucket.max(ready);
+        if program.structure.users[node].len() > 1 {
+            self.sum_of_users(node, place);
         }
         let bucket = &mut self.lanes.buckets[place];
         bucket.nodes.push(node as u32);
@@ -46,28 +28,56 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
+    /// Notes in a bucket when the ranks have the gradient of parameters that several nodes use.
+    fn sum_of_users(&mut self, node: usize, place: usize) {
+        let program = self.program;
+        let users = &program.structure.users[node];
+        let summed = &mut self.lanes.buckets[place].summed;
+        summed.resize(self.lanes.classes, 0.0);
+        for &Member { class, .. } in program.classes.members(program.parameter_groups[node]) {
+            let is_on = |user: &&usize| {
+                program.classes.members(program.groups[**user]).iter().any(|member| member.class == class)
+            };
+            let mut here = users.iter().filter(is_on);
+            let ready = match (here.next(), here.next()) {
+                (Some(&only), None) => self.lanes.backward[only * self.lanes.classes + usize::from(class)],
+                // Summed up in the compute lane.
+                _ => self.lanes.compute[usize::from(class)],
+            };
+            let bucket = &mut summed[usize::from(class)];
+            *bucket = later(*bucket, ready);
+        }
+    }
+
+    /// Sums up what a bucket holds, not before the [`passed`](super::Lanes::passed) of each class.
     fn reduce_bucket(&mut self, bucket: &Bucket) {
-        let Bucket { group, bytes, nodes, ready } = bucket;
-        let end = self.reduce(Event::Reduce(nodes), *group, *bytes, |_, class| ready[usize::from(class)]);
+        let Bucket { group, bytes, nodes, summed } = bucket;
+        // Backward steps on the same ranks end one after another: the last one is the latest.
+        let users = &self.program.structure.users;
+        let last = nodes.iter().rev().map(|&node| node as usize).find(|&node| users[node].len() < 2);
+        let ready = |run: &Self, class: Class| {
+            let computed = last.map_or(0.0, |last| run.lanes.backward[run.at(last, class)]);
+            let summed = summed.get(usize::from(class)).copied().unwrap_or(0.0);
+            later(later(computed, summed), run.lanes.passed[usize::from(class)])
+        };
+        let end = self.reduce(Event::Reduce(nodes), *group, *bytes, ready);
+        // One rank has all of the gradient as soon as it has computed it.
+        let end = end.unwrap_or_else(|| {
+            self.members(*group).iter().map(|member| ready(self, member.class)).fold(0.0, later)
+        });
         for &node in nodes {
-            for &Member { class, .. } in self.members(*group) {
-                let at = self.at(node as usize, class);
-                self.lanes.reduced[at] = end.unwrap_or(ready[usize::from(class)]);
-            }
+            self.lanes.reduced[node as usize] = end;
         }
     }
 
     /// What comes after the backward pass: buckets that are not full, the norm, the optimiser, the metrics.
     pub(super) fn finish(&mut self) {
         let program = self.program;
-        self.lanes.passed.clear();
-        let passed = self.lanes.compute.iter().map(|&end| if program.gradients.overlap { 0.0 } else { end });
-        self.lanes.passed.extend(passed);
+        if !program.gradients.overlap {
+            self.lanes.passed.copy_from_slice(&self.lanes.compute);
+        }
         let mut buckets = std::mem::take(&mut self.lanes.buckets);
-        for bucket in &mut buckets {
-            for (ready, &passed) in bucket.ready.iter_mut().zip(&self.lanes.passed) {
-                *ready = ready.max(passed);
-            }
+        for bucket in &buckets {
             self.reduce_bucket(bucket);
         }
         self.lanes.spare.append(&mut buckets);
@@ -75,38 +85,38 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         if let Some(group) = program.all_parameters {
             self.norm(group);
         }
-        for &node in program.order.iter().rev() {
+        for &node in program.ordered.nodes.iter().rev() {
             let node = node as usize;
             if program.structure.users[node].is_empty() {
                 continue;
             }
-            let (times, row) = (self.prices.steps(node, self.group(node)), node * self.lanes.classes);
+            let times = self.prices.steps(node, self.group(node)).map(|steps| steps.update_us);
+            let reduced = self.lanes.reduced[node];
             for &Member { class, share } in self.members(program.parameter_groups[node]) {
-                let reduced = self.lanes.reduced[row + usize::from(class)];
-                let start = reduced.max(self.lanes.compute[usize::from(class)]);
-                let end = start + times[share as usize].update_us;
+                let start = later(reduced, self.lanes.compute[usize::from(class)]);
+                let end = start + times[share as usize];
                 self.computed(Event::Update(node), class, start, end);
             }
         }
-        let mut nodes = program.order.iter().rev().map(|&node| node as usize);
+        let mut nodes = program.ordered.nodes.iter().rev().map(|&node| node as usize);
         let loss = nodes.find(|&node| program.structure.consumers[node].is_empty());
         if let Some(loss) = loss.filter(|_| program.gradients.metrics_bytes > 0) {
             let (group, bytes) = (self.group(loss), program.gradients.metrics_bytes);
             self.reduce(Event::Metrics, group, bytes, |run, class| {
-                run.lanes.forward[run.at(loss, class)].max(run.lanes.passed[usize::from(class)])
+                later(run.lanes.forward[run.at(loss, class)], run.lanes.passed[usize::from(class)])
             });
         }
     }
 
     /// All ranks with parameters learn the norm of all gradients, which each node adds to on one of its ranks.
-    fn norm(&mut self, group: GroupId) {
+    fn norm(&mut self, group: Slot) {
         let end = self.reduce(Event::Norm, group, 4, |run, class| {
-            run.all_reduced(class).max(run.lanes.compute[usize::from(class)])
+            later(run.all_reduced(class), run.lanes.compute[usize::from(class)])
         });
         for &Member { class, .. } in self.members(group) {
             let ready = end.unwrap_or_else(|| self.all_reduced(class));
             let lane = &mut self.lanes.compute[usize::from(class)];
-            *lane = lane.max(ready);
+            *lane = later(*lane, ready);
         }
     }
 
@@ -117,8 +127,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
             let members = self.members(program.parameter_groups[*node]);
             !program.structure.users[*node].is_empty() && members.iter().any(|member| member.class == class)
         };
-        let reduced =
-            (0..program.nodes.len()).filter(is_here).map(|node| self.lanes.reduced[self.at(node, class)]);
-        reduced.fold(0.0, f64::max)
+        let reduced = (0..program.nodes.len()).filter(is_here).map(|node| self.lanes.reduced[node]);
+        reduced.fold(0.0, later)
     }
 }

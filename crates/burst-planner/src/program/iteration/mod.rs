@@ -9,7 +9,8 @@ mod gradients;
 
 use super::activity::Stretches;
 use super::costs::StepTimes;
-use super::groups::{Class, Classes, GroupId, Member};
+use super::groups::{Class, Classes, Member, Slot};
+use super::order::Ordered;
 use super::problem::{GradientOptions, Structure, TrainingNode};
 
 /// What is evaluated.
@@ -17,25 +18,23 @@ pub(super) struct Program<'a> {
     pub(super) nodes: &'a [TrainingNode],
     pub(super) gradients: &'a GradientOptions,
     pub(super) structure: &'a Structure,
-    pub(super) order: &'a [u32],
-    /// By node: its place in the order.
-    pub(super) places: &'a [u32],
+    pub(super) ordered: &'a Ordered,
     /// By node.
-    pub(super) groups: &'a [GroupId],
+    pub(super) groups: &'a [Slot],
     /// By node: who holds the parameters that it owns.
-    pub(super) parameter_groups: &'a [GroupId],
+    pub(super) parameter_groups: &'a [Slot],
     pub(super) classes: &'a Classes,
     /// The groups of all parameters together, where their norm is needed.
-    pub(super) all_parameters: Option<GroupId>,
+    pub(super) all_parameters: Option<Slot>,
 }
 
 /// What it costs. Answers are remembered, so asking changes it.
 pub(super) trait Prices {
     /// With the larger and the smaller share.
-    fn steps(&self, node: usize, group: GroupId) -> [StepTimes; 2];
-    fn transfer(&mut self, producer: usize, from: GroupId, to: GroupId) -> f64;
-    fn reduce(&mut self, bytes: u64, group: GroupId) -> f64;
-    fn size(&self, group: GroupId) -> usize;
+    fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2];
+    fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64;
+    fn reduce(&mut self, bytes: u64, group: Slot) -> f64;
+    fn size(&self, group: Slot) -> usize;
 }
 
 /// What happened, for whoever wants to know.
@@ -65,19 +64,29 @@ impl Recorder for () {}
 
 /// A node's output that was moved to another group.
 struct Moved {
-    group: GroupId,
+    group: Slot,
     /// When it arrived there, on all ranks.
     at: f64,
+}
+
+/// What consumers on one group contribute to the gradient of a node's output.
+#[derive(Clone, Copy)]
+struct Part {
+    group: Slot,
+    /// The last of them in the order, which is the first to compute its part.
+    consumer: usize,
+    /// Whether there are several of them.
+    is_sum: bool,
 }
 
 /// The gradients of nodes with the same ranks that have not been reduced yet.
 #[derive(Default)]
 struct Bucket {
-    group: GroupId,
+    group: Slot,
     bytes: u64,
     nodes: Vec<u32>,
-    /// By class.
-    ready: Vec<f64>,
+    /// By class: when the gradients of parameters that several nodes use are summed up; empty without such.
+    summed: Vec<f64>,
 }
 
 /// The lanes of all classes, and when what they have computed is there. Kept from one evaluation to the next for its memory.
@@ -93,18 +102,20 @@ pub(super) struct Lanes {
     /// By node and class: the ends of its steps.
     forward: Vec<f64>,
     backward: Vec<f64>,
-    /// By node and class: when the gradient of its parameters is computed, later when it is reduced.
+    /// By node: the end of what its ranks sum up after its backward step; 0 where they do not.
+    synchronized: Vec<f64>,
+    /// By node: when the gradient of its parameters is reduced.
     reduced: Vec<f64>,
     /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
     arrives: Vec<f64>,
-    /// By node: consumers whose backward step is still to come.
-    missing: Vec<u32>,
     /// By node: its output on other groups than its own.
     moved: Vec<Vec<Moved>>,
+    /// Empty between uses, like the buckets.
+    parts: Vec<Part>,
     buckets: Vec<Bucket>,
     /// Memory of earlier ones.
     spare: Vec<Bucket>,
-    /// By class: the end of the backward pass.
+    /// By class: the end of the backward pass, where gradients are not reduced before it; else 0.
     passed: Vec<f64>,
     /// The classes of a collective, with a mark for those that are in already.
     meeting: Vec<Class>,
@@ -136,7 +147,7 @@ impl Lanes {
         run.backward_pass();
         run.finish();
         for class in 0..self.classes {
-            let end = self.compute[class].max(self.communication[class]);
+            let end = later(self.compute[class], self.communication[class]);
             (self.compute[class], self.communication[class]) = (end, end);
         }
     }
@@ -144,24 +155,33 @@ impl Lanes {
     fn begin(&mut self, program: &Program<'_>) {
         let (classes, nodes) = (self.classes, program.nodes.len());
         // What is read was written in the same iteration.
-        for by_node in [&mut self.forward, &mut self.backward, &mut self.reduced] {
-            by_node.resize(nodes * classes, 0.0);
+        for by_node_and_class in [&mut self.forward, &mut self.backward] {
+            by_node_and_class.resize(nodes * classes, 0.0);
+        }
+        for by_node in [&mut self.reduced, &mut self.synchronized] {
+            by_node.resize(nodes, 0.0);
         }
         self.arrives.clear();
         self.arrives.resize(nodes, 0.0);
         for stretches in [&mut self.computed, &mut self.transferred] {
-            stretches.resize_with(classes, Stretches::default);
-            stretches.iter_mut().for_each(Stretches::clear);
+            if stretches.len() < classes {
+                stretches.resize_with(classes, Stretches::default);
+            }
+            stretches[..classes].iter_mut().for_each(Stretches::clear);
         }
-        let consumers = program.structure.consumers.iter();
-        self.missing.clear();
-        self.missing.extend(consumers.map(|consumers| consumers.len() as u32));
         self.moved.resize_with(nodes, Vec::new);
         self.moved.iter_mut().for_each(Vec::clear);
-        self.buckets.clear();
+        self.passed.clear();
+        self.passed.resize(classes, 0.0);
         self.is_meeting.clear();
         self.is_meeting.resize(classes, false);
     }
+}
+
+/// Of two moments the later one. `f64::max` looks at what is not a number, too, which times never are.
+#[inline]
+fn later(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
 }
 
 struct Run<'r, 'a, P, R> {
@@ -172,11 +192,13 @@ struct Run<'r, 'a, P, R> {
 }
 
 impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
-    fn members(&self, group: GroupId) -> &'a [Member] {
+    #[inline]
+    fn members(&self, group: Slot) -> &'a [Member] {
         self.program.classes.members(group)
     }
 
-    fn group(&self, node: usize) -> GroupId {
+    #[inline]
+    fn group(&self, node: usize) -> Slot {
         self.program.groups[node]
     }
 
@@ -184,12 +206,7 @@ impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
         node * self.lanes.classes + usize::from(class)
     }
 
-    fn in_order(&self, nodes: &[usize]) -> Vec<usize> {
-        let mut nodes = nodes.to_vec();
-        nodes.sort_unstable_by_key(|&node| self.program.places[node]);
-        nodes
-    }
-
+    #[inline]
     fn computed(&mut self, event: Event<'_>, class: Class, start: f64, end: f64) {
         self.lanes.compute[usize::from(class)] = end;
         self.lanes.computed[usize::from(class)].add(start, end);
