@@ -20,8 +20,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
                 self.lanes.backward[row + usize::from(class)] = end;
             }
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-                let end =
-                    self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_| 0.0);
+                let end = self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_| 0.0);
                 self.lanes.synchronized[node] = end;
             }
             for &producer in program.ordered.producers(node).iter().rev() {
