@@ -6,8 +6,9 @@ use rustc_hash::FxHashMap;
 
 use super::activity::Activity;
 use super::costs::{Share, StepTimes, TrainingCosts};
-use super::groups::{Classes, GroupId, Groups, Slot};
-use super::iteration::{Lanes, Prices, Program, Recorder};
+use super::groups::{Classes, GroupId, Slot};
+use super::iteration::{Lanes, Program, Recorder};
+use super::known::Known;
 use super::order::Ordered;
 use super::problem::Structure;
 use super::{Arrangement, TrainingProblem};
@@ -70,89 +71,6 @@ struct Slots {
 
 const UNUSED: Slot = Slot::MAX;
 
-/// The costs, and what they have said.
-struct Known<C> {
-    costs: C,
-    groups: Groups,
-    /// By group: its table.
-    tables: Vec<u32>,
-    /// By GPU count, by node.
-    steps: Vec<Vec<NodeSteps>>,
-    numbers: FxHashMap<usize, u32>,
-    transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
-    reductions: FxHashMap<(u64, GroupId), f64>,
-    /// By slot of the arrangement that is evaluated: the group, ascending, and its table.
-    used: Vec<GroupId>,
-    used_tables: Vec<u32>,
-}
-
-/// The steps of a node on a GPU count.
-#[derive(Debug, Clone, Copy)]
-struct NodeSteps {
-    /// With the larger and the smaller share.
-    times: [StepTimes; 2],
-    /// Whether there are such times at all.
-    are_known: bool,
-}
-
-impl<C: TrainingCosts> Known<C> {
-    fn group(&mut self, problem: &TrainingProblem, ranks: &[usize]) -> GroupId {
-        let group = self.groups.number(ranks);
-        if self.tables.len() == group as usize {
-            let count = ranks.len();
-            let (costs, steps) = (&self.costs, &mut self.steps);
-            let table = *self.numbers.entry(count).or_insert_with(|| {
-                let of_node = |node| {
-                    let steps =
-                        [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
-                    let are_known = steps.iter().all(Option::is_some);
-                    NodeSteps { times: steps.map(Option::unwrap_or_default), are_known }
-                };
-                steps.push((0..problem.nodes.len()).map(of_node).collect());
-                steps.len() as u32 - 1
-            });
-            self.tables.push(table);
-        }
-        group
-    }
-
-    /// All ranks of some groups, ascending: the same ranks are the same bucket, whoever is on which.
-    fn union(&mut self, problem: &TrainingProblem, groups: impl Iterator<Item = GroupId>) -> GroupId {
-        let mut ranks: Vec<usize> = groups.flat_map(|group| self.groups.ranks(group).to_vec()).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        self.group(problem, &ranks)
-    }
-
-    fn knows(&self, node: usize, group: GroupId) -> bool {
-        self.steps[self.tables[group as usize] as usize][node].are_known
-    }
-}
-
-impl<C: TrainingCosts> Prices for Known<C> {
-    #[inline]
-    fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
-        &self.steps[self.used_tables[group as usize] as usize][node].times
-    }
-
-    fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {
-        let (from, to) = (self.used[from as usize], self.used[to as usize]);
-        let (costs, groups) = (&self.costs, &self.groups);
-        let ask = || costs.transfer(producer, groups.ranks(from), groups.ranks(to));
-        *self.transfers.entry((producer as u32, from, to)).or_insert_with(ask)
-    }
-
-    fn reduce(&mut self, bytes: u64, group: Slot) -> f64 {
-        let group = self.used[group as usize];
-        let (costs, groups) = (&self.costs, &self.groups);
-        *self.reductions.entry((bytes, group)).or_insert_with(|| costs.reduce(bytes, groups.ranks(group)))
-    }
-
-    fn size(&self, group: Slot) -> usize {
-        self.groups.len(self.used[group as usize])
-    }
-}
-
 impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     /// An evaluator of a problem by these costs.
     ///
@@ -160,21 +78,10 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     /// What [`TrainingProblem::validate`] reports.
     pub fn new(problem: &'p TrainingProblem, costs: C) -> Result<Self> {
         problem.validate()?;
-        let known = Known {
-            costs,
-            groups: Groups::default(),
-            tables: Vec::new(),
-            steps: Vec::new(),
-            numbers: FxHashMap::default(),
-            transfers: FxHashMap::default(),
-            reductions: FxHashMap::default(),
-            used: Vec::new(),
-            used_tables: Vec::new(),
-        };
         let structure = Structure::new(problem)?;
         Ok(Self {
             problem,
-            known,
+            known: Known::new(costs),
             classes: FxHashMap::default(),
             slots: Slots::default(),
             ordered: Ordered::new(&structure),
@@ -265,7 +172,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
 
     /// The steps of a node on a group, with the larger share.
     pub(super) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
-        self.known.steps[self.known.tables[group as usize] as usize][node].times[0]
+        self.known.steps_on(node, group).times[0]
     }
 
     pub(super) fn numbered(&mut self, arrangement: &Arrangement) -> Result<Numbered> {
@@ -338,19 +245,18 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     fn number_groups(&mut self, numbered: &Numbered) {
         let (parameters, all_parameters) = self.parameter_groups(numbered);
         let (known, slots) = (&mut self.known, &mut self.slots);
-        slots.by_group.resize(known.tables.len(), UNUSED);
-        known.used.clear();
+        slots.by_group.resize(known.groups.count(), UNUSED);
+        let mut used = std::mem::take(&mut known.used);
+        used.clear();
         let others = parameters.iter().flatten().chain(&all_parameters);
         for &group in numbered.groups.iter().chain(others) {
             if std::mem::replace(&mut slots.by_group[group as usize], 0) == UNUSED {
-                known.used.push(group);
+                used.push(group);
             }
         }
-        known.used.sort_unstable();
-        known.used_tables.clear();
-        for (slot, &group) in known.used.iter().enumerate() {
+        used.sort_unstable();
+        for (slot, &group) in used.iter().enumerate() {
             slots.by_group[group as usize] = slot as Slot;
-            known.used_tables.push(known.tables[group as usize]);
         }
         let of_group = |&group: &GroupId| slots.by_group[group as usize];
         slots.nodes.clear();
@@ -358,9 +264,10 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         slots.parameters.clear();
         slots.parameters.extend(parameters.as_ref().unwrap_or(&numbered.groups).iter().map(of_group));
         slots.all_parameters = all_parameters.as_ref().map(of_group);
-        for &group in &known.used {
+        for &group in &used {
             slots.by_group[group as usize] = UNUSED;
         }
+        known.uses(used);
     }
 
     /// By node: who holds the parameters that it owns, where not always the node's own group does; and who holds any, where their

@@ -44,6 +44,11 @@ impl Groups {
         self.ranges[group as usize].clone()
     }
 
+    /// How many groups were met.
+    pub(super) fn count(&self) -> usize {
+        self.lists.len()
+    }
+
     pub(super) fn len(&self, group: GroupId) -> usize {
         self.lists[group as usize].len()
     }

@@ -8,6 +8,7 @@ mod evaluator;
 mod groups;
 mod iteration;
 pub(crate) mod json;
+mod known;
 mod order;
 mod path;
 mod problem;
