@@ -1,0 +1,120 @@
+//! What the costs have said, so that they are asked once.
+
+use rustc_hash::FxHashMap;
+
+use super::TrainingProblem;
+use super::costs::{Share, StepTimes, TrainingCosts};
+use super::groups::{GroupId, Groups, Slot};
+use super::iteration::Prices;
+
+/// The costs, and what they have said.
+pub(super) struct Known<C> {
+    pub(super) costs: C,
+    pub(super) groups: Groups,
+    /// By group: its table.
+    tables: Vec<u32>,
+    /// By GPU count, by node.
+    steps: Vec<Vec<NodeSteps>>,
+    numbers: FxHashMap<usize, u32>,
+    transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
+    reductions: FxHashMap<(u64, GroupId), f64>,
+    /// By slot of the arrangement that is evaluated: the group, ascending, and its table.
+    pub(super) used: Vec<GroupId>,
+    used_tables: Vec<u32>,
+}
+
+/// The steps of a node on a GPU count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NodeSteps {
+    /// With the larger and the smaller share.
+    pub(super) times: [StepTimes; 2],
+    /// Whether there are such times at all.
+    are_known: bool,
+}
+
+impl<C: TrainingCosts> Known<C> {
+    pub(super) fn new(costs: C) -> Self {
+        Self {
+            costs,
+            groups: Groups::default(),
+            tables: Vec::new(),
+            steps: Vec::new(),
+            numbers: FxHashMap::default(),
+            transfers: FxHashMap::default(),
+            reductions: FxHashMap::default(),
+            used: Vec::new(),
+            used_tables: Vec::new(),
+        }
+    }
+
+    /// From now on, slots are the numbers of these groups.
+    pub(super) fn uses(&mut self, groups: Vec<GroupId>) {
+        self.used_tables.clear();
+        self.used_tables.extend(groups.iter().map(|&group| self.tables[group as usize]));
+        self.used = groups;
+    }
+
+    pub(super) fn group(&mut self, problem: &TrainingProblem, ranks: &[usize]) -> GroupId {
+        let group = self.groups.number(ranks);
+        if self.tables.len() == group as usize {
+            let count = ranks.len();
+            let (costs, steps) = (&self.costs, &mut self.steps);
+            let table = *self.numbers.entry(count).or_insert_with(|| {
+                let of_node = |node| {
+                    let steps =
+                        [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
+                    let are_known = steps.iter().all(Option::is_some);
+                    NodeSteps { times: steps.map(Option::unwrap_or_default), are_known }
+                };
+                steps.push((0..problem.nodes.len()).map(of_node).collect());
+                steps.len() as u32 - 1
+            });
+            self.tables.push(table);
+        }
+        group
+    }
+
+    /// All ranks of some groups, ascending: the same ranks are the same bucket, whoever is on which.
+    pub(super) fn union(
+        &mut self,
+        problem: &TrainingProblem,
+        groups: impl Iterator<Item = GroupId>,
+    ) -> GroupId {
+        let mut ranks: Vec<usize> = groups.flat_map(|group| self.groups.ranks(group).to_vec()).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        self.group(problem, &ranks)
+    }
+
+    pub(super) fn steps_on(&self, node: usize, group: GroupId) -> &NodeSteps {
+        &self.steps[self.tables[group as usize] as usize][node]
+    }
+
+    pub(super) fn knows(&self, node: usize, group: GroupId) -> bool {
+        self.steps_on(node, group).are_known
+    }
+}
+
+impl<C: TrainingCosts> Prices for Known<C> {
+    #[inline]
+    fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
+        &self.steps[self.used_tables[group as usize] as usize][node].times
+    }
+
+    fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {
+        let (from, to) = (self.used[from as usize], self.used[to as usize]);
+        let (costs, groups) = (&self.costs, &self.groups);
+        let ask = || costs.transfer(producer, groups.ranks(from), groups.ranks(to));
+        *self.transfers.entry((producer as u32, from, to)).or_insert_with(ask)
+    }
+
+    fn reduce(&mut self, bytes: u64, group: Slot) -> f64 {
+        let group = self.used[group as usize];
+        let (costs, groups) = (&self.costs, &self.groups);
+        *self.reductions.entry((bytes, group)).or_insert_with(|| costs.reduce(bytes, groups.ranks(group)))
+    }
+
+    fn size(&self, group: Slot) -> usize {
+        self.groups.len(self.used[group as usize])
+    }
+}
