@@ -153,7 +153,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
 
     /// The group of `count` ranks from `start` on.
     pub(super) fn range(&mut self, start: usize, count: usize) -> GroupId {
-        self.group(&(start..start + count).collect::<Vec<_>>())
+        self.known.range(self.problem, start, count)
     }
 
     /// Whether a group has a count that a search may choose for a node, and that there are times for.

@@ -20,6 +20,8 @@ pub(super) struct Groups {
     /// By group: its ranks where they follow each other.
     ranges: Vec<Option<Range<usize>>>,
     numbers: FxHashMap<Rc<[usize]>, GroupId>,
+    /// By first rank and length: the same for ranks that follow each other.
+    of_range: FxHashMap<(usize, usize), GroupId>,
 }
 
 impl Groups {
@@ -32,6 +34,16 @@ impl Groups {
         let follow = ranks.windows(2).all(|pair| pair[0] + 1 == pair[1]);
         self.ranges.push(ranks.first().filter(|_| follow).map(|&first| first..first + ranks.len()));
         self.numbers.insert(ranks, number);
+        number
+    }
+
+    /// The number of `count` ranks from `start` on.
+    pub(super) fn number_of_range(&mut self, start: usize, count: usize) -> GroupId {
+        if let Some(&known) = self.of_range.get(&(start, count)) {
+            return known;
+        }
+        let number = self.number(&(start..start + count).collect::<Vec<_>>());
+        self.of_range.insert((start, count), number);
         number
     }
 

@@ -56,8 +56,21 @@ impl<C: TrainingCosts> Known<C> {
 
     pub(super) fn group(&mut self, problem: &TrainingProblem, ranks: &[usize]) -> GroupId {
         let group = self.groups.number(ranks);
+        self.ask_steps(problem, group);
+        group
+    }
+
+    /// The group of `count` ranks from `start` on.
+    pub(super) fn range(&mut self, problem: &TrainingProblem, start: usize, count: usize) -> GroupId {
+        let group = self.groups.number_of_range(start, count);
+        self.ask_steps(problem, group);
+        group
+    }
+
+    /// Asks what the steps of all nodes take on a group that is new.
+    fn ask_steps(&mut self, problem: &TrainingProblem, group: GroupId) {
         if self.tables.len() == group as usize {
-            let count = ranks.len();
+            let count = self.groups.len(group);
             let (costs, steps) = (&self.costs, &mut self.steps);
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
@@ -71,7 +84,6 @@ impl<C: TrainingCosts> Known<C> {
             });
             self.tables.push(table);
         }
-        group
     }
 
     /// All ranks of some groups, ascending: the same ranks are the same bucket, whoever is on which.

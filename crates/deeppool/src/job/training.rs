@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use burst_planner::{
     GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode, TrainingProblem,
@@ -119,9 +118,6 @@ fn node(
     }
 }
 
-/// Two lists of ranks.
-type RanksFromTo = (Vec<usize>, Vec<usize>);
-
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
@@ -129,8 +125,8 @@ pub struct JobCosts<'a> {
     layers: Vec<LayerId>,
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
-    /// What moves between two lists of ranks.
-    traffic: RefCell<HashMap<RanksFromTo, Traffic>>,
+    /// What moves from some ranks to others.
+    traffic: RefCell<HashMap<Vec<usize>, HashMap<Vec<usize>, Traffic>>>,
 }
 
 impl JobCosts<'_> {
@@ -168,16 +164,16 @@ impl TrainingCosts for JobCosts<'_> {
 
     fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
         let sample_bytes = self.costs.network().layer(self.layers[producer]).output_bytes();
+        let time_us = |traffic: &Traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes));
         let mut known = self.traffic.borrow_mut();
-        let traffic = match known.entry((from.to_vec(), to.to_vec())) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => {
-                // Lists of different ranks are never refused.
-                let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
-                unknown.insert(traffic)
-            }
-        };
-        micros(self.costs.link().traffic_time(traffic, sample_bytes))
+        if let Some(traffic) = known.get(from).and_then(|known| known.get(to)) {
+            return time_us(traffic);
+        }
+        // Lists of different ranks are never refused.
+        let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
+        let took_us = time_us(&traffic);
+        known.entry(from.to_vec()).or_default().insert(to.to_vec(), traffic);
+        took_us
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
