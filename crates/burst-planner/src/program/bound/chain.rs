@@ -160,7 +160,7 @@ impl Weighing<'_> {
     fn rests(&self, tables: &Tables, place: usize, option: usize) -> Vec<Rest> {
         let nodes = &self.bound.nodes;
         let gpus = nodes[place].options[option].gpus;
-        let uneven = |option: &BoundOption| option.larger < option.gpus;
+        let uneven = |option: &BoundOption| option.ranks < option.gpus;
         if !uneven(&nodes[place].options[option]) {
             return vec![Rest { value: tables.after[place][option].0, less_us: 0.0, stretch: None }];
         }
@@ -171,7 +171,8 @@ impl Weighing<'_> {
             else {
                 break;
             };
-            less_us += node.options[index].less_us;
+            let (forward_us, backward_us) = node.options[index].less_us;
+            less_us += forward_us + backward_us;
             let (changes, _) = tables.changes[last][index];
             rests.push(Rest { value: value + changes, less_us, stretch: Some(last) });
             value += tables.own[last][index];

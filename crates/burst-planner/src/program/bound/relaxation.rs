@@ -49,7 +49,7 @@ impl Bound {
                 let shared = self.shared(option, &anchor);
                 path * (factors.forward[part] * option.forward_us
                     + factors.backward[part] * option.backward_us)
-                    + weights.work[part] * option.work_us / self.gpus * factors.backward[part]
+                    + weights.work[part] * option.work_us() / self.gpus * factors.backward[part]
                     + shared * (factors.reduces[part] * option.reduce_us + factors.updates * option.update_us)
                     + price * option.computing_us
             };
@@ -84,9 +84,9 @@ impl Bound {
         self.trace(&values, &taken)
     }
 
-    /// On how many of the anchor's ranks with the larger share a node is at least, as a part of them.
+    /// On how many of the anchor's ranks a node is at least, as a part of them.
     pub(super) fn shared(&self, option: &BoundOption, anchor: &BoundOption) -> f64 {
-        (option.gpus + anchor.larger - self.gpus).max(0.0) / anchor.larger
+        (option.gpus + anchor.ranks - self.gpus).max(0.0) / anchor.ranks
     }
 
     /// Goes through the decisions of a solution from the first node on.
@@ -119,10 +119,9 @@ impl Bound {
         }
     }
 
-    /// What any of some options of the anchor has at least.
+    /// What any of some options of the anchor has at least: the smallest count shares ranks with the fewest nodes.
     pub(super) fn least_of(&self, case: &Range<usize>) -> BoundOption {
         let options = &self.nodes[self.anchor].options[case.clone()];
-        let larger = options.iter().map(|option| option.larger).fold(f64::INFINITY, f64::min);
-        BoundOption { larger, ..options[0] }
+        options[0]
     }
 }

@@ -46,15 +46,7 @@ impl Bound {
             }
             least = least.min(bound);
         }
-        if self.items.is_empty() {
-            return least;
-        }
-        let mut series = f64::INFINITY;
-        for first in (0..self.nodes[0].options.len()).rev() {
-            let enough = series;
-            series = series.min(self.series_within_case(first, budget_us, enough));
-        }
-        least.max(series)
+        least
     }
 
     fn tails(&self, most: usize) -> &'static [f64] {

@@ -55,7 +55,7 @@ impl Bound {
         let (mut backward_of, mut reduce_of) = (vec![0.0; self.parts.len()], vec![0.0; self.parts.len()]);
         for (index, part) in self.parts.iter().enumerate() {
             let (path, length) = self.critical(part, &both);
-            let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us)).sum::<f64>() / self.gpus;
+            let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us())).sum::<f64>() / self.gpus;
             let on_path = if work > length && self.is_window(index) { 0.0 } else { step };
             for &node in part {
                 weights.paths[node] *= 1.0 - step;
@@ -93,7 +93,8 @@ impl Bound {
     /// Whether all work of a part is done while one cycle passes through it.
     fn is_window(&self, part: usize) -> bool {
         let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
-        matches!(before, Some(&[cut]) if self.nodes[cut].learns)
+        let begins = self.parts[part].iter().any(|&node| self.nodes[node].producers.is_empty());
+        matches!(before, Some(&[cut]) if self.nodes[cut].learns) && !begins
     }
 
     /// The longest path through a part by these times, and its length.
