@@ -95,8 +95,8 @@ impl Weighing<'_> {
             options.map(of_option).collect::<Vec<f64>>()
         };
         let own: Vec<Vec<f64>> = nodes.iter().enumerate().map(own).collect();
-        let (mut after, mut changes): (Vec<Vec<(f64, usize)>>, Vec<Vec<(f64, usize)>>) =
-            (vec![Vec::new(); count], vec![Vec::new(); count]);
+        let mut after: Vec<Vec<(f64, usize)>> = vec![Vec::new(); count];
+        let mut changes = after.clone();
         for place in (0..count).rev() {
             for (index, &own) in own[place].iter().enumerate() {
                 let (mut change, mut same) = ((f64::INFINITY, 0), (f64::INFINITY, 0));
@@ -126,7 +126,7 @@ impl Weighing<'_> {
 
     /// Without a price, the least of the larger one is the larger one of the least.
     fn is_needed(&self, share: f64) -> bool {
-        self.price > 0.0 || share == 0.0 || share == 1.0
+        self.price > 0.0 || share <= 0.0 || share >= 1.0
     }
 
     /// The least sums of nodes that need not share a rank with the anchor, up to each.
@@ -214,8 +214,8 @@ impl Weighing<'_> {
                 from = tables.before[share][earlier][from].1;
             }
             let mut index = index;
-            for later in place..choice.len() {
-                choice[later] = index;
+            for (later, chosen) in choice.iter_mut().enumerate().skip(place) {
+                *chosen = index;
                 let Some(next) = bound.nodes.get(later + 1) else { break };
                 let gpus = bound.nodes[later].options[index].gpus;
                 index = match stretch {
@@ -342,7 +342,9 @@ impl Bound {
                 break;
             }
             let step = 2.0 / (round as f64 + 3.0);
-            reduces.iter_mut().for_each(|weight| *weight *= 1.0 - step);
+            for weight in &mut reduces {
+                *weight *= 1.0 - step;
+            }
             reduces[place] += step;
         }
         best
