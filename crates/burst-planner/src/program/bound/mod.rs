@@ -1,21 +1,41 @@
 //! How fast any arrangement can be at most.
 //!
-//! For every arrangement the iteration takes at least
+//! A rank that ends early begins the next iteration while others go on. What bounds the iteration time is a **cycle** of one rank: all
+//! that lies between the beginning of its first step and the end of its last update, on whichever ranks. For every arrangement, and
+//! each rank of a node that learns, that is at least
 //!
-//! - the steps of any path through the graph, forward and backward, each with the larger share, and the least that moving
-//!   samples between their GPU counts takes;
-//! - instead of a path through the part between two nodes that all paths go through, all work of that part divided by all GPUs;
-//! - instead of the backward steps before such a node, the all-reduces of all gradients from there on, divided over all GPUs;
-//! - what the optimiser still has to do on a rank after its last backward step, instead of the backward steps that are still to
-//!   come on others: as much as nodes have to that must share ranks, since their GPU counts add up to more than there are.
+//! - the steps of any path through the graph from that node on, forward, and the same back;
+//! - the least that moving samples between the GPU counts of neighbours takes, there and back;
+//! - and then the rank's updates, or all-reduces of gradients whose backward steps come last.
 //!
-//! Any weights that add up to one make one sum of these, and with a price on GPU time the least value of that sum over all GPU
-//! counts bounds the time within a budget (Lagrangian relaxation). The least value is found node by node along a tree of the
-//! graph's edges, leaving out the others, which cost at least nothing. Weights move towards what is largest for the counts that
-//! were found (M. Frank, P. Wolfe, Naval Research Logistics 3, 1956).
+//! # Chains
+//! The **anchor** is the node with the longest update. Whatever its GPU count (a case each), there is a first node that certainly
+//! shares a rank with it, since their counts add up to more than the GPUs there are. From there on the cycle of that rank and the
+//! cycle of the first node's ranks go through the same steps; before it there are only steps of the latter, and the rank has the
+//! anchor's update instead. The larger of both is least when the least of what comes before meets the least of what comes after,
+//! for some first node: dynamic programming over nodes and counts finds it. The updates of nodes on all GPUs count in both cycles,
+//! and a rank with the anchor may have the smaller share until ranks wait for each other for the first time.
+//!
+//! # Other graphs
+//! Each rank of a node that all paths go through is between that node and the next one of its kind as long as it computes there,
+//! and ranks that are not on that node compute only while all of these are. So the mean over its ranks is at least the work of the part
+//! between the two, divided by all GPUs, as well as any path with the mean of all shares. Any weights of work and paths that
+//! add up to one in each part make one sum. A node near the beginning that all go through is the anchor; after its backward step
+//! come updates, or all-reduces of all that comes before some part, as far as they must be on its ranks. The least of the sum is
+//! found node by node along a tree of the graph's edges, leaving out the others, which cost at least nothing. Weights move
+//! towards what is largest for the counts that were found (M. Frank, P. Wolfe, Naval Research Logistics 3, 1956).
+//!
+//! # A budget of GPU time
+//! With a price on GPU time, the least of a sum and of the priced time bounds the iteration time within a budget
+//! (Lagrangian relaxation: H. Everett, Operations Research 11, 1963). GPU time is at least all computing; in a chain, ranks that wait
+//! for samples do nothing else meanwhile.
 
+mod chain;
+mod prices;
 mod relaxation;
 mod search;
+#[cfg(test)]
+mod tests;
 mod weights;
 
 use super::costs::{Share, TrainingCosts};
@@ -33,6 +53,8 @@ pub(super) struct Bound {
     is_chain: bool,
     /// The node by whose count the optimiser's steps are counted.
     anchor: usize,
+    /// Whether there is such a node outside of a chain.
+    has_anchor: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -42,6 +64,8 @@ struct BoundNode {
     producers: Vec<usize>,
     /// How many nodes use its output.
     consumers: usize,
+    /// Whether its parameters, or those of a node before, are learned.
+    learns: bool,
     options: Vec<BoundOption>,
     /// By option of the last producer and own option: moving samples forward and back.
     transfers: Vec<Vec<(f64, f64)>>,
@@ -50,12 +74,17 @@ struct BoundNode {
 #[derive(Debug, Clone, Copy)]
 struct BoundOption {
     gpus: f64,
+    /// How many of them take so long.
+    ranks: f64,
+    /// Steps on a rank with the larger share; outside of chains, the mean of all ranks. A node that learns nothing can be done for
+    /// the next iteration meanwhile.
     forward_us: f64,
     backward_us: f64,
+    /// How much less these take with the smaller share, where there is one.
+    less_us: (f64, f64),
     update_us: f64,
     reduce_us: f64,
-    /// Computing of all ranks together: forward and backward, and with the update.
-    work_us: f64,
+    /// Computing of all ranks together, with the update.
     computing_us: f64,
 }
 
@@ -87,42 +116,73 @@ impl Bound {
                 let smaller = costs.compute(node, count, Share::Smaller).unwrap_or_default();
                 let many = costs.larger_shares(count).min(count) as f64;
                 let sum = |larger: f64, smaller: f64| many * larger + (count as f64 - many) * smaller;
-                let backward_us = learns * larger.backward_us;
-                let work_us = sum(larger.forward_us, smaller.forward_us)
-                    + learns * sum(larger.backward_us, smaller.backward_us);
-                let update_us = updates * larger.update_us;
+                let less = |larger: f64, smaller: f64| {
+                    if (many as usize) < count { learns * (larger - smaller).max(0.0) } else { 0.0 }
+                };
                 BoundOption {
                     gpus: count as f64,
-                    forward_us: larger.forward_us,
-                    backward_us,
-                    update_us,
+                    ranks: many,
+                    forward_us: learns * larger.forward_us,
+                    backward_us: learns * larger.backward_us,
+                    less_us: (
+                        less(larger.forward_us, smaller.forward_us),
+                        less(larger.backward_us, smaller.backward_us),
+                    ),
+                    update_us: updates * larger.update_us.min(smaller.update_us),
                     reduce_us: updates * costs.least_reduce(problem.nodes[node].gradient_bytes, count),
-                    work_us,
-                    computing_us: work_us + updates * sum(larger.update_us, smaller.update_us),
+                    computing_us: sum(larger.forward_us, smaller.forward_us)
+                        + learns * sum(larger.backward_us, smaller.backward_us)
+                        + updates * sum(larger.update_us, smaller.update_us),
                 }
             };
             let own = counts(node);
             let mut producers: Vec<usize> =
                 structure.producers[node].iter().map(|&producer| places[producer]).collect();
             producers.sort_unstable();
+            // What moves between nodes that learn nothing can move for the next iteration meanwhile.
             let transfers = producers.last().map_or(Vec::new(), |&last| {
                 let producer = structure.order[last];
                 let back = if structure.needs_gradient[producer] { 1.0 } else { 0.0 };
-                let both = |from: usize, to: usize| {
-                    let least =
-                        |from, to| if from == to { 0.0 } else { costs.least_transfer(producer, from, to) };
-                    (least(from, to), back * least(to, from))
+                let least = |from, to| {
+                    if from == to { 0.0 } else { learns * costs.least_transfer(producer, from, to) }
                 };
+                let both = |from: usize, to: usize| (least(from, to), back * least(to, from));
                 counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
             });
             let options = own.into_iter().map(option).collect();
-            BoundNode { part: 0, producers, consumers: structure.consumers[node].len(), options, transfers }
+            BoundNode {
+                part: 0,
+                producers,
+                consumers: structure.consumers[node].len(),
+                learns: structure.needs_gradient[node],
+                options,
+                transfers,
+            }
         };
         let mut nodes: Vec<BoundNode> = structure.order.iter().map(of_node).collect();
         let parts = parts(&mut nodes, structure, &places);
         let is_chain = parts.len() == nodes.len();
-        let anchor = if is_chain { longest_update(&nodes) } else { early_cut(&nodes, &parts) };
-        Self { gpus: gpus as f64, nodes, parts, is_chain, anchor }
+        if !is_chain {
+            nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::take_mean);
+        }
+        let cut = early_cut(&nodes, &parts);
+        let anchor = if is_chain { longest_update(&nodes) } else { cut.unwrap_or(0) };
+        Self { gpus: gpus as f64, nodes, parts, is_chain, anchor, has_anchor: cut.is_some() }
+    }
+}
+
+impl BoundOption {
+    /// Forward and backward steps on all ranks together, as far as they are counted.
+    fn work_us(&self) -> f64 {
+        self.gpus * (self.forward_us + self.backward_us)
+    }
+
+    /// Steps take the mean of all ranks instead of the largest.
+    fn take_mean(&mut self) {
+        let smaller = (self.gpus - self.ranks) / self.gpus;
+        self.forward_us -= smaller * self.less_us.0;
+        self.backward_us -= smaller * self.less_us.1;
+        (self.ranks, self.less_us) = (self.gpus, (0.0, 0.0));
     }
 }
 
@@ -156,23 +216,25 @@ fn parts(nodes: &mut [BoundNode], structure: &Structure, places: &[usize]) -> Ve
     parts
 }
 
+/// The place of the node that the optimiser takes longest for; the first one that learns if it has nothing to do.
 fn longest_update(nodes: &[BoundNode]) -> usize {
     let longest = |node: &BoundNode| node.options.iter().map(|option| option.update_us).fold(0.0, f64::max);
-    nodes.iter().map(longest).enumerate().fold((0, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
+    let first = nodes.iter().position(|node| node.learns).unwrap_or(nodes.len() - 1);
+    nodes.iter().map(longest).enumerate().fold((first, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
 }
 
-/// Of the nodes that all paths go through, before which little time is spent, the one that takes longest.
-fn early_cut(nodes: &[BoundNode], parts: &[Vec<usize>]) -> usize {
+/// Of the nodes that all paths go through and that learn, before which little time is spent, the one that takes longest.
+fn early_cut(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Option<usize> {
     let time = |place: usize| {
         let of_option = |option: &BoundOption| option.forward_us + option.backward_us;
         nodes[place].options.first().map_or(0.0, of_option)
     };
     let early = 0.03 * (0..nodes.len()).map(time).sum::<f64>();
-    let (mut spent, mut best) = (0.0, 0);
+    let (mut spent, mut best) = (0.0, None);
     for part in parts {
         if let [only] = part[..] {
-            if spent <= early && time(only) > time(best) {
-                best = only;
+            if nodes[only].learns && spent <= early && best.is_none_or(|best| time(only) > time(best)) {
+                best = Some(only);
             }
         }
         spent += part.iter().map(|&place| time(place)).sum::<f64>();

@@ -2,23 +2,19 @@
 
 use std::ops::Range;
 
-use super::relaxation::Solved;
-use super::weights::Weights;
+use super::prices::Priced;
 use super::{Bound, BoundNode, longest_update};
 
 /// Into how many ranges the options of the anchor are divided at most.
 const MOST_CASES: usize = 12;
 /// How often weights are moved at most.
 const ROUNDS: usize = 16;
-/// How much the optimiser's steps count instead of the backward steps of other ranks meanwhile: tried in turns, outside of chains
-/// and in chains.
-const TAILS: [[f64; 5]; 2] = [[1.0, 0.5, 0.0, 0.75, 0.25], [0.3, 1.0, 0.6, 0.15, 0.0]];
+/// How much the optimiser's steps count instead of what other ranks do before these can begin: tried in turns.
+const TAILS: [f64; 2] = [1.0, 0.5];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 40_000_000;
 /// How often weights are moved to propose choices.
 const PROPOSALS: usize = 3;
-/// How often the price is halved in on for given weights.
-const PRICES: usize = 6;
 
 /// How closely a bound is looked for.
 struct Effort {
@@ -38,10 +34,14 @@ impl Bound {
         let mut least = f64::INFINITY;
         for case in self.cases(cases) {
             let mut bound: f64 = 0.0;
-            for &tail in &TAILS[usize::from(self.is_chain)][..tails] {
-                // A case that is no faster than another one does not matter.
-                if bound < least {
-                    bound = bound.max(self.within_case(&case, tail, budget_us, least, rounds));
+            if self.is_chain {
+                bound = self.chain_within_case(&case, budget_us, least);
+            } else {
+                for &tail in self.tails(tails) {
+                    // A case that is no faster than another one does not matter.
+                    if bound < least {
+                        bound = bound.max(self.within_case(&case, tail, budget_us, least, rounds));
+                    }
                 }
             }
             least = least.min(bound);
@@ -49,12 +49,16 @@ impl Bound {
         least
     }
 
+    fn tails(&self, most: usize) -> &'static [f64] {
+        if self.has_anchor { &TAILS[..most] } else { &[0.0] }
+    }
+
     /// A step of the search for options is a sum over all nodes and pairs of their options: the more there are, the fewer are made.
     fn effort(&self) -> Effort {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
         let cases = (solutions / 64).clamp(1, MOST_CASES);
-        let tails = (solutions / (cases * 64)).clamp(1, if self.is_chain { TAILS[1].len() } else { 2 });
+        let tails = (solutions / (cases * 64)).clamp(1, TAILS.len());
         Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
     }
 
@@ -70,6 +74,12 @@ impl Bound {
             return found;
         }
         for case in self.cases(if self.is_chain { MOST_CASES } else { 4 }) {
+            if self.is_chain {
+                let reduces = vec![0.0; self.nodes.len()];
+                let solved = prices.iter().map(|price| self.solve_chain(&reduces, &case, price / self.gpus));
+                found.extend(solved.map(|solved| solved.choice));
+                continue;
+            }
             for tail in [0.0, 1.0] {
                 let mut weights = self.first_weights();
                 for &price in prices {
@@ -80,7 +90,7 @@ impl Bound {
                     let before = weights.clone();
                     let free = self.solve(&weights, &case, tail, 0.0).choice;
                     let step = 2.0 / (round as f64 + 3.0);
-                    self.shift(&mut weights, (&case, tail), &[free.clone(), free], &[1.0, 0.0], step);
+                    self.shift(&mut weights, (&case, tail), &[(free, 1.0)], step);
                     if weights == before {
                         break;
                     }
@@ -104,59 +114,15 @@ impl Bound {
         let mut price = 0.0;
         for round in 0..rounds {
             let before = weights.clone();
-            let (bound, found, used) = self.priced(&weights, (case, tail), budget_us, &mut price);
+            let solve = |price: f64| self.solve(&weights, case, tail, price);
+            let Priced { bound, found } = Priced::new(self.gpus, budget_us, &mut price, solve);
             best = best.max(bound);
-            self.shift(&mut weights, (case, tail), &found, &used, 2.0 / (round as f64 + 3.0));
+            self.shift(&mut weights, (case, tail), &found, 2.0 / (round as f64 + 3.0));
             if weights == before || best >= enough {
                 break;
             }
         }
         best
-    }
-
-    /// The best bound of these weights over all prices of GPU time, and a mixture of the counts on both sides of the budget.
-    fn priced(
-        &self,
-        weights: &Weights,
-        (case, tail): (&Range<usize>, f64),
-        budget_us: f64,
-        price: &mut f64,
-    ) -> (f64, [Vec<usize>; 2], [f64; 2]) {
-        let free = self.solve(weights, case, tail, 0.0);
-        if free.gpu_us <= budget_us {
-            *price = 0.0;
-            return (free.value, [free.choice.clone(), free.choice], [1.0, 0.0]);
-        }
-        let (mut low, mut over) = (0.0, free);
-        let mut high = if *price > 0.0 { *price * 2.0 } else { 1.0 / self.gpus };
-        let mut within = self.solve(weights, case, tail, high);
-        for _ in 0..40 {
-            if within.gpu_us <= budget_us {
-                break;
-            }
-            (low, over) = (high, within);
-            high *= 4.0;
-            within = self.solve(weights, case, tail, high);
-        }
-        let bound = |solved: &Solved, price: f64| solved.value - price * budget_us;
-        let mut best = bound(&over, low).max(bound(&within, high));
-        if within.gpu_us > budget_us {
-            // No counts keep the budget.
-            return (best, [within.choice.clone(), within.choice], [1.0, 0.0]);
-        }
-        for _ in 0..PRICES {
-            let middle = f64::midpoint(low, high);
-            let solved = self.solve(weights, case, tail, middle);
-            best = best.max(bound(&solved, middle));
-            if solved.gpu_us <= budget_us {
-                (high, within) = (middle, solved);
-            } else {
-                (low, over) = (middle, solved);
-            }
-        }
-        *price = high;
-        let part = ((budget_us - within.gpu_us) / (over.gpu_us - within.gpu_us)).clamp(0.0, 1.0);
-        (best, [over.choice, within.choice], [part, 1.0 - part])
     }
 
     /// The options of the anchor in at most so many ranges.

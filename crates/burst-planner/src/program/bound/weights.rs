@@ -41,26 +41,22 @@ impl Bound {
         &self,
         weights: &mut Weights,
         (case, tail): (&Range<usize>, f64),
-        found: &[Vec<usize>; 2],
-        used: &[f64; 2],
+        found: &[(Vec<usize>, f64)],
         step: f64,
     ) {
         let mix = |node: usize, figure: &dyn Fn(&BoundOption) -> f64| -> f64 {
-            found
-                .iter()
-                .zip(used)
-                .map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]]))
-                .sum()
+            found.iter().map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]])).sum()
         };
         let forward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.forward_us)).collect();
         let backward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.backward_us)).collect();
         let both: Vec<f64> =
             forward.iter().zip(&backward).map(|(forward, backward)| forward + backward).collect();
+        let anchor = self.least_of(case);
         let (mut backward_of, mut reduce_of) = (vec![0.0; self.parts.len()], vec![0.0; self.parts.len()]);
         for (index, part) in self.parts.iter().enumerate() {
             let (path, length) = self.critical(part, &both);
-            let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us)).sum::<f64>() / self.gpus;
-            let on_path = if work > length { 0.0 } else { step };
+            let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us())).sum::<f64>() / self.gpus;
+            let on_path = if work > length && self.is_window(index) { 0.0 } else { step };
             for &node in part {
                 weights.paths[node] *= 1.0 - step;
             }
@@ -70,20 +66,21 @@ impl Bound {
             weights.work[index] = weights.work[index] * (1.0 - step) + step - on_path;
             backward_of[index] = path.iter().map(|&node| backward[node]).sum();
             reduce_of[index] =
-                part.iter().map(|&node| mix(node, &|o| o.reduce_us * o.gpus / self.gpus)).sum();
+                part.iter().map(|&node| mix(node, &|o| o.reduce_us * self.shared(o, &anchor))).sum();
         }
         // All-reduces of parts up to one, instead of the backward steps before it and of the optimiser's steps.
-        let anchor = self.least_of(case);
-        let updates: f64 =
-            (0..self.nodes.len()).map(|node| mix(node, &|o| self.update(node, o, &anchor, tail))).sum();
-        let anchored = if self.is_chain { tail * anchor.update_us } else { 0.0 };
-        let (mut best, mut gain, mut sum) = (None, updates + anchored, 0.0);
+        let updates: f64 = (0..self.nodes.len())
+            .map(|node| mix(node, &|o| tail * o.update_us * self.shared(o, &anchor)))
+            .sum();
+        let (mut best, mut gain, mut sum) = (None, updates, 0.0);
+        let first = self.nodes[self.anchor].part;
         for index in 0..self.parts.len() {
-            sum += reduce_of[index];
+            let own = if self.parts[index].len() == 1 { reduce_of[index] } else { 0.0 };
             let hidden: f64 = backward_of[..index].iter().sum();
-            if sum - hidden > gain {
-                (best, gain) = (Some(index), sum - hidden);
+            if self.has_anchor && index >= first && sum + own - hidden > gain {
+                (best, gain) = (Some(index), sum + own - hidden);
             }
+            sum += reduce_of[index];
         }
         for weight in &mut weights.reduces {
             *weight *= 1.0 - step;
@@ -91,6 +88,13 @@ impl Bound {
         if let Some(best) = best {
             weights.reduces[best] += step;
         }
+    }
+
+    /// Whether all work of a part is done while one cycle passes through it.
+    fn is_window(&self, part: usize) -> bool {
+        let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
+        let begins = self.parts[part].iter().any(|&node| self.nodes[node].producers.is_empty());
+        matches!(before, Some(&[cut]) if self.nodes[cut].learns) && !begins
     }
 
     /// The longest path through a part by these times, and its length.

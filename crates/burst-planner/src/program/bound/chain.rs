@@ -1,0 +1,352 @@
+//! The bound of a chain: the cycles of its ranks, node by node.
+
+use std::ops::Range;
+
+use super::prices::{Priced, Solved};
+use super::{Bound, BoundOption};
+
+/// How often all-reduces are moved towards what is largest.
+const ROUNDS: usize = 6;
+/// A sum that is larger by less, relatively, does not matter.
+const ENOUGH: f64 = 1e-3;
+/// How much the cycle of the first node's ranks counts, and not that of a rank with the anchor: all are tried.
+const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
+/// What a case of the anchor's options has at least.
+#[derive(Clone, Copy)]
+struct Anchor {
+    gpus: f64,
+    /// Nothing where it is on all ranks and counts for all anyway.
+    update_us: f64,
+}
+
+/// The nodes from some place on, which both cycles go through.
+#[derive(Clone, Copy)]
+struct Rest {
+    value: f64,
+    /// How much less of it there is for a rank with the smaller share.
+    less_us: f64,
+    /// The place of the last node before counts change for the first time, where that matters.
+    stretch: Option<usize>,
+}
+
+/// The least sums up to each node and from each node on, by place and option, and the options that lead on to them.
+struct Tables {
+    before: [Vec<Vec<(f64, usize)>>; SHARES.len()],
+    after: Vec<Vec<(f64, usize)>>,
+    /// Where the following node has another count.
+    changes: Vec<Vec<(f64, usize)>>,
+    own: Vec<Vec<f64>>,
+}
+
+/// Prices and weights of one sum.
+struct Weighing<'w> {
+    bound: &'w Bound,
+    case: &'w Range<usize>,
+    anchor: Anchor,
+    price: f64,
+    /// By node: how much it counts that all-reduces of it and of nodes before follow its backward step, from here on and after it.
+    from_here: Vec<f64>,
+    later: Vec<f64>,
+    /// The cycles without all-reduces.
+    others: f64,
+}
+
+impl Weighing<'_> {
+    fn is_allowed(&self, place: usize, option: usize) -> bool {
+        place != self.bound.anchor || self.case.contains(&option)
+    }
+
+    /// Whether a node certainly shares a rank with the anchor.
+    fn meets(&self, place: usize, option: &BoundOption) -> bool {
+        place == self.bound.anchor || option.gpus + self.anchor.gpus > self.bound.gpus
+    }
+
+    /// A node's steps, where forward steps count so much.
+    fn own(&self, place: usize, option: &BoundOption, share: f64) -> f64 {
+        let is_everywhere = option.gpus >= self.bound.gpus;
+        let (update, reduce) = if is_everywhere { (option.update_us, option.reduce_us) } else { (0.0, 0.0) };
+        // The anchor's is counted with it, unless all have it.
+        let update =
+            if place == self.bound.anchor && self.anchor.gpus < self.bound.gpus { 0.0 } else { update };
+        share * option.forward_us
+            + (share - self.later[place]) * option.backward_us
+            + self.others * update
+            + self.from_here[place] * reduce
+            + self.price * option.computing_us
+    }
+
+    /// Moving samples from the node before to this one, and gradients back.
+    fn moving(&self, place: usize, (from, to): (usize, usize), share: f64) -> f64 {
+        let (there, back) = self.bound.nodes[place].transfers[from][to];
+        share * there
+            + (share - self.later[place - 1]) * back
+            + self.price * self.bound.transfer_gpu_us(place, (from, to))
+    }
+
+    fn tables(&self) -> Tables {
+        let nodes = &self.bound.nodes;
+        let count = nodes.len();
+        let own = |(place, node): (usize, &super::BoundNode)| {
+            let options = node.options.iter().enumerate();
+            let of_option = |(index, option): (usize, &BoundOption)| {
+                if self.is_allowed(place, index) { self.own(place, option, 1.0) } else { f64::INFINITY }
+            };
+            options.map(of_option).collect::<Vec<f64>>()
+        };
+        let own: Vec<Vec<f64>> = nodes.iter().enumerate().map(own).collect();
+        let mut after: Vec<Vec<(f64, usize)>> = vec![Vec::new(); count];
+        let mut changes = after.clone();
+        for place in (0..count).rev() {
+            for (index, &own) in own[place].iter().enumerate() {
+                let (mut change, mut same) = ((f64::INFINITY, 0), (f64::INFINITY, 0));
+                if let Some(next) = nodes.get(place + 1) {
+                    for (to, other) in next.options.iter().enumerate() {
+                        let value = self.moving(place + 1, (index, to), 1.0) + after[place + 1][to].0;
+                        let best = if other.gpus.total_cmp(&nodes[place].options[index].gpus).is_eq() {
+                            &mut same
+                        } else {
+                            &mut change
+                        };
+                        if value < best.0 {
+                            *best = (value, to);
+                        }
+                    }
+                } else {
+                    change.0 = 0.0;
+                }
+                let best = if same.0 < change.0 { same } else { change };
+                after[place].push((own + best.0, best.1));
+                changes[place].push((own + change.0, change.1));
+            }
+        }
+        let before = SHARES.map(|share| if self.is_needed(share) { self.before(share) } else { Vec::new() });
+        Tables { before, after, changes, own }
+    }
+
+    /// Without a price, the least of the larger one is the larger one of the least.
+    fn is_needed(&self, share: f64) -> bool {
+        self.price > 0.0 || share <= 0.0 || share >= 1.0
+    }
+
+    /// The least sums of nodes that need not share a rank with the anchor, up to each.
+    fn before(&self, share: f64) -> Vec<Vec<(f64, usize)>> {
+        let nodes = &self.bound.nodes;
+        let learns_from = self.bound.learns_from();
+        let share = share * self.others + 1.0 - self.others;
+        let mut before: Vec<Vec<(f64, usize)>> = Vec::with_capacity(self.bound.anchor);
+        for (place, node) in nodes[..self.bound.anchor].iter().enumerate() {
+            let mut least = Vec::with_capacity(node.options.len());
+            for (index, option) in node.options.iter().enumerate() {
+                if place >= learns_from && self.meets(place, option) {
+                    least.push((f64::INFINITY, 0));
+                    continue;
+                }
+                let mut best = (if place == 0 { 0.0 } else { f64::INFINITY }, 0);
+                for (from, &(value, _)) in before.last().map_or(&[][..], |last| last).iter().enumerate() {
+                    let value = value + self.moving(place, (from, index), share);
+                    if value < best.0 {
+                        best = (value, from);
+                    }
+                }
+                least.push((best.0 + self.own(place, option, share), best.1));
+            }
+            before.push(least);
+        }
+        before
+    }
+
+    /// What can follow from a node on that is the first to share a rank with the anchor, on one count for a while.
+    fn rests(&self, tables: &Tables, place: usize, option: usize) -> Vec<Rest> {
+        let nodes = &self.bound.nodes;
+        let gpus = nodes[place].options[option].gpus;
+        let uneven = |option: &BoundOption| option.ranks < option.gpus;
+        if !uneven(&nodes[place].options[option]) {
+            return vec![Rest { value: tables.after[place][option].0, less_us: 0.0, stretch: None }];
+        }
+        let mut rests = Vec::new();
+        let (mut value, mut less_us) = (0.0, 0.0);
+        for (last, node) in nodes.iter().enumerate().skip(place) {
+            let Some(index) = node.options.iter().position(|other| other.gpus.total_cmp(&gpus).is_eq())
+            else {
+                break;
+            };
+            let (forward_us, backward_us) = node.options[index].less_us;
+            less_us += forward_us + backward_us;
+            let (changes, _) = tables.changes[last][index];
+            rests.push(Rest { value: value + changes, less_us, stretch: Some(last) });
+            value += tables.own[last][index];
+        }
+        rests
+    }
+
+    /// The least value of the sums.
+    fn solve(&self) -> Solved {
+        let tables = self.tables();
+        let bound = self.bound;
+        let mut best = f64::INFINITY;
+        // The first node that shares a rank with the anchor: place, option, share, the option before, and what follows.
+        let mut found = None;
+        for place in bound.learns_from()..=bound.anchor {
+            for (index, option) in bound.nodes[place].options.iter().enumerate() {
+                if !self.meets(place, option) || !self.is_allowed(place, index) {
+                    continue;
+                }
+                if self.least_before(&tables, place, index) + tables.after[place][index].0 >= best {
+                    continue;
+                }
+                for rest in self.rests(&tables, place, index) {
+                    let befores = if place == 0 { 0..1 } else { 0..bound.nodes[place - 1].options.len() };
+                    for from in befores {
+                        let (value, share) = self.joined(&tables, (place, index), from, &rest);
+                        if value < best {
+                            best = value;
+                            found = Some((place, index, share, from, rest.stretch));
+                        }
+                    }
+                }
+            }
+        }
+        let mut choice = vec![0; bound.nodes.len()];
+        if let Some((place, index, share, mut from, stretch)) = found {
+            for earlier in (0..place).rev() {
+                choice[earlier] = from;
+                from = tables.before[share][earlier][from].1;
+            }
+            let mut index = index;
+            for (later, chosen) in choice.iter_mut().enumerate().skip(place) {
+                *chosen = index;
+                let Some(next) = bound.nodes.get(later + 1) else { break };
+                let gpus = bound.nodes[later].options[index].gpus;
+                index = match stretch {
+                    Some(last) if later < last => {
+                        next.options.iter().position(|other| other.gpus.total_cmp(&gpus).is_eq()).unwrap_or(0)
+                    }
+                    Some(last) if later == last => tables.changes[later][index].1,
+                    _ => tables.after[later][index].1,
+                };
+            }
+        }
+        Solved { value: best, gpu_us: bound.chain_gpu_us(&choice), choice }
+    }
+
+    /// The least before a node, where only the cycle of the first node's ranks counts.
+    fn least_before(&self, tables: &Tables, place: usize, option: usize) -> f64 {
+        let Some(before) = place.checked_sub(1) else { return 0.0 };
+        let whole = tables.before.last().map_or(&[][..], |of_share| &of_share[before]);
+        let values = whole.iter().enumerate();
+        values
+            .map(|(from, (value, _))| value + self.moving(place, (from, option), 1.0))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// The sum where a node is the first that shares a rank with the anchor, and the share that gives it.
+    fn joined(
+        &self,
+        tables: &Tables,
+        (place, option): (usize, usize),
+        from: usize,
+        rest: &Rest,
+    ) -> (f64, usize) {
+        let there = if place == 0 { 0.0 } else { self.bound.nodes[place].transfers[from][option].0 };
+        let update_us = (self.anchor.update_us + there - rest.less_us).max(0.0);
+        let mut largest = (f64::NEG_INFINITY, 0);
+        for (index, &share) in SHARES.iter().enumerate().filter(|(_, share)| self.is_needed(**share)) {
+            let mut value = self.others * (1.0 - share) * update_us;
+            if place > 0 {
+                let all = share * self.others + 1.0 - self.others;
+                value += tables.before[index][place - 1][from].0 + self.moving(place, (from, option), all);
+            }
+            if value > largest.0 {
+                largest = (value, index);
+            }
+        }
+        (largest.0 + rest.value, largest.1)
+    }
+}
+
+impl Bound {
+    /// The place of the first node that learns.
+    fn learns_from(&self) -> usize {
+        self.nodes.iter().position(|node| node.learns).unwrap_or(self.anchor)
+    }
+
+    /// The time in which ranks certainly do nothing but move samples to a node, and gradients back: those that wait for them have
+    /// nothing else to do.
+    fn transfer_gpu_us(&self, place: usize, (from, to): (usize, usize)) -> f64 {
+        let (there, back) = self.nodes[place].transfers[from][to];
+        let (from_gpus, to_gpus) =
+            (self.nodes[place - 1].options[from].gpus, self.nodes[place].options[to].gpus);
+        from_gpus.max(to_gpus) * there + from_gpus * back
+    }
+
+    /// The least value of the sums with a price on GPU time, over all counts with which the anchor takes one of its options `case`.
+    /// `reduces` is by node how much it counts that all-reduces follow its backward step. O(nodes x counts^2) mostly.
+    pub(super) fn solve_chain(&self, reduces: &[f64], case: &Range<usize>, price: f64) -> Solved {
+        let options = &self.nodes[self.anchor].options[case.clone()];
+        let update_us = options.iter().map(|option| option.update_us).fold(f64::INFINITY, f64::min);
+        let is_everywhere = options[0].gpus >= self.gpus;
+        let anchor = Anchor { gpus: options[0].gpus, update_us: if is_everywhere { 0.0 } else { update_us } };
+        let mut later = vec![0.0; reduces.len()];
+        let mut sum = 0.0;
+        for (place, &weight) in reduces.iter().enumerate().rev() {
+            later[place] = sum;
+            sum += weight;
+        }
+        let from_here = later.iter().zip(reduces).map(|(later, weight)| later + weight).collect();
+        Weighing { bound: self, case, anchor, price, from_here, later, others: 1.0 - sum }.solve()
+    }
+
+    /// What these counts certainly use: computing, and moving samples for which ranks wait.
+    fn chain_gpu_us(&self, choice: &[usize]) -> f64 {
+        let computing =
+            self.nodes.iter().zip(choice).map(|(node, &option)| node.options[option].computing_us);
+        let moves = choice.windows(2).enumerate();
+        computing.sum::<f64>()
+            + moves.map(|(place, ends)| self.transfer_gpu_us(place + 1, (ends[0], ends[1]))).sum::<f64>()
+    }
+
+    /// After which node's backward step all-reduces take longest, and by how much longer than all that they come instead of.
+    fn longest_reduces(&self, choice: &[usize]) -> (usize, f64) {
+        let (mut hidden, mut reduces, mut updates) = (0.0, 0.0, 0.0);
+        let mut longest = (0, 0.0);
+        for (place, (node, &index)) in self.nodes.iter().zip(choice).enumerate() {
+            let option = &node.options[index];
+            if place > 0 {
+                hidden += node.transfers[choice[place - 1]][index].1;
+            }
+            if option.gpus >= self.gpus {
+                reduces += option.reduce_us;
+                updates += option.update_us;
+            }
+            if reduces - hidden > longest.1 {
+                longest = (place, reduces - hidden);
+            }
+            hidden += option.backward_us;
+        }
+        (longest.0, longest.1 - updates)
+    }
+
+    /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. It is not looked
+    /// for beyond `enough`.
+    pub(super) fn chain_within_case(&self, case: &Range<usize>, budget_us: f64, enough: f64) -> f64 {
+        let mut reduces = vec![0.0; self.nodes.len()];
+        let (mut best, mut price): (f64, f64) = (0.0, 0.0);
+        for round in 0..ROUNDS {
+            let solve = |price: f64| self.solve_chain(&reduces, case, price);
+            let Priced { bound, found } = Priced::new(self.gpus, budget_us, &mut price, solve);
+            best = best.max(bound);
+            let largest = found.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            let (place, longer) = largest.map_or((0, 0.0), |(choice, _)| self.longest_reduces(choice));
+            if best >= enough || longer <= ENOUGH * best {
+                break;
+            }
+            let step = 2.0 / (round as f64 + 3.0);
+            for weight in &mut reduces {
+                *weight *= 1.0 - step;
+            }
+            reduces[place] += step;
+        }
+        best
+    }
+}

@@ -1,0 +1,61 @@
+//! The best price of GPU time.
+
+/// How often the price is halved in on.
+const HALVINGS: usize = 6;
+
+/// The least value of a weighted sum, and the options that give it.
+pub(super) struct Solved {
+    pub(super) value: f64,
+    pub(super) gpu_us: f64,
+    pub(super) choice: Vec<usize>,
+}
+
+/// The best bound of given weights over all prices of GPU time.
+pub(super) struct Priced {
+    pub(super) bound: f64,
+    /// A mixture of the options on both sides of the budget.
+    pub(super) found: [(Vec<usize>, f64); 2],
+}
+
+impl Priced {
+    /// `price` is where it is looked for first, and then what was found. `solve` gives the least value at a price.
+    pub(super) fn new(gpus: f64, budget_us: f64, price: &mut f64, solve: impl Fn(f64) -> Solved) -> Self {
+        let only =
+            |bound: f64, choice: Vec<usize>| Self { bound, found: [(choice.clone(), 1.0), (choice, 0.0)] };
+        let free = solve(0.0);
+        if free.gpu_us <= budget_us {
+            *price = 0.0;
+            return only(free.value, free.choice);
+        }
+        let (mut low, mut over) = (0.0, free);
+        let mut high = if *price > 0.0 { *price * 2.0 } else { 1.0 / gpus };
+        let mut within = solve(high);
+        for _ in 0..40 {
+            if within.gpu_us <= budget_us {
+                break;
+            }
+            (low, over) = (high, within);
+            high *= 4.0;
+            within = solve(high);
+        }
+        let bound = |solved: &Solved, price: f64| solved.value - price * budget_us;
+        let mut best = bound(&over, low).max(bound(&within, high));
+        if within.gpu_us > budget_us {
+            // No counts keep the budget.
+            return only(best, within.choice);
+        }
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            let solved = solve(middle);
+            best = best.max(bound(&solved, middle));
+            if solved.gpu_us <= budget_us {
+                (high, within) = (middle, solved);
+            } else {
+                (low, over) = (middle, solved);
+            }
+        }
+        *price = high;
+        let part = ((budget_us - within.gpu_us) / (over.gpu_us - within.gpu_us)).clamp(0.0, 1.0);
+        Self { bound: best, found: [(over.choice, part), (within.choice, 1.0 - part)] }
+    }
+}
