@@ -64,8 +64,9 @@ pub struct TrainingFrontier {
 ///
 /// # Method
 /// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
-/// of GPUs it evaluates arrangements that simpler models propose (dynamic programming along the order of the nodes, the relaxations
-/// that lower bounds are made of, branches side by side), then changes what is in the archive: nodes, stretches of the order,
+/// of GPUs it evaluates arrangements that simpler models propose (dynamic programming along the order of the nodes, by all steps one
+/// after another and by the all-reduces that hide behind some of them; the relaxations that lower bounds are made of; branches side
+/// by side), then changes what is in the archive: nodes, stretches of the order,
 /// branches or whole runs move to other ranks, or to another place in the order. First short stretches of chains are moved as one
 /// node, then nodes by themselves.
 ///
@@ -149,8 +150,11 @@ impl<C: TrainingCosts> Search<'_, C> {
     /// Searches with the first `gpus` ranks, going on from what was found with fewer.
     fn climb(&mut self, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;
-        for seed in self.chain.best(gpus) {
+        for seed in self.chain.one_after_another(gpus) {
             self.blocks.spread_branches(seed, gpus)?;
+        }
+        for seed in self.chain.behind_communication(gpus) {
+            self.blocks.offer(&seed)?;
         }
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;

@@ -9,6 +9,10 @@ use super::super::groups::GroupId;
 
 /// How much of an all-reduce is taken to be not hidden behind the backward pass.
 const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
+/// From which part of the order on, backwards, communication is taken to be what the iteration waits for.
+const BUSY_FROM: [f64; 4] = [0.3, 0.55, 0.75, 0.95];
+/// How much of the iteration's time is taken to be that path's, instead of the one through all steps.
+const BUSY_SHARES: [f64; 2] = [0.5, 1.0];
 /// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
 const PRICES: [f64; 6] = [0.0, 0.05, 0.2, 0.6, 1.5, 4.0];
 
@@ -22,10 +26,32 @@ pub(super) struct Chain {
     order: Rc<[u32]>,
     counts: Vec<usize>,
     groups: Vec<GroupId>,
-    /// By place in the order and count: compute, and all-reduce by share of a full bucket; `None` where there are no times.
-    nodes: Vec<Vec<Option<(f64, f64)>>>,
+    /// By place in the order and count; `None` where there are no times.
+    nodes: Vec<Vec<Option<ChainTimes>>>,
     /// By place but the first: what it costs to change from one count to another there, `from * counts + to`.
     changes: Vec<Vec<f64>>,
+}
+
+/// What a node takes on some ranks, microseconds.
+#[derive(Debug, Clone, Copy)]
+struct ChainTimes {
+    /// All its steps.
+    compute: f64,
+    /// The backward step alone.
+    backward: f64,
+    /// The all-reduce, by share of a full bucket.
+    reduce: f64,
+}
+
+/// What of all-reduces counts.
+#[derive(Debug, Clone, Copy)]
+struct Exposure {
+    /// Those of the nodes up to this place in the order.
+    until: usize,
+    /// So much of each.
+    reduces: f64,
+    /// Instead of so much of the backward steps before that place, which they hide.
+    backward: f64,
 }
 
 impl Chain {
@@ -52,12 +78,18 @@ impl Chain {
                         _ if bytes >= bucket => evaluator.costs().reduce(bytes, ranks),
                         _ => evaluator.costs().reduce(bucket, ranks) * bytes as f64 / bucket as f64,
                     };
-                    (evaluator.steps(node, group).total_us(), reduce_us)
+                    let steps = evaluator.steps(node, group);
+                    let back = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
+                    ChainTimes {
+                        compute: steps.total_us(),
+                        backward: back * steps.backward_us,
+                        reduce: reduce_us,
+                    }
                 })
             };
             groups.iter().map(of_group).collect()
         });
-        let nodes: Vec<Vec<Option<(f64, f64)>>> = nodes.collect();
+        let nodes: Vec<Vec<Option<ChainTimes>>> = nodes.collect();
         let mut changes = vec![vec![0.0; counts.len() * counts.len()]; order.len()];
         for (place, &producer) in order.iter().enumerate() {
             let producer = producer as usize;
@@ -79,25 +111,44 @@ impl Chain {
         Self { order, counts: counts.to_vec(), groups, nodes, changes }
     }
 
-    /// The best chains with counts up to `gpus`, one for each price of GPU time and each share of all-reduces that is exposed.
-    /// O(prices x places x counts^2).
-    pub(super) fn best(&self, gpus: usize) -> Vec<Numbered> {
+    /// The best chains with counts up to `gpus` where steps follow each other, one for each price of GPU time and each share of
+    /// all-reduces that is exposed. O(prices x places x counts^2).
+    pub(super) fn one_after_another(&self, gpus: usize) -> Vec<Numbered> {
+        let until = self.order.len();
+        self.best(gpus, &EXPOSED.map(|reduces| Exposure { until, reduces, backward: 0.0 }))
+    }
+
+    /// The same where the iteration waits for the all-reduces of all nodes up to some place, beside which the backward steps
+    /// before it run.
+    pub(super) fn behind_communication(&self, gpus: usize) -> Vec<Numbered> {
+        let from = |&part: &f64| {
+            let until = (part * self.order.len() as f64) as usize;
+            BUSY_SHARES.map(|share| Exposure { until, reduces: share, backward: share })
+        };
+        self.best(gpus, &BUSY_FROM.iter().flat_map(from).collect::<Vec<_>>())
+    }
+
+    fn best(&self, gpus: usize, exposures: &[Exposure]) -> Vec<Numbered> {
         let usable = self.counts.iter().take_while(|&&count| count <= gpus).count();
         let prices = PRICES.iter().map(|price| price / gpus as f64);
-        let pairs = prices.flat_map(|price| EXPOSED.map(|exposed| (price, exposed)));
+        let pairs = prices.flat_map(|price| exposures.iter().map(move |&exposure| (price, exposure)));
         let mut best: Vec<Numbered> =
-            pairs.filter_map(|(price, exposed)| self.solve(usable, price, exposed)).collect();
+            pairs.filter_map(|(price, exposure)| self.solve(usable, price, exposure)).collect();
         best.dedup();
         best
     }
 
-    fn solve(&self, usable: usize, price: f64, exposed: f64) -> Option<Numbered> {
+    fn solve(&self, usable: usize, price: f64, exposure: Exposure) -> Option<Numbered> {
         let counts = self.counts.len();
         let gpus = |index: usize| self.counts[index] as f64;
         let cost = |place: usize, index: usize| {
             let node = self.nodes[place][index];
-            node.map_or(f64::INFINITY, |(compute_us, reduce_us)| {
-                (compute_us + exposed * reduce_us) * (1.0 + price * gpus(index))
+            let reduces = if place < exposure.until { exposure.reduces } else { 0.0 };
+            let hides = if place + 1 < exposure.until { exposure.backward } else { 0.0 };
+            node.map_or(f64::INFINITY, |node| {
+                let active_us = node.compute + reduces * node.reduce * (1.0 - exposure.backward);
+                let time_us = node.compute - hides * node.backward + reduces * node.reduce;
+                time_us + active_us * price * gpus(index)
             })
         };
         let mut value: Vec<f64> = (0..usable).map(|index| cost(0, index)).collect();
