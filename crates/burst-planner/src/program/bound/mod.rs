@@ -188,11 +188,11 @@ impl BoundOption {
 
 /// Divides the nodes at those that all paths go through.
 fn parts(nodes: &mut [BoundNode], structure: &Structure, places: &[usize]) -> Vec<Vec<usize>> {
-    // The farthest place that an edge from before a node leads to: if it is that node, and all later nodes depend on it, all
-    // paths go through it.
+    // The farthest place that an edge from before a node leads to: if it is that node, and no path begins later, all paths go
+    // through it.
     let count = nodes.len();
     let mut reaches = vec![0; count + 1];
-    let mut sources = 0;
+    let mut sources = nodes.iter().filter(|node| node.producers.is_empty()).count();
     for place in 0..count {
         let node = structure.order[place];
         let farthest =
@@ -202,8 +202,8 @@ fn parts(nodes: &mut [BoundNode], structure: &Structure, places: &[usize]) -> Ve
     let mut parts: Vec<Vec<usize>> = Vec::new();
     let mut is_open = false;
     for place in 0..count {
-        sources += usize::from(nodes[place].producers.is_empty());
-        let is_cut = reaches[place] <= place && sources <= 1;
+        sources -= usize::from(nodes[place].producers.is_empty());
+        let is_cut = reaches[place] <= place && sources == 0;
         if is_cut || !is_open {
             parts.push(Vec::new());
         }

@@ -93,8 +93,7 @@ impl Bound {
     /// Whether all work of a part is done while one cycle passes through it.
     fn is_window(&self, part: usize) -> bool {
         let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
-        let begins = self.parts[part].iter().any(|&node| self.nodes[node].producers.is_empty());
-        matches!(before, Some(&[cut]) if self.nodes[cut].learns) && !begins
+        matches!(before, Some(&[cut]) if self.nodes[cut].learns)
     }
 
     /// The longest path through a part by these times, and its length.
