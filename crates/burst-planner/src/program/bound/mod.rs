@@ -25,6 +25,9 @@
 //! found node by node along a tree of the graph's edges, leaving out the others, which cost at least nothing. Weights move
 //! towards what is largest for the counts that were found (M. Frank, P. Wolfe, Naval Research Logistics 3, 1956).
 //!
+//! # Any graph
+//! An iteration takes at least what ranks compute in it, as a mean over all GPUs.
+//!
 //! # A budget of GPU time
 //! With a price on GPU time, the least of a sum and of the priced time bounds the iteration time within a budget
 //! (Lagrangian relaxation: H. Everett, Operations Research 11, 1963). GPU time is at least all computing; in a chain, ranks that wait

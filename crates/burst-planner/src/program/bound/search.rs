@@ -46,7 +46,15 @@ impl Bound {
             }
             least = least.min(bound);
         }
-        least
+        least.max(self.mean_computing_us())
+    }
+
+    /// What ranks compute at least, as a mean: also where nothing learns, and no rank waits for the end of an iteration.
+    fn mean_computing_us(&self) -> f64 {
+        let least = |node: &BoundNode| {
+            node.options.iter().map(|option| option.computing_us).fold(f64::INFINITY, f64::min)
+        };
+        self.nodes.iter().map(least).sum::<f64>() / self.gpus
     }
 
     fn tails(&self, most: usize) -> &'static [f64] {
