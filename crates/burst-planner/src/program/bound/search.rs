@@ -13,8 +13,6 @@ const ROUNDS: usize = 16;
 const TAILS: [f64; 2] = [1.0, 0.5];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 40_000_000;
-/// How often weights are moved to propose choices.
-const PROPOSALS: usize = 3;
 
 /// How closely a bound is looked for.
 struct Effort {
@@ -75,37 +73,17 @@ impl Bound {
         longest_update(&self.nodes)
     }
 
-    /// GPU counts, by place, that are best for some weights and these prices of GPU time, times the number of GPUs.
-    pub(in crate::program) fn choices(&self, prices: &[f64]) -> Vec<Vec<usize>> {
+    /// GPU counts, by place, with which a chain is fastest by this bound, for each of some prices of GPU time, times the number of
+    /// GPUs. None for other graphs.
+    pub(in crate::program) fn chain_choices(&self, prices: &[f64]) -> Vec<Vec<usize>> {
         let mut found: Vec<Vec<usize>> = Vec::new();
-        if self.nodes.iter().any(|node| node.options.is_empty()) {
+        if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
             return found;
         }
-        for case in self.cases(if self.is_chain { MOST_CASES } else { 4 }) {
-            if self.is_chain {
-                let reduces = vec![0.0; self.nodes.len()];
-                let solved = prices.iter().map(|price| self.solve_chain(&reduces, &case, price / self.gpus));
-                found.extend(solved.map(|solved| solved.choice));
-                continue;
-            }
-            for tail in [0.0, 1.0] {
-                let mut weights = self.first_weights();
-                for &price in prices {
-                    found.push(self.solve(&weights, &case, tail, price / self.gpus).choice);
-                }
-                // Where communication is slow, what counts most changes with what is chosen for it.
-                for round in 0..PROPOSALS {
-                    let before = weights.clone();
-                    let free = self.solve(&weights, &case, tail, 0.0).choice;
-                    let step = 2.0 / (round as f64 + 3.0);
-                    self.shift(&mut weights, (&case, tail), &[(free, 1.0)], step);
-                    if weights == before {
-                        break;
-                    }
-                    found.push(self.solve(&weights, &case, tail, 0.0).choice);
-                    found.push(self.solve(&weights, &case, tail, 0.3 / self.gpus).choice);
-                }
-            }
+        let reduces = vec![0.0; self.nodes.len()];
+        for case in self.cases(MOST_CASES) {
+            let solved = prices.iter().map(|price| self.solve_chain(&reduces, &case, price / self.gpus));
+            found.extend(solved.map(|solved| solved.choice));
         }
         found.sort();
         found.dedup();
@@ -113,7 +91,7 @@ impl Bound {
         found.iter().map(|choice| self.nodes.iter().zip(choice).map(count).collect()).collect()
     }
 
-    /// The same for arrangements whose anchor takes this option, when the optimiser's steps count so much.
+    /// The bound of arrangements whose anchor takes this option, when the optimiser's steps count so much.
     ///
     /// It is not looked for beyond `enough`.
     fn within_case(&self, case: &Range<usize>, tail: f64, budget_us: f64, enough: f64, rounds: usize) -> f64 {

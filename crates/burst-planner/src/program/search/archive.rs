@@ -22,8 +22,8 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Takes an arrangement in if no other one is as good, and drops those that are no better. O(entries) at worst.
-    pub(super) fn offer(&mut self, time: TrainingTime, numbered: &Numbered) {
+    /// Takes an arrangement in if no other one is as good, and drops those that are no better. Whether it did. O(entries) at worst.
+    pub(super) fn offer(&mut self, time: TrainingTime, numbered: &Numbered) -> bool {
         let TrainingTime { iteration_us, gpu_time_us } = time;
         let place = self.entries.partition_point(|entry| entry.time.iteration_us < iteration_us);
         let is_beaten = |entry: &Entry| {
@@ -32,12 +32,13 @@ impl Archive {
         };
         let neighbours = [place.checked_sub(1), Some(place)];
         if neighbours.into_iter().flatten().filter_map(|at| self.entries.get(at)).any(is_beaten) {
-            return;
+            return false;
         }
         let beaten =
             self.entries[place..].iter().take_while(|entry| entry.time.gpu_time_us >= gpu_time_us).count();
         let entry = Entry { time, numbered: numbered.clone(), is_fresh: true };
         self.entries.splice(place..place + beaten, [entry]);
+        true
     }
 
     /// The fastest within a budget of GPU time.

@@ -5,8 +5,10 @@ mod coarse;
 mod levels;
 mod moves;
 mod seeds;
+mod sequence;
 mod shape;
 mod stage;
+mod staircase;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -17,11 +19,16 @@ use super::evaluator::Evaluator;
 use super::{Arrangement, TrainingProblem, TrainingTime};
 use crate::{Error, Result};
 use coarse::{Coarse, CoarseCosts};
-use seeds::Chain;
+use sequence::Sequence;
 use stage::Stage;
+use staircase::Staircase;
 
-/// How many changes are tried with 8 GPUs, times the square root of the number of blocks.
-const EVALUATIONS: f64 = 8_000.0;
+/// How many changes are tried with 8 GPUs, about.
+const EVALUATIONS: f64 = 900.0;
+/// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
+const MORE_EVALUATIONS: f64 = 100_000.0;
+/// With so many blocks there are few of these left, and with twice as many none.
+const FEW_BLOCKS: f64 = 18.0;
 
 /// How long to search.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,11 +71,11 @@ pub struct TrainingFrontier {
 ///
 /// # Method
 /// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
-/// of GPUs it evaluates arrangements that simpler models propose (dynamic programming along the order of the nodes, by all steps one
-/// after another and by the all-reduces that hide behind some of them; the relaxations that lower bounds are made of; branches side
-/// by side), then changes what is in the archive: nodes, stretches of the order,
-/// branches or whole runs move to other ranks, or to another place in the order. First short stretches of chains are moved as one
-/// node, then nodes by themselves.
+/// of GPUs it evaluates arrangements that simpler models propose: dynamic programming along the order of the nodes, one by one or
+/// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; what a
+/// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
+/// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
+/// as one node, then nodes by themselves.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).
@@ -90,12 +97,14 @@ pub fn search_training<C: TrainingCosts>(
     let coarse_costs = CoarseCosts { costs: &costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
     let proposed = thinned(&counts(problem));
-    let chain = Chain::new(&mut evaluator, &proposed);
+    let nodes = Sequence::of_nodes(&mut evaluator, &proposed);
+    let mut blocks = Stage::new(evaluator, single_gpu_us);
+    let branches = Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape);
     let mut search = Search {
         coarse: &coarse,
-        chain,
+        sequences: [nodes, branches],
         proposed,
-        blocks: Stage::new(evaluator, single_gpu_us),
+        blocks,
         nodes: Stage::new(exact, single_gpu_us),
         effort: options.effort,
     };
@@ -138,7 +147,8 @@ fn thinned(counts: &[usize]) -> Vec<usize> {
 /// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
 struct Search<'p, C> {
     coarse: &'p Coarse,
-    chain: Chain,
+    /// By nodes, and with branches side by side.
+    sequences: [Sequence; 2],
     /// The GPU counts of what simpler models propose.
     proposed: Vec<usize>,
     blocks: Stage<'p, CoarseCosts<'p, C>>,
@@ -150,42 +160,45 @@ impl<C: TrainingCosts> Search<'_, C> {
     /// Searches with the first `gpus` ranks, going on from what was found with fewer.
     fn climb(&mut self, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;
-        for seed in self.chain.one_after_another(gpus) {
-            self.blocks.spread_branches(seed, gpus)?;
+        for sequence in &self.sequences {
+            let proposed = [sequence.one_after_another(gpus), sequence.behind_communication(gpus)];
+            for seed in proposed.iter().flatten() {
+                self.blocks.offer(seed)?;
+            }
         }
-        for seed in self.chain.behind_communication(gpus) {
-            self.blocks.offer(&seed)?;
+        for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
+            self.blocks.settle(staircases)?;
+        }
+        if let Some(fastest) = self.blocks.archive.entries().first() {
+            self.blocks.spread_branches(fastest.numbered.clone(), gpus)?;
         }
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
-        for seed in seeds::relaxed(&mut self.blocks.evaluator, gpus, &self.proposed) {
+        for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
         // The same draws whatever the number of GPUs that there are.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
         let steps = self.steps(gpus);
-        self.blocks.improve(gpus, steps / 2, 0.02, &mut random)?;
-        self.blocks.evolve(gpus, steps / 2, &mut random)?;
+        self.blocks.improve(gpus, steps / 4, 0.02, &mut random)?;
+        self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
         for found in self.blocks.archive.take_fresh() {
             let arrangement = self.blocks.evaluator.arrangement(&found);
             let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());
             let expanded = self.nodes.evaluator.numbered(&expanded)?;
             self.nodes.offer(&expanded)?;
         }
-        for seed in seeds::narrow_ends(&mut self.nodes.evaluator, gpus, &self.proposed) {
-            self.nodes.offer(&seed)?;
-        }
-        self.nodes.improve(gpus, steps / 4, 0.0, &mut random)
+        self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
+        self.nodes.evolve(gpus, steps / 4, &mut random)
     }
 
     /// How many changes are tried.
     fn steps(&self, gpus: usize) -> usize {
         let nodes = self.coarse.blocks.len() as f64;
-        let share = if gpus < 8 { (gpus as f64 / 8.0).powi(2) } else { (8.0 / gpus as f64).powf(0.7) };
-        // Where an evaluation takes next to nothing, more of them are made.
-        let quick = 1.0 + (20.0 / nodes).powi(2);
-        (self.effort * share * quick * EVALUATIONS / nodes.sqrt()).ceil() as usize
+        let share = if gpus < 8 { (gpus as f64 / 8.0).powf(1.5) } else { (8.0 / gpus as f64).powf(0.7) };
+        let more = MORE_EVALUATIONS * (-(nodes / FEW_BLOCKS).powi(4)).exp();
+        (self.effort * share * (EVALUATIONS + more)).ceil() as usize
     }
 }
 

@@ -24,7 +24,7 @@ impl Moves<'_> {
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
-        let drawn = match below(random, 100) {
+        let drawn = match below(random, 115) {
             0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
             20..=29 => self.regroup(evaluator, from, &window(from, random), random),
             30..=44 => self.regroup(evaluator, from, &run(from, random), random),
@@ -38,6 +38,8 @@ impl Moves<'_> {
                 self.spread(evaluator, from, parallel, random)
             }
             80..=85 => self.exchange_rank(evaluator, from, random),
+            86..=97 => self.adopt(evaluator, from, random),
+            98..=100 => swap(evaluator, from, random),
             _ => self.reorder(from, random),
         };
         drawn.filter(|drawn| drawn != from)
@@ -76,6 +78,28 @@ impl Moves<'_> {
         let start = self.start(evaluator, from, count, random);
         let group = evaluator.range(start, count);
         assign(evaluator, from, nodes, group)
+    }
+
+    /// Some nodes on the group of another one, often one that it hands its output to or has its input from.
+    fn adopt<C: TrainingCosts>(
+        &self,
+        evaluator: &Evaluator<'_, C>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let node = below(random, from.groups.len());
+        let near: Vec<usize> =
+            self.shape.before[node].iter().chain(&self.shape.after[node]).copied().collect();
+        let other = match below(random, 3) {
+            0 if !near.is_empty() => near[below(random, near.len())],
+            _ => below(random, from.groups.len()),
+        };
+        let nodes = match below(random, 4) {
+            0 => window(from, random),
+            1 => run(from, random),
+            _ => vec![node],
+        };
+        assign(evaluator, from, &nodes, from.groups[other])
     }
 
     /// A first rank for a group: 0, or where another group begins or ends, before or after it.
@@ -228,6 +252,17 @@ pub(super) fn in_lanes<C: TrainingCosts>(
         start += width;
     }
     Some(to)
+}
+
+/// Two nodes, each on the group of the other.
+fn swap<C: TrainingCosts>(
+    evaluator: &Evaluator<'_, C>,
+    from: &Numbered,
+    random: &mut ChaCha8Rng,
+) -> Option<Numbered> {
+    let (one, other) = (below(random, from.groups.len()), below(random, from.groups.len()));
+    let moved = assign(evaluator, from, &[one], from.groups[other])?;
+    assign(evaluator, &moved, &[other], from.groups[one])
 }
 
 /// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.

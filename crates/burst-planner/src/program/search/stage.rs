@@ -1,5 +1,7 @@
 //! One problem that is searched: what was found, and how it is changed.
 
+use std::rc::Rc;
+
 use rand_chacha::ChaCha8Rng;
 
 use super::super::costs::TrainingCosts;
@@ -11,6 +13,11 @@ use crate::Result;
 
 /// Multiples of the single-GPU time that GPU time is kept within, in turns.
 const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
+
+/// After so many changes that nothing came of, none are tried.
+const PATIENCE: usize = 3_000;
+/// How much slower, counted in arrangements of the archive, the other one may be where two are joined.
+const NEIGHBOURS: usize = 4;
 
 /// A problem with what has been found for it so far.
 pub(super) struct Stage<'p, C> {
@@ -119,30 +126,62 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         Ok(())
     }
 
-    /// Changes arrangements of the archive, drawn by chance, by one, two or more changes at once (a simple evolutionary
-    /// multi-objective optimizer: O. Giel, Congress on Evolutionary Computation, 2003). What is worth choosing comes into the archive,
-    /// and is changed in its turn.
+    /// Changes arrangements of the archive, drawn by chance: by one, two or more changes at once (a simple evolutionary multi-objective
+    /// optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the first nodes of one and the others of one
+    /// that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and Operations Research, 1997). What is worth
+    /// choosing comes into the archive, and is changed in its turn. It ends early when nothing has for long.
     pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
+        let mut in_vain = 0;
         for _ in 0..steps {
+            if in_vain >= PATIENCE {
+                break;
+            }
+            in_vain += 1;
             let entries = self.archive.entries();
             if entries.is_empty() {
                 return Ok(());
             }
-            let mut changed = entries[below(random, entries.len())].numbered.clone();
-            let moves = Moves { shape: &self.shape, gpus };
-            let mut is_changed = false;
-            loop {
-                if let Some(next) = moves.draw(&mut self.evaluator, &changed, random) {
-                    (changed, is_changed) = (next, true);
+            let at = below(random, entries.len());
+            let from = &entries[at].numbered;
+            let changed = if below(random, 3) == 0 {
+                let other = (at + 1 + below(random, NEIGHBOURS)).min(entries.len() - 1);
+                let place = below(random, from.order.len());
+                let pair = [from, &entries[other].numbered];
+                let [first, second] = if below(random, 2) == 0 { pair } else { [pair[1], pair[0]] };
+                Some(joined(first, second, place)).filter(|joined| joined != from)
+            } else {
+                self.changed(from.clone(), gpus, random)
+            };
+            if let Some(changed) = changed {
+                let (time, _) = self.evaluator.time(&changed)?;
+                if self.archive.offer(time, &changed) {
+                    in_vain = 0;
                 }
-                if below(random, 2) == 0 {
-                    break;
-                }
-            }
-            if is_changed {
-                self.offer(&changed)?;
             }
         }
         Ok(())
     }
+
+    /// With one, two or more random changes.
+    fn changed(&mut self, mut from: Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let moves = Moves { shape: &self.shape, gpus };
+        let mut is_changed = false;
+        loop {
+            if let Some(next) = moves.draw(&mut self.evaluator, &from, random) {
+                (from, is_changed) = (next, true);
+            }
+            if below(random, 2) == 0 {
+                return is_changed.then_some(from);
+            }
+        }
+    }
+}
+
+/// The nodes up to a place in the order where the first arrangement has them, and all others where the second one has.
+fn joined(first: &Numbered, second: &Numbered, place: usize) -> Numbered {
+    let mut groups = second.groups.clone();
+    for &node in &first.order[..place] {
+        groups[node as usize] = first.groups[node as usize];
+    }
+    Numbered { groups, order: Rc::clone(&first.order) }
 }
