@@ -139,38 +139,13 @@ impl Sequence {
                     item_of[node] < index && consumers.iter().any(|&consumer| item_of[consumer] >= index)
                 })
                 .collect();
-            let between = |from: &Placing, to: &Placing| {
-                let sum = |&node: &usize| {
-                    let at =
-                        |placing: &Placing| placing.nodes.iter().find(|placed| placed.0 == node).copied();
-                    // Something that passes by is where the item before is.
-                    let own = at(from).map_or_else(|| from.nodes[0].1, |placed| placed.1);
-                    let consumers = &evaluator.structure().consumers[node];
-                    let mut there: Vec<GroupId> = to
-                        .nodes
-                        .iter()
-                        .filter(|placed| consumers.contains(&placed.0))
-                        .map(|placed| placed.1)
-                        .collect();
-                    if there.is_empty() {
-                        there.push(to.nodes[0].1);
-                    }
-                    there.sort_unstable();
-                    there.dedup();
-                    there
-                        .iter()
-                        .filter(|&&group| group != own)
-                        .map(|&group| both_ways(evaluator, node, own, group))
-                        .sum::<f64>()
-                };
-                sent.iter().map(sum).sum::<f64>()
+            let to_all = |from: &Placing| {
+                item.options
+                    .iter()
+                    .map(|to| sent.iter().map(|&node| moved_us(evaluator, node, from, to)).sum())
+                    .collect()
             };
-            let moves = before
-                .options
-                .iter()
-                .map(|from| item.options.iter().map(|to| between(from, to)).collect())
-                .collect();
-            self.items[index].moves = moves;
+            self.items[index].moves = before.options.iter().map(to_all).collect();
         }
     }
 
@@ -245,6 +220,27 @@ impl Sequence {
         }
         Some(Numbered { groups, order: Rc::clone(&self.order) })
     }
+}
+
+/// Moving what a node sends from where it is to all groups of the next item that use it.
+fn moved_us<C: TrainingCosts>(
+    evaluator: &Evaluator<'_, C>,
+    node: usize,
+    from: &Placing,
+    to: &Placing,
+) -> f64 {
+    // Something that passes by is where the item before is, and goes to where the next one is.
+    let placed = from.nodes.iter().find(|placed| placed.0 == node).unwrap_or(&from.nodes[0]);
+    let consumers = &evaluator.structure().consumers[node];
+    let users = to.nodes.iter().filter(|placed| consumers.contains(&placed.0));
+    let mut groups: Vec<GroupId> = users.map(|placed| placed.1).collect();
+    if groups.is_empty() {
+        groups.push(to.nodes[0].1);
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    groups.retain(|&group| group != placed.1);
+    groups.into_iter().map(|group| both_ways(evaluator, node, placed.1, group)).sum()
 }
 
 /// A node on as many of the first ranks as each of the counts that it may run on.
