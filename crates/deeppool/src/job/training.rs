@@ -118,6 +118,9 @@ fn node(
     }
 }
 
+/// By the ranks that have samples, and the ranks that they go to.
+type FromTo<T> = HashMap<Vec<usize>, HashMap<Vec<usize>, T>>;
+
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
@@ -126,7 +129,7 @@ pub struct JobCosts<'a> {
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
     /// What moves from some ranks to others.
-    traffic: RefCell<HashMap<Vec<usize>, HashMap<Vec<usize>, Traffic>>>,
+    traffic: RefCell<FromTo<Traffic>>,
 }
 
 impl JobCosts<'_> {
