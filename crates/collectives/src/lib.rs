@@ -18,7 +18,7 @@
 )]
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
-// The suite of laws in `tests` is also run from within, on a played library.
+// The suite of laws in `tests` is also run from within, on a fake library.
 #[cfg(all(test, feature = "nccl"))]
 extern crate self as collectives;
 

@@ -33,7 +33,7 @@ pub(crate) struct TooManyLabels;
 /// Finds all nondominated choices within the fences, sorted by time.
 ///
 /// For every choice within the fences a label is returned that is worse by no more than `slack` for each of the
-/// [`steps`]. At most [`FENCES`] fences are heeded. Time and memory grow with the labels that the fences leave
+/// [`steps`]. At most [`FENCES`] fences are used. Time and memory grow with the labels that the fences leave
 /// over, up to `max_labels`.
 pub(crate) fn search(
     tables: &Tables,

@@ -58,7 +58,7 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
     Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
 }
 
-/// What a rank brings home.
+/// What a rank returns.
 struct RankRun {
     record: RankRecord,
     epochs: Vec<EpochReport>,

@@ -1,4 +1,4 @@
-//! NCCL's functions, played.
+//! NCCL's functions, emulated.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,4 +1,4 @@
-//! The backend on a library and devices that are played by [`fake`](super::fake).
+//! The backend on the [`fake`](super::fake) library and devices.
 
 mod comm;
 mod failures;
