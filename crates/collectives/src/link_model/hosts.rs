@@ -97,11 +97,18 @@ impl LinkModel {
         longest
     }
 
-    /// A message of `bytes` on the fastest level of links.
+    /// What it takes at least to send so many bytes, part of them perhaps within a host, and others to other hosts meanwhile.
     #[must_use]
     pub fn least_send(&self, bytes: u64) -> Duration {
-        let here = self.level.time(Steps { count: 1.0, bytes: bytes as f64 });
-        self.hosts.as_ref().map_or(here, |hosts| here.min(hosts.network.least_send(bytes)))
+        if self.hosts.is_none() {
+            return self.level.time(Steps { count: 1.0, bytes: bytes as f64 });
+        }
+        let (mut startup, mut bytes_per_s) = (self.startup() + self.latency(), self.bandwidth_bytes_per_s());
+        for link in std::iter::successors(self.network(), |link| link.network()) {
+            startup = startup.min(link.startup() + link.latency());
+            bytes_per_s += link.bandwidth_bytes_per_s();
+        }
+        startup + Duration::from_nanos((bytes as f64 / bytes_per_s * 1e9).floor() as u64)
     }
 
     /// Messages at the same time, each with its sender, receiver and samples.

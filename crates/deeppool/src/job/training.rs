@@ -140,24 +140,6 @@ impl JobCosts<'_> {
     }
 }
 
-impl JobCosts<'_> {
-    /// What it takes at least to send so many bytes, part of them perhaps within a host, and others to other hosts meanwhile.
-    fn least_message(&self, bytes: u64) -> f64 {
-        let links = std::iter::successors(Some(self.costs.link()), |link| link.network());
-        let (mut startup, mut bytes_per_s, mut levels) = (f64::INFINITY, 0.0, 0);
-        for link in links {
-            startup = startup.min(micros(link.startup()) + micros(link.latency()));
-            bytes_per_s += link.bandwidth_bytes_per_s();
-            levels += 1;
-        }
-        if levels == 1 {
-            return micros(self.costs.link().least_send(bytes));
-        }
-        // Times are whole nanoseconds.
-        ((startup + bytes as f64 / bytes_per_s * 1e6) * 1e3).floor() / 1e3
-    }
-}
-
 impl TrainingCosts for JobCosts<'_> {
     fn larger_shares(&self, ranks: usize) -> usize {
         match self.batch % ranks {
@@ -207,7 +189,7 @@ impl TrainingCosts for JobCosts<'_> {
         let kept = self.batch.div_ceil(from).abs_diff(self.batch.div_ceil(to));
         let moved = kept.max(self.batch / from.max(to));
         let bytes = self.costs.network().layer(self.layers[producer]).output_bytes() * moved as u64;
-        if moved == 0 { 0.0 } else { self.least_message(bytes) }
+        if moved == 0 { 0.0 } else { micros(self.costs.link().least_send(bytes)) }
     }
 
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
