@@ -41,6 +41,8 @@ pub struct Evaluator<'p, C> {
     /// Those of the arrangement that was evaluated last, as all that follow.
     slots: Slots,
     ordered: Ordered,
+    /// The structure's own order.
+    own_order: Rc<[u32]>,
     lanes: Lanes,
     /// By iteration and class: when both lanes are done. The first line is the beginning.
     ends: Vec<f64>,
@@ -79,12 +81,14 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     pub fn new(problem: &'p TrainingProblem, costs: C) -> Result<Self> {
         problem.validate()?;
         let structure = Structure::new(problem)?;
+        let own_order: Rc<[u32]> = structure.order.iter().map(|&node| node as u32).collect();
         Ok(Self {
             problem,
             known: Known::new(costs),
             classes: FxHashMap::default(),
             slots: Slots::default(),
-            ordered: Ordered::new(&structure),
+            ordered: Ordered::new(&structure, &own_order),
+            own_order,
             structure,
             lanes: Lanes::default(),
             ends: Vec::new(),
@@ -141,6 +145,11 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
 
     pub(super) fn structure(&self) -> &Structure {
         &self.structure
+    }
+
+    /// The nodes in the structure's own order.
+    pub(super) fn own_order(&self) -> &Rc<[u32]> {
+        &self.own_order
     }
 
     pub(super) fn costs(&self) -> &C {

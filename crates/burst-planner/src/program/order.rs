@@ -23,11 +23,9 @@ struct Lists {
 }
 
 impl Ordered {
-    /// The structure's own order.
-    pub(super) fn new(structure: &Structure) -> Self {
-        let nodes = structure.order.iter().map(|&node| node as u32).collect();
+    pub(super) fn new(structure: &Structure, nodes: &Rc<[u32]>) -> Self {
         let (producers, consumers) = (Lists::new(&structure.producers), Lists::new(&structure.consumers));
-        let mut ordered = Self { nodes, producers, consumers };
+        let mut ordered = Self { nodes: Rc::clone(nodes), producers, consumers };
         ordered.fill(structure);
         ordered
     }

@@ -18,7 +18,7 @@ pub(super) fn narrow_ends<C: TrainingCosts>(
     gpus: usize,
     counts: &[usize],
 ) -> Vec<Numbered> {
-    let order: Rc<[u32]> = evaluator.structure().order.iter().map(|&node| node as u32).collect();
+    let order = Rc::clone(evaluator.own_order());
     let usable: Vec<usize> = counts.iter().copied().take_while(|&count| count <= gpus).collect();
     let mut seeds = Vec::new();
     for &wide in usable.iter().rev().take(2) {
@@ -58,8 +58,7 @@ pub(super) fn relaxed_chain<C: TrainingCosts>(
     }
     let is_proposed = |count: usize| counts.contains(&count);
     let bound = Bound::new(evaluator.problem(), gpus, evaluator.structure(), evaluator.costs(), is_proposed);
-    let order: Vec<usize> = evaluator.structure().order.clone();
-    let numbers: Rc<[u32]> = order.iter().map(|&node| node as u32).collect();
+    let order = Rc::clone(evaluator.own_order());
     let heaviest = bound.longest_update();
     let mut seeds = Vec::new();
     for counts in bound.chain_choices(&RELAXED_PRICES) {
@@ -69,9 +68,9 @@ pub(super) fn relaxed_chain<C: TrainingCosts>(
             let mut groups = vec![0; order.len()];
             for (place, &count) in counts.iter().enumerate() {
                 let start = if last.contains(&place) { gpus - count } else { 0 };
-                groups[order[place]] = evaluator.range(start, count);
+                groups[order[place] as usize] = evaluator.range(start, count);
             }
-            seeds.push(Numbered { groups, order: Rc::clone(&numbers) });
+            seeds.push(Numbered { groups, order: Rc::clone(&order) });
         }
     }
     seeds.dedup();

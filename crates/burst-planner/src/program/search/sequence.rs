@@ -100,7 +100,7 @@ impl Sequence {
         counts: &[usize],
         parallels: &[&Parallel],
     ) -> Self {
-        let order: Rc<[u32]> = evaluator.structure().order.iter().map(|&node| node as u32).collect();
+        let order = Rc::clone(evaluator.own_order());
         let mut parallel_of = vec![None; order.len()];
         for (index, parallel) in parallels.iter().enumerate() {
             parallel.branches.iter().flatten().for_each(|&node| parallel_of[node] = Some(index));

@@ -51,7 +51,7 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
             }
         };
         if (0..nodes).all(can_run) {
-            let order = self.evaluator.structure().order.iter().map(|&node| node as u32).collect();
+            let order = Rc::clone(self.evaluator.own_order());
             self.offer(&Numbered { groups: vec![group; nodes], order })?;
         }
         Ok(())

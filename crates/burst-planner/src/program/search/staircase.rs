@@ -28,7 +28,7 @@ impl Staircase {
         gpus: usize,
         counts: &[usize],
     ) -> Vec<Vec<Self>> {
-        let order: Rc<[u32]> = evaluator.structure().order.iter().map(|&node| node as u32).collect();
+        let order = Rc::clone(evaluator.own_order());
         let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());
         // Those nearest to all GPUs: what is best with smaller ones was tried with fewer GPUs.
         let narrow: Vec<usize> = powers.clone().skip(powers.count().saturating_sub(3)).collect();
