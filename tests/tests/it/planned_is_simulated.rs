@@ -148,3 +148,25 @@ fn for_the_zoo() {
         check(&network, &data_parallel, 16, &LowerOptions::default(), &links()[index]);
     }
 }
+
+/// A consumer that reads an output twice sends one gradient, as soon as it has computed it.
+#[test]
+fn where_a_layer_reads_an_output_twice() {
+    let mut net = LayerGraph::new("twice", Shape::image(3, 16, 16)).unwrap();
+    let input = net.input();
+    let first = net.add("first", Conv2d::new(8, 3).padding(1), [input]).unwrap();
+    let twice = net.add("twice", LayerKind::Concat, [first, first]).unwrap();
+    let beside = net.add("beside", Conv2d::new(16, 3).padding(1), [first]).unwrap();
+    let ends = net.add("ends", LayerKind::Concat, [twice, beside]).unwrap();
+    let flat = net.add("flat", LayerKind::Flatten, [ends]).unwrap();
+    let scores = net.add("scores", Linear::new(10), [flat]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    let ranks: [&[usize]; 7] = [&[1], &[0], &[0, 1], &[0], &[0], &[0], &[0]];
+    let order = net.layers().skip(1).map(|(id, _)| id);
+    // `twice` comes last of the two, so its gradient comes first.
+    let mut order: Vec<LayerId> = order.collect();
+    order.swap(1, 2);
+    let placement = Placement::new(&net, 2, ranks.map(<[usize]>::to_vec).to_vec()).unwrap();
+    let placement = placement.with_order(&net, order).unwrap();
+    check(&net, &placement, 8, &LowerOptions::default(), &links()[0]);
+}

@@ -40,17 +40,14 @@ impl Lowering<'_> {
                     self.reduce_operand(id, Role::GradientMoments, layer.name());
                 }
             }
-            for (slot, &producer) in producers.iter().enumerate() {
-                if needs_gradient[producer.index()] {
-                    let value = self.operand_value(id, Role::InputGradient(slot));
-                    self.gradients[producer.index()].push(value);
-                }
-            }
             // A gradient moves as soon as its last part is there, before anything that the iteration waits for less: for
             // all branches of a join at once, for the one that runs first before the others.
             producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
             producers.dedup();
             for producer in producers {
+                if needs_gradient[producer.index()] {
+                    self.add_part_of_gradient(producer, id);
+                }
                 missing[producer.index()] -= 1;
                 if missing[producer.index()] == 0 && needs_gradient[producer.index()] {
                     self.gather_output_gradient(producer)?;
@@ -81,6 +78,16 @@ impl Lowering<'_> {
         }
         self.optimizer_steps(&with_parameters, options.optimizer);
         Ok(())
+    }
+
+    /// Notes a consumer's part of the gradient of a layer's output. Where it reads that output more than once, its parts are
+    /// summed up at once, so that nothing which the consumer's ranks do afterwards holds the gradient up.
+    fn add_part_of_gradient(&mut self, id: LayerId, consumer: LayerId) {
+        let inputs = self.network.producers(consumer);
+        let slots = (0..inputs.len()).filter(|&slot| inputs[slot] == id);
+        let parts = slots.map(|slot| self.operand_value(consumer, Role::InputGradient(slot))).collect();
+        let part = self.sum(id, parts);
+        self.gradients[id.index()].push(part);
     }
 
     /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a layout are
