@@ -2,6 +2,7 @@
 
 mod archive;
 mod coarse;
+mod improve;
 mod levels;
 mod moves;
 mod seeds;
@@ -26,9 +27,9 @@ use staircase::Staircase;
 /// How many changes are tried with 8 GPUs, about.
 const EVALUATIONS: f64 = 900.0;
 /// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
-const MORE_EVALUATIONS: f64 = 100_000.0;
-/// With so many blocks there are few of these left, and with twice as many none.
-const FEW_BLOCKS: f64 = 18.0;
+const MORE_EVALUATIONS: f64 = 400_000.0;
+/// With so many blocks there are a third of these left, and with half as many again none.
+const FEW_BLOCKS: f64 = 22.0;
 
 /// How long to search.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +76,8 @@ pub struct TrainingFrontier {
 /// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; what a
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
-/// as one node, then nodes by themselves.
+/// as one node, then nodes by themselves. Where there are few of them, and an evaluation takes next to nothing, many more changes are
+/// tried, which descend again and again from what was found.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).
@@ -180,9 +182,10 @@ impl<C: TrainingCosts> Search<'_, C> {
         }
         // The same draws whatever the number of GPUs that there are.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
-        let steps = self.steps(gpus);
-        self.blocks.improve(gpus, steps / 4, 0.02, &mut random)?;
+        let (steps, more) = self.steps(gpus);
+        self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
         self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
+        self.blocks.descend_again_and_again(gpus, more * 3 / 4, &mut random)?;
         for found in self.blocks.archive.take_fresh() {
             let arrangement = self.blocks.evaluator.arrangement(&found);
             let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());
@@ -193,12 +196,13 @@ impl<C: TrainingCosts> Search<'_, C> {
         self.nodes.evolve(gpus, steps / 4, &mut random)
     }
 
-    /// How many changes are tried.
-    fn steps(&self, gpus: usize) -> usize {
-        let nodes = self.coarse.blocks.len() as f64;
+    /// How many changes are tried, and how many more where there are few blocks.
+    fn steps(&self, gpus: usize) -> (usize, usize) {
+        let blocks = self.coarse.blocks.len() as f64;
         let share = if gpus < 8 { (gpus as f64 / 8.0).powf(1.5) } else { (8.0 / gpus as f64).powf(0.7) };
-        let more = MORE_EVALUATIONS * (-(nodes / FEW_BLOCKS).powi(4)).exp();
-        (self.effort * share * (EVALUATIONS + more)).ceil() as usize
+        let few = (-(blocks / FEW_BLOCKS).powi(6)).exp();
+        let tried = |all: f64| (self.effort * share * all).ceil() as usize;
+        (tried(EVALUATIONS), tried(few * MORE_EVALUATIONS))
     }
 }
 

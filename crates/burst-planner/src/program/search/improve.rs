@@ -1,0 +1,194 @@
+//! Ways to make what was found better, change by change.
+
+use std::rc::Rc;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::super::costs::TrainingCosts;
+use super::super::evaluator::{Numbered, TrainingTime};
+use super::moves::{Moves, below};
+use super::stage::Stage;
+use crate::Result;
+
+/// Multiples of the single-GPU time that GPU time is kept within, in turns.
+const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
+
+/// Within one of the budgets, after so many changes for each node that have not found anything faster, the next one follows.
+const BUDGET_PATIENCE: usize = 300;
+/// The archive is no longer changed after so many changes that nothing came of.
+const ARCHIVE_PATIENCE: usize = 3_000;
+/// How much slower, counted in arrangements of the archive, the other one may be where two are joined.
+const NEIGHBOURS: usize = 4;
+/// A descent ends after so many changes for each node in vain, and descents after so many for each node that nothing came of.
+const DESCENT_PATIENCE: usize = 20;
+const DESCENTS_PATIENCE: usize = 1_000;
+/// Times that differ by less, relatively, are the same.
+const SAME: f64 = 1e-9;
+/// With how many changes at once a descent begins at most.
+const MOST_CHANGES: usize = 6;
+
+impl<C: TrainingCosts> Stage<'_, C> {
+    /// Changes the best arrangements within budgets of GPU time, `steps` times in all. A change that makes an arrangement worse by
+    /// less than `threshold`, relatively, is kept at first, later only what makes it better (threshold accepting: G. Dueck,
+    /// T. Scheuer, Journal of Computational Physics 90, 1990).
+    pub(super) fn improve(
+        &mut self,
+        gpus: usize,
+        steps: usize,
+        threshold: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        for budget in BUDGETS {
+            let budget_us = budget * self.single_gpu_us;
+            self.improve_within(gpus, budget_us, steps.div_ceil(BUDGETS.len()), threshold, random)?;
+        }
+        Ok(())
+    }
+
+    fn improve_within(
+        &mut self,
+        gpus: usize,
+        budget_us: f64,
+        steps: usize,
+        threshold: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        let Some(best) = self.archive.within(budget_us).or(self.archive.entries().last()) else {
+            return Ok(());
+        };
+        let mut now_score = score(best.time, budget_us);
+        let mut now = best.numbered.clone();
+        let (mut least, mut in_vain) = (now_score, 0);
+        for step in 0..steps {
+            if in_vain >= BUDGET_PATIENCE * self.nodes() {
+                break;
+            }
+            in_vain += 1;
+            let Some(changed) = self.draw(&now, gpus, random) else { continue };
+            let changed_score = score(self.offer(&changed)?, budget_us);
+            let left = 1.0 - step as f64 / steps as f64;
+            if changed_score < now_score * (1.0 + threshold * left * left) {
+                (now, now_score) = (changed, changed_score);
+            }
+            if changed_score < least {
+                (least, in_vain) = (changed_score, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Descends from arrangements of the archive, drawn by chance and changed at some places at once, to one that no single change
+    /// of many makes faster within its GPU time (iterated local search: H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
+    /// 2003). `steps` changes in all; it ends early when nothing has come into the archive for long.
+    pub(super) fn descend_again_and_again(
+        &mut self,
+        gpus: usize,
+        steps: usize,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        let (mut left, mut in_vain) = (steps, 0);
+        while left > 0 && in_vain < DESCENTS_PATIENCE * self.nodes() {
+            let entries = self.archive.entries();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let from = &entries[below(random, entries.len())];
+            let budget_us = from.time.gpu_time_us;
+            let mut now = from.numbered.clone();
+            for _ in 0..1 + below(random, MOST_CHANGES) {
+                now = self.draw(&now, gpus, random).unwrap_or(now);
+            }
+            let mut now_score = score(self.offer(&now)?, budget_us);
+            left -= 1;
+            let mut since_better = 0;
+            while left > 0 && since_better < DESCENT_PATIENCE * self.nodes() {
+                since_better += 1;
+                let Some(changed) = self.draw(&now, gpus, random) else { continue };
+                left -= 1;
+                let (time, _) = self.evaluator.time(&changed)?;
+                in_vain = if self.archive.offer(time, &changed) { 0 } else { in_vain + 1 };
+                let changed_score = score(time, budget_us);
+                // What is as fast may have ways down that this one has not.
+                if changed_score <= now_score {
+                    if changed_score < now_score * (1.0 - SAME) {
+                        since_better = 0;
+                    }
+                    (now, now_score) = (changed, changed_score);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes arrangements of the archive, drawn by chance: by one, two or more changes at once (a simple evolutionary multi-objective
+    /// optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the first nodes of one and the others of one
+    /// that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and Operations Research, 1997). What is worth
+    /// choosing comes into the archive, and is changed in its turn. It ends early when nothing has for long.
+    pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
+        let mut in_vain = 0;
+        for _ in 0..steps {
+            if in_vain >= ARCHIVE_PATIENCE {
+                break;
+            }
+            in_vain += 1;
+            let entries = self.archive.entries();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let at = below(random, entries.len());
+            let from = &entries[at].numbered;
+            let changed = if below(random, 3) == 0 {
+                let other = (at + 1 + below(random, NEIGHBOURS)).min(entries.len() - 1);
+                let place = below(random, from.order.len());
+                let pair = [from, &entries[other].numbered];
+                let [first, second] = if below(random, 2) == 0 { pair } else { [pair[1], pair[0]] };
+                Some(joined(first, second, place)).filter(|joined| joined != from)
+            } else {
+                self.changed(from.clone(), gpus, random)
+            };
+            if let Some(changed) = changed {
+                let (time, _) = self.evaluator.time(&changed)?;
+                if self.archive.offer(time, &changed) {
+                    in_vain = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// With one, two or more random changes.
+    fn changed(&mut self, mut from: Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let mut is_changed = false;
+        loop {
+            if let Some(next) = self.draw(&from, gpus, random) {
+                (from, is_changed) = (next, true);
+            }
+            if below(random, 2) == 0 {
+                return is_changed.then_some(from);
+            }
+        }
+    }
+
+    fn draw(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        Moves { shape: &self.shape, gpus }.draw(&mut self.evaluator, from, random)
+    }
+
+    fn nodes(&self) -> usize {
+        self.evaluator.problem().nodes.len()
+    }
+}
+
+/// The time of an iteration, and more where it takes more GPU time than the budget.
+fn score(time: TrainingTime, budget_us: f64) -> f64 {
+    let over = (time.gpu_time_us / budget_us).max(1.0);
+    time.iteration_us * over.powi(3)
+}
+
+/// The nodes up to a place in the order where the first arrangement has them, and all others where the second one has.
+fn joined(first: &Numbered, second: &Numbered, place: usize) -> Numbered {
+    let mut groups = second.groups.clone();
+    for &node in &first.order[..place] {
+        groups[node as usize] = first.groups[node as usize];
+    }
+    Numbered { groups, order: Rc::clone(&first.order) }
+}
