@@ -1,6 +1,5 @@
 //! Links within hosts, and a network between them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{Algorithm, Collective, LinkModel, Steps};
@@ -135,12 +134,14 @@ pub struct Traffic {
 
 /// The most that any sender sends or any receiver receives.
 fn busiest_end(moves: &[(usize, usize, usize)]) -> usize {
-    let (mut sent, mut received) = (HashMap::<usize, usize>::new(), HashMap::<usize, usize>::new());
-    for &(from, to, samples) in moves {
-        *sent.entry(from).or_default() += samples;
-        *received.entry(to).or_default() += samples;
-    }
-    sent.into_values().chain(received.into_values()).max().unwrap_or(0)
+    let most = |mut ends: Vec<(usize, usize)>| {
+        ends.sort_unstable_by_key(|&(rank, _)| rank);
+        let of_rank =
+            ends.chunk_by(|a, b| a.0 == b.0).map(|ends| ends.iter().map(|&(_, samples)| samples).sum());
+        of_rank.max().unwrap_or(0)
+    };
+    let sent = most(moves.iter().map(|&(from, _, samples)| (from, samples)).collect());
+    sent.max(most(moves.iter().map(|&(_, to, samples)| (to, samples)).collect()))
 }
 
 impl Split<'_> {

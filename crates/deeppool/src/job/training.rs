@@ -1,7 +1,6 @@
 //! A job as the planner sees it.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use burst_planner::{
     GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode, TrainingProblem,
@@ -9,6 +8,7 @@ use burst_planner::{
 use collectives::{Partition, Redistribution, Traffic};
 use layer_engine::{Pass, Role};
 use layer_graph::{LayerGraph, LayerId};
+use rustc_hash::FxHashMap;
 
 use super::Job;
 use crate::Error;
@@ -119,7 +119,7 @@ fn node(
 }
 
 /// By the ranks that have samples, and the ranks that they go to.
-type FromTo<T> = HashMap<Vec<usize>, HashMap<Vec<usize>, T>>;
+type FromTo<T> = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, T>>;
 
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {

@@ -110,8 +110,10 @@ pub fn search_training<C: TrainingCosts>(
         nodes: Stage::new(exact, single_gpu_us),
         effort: options.effort,
     };
+    let mut fewer = 0;
     for level in levels::up_to(problem) {
-        search.climb(level)?;
+        search.climb(fewer, level)?;
+        fewer = level;
     }
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
@@ -159,10 +161,12 @@ struct Search<'p, C> {
 }
 
 impl<C: TrainingCosts> Search<'_, C> {
-    /// Searches with the first `gpus` ranks, going on from what was found with fewer.
-    fn climb(&mut self, gpus: usize) -> Result<()> {
+    /// Searches with the first `gpus` ranks, going on from what was found with `fewer`.
+    fn climb(&mut self, fewer: usize, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;
-        for sequence in &self.sequences {
+        // Without another count, sequences would only be those that were proposed with fewer GPUs.
+        let has_new_count = self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count));
+        for sequence in self.sequences.iter().filter(|_| has_new_count) {
             let proposed = [sequence.one_after_another(gpus), sequence.behind_communication(gpus)];
             for seed in proposed.iter().flatten() {
                 self.blocks.offer(seed)?;
