@@ -203,7 +203,7 @@ impl<C: TrainingCosts> Search<'_, C> {
     /// How many changes are tried, and how many more where there are few blocks.
     fn steps(&self, gpus: usize) -> (usize, usize) {
         let blocks = self.coarse.blocks.len() as f64;
-        let share = if gpus < 8 { (gpus as f64 / 8.0).powf(1.5) } else { (8.0 / gpus as f64).powf(0.7) };
+        let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
         let few = (-(blocks / FEW_BLOCKS).powi(6)).exp();
         let tried = |all: f64| (self.effort * share * all).ceil() as usize;
         (tried(EVALUATIONS), tried(few * MORE_EVALUATIONS))
