@@ -102,11 +102,13 @@ impl<C: TrainingCosts> Stage<'_, C> {
             left -= 1;
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.nodes() {
-                since_better += 1;
+                (since_better, in_vain) = (since_better + 1, in_vain + 1);
                 let Some(changed) = self.draw(&now, gpus, random) else { continue };
                 left -= 1;
                 let (time, _) = self.evaluator.time(&changed)?;
-                in_vain = if self.archive.offer(time, &changed) { 0 } else { in_vain + 1 };
+                if self.archive.offer(time, &changed) {
+                    in_vain = 0;
+                }
                 let changed_score = score(time, budget_us);
                 // What is as fast may have ways down that this one has not.
                 if changed_score <= now_score {
