@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Numbered, TrainingTime};
-use super::moves::{Moves, below};
+use super::moves::{Moves, below, turn};
 use super::stage::Stage;
 use crate::Result;
 
@@ -26,6 +26,8 @@ const DESCENT_PATIENCE: usize = 20;
 const DESCENTS_PATIENCE: usize = 1_000;
 /// Times that differ by less, relatively, are the same.
 const SAME: f64 = 1e-9;
+/// In one of so many cases a list of ranks is turned.
+const TURNS: usize = 24;
 /// With how many changes at once a descent begins at most.
 const MOST_CHANGES: usize = 6;
 
@@ -105,7 +107,11 @@ impl<C: TrainingCosts> Stage<'_, C> {
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.nodes() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
-                let Some(changed) = self.draw(&now, gpus, random) else { continue };
+                let changed = match below(random, TURNS) {
+                    0 => turn(&mut self.evaluator, &now, random),
+                    _ => self.draw(&now, gpus, random),
+                };
+                let Some(changed) = changed else { continue };
                 left -= 1;
                 let (time, _) = self.evaluator.time(&changed)?;
                 if self.archive.offer(time, &changed) {

@@ -265,6 +265,27 @@ fn swap<C: TrainingCosts>(
     assign(evaluator, &moved, &[other], from.groups[one])
 }
 
+/// The same ranks in another order, so that each has other samples, and perhaps the smaller share: the list of a node, or of a run
+/// of nodes, turned by one or reversed.
+pub(super) fn turn<C: TrainingCosts>(
+    evaluator: &mut Evaluator<'_, C>,
+    from: &Numbered,
+    random: &mut ChaCha8Rng,
+) -> Option<Numbered> {
+    let nodes = match below(random, 2) {
+        0 => vec![below(random, from.groups.len())],
+        _ => run(from, random),
+    };
+    let mut ranks = evaluator.ranks(from.groups[*nodes.first()?]).to_vec();
+    match below(random, 3) {
+        0 => ranks.rotate_left(1),
+        1 => ranks.rotate_right(1),
+        _ => ranks.reverse(),
+    }
+    let group = evaluator.group(&ranks);
+    assign(evaluator, from, &nodes, group).filter(|turned| turned != from)
+}
+
 /// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.
 fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
     let at = below(random, from.order.len());
