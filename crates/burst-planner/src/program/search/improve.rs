@@ -99,7 +99,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
             let from = &entries[below(random, entries.len())];
             let budget_us = from.time.gpu_time_us;
             let mut now = from.numbered.clone();
-            for _ in 0..1 + below(random, MOST_CHANGES) {
+            for _ in 0..=below(random, MOST_CHANGES) {
                 now = self.draw(&now, gpus, random).unwrap_or(now);
             }
             let mut now_score = score(self.offer(&now)?, budget_us);
