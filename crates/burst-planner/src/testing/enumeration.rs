@@ -1,4 +1,4 @@
-//! The best of all arrangements.
+//! The best of all arrangements on ascending lists of ranks.
 
 use super::problems::next_in_order;
 use crate::{
@@ -25,12 +25,13 @@ impl Enumeration {
     }
 }
 
-/// Evaluates every arrangement there is: all sets of ranks that nodes have GPU counts for, and all orders. A second or so for 6
+/// Evaluates every arrangement on ascending lists of ranks: all sets that nodes have GPU counts for, and all orders. In another
+/// order of a list, each rank has other samples, and perhaps the smaller share, which can be faster: that is not tried. A second or so for 6
 /// nodes on 3 GPUs or 5 nodes on 4, and exponential in both.
 ///
-/// Two things are left out, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are shared, of
-/// those that the nodes before have treated alike, a node takes the first ones. And sets of ranks whose nodes compute for longer than an arrangement that is
-/// already known takes are not looked at in every order.
+/// Two more things are left out, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are
+/// shared, of those that the nodes before have treated alike, a node takes the first ones. And sets of ranks whose nodes compute
+/// for longer than an arrangement that is already known takes are not looked at in every order.
 ///
 /// # Errors
 /// What [`Evaluator::new`] and [`Evaluator::single_gpu_us`] report.

@@ -3,7 +3,7 @@
 use super::super::evaluator::{Numbered, TrainingTime};
 
 /// Times that differ by less, relatively, are the same.
-const SAME: f64 = 1e-9;
+pub(super) const SAME: f64 = 1e-9;
 
 /// An arrangement and what it takes.
 #[derive(Debug, Clone)]

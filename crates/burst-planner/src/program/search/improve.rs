@@ -6,7 +6,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Numbered, TrainingTime};
-use super::moves::{Moves, below, turn};
+use super::archive::SAME;
+use super::moves::{Moves, below};
 use super::stage::Stage;
 use crate::Result;
 
@@ -24,10 +25,6 @@ const FASTEST: usize = 6;
 /// A descent ends after so many changes for each node in vain, and descents after so many for each node that nothing came of.
 const DESCENT_PATIENCE: usize = 20;
 const DESCENTS_PATIENCE: usize = 1_000;
-/// Times that differ by less, relatively, are the same.
-const SAME: f64 = 1e-9;
-/// In one of so many cases a list of ranks is turned.
-const TURNS: usize = 24;
 /// With how many changes at once a descent begins at most.
 const MOST_CHANGES: usize = 6;
 
@@ -64,7 +61,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
         let mut now = best.numbered.clone();
         let (mut least, mut in_vain) = (now_score, 0);
         for step in 0..steps {
-            if in_vain >= BUDGET_PATIENCE * self.nodes() {
+            if in_vain >= BUDGET_PATIENCE * self.node_count() {
                 break;
             }
             in_vain += 1;
@@ -84,14 +81,14 @@ impl<C: TrainingCosts> Stage<'_, C> {
     /// Descends from arrangements of the archive, drawn by chance and changed at some places at once, to one that no single change
     /// of many makes faster within its GPU time (iterated local search: H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
     /// 2003). `steps` changes in all; it ends early when nothing has come into the archive for long.
-    pub(super) fn descend_again_and_again(
+    pub(super) fn iterated_local_search(
         &mut self,
         gpus: usize,
         steps: usize,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
         let (mut left, mut in_vain) = (steps, 0);
-        while left > 0 && in_vain < DESCENTS_PATIENCE * self.nodes() {
+        while left > 0 && in_vain < DESCENTS_PATIENCE * self.node_count() {
             let entries = self.archive.entries();
             if entries.is_empty() {
                 return Ok(());
@@ -105,16 +102,13 @@ impl<C: TrainingCosts> Stage<'_, C> {
             let mut now_score = score(self.offer(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;
-            while left > 0 && since_better < DESCENT_PATIENCE * self.nodes() {
+            while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
-                let changed = match below(random, TURNS) {
-                    0 => turn(&mut self.evaluator, &now, random),
-                    _ => self.draw(&now, gpus, random),
-                };
-                let Some(changed) = changed else { continue };
+                let moves = Moves { shape: &self.shape, gpus };
+                let Some(changed) = moves.draw_or_turn(&mut self.evaluator, &now, random) else { continue };
                 left -= 1;
-                let (time, _) = self.evaluator.time(&changed)?;
-                if self.archive.offer(time, &changed) {
+                let (time, is_taken) = self.try_out(&changed)?;
+                if is_taken {
                     in_vain = 0;
                 }
                 let changed_score = score(time, budget_us);
@@ -130,10 +124,11 @@ impl<C: TrainingCosts> Stage<'_, C> {
         Ok(())
     }
 
-    /// Changes arrangements of the archive, drawn by chance, the fastest one more often than others: by one, two or more changes at once (a simple evolutionary multi-objective
-    /// optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the first nodes of one and the others of one
-    /// that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and Operations Research, 1997). What is worth
-    /// choosing comes into the archive, and is changed in its turn. It ends early when nothing has for long.
+    /// Changes arrangements of the archive, drawn by chance, the fastest one more often than others: by one, two or more changes at
+    /// once (a simple evolutionary multi-objective optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the
+    /// first nodes of one and the others of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and
+    /// Operations Research, 1997). What is worth choosing comes into the archive, and is changed in its turn. It ends early when
+    /// nothing has for long.
     pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
         let mut in_vain = 0;
         for _ in 0..steps {
@@ -157,11 +152,9 @@ impl<C: TrainingCosts> Stage<'_, C> {
             } else {
                 self.changed(from.clone(), gpus, random)
             };
-            if let Some(changed) = changed {
-                let (time, _) = self.evaluator.time(&changed)?;
-                if self.archive.offer(time, &changed) {
-                    in_vain = 0;
-                }
+            let Some(changed) = changed else { continue };
+            if self.try_out(&changed)?.1 {
+                in_vain = 0;
             }
         }
         Ok(())
@@ -182,10 +175,6 @@ impl<C: TrainingCosts> Stage<'_, C> {
 
     fn draw(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
         Moves { shape: &self.shape, gpus }.draw(&mut self.evaluator, from, random)
-    }
-
-    fn nodes(&self) -> usize {
-        self.evaluator.problem().nodes.len()
     }
 }
 

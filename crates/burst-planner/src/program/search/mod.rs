@@ -28,7 +28,7 @@ use staircase::Staircase;
 const EVALUATIONS: f64 = 900.0;
 /// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
 const MORE_EVALUATIONS: f64 = 400_000.0;
-/// With so many blocks there are a third of these left, and with half as many again none.
+/// With so many blocks there are a third of these left, and with half as many again next to none.
 const FEW_BLOCKS: f64 = 22.0;
 
 /// How long to search.
@@ -77,8 +77,7 @@ pub struct TrainingFrontier {
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
 /// as one node, then nodes by themselves. Where there are few of them, and an evaluation takes next to nothing, many more changes are
-/// tried, which descend again and again from what was found, and lists of ranks are turned, too: that changes who has the smaller
-/// share, and which samples.
+/// tried by iterated local search, which also turns lists of ranks: that changes who has the smaller share, and which samples.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).
@@ -165,12 +164,13 @@ impl<C: TrainingCosts> Search<'_, C> {
     /// Searches with the first `gpus` ranks, going on from what was found with `fewer`.
     fn climb(&mut self, fewer: usize, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;
-        // Without another count, sequences would only be those that were proposed with fewer GPUs.
-        let has_new_count = self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count));
-        for sequence in self.sequences.iter().filter(|_| has_new_count) {
-            let proposed = [sequence.one_after_another(gpus), sequence.behind_communication(gpus)];
-            for seed in proposed.iter().flatten() {
-                self.blocks.offer(seed)?;
+        // Without another count, what sequences would propose differs from what they did with fewer GPUs by prices alone.
+        if self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count)) {
+            for sequence in &self.sequences {
+                let proposed = [sequence.one_after_another(gpus), sequence.behind_communication(gpus)];
+                for seed in proposed.iter().flatten() {
+                    self.blocks.offer(seed)?;
+                }
             }
         }
         for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
@@ -190,10 +190,10 @@ impl<C: TrainingCosts> Search<'_, C> {
         let (steps, more) = self.steps(gpus);
         self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
         self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
-        self.blocks.descend_again_and_again(gpus, more * 3 / 4, &mut random)?;
+        self.blocks.iterated_local_search(gpus, more * 3 / 4, &mut random)?;
         for found in self.blocks.archive.take_fresh() {
             let arrangement = self.blocks.evaluator.arrangement(&found);
-            let expanded = self.coarse.expand(&arrangement, self.nodes.evaluator.problem().nodes.len());
+            let expanded = self.coarse.expand(&arrangement, self.nodes.node_count());
             let expanded = self.nodes.evaluator.numbered(&expanded)?;
             self.nodes.offer(&expanded)?;
         }

@@ -23,16 +23,25 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         Self { evaluator, shape, archive: Archive::default(), single_gpu_us }
     }
 
+    /// Evaluates an arrangement for the archive.
     pub(super) fn offer(&mut self, numbered: &Numbered) -> Result<TrainingTime> {
+        self.try_out(numbered).map(|(time, _)| time)
+    }
+
+    /// The same, and whether it was taken in.
+    pub(super) fn try_out(&mut self, numbered: &Numbered) -> Result<(TrainingTime, bool)> {
         let (time, _) = self.evaluator.time(numbered)?;
-        self.archive.offer(time, numbered);
-        Ok(time)
+        Ok((time, self.archive.offer(time, numbered)))
+    }
+
+    pub(super) fn node_count(&self) -> usize {
+        self.evaluator.problem().nodes.len()
     }
 
     /// Every node on the first ranks, where the costs know so many, and if wished only where all nodes have it as an option.
     pub(super) fn data_parallel(&mut self, gpus: usize, only_options: bool) -> Result<()> {
         let group = self.evaluator.range(0, gpus);
-        let nodes = self.evaluator.problem().nodes.len();
+        let nodes = self.node_count();
         let can_run = |node: usize| {
             if only_options {
                 self.evaluator.is_option(node, group)
