@@ -119,7 +119,7 @@ fn node(
 }
 
 /// By the ranks that have samples, and the ranks that they go to.
-type FromTo<T> = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, T>>;
+type KnownTraffic = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
 
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
@@ -129,7 +129,7 @@ pub struct JobCosts<'a> {
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
     /// What moves from some ranks to others.
-    traffic: RefCell<FromTo<Traffic>>,
+    traffic: RefCell<KnownTraffic>,
 }
 
 impl JobCosts<'_> {

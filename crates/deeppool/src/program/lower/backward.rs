@@ -44,12 +44,11 @@ impl Lowering<'_> {
             // all branches of a join at once, for the one that runs first before the others.
             producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
             producers.dedup();
+            producers.retain(|producer| needs_gradient[producer.index()]);
             for producer in producers {
-                if needs_gradient[producer.index()] {
-                    self.add_part_of_gradient(producer, id);
-                }
+                self.add_part_of_gradient(producer, id);
                 missing[producer.index()] -= 1;
-                if missing[producer.index()] == 0 && needs_gradient[producer.index()] {
+                if missing[producer.index()] == 0 {
                     self.gather_output_gradient(producer)?;
                 }
             }
