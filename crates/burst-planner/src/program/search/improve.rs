@@ -104,8 +104,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
-                let moves = Moves { shape: &self.shape, gpus };
-                let Some(changed) = moves.draw_or_turn(&mut self.evaluator, &now, random) else { continue };
+                let Some(changed) = self.draw(&now, gpus, random) else { continue };
                 left -= 1;
                 let (time, is_taken) = self.try_out(&changed)?;
                 if is_taken {

@@ -77,7 +77,7 @@ pub struct TrainingFrontier {
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
 /// as one node, then nodes by themselves. Where there are few of them, and an evaluation takes next to nothing, many more changes are
-/// tried by iterated local search, which also turns lists of ranks: that changes who has the smaller share, and which samples.
+/// tried by iterated local search.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).

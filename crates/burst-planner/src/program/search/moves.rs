@@ -10,9 +10,6 @@ use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
 use super::shape::{Parallel, Shape};
 
-/// In one of so many cases the list of ranks is turned, where it may be.
-const TURNS: usize = 24;
-
 /// Draws changes of an arrangement on the first `gpus` ranks.
 pub(super) struct Moves<'s> {
     pub(super) shape: &'s Shape,
@@ -46,19 +43,6 @@ impl Moves<'_> {
             _ => self.reorder(from, random),
         };
         drawn.filter(|drawn| drawn != from)
-    }
-
-    /// The same, or now and then a list of ranks is turned.
-    pub(super) fn draw_or_turn<C: TrainingCosts>(
-        &self,
-        evaluator: &mut Evaluator<'_, C>,
-        from: &Numbered,
-        random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
-        match below(random, TURNS) {
-            0 => turn(evaluator, from, random).filter(|turned| turned != from),
-            _ => self.draw(evaluator, from, random),
-        }
     }
 
     fn parallel(&self, random: &mut ChaCha8Rng) -> Option<usize> {
@@ -279,27 +263,6 @@ fn swap<C: TrainingCosts>(
     let (one, other) = (below(random, from.groups.len()), below(random, from.groups.len()));
     let moved = assign(evaluator, from, &[one], from.groups[other])?;
     assign(evaluator, &moved, &[other], from.groups[one])
-}
-
-/// The same ranks in another order, so that each has other samples, and perhaps the smaller share: the list of a node, or of a run
-/// of nodes, turned by one or reversed.
-fn turn<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
-    from: &Numbered,
-    random: &mut ChaCha8Rng,
-) -> Option<Numbered> {
-    let nodes = match below(random, 2) {
-        0 => vec![below(random, from.groups.len())],
-        _ => run(from, random),
-    };
-    let mut ranks = evaluator.ranks(from.groups[*nodes.first()?]).to_vec();
-    match below(random, 3) {
-        0 => ranks.rotate_left(1),
-        1 => ranks.rotate_right(1),
-        _ => ranks.reverse(),
-    }
-    let group = evaluator.group(&ranks);
-    assign(evaluator, from, &nodes, group)
 }
 
 /// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use burst_planner::testing::{
     Budget, Graph, RandomProblem, best_by_enumeration, check_search, random_problem, random_problem_on,
-    random_restarts, slow_time,
+    random_restarts,
 };
 use burst_planner::{Arrangement, TrainingCosts, TrainingProblem, TrainingSearch, search_training};
 
@@ -36,27 +36,17 @@ fn is_mostly_the_best_of_all() {
         let found = search_training(&problem, &costs, &TrainingSearch::default()).expect("a valid problem");
         let limit = limit(seed);
         let best_us = best.fastest_within(limit).map(|point| point.time.iteration_us);
-        let point = found.fastest_within(limit).ok();
-        let (Some(best_us), Some(point)) = (best_us, point) else {
-            assert_eq!(
-                best_us.is_some(),
-                point.is_some(),
-                "seed {seed}: one of them finds nothing within {limit}"
-            );
+        let found_us = found.fastest_within(limit).ok().map(|point| point.time.iteration_us);
+        let (Some(best_us), Some(found_us)) = (best_us, found_us) else {
+            assert_eq!(best_us, found_us, "seed {seed}: one of them finds nothing within {limit}");
             continue;
         };
-        let found_us = point.time.iteration_us;
         let bound_us = found.lower_bound_us(limit);
         assert!(bound_us <= best_us * (1.0 + SAME), "seed {seed}: {best_us} us, and {bound_us} is the bound");
         gaps.push(best_us / bound_us - 1.0);
         if found_us < best_us * (1.0 - SAME) {
-            // Only ascending lists are enumerated. With another one it may be faster, if it really is.
-            let slow = slow_time(&problem, &costs, &point.arrangement).expect("a valid arrangement");
-            let is_real = (slow.iteration_us / found_us - 1.0).abs() <= SAME;
-            if !is_real || point.arrangement.ranks.iter().all(|ranks| ranks.is_sorted()) {
-                println!("seed {seed}: {found_us} us, and {best_us} is the best of all");
-                better.push(seed);
-            }
+            println!("seed {seed}: {found_us} us, and {best_us} is the best of all");
+            better.push(seed);
         }
         if found_us > best_us * (1.0 + SAME) {
             let (nodes, gpus) = (problem.nodes.len(), problem.gpus);
