@@ -95,7 +95,7 @@ pub struct Calibration {
     pub kernel_us: f64,
     /// Chains of it, at least two lengths launched each way.
     pub chains: Vec<Chain>,
-    /// By how much at most a kernel that plays one of the workload's takes more or less time than that, as a part of it.
+    /// By how much at most a kernel that stands for one of the workload's takes more or less time than that, as a part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels_off: Option<f64>,
     /// What kernels do to each other, where it was measured: nothing is fitted to it, it shows how far off the model is.

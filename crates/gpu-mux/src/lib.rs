@@ -6,7 +6,7 @@
 //!   [`Lane`]; [`pieces()`] cuts one that is too long.
 //! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
 //! - **Who runs it**: [`CpuDriver`] on a thread, for [`Job`]s; [`Driver`] on a device that runs by itself, a
-//!   [`Device`], such as a [`VirtualDevice`], which plays a [`Workload`] in virtual time.
+//!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
 //! - **What came of it**: [`Usage`].
 

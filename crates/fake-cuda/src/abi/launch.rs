@@ -22,7 +22,7 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
         if !extra.is_null() {
             return Err(Fault::misuse(
                 Code::NOT_SUPPORTED,
-                "kernels with `extra` arguments are not played here",
+                "kernels with `extra` arguments are not emulated",
             ));
         }
         // SAFETY: the caller's promise.

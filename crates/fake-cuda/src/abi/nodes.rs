@@ -102,7 +102,7 @@ pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
         let KernelNodeParameters { function, grid, block, shared_bytes, arguments, extra, kernel, .. } =
             parameters;
         if !extra.is_null() || kernel != 0 {
-            let text = "kernels with `extra` arguments or a `kern` are not played here";
+            let text = "kernels with `extra` arguments or a `kern` are not emulated";
             return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
         }
         // SAFETY: the caller's promise.

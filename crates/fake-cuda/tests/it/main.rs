@@ -1,4 +1,4 @@
-//! The driver that is played, as programs see it: tests take turns with the one that the process has.
+//! The fake driver, as programs see it: tests take turns with the one that the process has.
 
 mod cudarc;
 mod rules;

@@ -1,4 +1,4 @@
-//! What one device does over and over, to be played on a device.
+//! What one device does over and over, to be run on a device.
 
 mod cut;
 #[cfg(feature = "json")]

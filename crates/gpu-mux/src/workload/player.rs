@@ -6,7 +6,7 @@ use crate::{
     Device, DeviceParameters, Driver, DriverError, Error, Finished, Occupancy, Policy, VirtualDevice,
 };
 
-/// How a [`Workload`] is played on a [`VirtualDevice`].
+/// How a [`Workload`] is run on a [`VirtualDevice`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Play {
     /// The rules of sharing.

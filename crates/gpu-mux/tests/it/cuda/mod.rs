@@ -1,4 +1,4 @@
-//! The CUDA driver, unmodified, against a driver that is played (`fake-cuda`): it checks every call, runs kernels in
+//! The CUDA driver, unmodified, against a fake driver (`fake-cuda`): it checks every call, runs kernels in
 //! virtual time and says what was left behind.
 
 mod capabilities;

@@ -13,7 +13,7 @@ fn background_jobs() -> impl Iterator<Item = JobId> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// While they are played, every launch is judged: its order, the limit in flight, what withholds background, and
+    /// While they run, every launch is judged: its order, the limit in flight, what withholds background, and
     /// that the foreground waits for no decision.
     #[test]
     fn everything_is_launched_once_in_order(policy in policies(), actions in actions()) {

@@ -1,4 +1,4 @@
-//! A card: the workload's kernels are played by kernels that take as long and ask for as much of the device.
+//! A card: the workload's kernels are replaced by kernels that take as long and ask for as much of the device.
 
 mod card;
 mod chains;

@@ -85,7 +85,7 @@ impl<'a> Rounds<'a> {
         Ok(found)
     }
 
-    /// By how much at most a kernel takes more or less time than the workload's that it plays, as a part of that.
+    /// By how much at most a kernel takes more or less time than the workload's that it stands for, as a part of that.
     pub(super) fn off(&self) -> f64 {
         self.off
     }

@@ -1,4 +1,4 @@
-//! A rehearsal on a driver that is played: its kernels take 10 us whatever they are asked for.
+//! A rehearsal on a fake driver: its kernels take 10 us whatever they are asked for.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
     assert!(report.rows.iter().any(|row| row.background_pieces > 0));
     let calibration = report.calibration.unwrap();
     assert_eq!(calibration.chains.len(), 8);
-    // A kernel of 400 us is played by one of 10 us here, which does not stay hidden.
+    // A kernel of 400 us is run as one of 10 us here, which does not stay hidden.
     assert!(calibration.kernels_off.is_some_and(|off| off > 0.9));
     assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
 }
