@@ -259,6 +259,28 @@ pub enum Error {
         name: String,
     },
 
+    /// More ranks than links connect.
+    #[error(
+        "the link model {link:?} connects {most} ranks, not {asked}: take the links of several hosts, such as dgx-a100-pod or the file of a cluster"
+    )]
+    TooManyRanks {
+        /// The link's name.
+        link: String,
+        /// Ranks that it connects.
+        most: usize,
+        /// Ranks asked for.
+        asked: usize,
+    },
+
+    /// A file that is no link model.
+    #[error("{}: {reason}", file.display())]
+    BadLinkFile {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it, and where in it.
+        reason: String,
+    },
+
     /// Measurements that leave a figure of a link open.
     #[error("no link can be fitted to these measurements: {reason}")]
     UnfitMeasurements {

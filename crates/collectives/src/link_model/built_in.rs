@@ -5,10 +5,13 @@ use std::time::Duration;
 use super::{Level, LinkModel};
 use crate::{Error, Result};
 
-const BUILT_IN: [fn() -> LinkModel; 7] = [
+const BUILT_IN: [fn() -> LinkModel; 10] = [
     LinkModel::dgx_a100,
     LinkModel::dgx_h100,
     LinkModel::dgx_h200,
+    LinkModel::dgx_a100_pod,
+    LinkModel::dgx_h100_pod,
+    LinkModel::a100_100gbe,
     LinkModel::ethernet_10g,
     LinkModel::ethernet_25g,
     LinkModel::ethernet_100g,
@@ -18,33 +21,75 @@ const BUILT_IN: [fn() -> LinkModel; 7] = [
 /// Of a stream over TCP and IPv4 in full Ethernet frames: 1448 of the 1538 bytes that a frame of 1500 takes on the wire
 /// with its preamble and gap are payload (20 bytes are IP's, 32 TCP's with its time stamps, 38 Ethernet's).
 const TCP_PAYLOAD: f64 = 1448.0 / 1538.0;
+/// What all-reduces achieve of the data sheet's bandwidth of NVLink 3: 232.54 of 300 GB/s, the bus bandwidth of nccl-tests on 8 A100 of
+/// one host (<https://github.com/NVIDIA/nccl-tests/issues/175>).
+const NVLINK_3_ACHIEVED: f64 = 232.54 / 300.0;
+/// The same of NVLink 4: 370 of 450 GB/s, after the protocol's overhead, as one of NCCL's authors says
+/// (<https://github.com/NVIDIA/nccl-tests/issues/212>).
+const NVLINK_4_ACHIEVED: f64 = 370.0 / 450.0;
+/// The same of InfiniBand HDR: 96 of 100 GB/s at best, by four adapters a host of 8 A100
+/// (<https://github.com/NVIDIA/nccl-tests/issues/119>). NDR is taken to achieve as much.
+const INFINIBAND_ACHIEVED: f64 = 0.96;
+
+/// GPUs of a host with NVSwitch.
+const GPUS_PER_HOST: usize = 8;
+/// Hosts of the largest DGX SuperPOD with DGX A100 that its reference architecture describes: 7 scalable units of 20.
+const A100_POD_HOSTS: usize = 140;
+/// The same with DGX H100: 64 scalable units of 32.
+const H100_POD_HOSTS: usize = 2_048;
 
 impl LinkModel {
     /// Eight A100 GPUs on NVSwitch in one DGX A100.
     ///
-    /// The bandwidth is the data sheet's: 600 GB/s a GPU in both directions, so 300 GB/s in one. Startup (10 us) and
-    /// latency (1.5 us) are assumptions: together they give 31 us for a small all-reduce on 8 GPUs, in the range of
+    /// The bandwidth is the data sheet's (600 GB/s a GPU in both directions, so 300 GB/s in one) times 0.775, what nccl-tests achieve of
+    /// it (<https://github.com/NVIDIA/nccl-tests/issues/175>). Startup (10 us) and latency (1.5 us) are assumptions: together they give 31 us for a small all-reduce on 8 GPUs, in the range of
     /// 20 to 40 us usual for NCCL. (The cost model of the DeepPool artifact charges 40 us for any transfer.)
     #[must_use]
     pub fn dgx_a100() -> Self {
-        nvswitch("dgx-a100", 300e9)
+        nvswitch("dgx-a100", 300e9 * NVLINK_3_ACHIEVED)
     }
 
     /// Eight H100 GPUs on NVSwitch in one DGX H100.
     ///
-    /// The bandwidth is the data sheet's (fourth-generation NVLink): 900 GB/s a GPU in both directions, so 450 GB/s in
-    /// one. Startup and latency are assumed to be those of [`dgx_a100`](LinkModel::dgx_a100). Reductions in the switch
+    /// The bandwidth is the data sheet's (fourth-generation NVLink: 900 GB/s a GPU in both directions, so 450 GB/s in one) times
+    /// 0.822, what NCCL achieves of it (<https://github.com/NVIDIA/nccl-tests/issues/212>). Startup and latency are assumed to be those of [`dgx_a100`](LinkModel::dgx_a100). Reductions in the switch
     /// (NVLink SHARP), which move about half of the bytes, are not modelled.
     #[must_use]
     pub fn dgx_h100() -> Self {
-        nvswitch("dgx-h100", 450e9)
+        nvswitch("dgx-h100", 450e9 * NVLINK_4_ACHIEVED)
     }
 
     /// Eight H200 GPUs on NVSwitch in one DGX H200, whose data sheet gives the links of
     /// [`dgx_h100`](LinkModel::dgx_h100): 900 GB/s a GPU.
     #[must_use]
     pub fn dgx_h200() -> Self {
-        nvswitch("dgx-h200", 450e9)
+        nvswitch("dgx-h200", 450e9 * NVLINK_4_ACHIEVED)
+    }
+
+    /// Up to 140 [DGX A100](LinkModel::dgx_a100) with eight adapters of 200 Gbit/s each (InfiniBand HDR), one a GPU: the compute fabric of
+    /// a DGX SuperPOD (NVIDIA DGX SuperPOD reference architecture, 2020), without oversubscription.
+    ///
+    /// The bandwidth of an adapter is the standard's, 25 GB/s in one direction, times 0.96, what nccl-tests achieved at best
+    /// (<https://github.com/NVIDIA/nccl-tests/issues/119>). Startup (10 us) and latency (2.5 us) are assumptions.
+    #[must_use]
+    pub fn dgx_a100_pod() -> Self {
+        let adapter = infiniband(200e9).with_adapters(8).with_most(Some(A100_POD_HOSTS));
+        of_hosts("dgx-a100-pod", Self::dgx_a100(), adapter)
+    }
+
+    /// Up to 2,048 [DGX H100](LinkModel::dgx_h100) with eight adapters of 400 Gbit/s each (InfiniBand NDR; NVIDIA DGX SuperPOD
+    /// reference architecture with DGX H100, 2023); all else as in [`dgx_a100_pod`](LinkModel::dgx_a100_pod).
+    #[must_use]
+    pub fn dgx_h100_pod() -> Self {
+        let adapter = infiniband(400e9).with_adapters(8).with_most(Some(H100_POD_HOSTS));
+        of_hosts("dgx-h100-pod", Self::dgx_h100(), adapter)
+    }
+
+    /// Hosts with the links of a [DGX A100](LinkModel::dgx_a100) and one port of [100 Gbit/s Ethernet](LinkModel::ethernet_100g) each, as
+    /// eight-GPU instances of clouds have it.
+    #[must_use]
+    pub fn a100_100gbe() -> Self {
+        of_hosts("a100-100gbe", Self::dgx_a100(), Self::ethernet_100g())
     }
 
     /// One 10 Gbit/s Ethernet port a host, under TCP.
@@ -80,14 +125,8 @@ impl LinkModel {
     /// --wait park -o measured.json` measures there, and `coll-bench fit measured.json` fits.
     #[must_use]
     pub fn shared_memory() -> Self {
-        Self::of(
-            "shared-memory",
-            Level {
-                startup: Duration::from_micros(1),
-                latency: Duration::from_nanos(800),
-                bandwidth_bytes_per_s: 8e9,
-            },
-        )
+        let level = Level::new(Duration::from_micros(1), Duration::from_nanos(800), 8e9);
+        Self::of("shared-memory", level).with_relative_error(0.27)
     }
 
     /// A built-in link by its name: one of [`LinkModel::names`].
@@ -111,10 +150,20 @@ impl LinkModel {
 
 fn nvswitch(name: &str, bandwidth_bytes_per_s: f64) -> LinkModel {
     let (startup, latency) = (Duration::from_micros(10), Duration::from_nanos(1_500));
-    LinkModel::of(name, Level { startup, latency, bandwidth_bytes_per_s })
+    LinkModel::of(name, Level::new(startup, latency, bandwidth_bytes_per_s)).with_most(Some(GPUS_PER_HOST))
+}
+
+/// One adapter.
+fn infiniband(bits_per_s: f64) -> LinkModel {
+    let (startup, latency) = (Duration::from_micros(10), Duration::from_nanos(2_500));
+    LinkModel::of("infiniband", Level::new(startup, latency, bits_per_s / 8.0 * INFINIBAND_ACHIEVED))
 }
 
 fn ethernet(name: &str, bits_per_s: f64) -> LinkModel {
     let (startup, latency) = (Duration::from_micros(20), Duration::from_micros(25));
-    LinkModel::of(name, Level { startup, latency, bandwidth_bytes_per_s: bits_per_s / 8.0 * TCP_PAYLOAD })
+    LinkModel::of(name, Level::new(startup, latency, bits_per_s / 8.0 * TCP_PAYLOAD))
+}
+
+fn of_hosts(name: &str, host: LinkModel, network: LinkModel) -> LinkModel {
+    host.joined_by(GPUS_PER_HOST, network).named_as(name)
 }

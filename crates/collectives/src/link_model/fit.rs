@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::least_squares::non_negative;
-use super::{Collective, Level, LinkModel, Steps};
+use super::{Among, Collective, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
 /// How long an operation took.
@@ -79,7 +79,9 @@ impl LinkModel {
                 best = Some((squares, Fit { link, relative_errors }));
             }
         }
-        best.map(|(_, fit)| fit).ok_or_else(|| unfit("there are none"))
+        let (_, fit) = best.ok_or_else(|| unfit("there are none"))?;
+        let error = fit.median_error();
+        Ok(Fit { link: fit.link.with_relative_error(error), ..fit })
     }
 }
 
@@ -116,12 +118,12 @@ fn first_guess(measurements: &[Measurement]) -> Result<Level> {
     }
     let rates = measurements.iter().map(|m| m.bytes as f64 / m.time.as_secs_f64());
     let bandwidth_bytes_per_s = rates.fold(f64::MIN_POSITIVE, f64::max);
-    Ok(Level { startup: shortest / 4, latency: shortest / 4, bandwidth_bytes_per_s })
+    Ok(Level::new(shortest / 4, shortest / 4, bandwidth_bytes_per_s))
 }
 
 fn steps(level: &Level, measurement: &Measurement) -> Result<Steps> {
     let Measurement { collective, ranks, bytes, .. } = *measurement;
-    level.steps(collective, ranks, bytes).ok_or_else(|| {
+    level.steps(collective, Among { members: ranks, adapters: 1 }, bytes).ok_or_else(|| {
         unfit(&format!("one is of {collective} among fewer than two ranks, which costs nothing"))
     })
 }
@@ -141,7 +143,7 @@ fn solve(level: &Level, measurements: &[Measurement], weights: &[f64]) -> Result
     if !bandwidth_bytes_per_s.is_finite() {
         return Err(unfit("times do not grow with the bytes: measure larger sizes"));
     }
-    Ok(Level { startup: is_time(startup)?, latency: is_time(latency)?, bandwidth_bytes_per_s })
+    Ok(Level::new(is_time(startup)?, is_time(latency)?, bandwidth_bytes_per_s))
 }
 
 fn relative_error(link: &LinkModel, m: &Measurement) -> f64 {

@@ -4,63 +4,101 @@ use std::time::Duration;
 
 use super::{Algorithm, Collective, Steps};
 
-/// The figures of one level.
+/// The figures of one level: the links between the ranks of a host, between the hosts of a cluster, and so on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Level {
+    /// Ranks that it connects, those of the levels inside it included; a multiple of theirs. `None` is any number.
+    pub(super) ranks: Option<usize>,
     pub(super) startup: Duration,
     pub(super) latency: Duration,
+    /// What one adapter achieves in one direction.
     pub(super) bandwidth_bytes_per_s: f64,
+    /// Of each of its members (a rank, or a host): a rank uses one of them, the ranks of a host use all.
+    pub(super) adapters: usize,
+    /// How an all-reduce may go about it.
+    pub(super) algorithms: Algorithms,
+}
+
+/// Which algorithms an all-reduce may choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Algorithms {
+    Both,
+    Only(Algorithm),
+}
+
+/// How many members of a level an operation is among, and how many adapters each of them uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Among {
+    pub(super) members: usize,
+    pub(super) adapters: usize,
 }
 
 impl Level {
+    pub(super) fn new(startup: Duration, latency: Duration, bandwidth_bytes_per_s: f64) -> Self {
+        let (ranks, adapters, algorithms) = (None, 1, Algorithms::Both);
+        Self { ranks, startup, latency, bandwidth_bytes_per_s, adapters, algorithms }
+    }
+
+    /// Of steps that use one adapter.
     pub(super) fn time(&self, steps: Steps) -> Duration {
+        self.time_over(steps, 1)
+    }
+
+    fn time_over(&self, steps: Steps, adapters: usize) -> Duration {
+        let bandwidth_bytes_per_s = self.bandwidth_bytes_per_s * adapters as f64;
         let seconds = self.startup.as_secs_f64()
             + steps.count * self.latency.as_secs_f64()
-            + steps.bytes / self.bandwidth_bytes_per_s;
+            + steps.bytes / bandwidth_bytes_per_s;
         // Longer than a Duration can say only for absurd inputs, for which "for ever" is the answer.
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    pub(super) fn cost(&self, collective: Collective, ranks: usize, bytes: u64) -> Duration {
-        self.steps(collective, ranks, bytes).map_or(Duration::ZERO, |steps| self.time(steps))
+    pub(super) fn cost(&self, collective: Collective, among: Among, bytes: u64) -> Duration {
+        let steps = self.steps(collective, among, bytes);
+        steps.map_or(Duration::ZERO, |steps| self.time_over(steps, among.adapters))
     }
 
-    pub(super) fn all_reduce_by(&self, algorithm: Algorithm, ranks: usize, bytes: u64) -> Duration {
-        if ranks <= 1 {
+    pub(super) fn all_reduce_by(&self, algorithm: Algorithm, among: Among, bytes: u64) -> Duration {
+        if among.members <= 1 {
             return Duration::ZERO;
         }
-        self.time(self.all_reduce_steps(algorithm, ranks, bytes as f64))
+        self.time_over(self.all_reduce_steps(algorithm, among, bytes as f64), among.adapters)
     }
 
     /// Those of the fastest algorithm; `None` where there is nobody to talk to.
-    pub(super) fn steps(&self, collective: Collective, ranks: usize, bytes: u64) -> Option<Steps> {
-        let bytes = bytes as f64;
+    pub(super) fn steps(&self, collective: Collective, among: Among, bytes: u64) -> Option<Steps> {
+        let (ranks, bytes) = (among.members, bytes as f64);
         if ranks <= 1 && collective != Collective::Send {
             return None;
         }
-        let faster = |one: Steps, other: Steps| if self.time(other) < self.time(one) { other } else { one };
-        Some(match collective {
-            Collective::AllReduce => faster(
-                self.all_reduce_steps(Algorithm::Ring, ranks, bytes),
-                self.all_reduce_steps(Algorithm::Tree, ranks, bytes),
+        let time = |steps: Steps| self.time_over(steps, among.adapters);
+        let faster = |one: Steps, other: Steps| if time(other) < time(one) { other } else { one };
+        Some(match (collective, self.algorithms) {
+            (Collective::AllReduce, Algorithms::Both) => faster(
+                self.all_reduce_steps(Algorithm::Ring, among, bytes),
+                self.all_reduce_steps(Algorithm::Tree, among, bytes),
             ),
+            (Collective::AllReduce, Algorithms::Only(algorithm)) => {
+                self.all_reduce_steps(algorithm, among, bytes)
+            }
             // A pairwise exchange has as many steps as a ring, of the same sizes.
-            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => {
+            (Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll, _) => {
                 Steps::ring(ranks, 1.0, bytes)
             }
-            Collective::Broadcast => {
+            (Collective::Broadcast, _) => {
                 faster(Steps::binomial_tree(ranks, bytes), Steps::scatter_and_gather(ranks, bytes))
             }
-            Collective::Send => Steps { count: 1.0, bytes },
-            Collective::Barrier => Steps::binomial_tree(ranks, 0.0),
+            (Collective::Send, _) => Steps { count: 1.0, bytes },
+            (Collective::Barrier, _) => Steps::binomial_tree(ranks, 0.0),
         })
     }
 
-    fn all_reduce_steps(&self, algorithm: Algorithm, ranks: usize, bytes: f64) -> Steps {
+    fn all_reduce_steps(&self, algorithm: Algorithm, among: Among, bytes: f64) -> Steps {
         match algorithm {
-            Algorithm::Ring => Steps::ring(ranks, 2.0, bytes),
+            Algorithm::Ring => Steps::ring(among.members, 2.0, bytes),
             Algorithm::Tree => {
-                Steps::two_trees(ranks, bytes, self.latency.as_secs_f64(), 1.0 / self.bandwidth_bytes_per_s)
+                let time_per_byte = 1.0 / (self.bandwidth_bytes_per_s * among.adapters as f64);
+                Steps::two_trees(among.members, bytes, self.latency.as_secs_f64(), time_per_byte)
             }
         }
     }

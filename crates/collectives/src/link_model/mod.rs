@@ -2,23 +2,25 @@
 
 mod algorithm;
 mod built_in;
+mod cluster;
 mod collective;
 mod fit;
-mod hosts;
+#[cfg(feature = "json")]
+mod json;
 mod least_squares;
 mod level;
+mod traffic;
 
 use std::time::Duration;
 
 pub use algorithm::Algorithm;
 pub use collective::Collective;
 pub use fit::{Fit, Measurement};
-pub use hosts::Traffic;
+pub use traffic::Traffic;
 
 use crate::{Error, Result};
 use algorithm::Steps;
-use hosts::Hosts;
-use level::Level;
+use level::{Algorithms, Among, Level};
 
 /// An alpha-beta model of links: time = startup + steps * latency + bytes / bandwidth.
 ///
@@ -27,14 +29,15 @@ use level::Level;
 /// rank in one direction; both directions are assumed to run at full speed at once, and ranks not to disturb each other.
 ///
 /// With [`between_hosts`](LinkModel::between_hosts) there are several levels of links: within a host, and the network
-/// between hosts.
+/// between hosts. What an operation takes then depends on where its ranks are ([`cost_among`](LinkModel::cost_among)); functions
+/// that take a number of ranks are for ranks 0, 1, ...
 ///
 /// ```
 /// use collectives::LinkModel;
 ///
 /// let host = LinkModel::named("dgx-a100")?;
 /// let time = host.all_reduce(8, 553_430_176); // the gradients of VGG-16 in f32
-/// assert!((3.2..3.4).contains(&(time.as_secs_f64() * 1e3)), "{time:?}");
+/// assert!((4.1..4.3).contains(&(time.as_secs_f64() * 1e3)), "{time:?}");
 ///
 /// let hosts = host.between_hosts(8, LinkModel::ethernet_100g())?;
 /// assert_eq!(hosts.all_reduce(8, 553_430_176), time);
@@ -44,9 +47,10 @@ use level::Level;
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkModel {
     name: String,
-    /// Of all ranks, or of those within a host.
-    level: Level,
-    hosts: Option<Box<Hosts>>,
+    /// From the inside; at least one.
+    levels: Vec<Level>,
+    /// By what part its times are known to be off.
+    error: Option<f64>,
 }
 
 impl LinkModel {
@@ -56,14 +60,53 @@ impl LinkModel {
     /// A bandwidth that is not positive and finite.
     pub fn new(name: &str, startup: Duration, latency: Duration, bandwidth_bytes_per_s: f64) -> Result<Self> {
         if bandwidth_bytes_per_s.is_finite() && bandwidth_bytes_per_s > 0.0 {
-            Ok(Self::of(name, Level { startup, latency, bandwidth_bytes_per_s }))
+            Ok(Self::of(name, Level::new(startup, latency, bandwidth_bytes_per_s)))
         } else {
             Err(Error::BadBandwidth { name: name.to_owned(), bytes_per_s: bandwidth_bytes_per_s })
         }
     }
 
     fn of(name: &str, level: Level) -> Self {
-        Self { name: name.to_owned(), level, hosts: None }
+        Self { name: name.to_owned(), levels: vec![level], error: None }
+    }
+
+    /// The same links under another name.
+    #[must_use]
+    pub fn named_as(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
+    /// So many adapters of the outermost level's bandwidth for each of its members (a host, where this is a network between hosts): a
+    /// rank uses one of them at a time, the ranks of a host use all together. 0 is taken as 1.
+    #[must_use]
+    pub fn with_adapters(mut self, adapters: usize) -> Self {
+        if let Some(level) = self.levels.last_mut() {
+            level.adapters = adapters.max(1);
+        }
+        self
+    }
+
+    /// The outermost level connects at most so many members: ranks, or hosts where this is to be a network between hosts; `None` is
+    /// any number, as if a larger switch could be had.
+    #[must_use]
+    pub fn with_most(mut self, members: Option<usize>) -> Self {
+        let inside = self.ranks_inside();
+        if let Some(level) = self.levels.last_mut() {
+            level.ranks = members.map(|members| members.max(1).saturating_mul(inside));
+        }
+        self
+    }
+
+    /// By what part its times are known to be off from measured ones: the median of a fit, 0.1 for 10%.
+    #[must_use]
+    pub fn with_relative_error(self, error: f64) -> Self {
+        Self { error: Some(error.abs()), ..self }
+    }
+
+    /// By what part its times are known to be off from measured ones, where that is known.
+    #[must_use]
+    pub fn relative_error(&self) -> Option<f64> {
+        self.error
     }
 
     /// The link's name.
@@ -75,31 +118,31 @@ impl LinkModel {
     /// What every operation pays once (within a host, where there are several).
     #[must_use]
     pub fn startup(&self) -> Duration {
-        self.level.startup
+        self.levels[0].startup
     }
 
     /// What every step of an operation pays (within a host).
     #[must_use]
     pub fn latency(&self) -> Duration {
-        self.level.latency
+        self.levels[0].latency
     }
 
     /// Bytes per second of one rank in one direction (within a host).
     #[must_use]
     pub fn bandwidth_bytes_per_s(&self) -> f64 {
-        self.level.bandwidth_bytes_per_s
+        self.levels[0].bandwidth_bytes_per_s
     }
 
-    /// Any operation; see the functions of the same names.
+    /// Any operation among ranks `0..ranks`; see the functions of the same names.
     #[must_use]
     pub fn cost(&self, collective: Collective, ranks: usize, bytes: u64) -> Duration {
-        match (collective, self.beyond_one_host(ranks)) {
-            (Collective::Send, _) | (_, None) => self.level.cost(collective, ranks, bytes),
-            (_, Some(split)) => split.cost(collective, bytes),
+        match collective {
+            Collective::Send => self.levels[0].cost(collective, Among { members: 2, adapters: 1 }, bytes),
+            _ => self.cost_of(collective, &self.spread_of_first(ranks), bytes),
         }
     }
 
-    /// A message of `bytes` (within a host; between hosts, it is that of the [`network`](LinkModel::network)).
+    /// A message of `bytes` within a host.
     #[must_use]
     pub fn send(&self, bytes: u64) -> Duration {
         self.cost(Collective::Send, 2, bytes)
@@ -114,10 +157,7 @@ impl LinkModel {
     /// An all-reduce of `bytes` on each rank by this algorithm, on all levels of links.
     #[must_use]
     pub fn all_reduce_by(&self, algorithm: Algorithm, ranks: usize, bytes: u64) -> Duration {
-        match self.beyond_one_host(ranks) {
-            None => self.level.all_reduce_by(algorithm, ranks, bytes),
-            Some(split) => split.all_reduce_by(algorithm, bytes),
-        }
+        self.all_reduce_of(algorithm, &self.spread_of_first(ranks), bytes)
     }
 
     /// A reduce-scatter of `bytes` on each rank (the whole send buffer): a ring of `k - 1` steps that moves

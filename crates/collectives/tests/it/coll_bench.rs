@@ -243,6 +243,11 @@ fn what_was_measured_is_fitted() {
     assert!(shown.contains("startup          4.00 us\nlatency          2.00 us a step\n"), "{shown}");
     assert!(shown.contains("bandwidth        1.00 GB/s\n"), "{shown}");
 
+    succeed(&format!("fit {two} {four} --name mine -o {}", file("link.json")));
+    let written = LinkModel::load(file("link.json")).unwrap();
+    assert_eq!((written.name(), written.relative_error().map(|error| error < 1e-3)), ("mine", Some(true)));
+    assert!(written.all_reduce(4, 4096).abs_diff(link.all_reduce(4, 4096)) < Duration::from_nanos(100));
+
     let fitted = succeed(&format!("fit {two} {four} {spin} --wait spin --json"));
     let fitted: serde_json::Value = serde_json::from_str(&fitted).unwrap();
     assert!((fitted["bandwidth_bytes_per_s"].as_f64().unwrap() / 1e9 - 1.0).abs() < 1e-3, "{fitted}");

@@ -49,7 +49,8 @@ fn a_redistribution_lasts_as_long_as_its_busiest_rank() {
     let narrow = Partition::even(8, &[0]).expect("one rank");
     let wide = Partition::even(8, &[0, 1, 2, 3]).expect("four ranks");
     let widen = Redistribution::new(&narrow, &wide).expect("eight samples");
-    assert_us(link().redistribution(&widen, 1_000), 10.0 + 1.0 + 6.0);
+    // Three messages of two samples, one after another.
+    assert_us(link().redistribution(&widen, 1_000), 10.0 + 3.0 + 6.0);
     assert_eq!(link().redistribution(&widen, 1_000), link().redistribution(&widen.reversed(), 1_000));
     let stay = Redistribution::new(&wide, &wide).expect("eight samples");
     assert_eq!(link().redistribution(&stay, 1_000), Duration::ZERO);
@@ -130,9 +131,7 @@ fn hosts_share_a_network() {
     assert_us(hosts.all_to_all(8, 8_000), 10.0 + 3.0 + 6.0 + 20.0 + 5.0 + 160.0);
     assert_us(hosts.barrier(8), 12.0 + 25.0 + 12.0);
     assert_us(hosts.send(1_000), 12.0);
-    let network = hosts.network().expect("there is one");
-    assert_us(network.send(1_000), 35.0);
-    assert_eq!(network.network(), None);
+    assert_eq!((hosts.ranks_per_host(), hosts.most_ranks()), (Some(4), None));
 
     let error = link().between_hosts(0, link()).expect_err("no ranks");
     assert!(error.to_string().contains("at least one rank in each host"), "{error}");
@@ -147,13 +146,109 @@ fn only_moves_between_hosts_cross_the_network() {
         let to = Partition::even(8, to).expect("ranks");
         hosts.redistribution(&Redistribution::new(&from, &to).expect("eight samples"), 1_000)
     };
-    assert_us(time(&[0], &[0, 1, 2, 3]), 10.0 + 1.0 + 6.0);
+    assert_us(time(&[0], &[0, 1, 2, 3]), 10.0 + 3.0 + 6.0);
     assert_us(time(&[4, 5], &[6, 7]), 10.0 + 1.0 + 4.0);
-    // Four samples leave the first host, whoever holds them there.
-    assert_us(time(&[0], &[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 5.0 + 40.0);
-    assert_us(time(&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 5.0 + 40.0);
+    // Four samples leave the first host, whoever holds them there, and four messages if that is one rank.
+    assert_us(time(&[0], &[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 4.0 * 5.0 + 40.0);
+    assert_us(time(&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 2.0 * 5.0 + 40.0);
     assert_us(time(&[3, 4], &[4, 3]), 20.0 + 5.0 + 40.0);
     assert_eq!(time(&[4, 5], &[4, 5]), Duration::ZERO);
+}
+
+#[test]
+fn ranks_have_an_adapter_each_and_hosts_have_all() {
+    let network = LinkModel::new("slow", Duration::ZERO, Duration::from_micros(5), 1e8).expect("a bandwidth");
+    let hosts = link().between_hosts(4, network.with_adapters(4)).expect("hosts of four");
+    // Between whole hosts four times as fast as where each of them has one rank.
+    let among = |ranks: &[usize]| hosts.all_reduce_among(ranks, 80_000);
+    assert_us(among(&[0, 4]), 10.0 + 800.0);
+    assert_us(among(&[3, 2, 6, 5]), 20.0 + 2.0 + 80.0 + 10.0 + 400.0);
+    assert_us(among(&[0, 1, 2, 3, 4, 5, 6, 7]), 20.0 + 6.0 + 120.0 + 10.0 + 200.0);
+    assert_eq!(among(&[0, 1, 2, 3, 4, 5, 6, 7]), hosts.all_reduce(8, 80_000));
+    assert_eq!(among(&[4, 5, 6, 7]), link().all_reduce(4, 80_000));
+    let time = |from: &[usize], to: &[usize]| {
+        let from = Partition::even(8, from).expect("ranks");
+        let to = Partition::even(8, to).expect("ranks");
+        hosts.redistribution(&Redistribution::new(&from, &to).expect("eight samples"), 1_000)
+    };
+    // Eight samples from a host to the other one, and to a single rank of it: by one adapter, and in four messages.
+    assert_us(time(&[0, 1, 2, 3], &[4, 5, 6, 7]), 5.0 + 20.0);
+    assert_us(time(&[0, 1, 2, 3], &[4]), 4.0 * 5.0 + 80.0);
+}
+
+#[test]
+fn pods_connect_so_many_ranks() {
+    let most = |name: &str| LinkModel::named(name).expect("it is built in").most_ranks();
+    assert_eq!([most("dgx-a100"), most("dgx-a100-pod"), most("a100-100gbe")], [Some(8), Some(1_120), None]);
+    let pod = LinkModel::dgx_a100_pod();
+    assert_eq!(pod.check_ranks(1_024), Ok(()));
+    let error = LinkModel::dgx_a100().check_ranks(64).expect_err("eight ranks");
+    assert!(error.to_string().contains("\"dgx-a100\" connects 8 ranks, not 64"), "{error}");
+    assert_eq!(LinkModel::dgx_a100().with_most(None).check_ranks(64), Ok(()));
+    assert!(LinkModel::dgx_a100().between_hosts(16, LinkModel::ethernet_10g()).is_err());
+    // Within a host the pod is one; 16 ranks use all adapters of both.
+    let bytes = 553_430_176;
+    assert_eq!(pod.all_reduce(8, bytes), LinkModel::dgx_a100().all_reduce(8, bytes));
+    let between = (pod.all_reduce(16, bytes) - pod.all_reduce(8, bytes)).as_secs_f64();
+    assert!((between / (bytes as f64 / 192e9) - 1.0).abs() < 0.02, "{between}");
+}
+
+#[test]
+fn files_hold_what_was_written() {
+    let racks =
+        LinkModel::dgx_a100_pod().between_hosts(4, LinkModel::ethernet_25g()).expect("four hosts a rack");
+    let mut links: Vec<LinkModel> =
+        LinkModel::names().iter().map(|name| LinkModel::named(name).expect("it is built in")).collect();
+    links.push(racks);
+    for link in links {
+        let read = LinkModel::from_json(&link.to_json()).expect("it was written so");
+        assert_eq!(read.ranks_by_level(), link.ranks_by_level());
+        for ranks in [2, 8, 9, 64, 200] {
+            assert_eq!(read.all_reduce(ranks, 1 << 24), link.all_reduce(ranks, 1 << 24), "{}", link.name());
+        }
+    }
+}
+
+#[test]
+fn bad_files_are_one_line_that_names_the_place() {
+    let level = |fields: &str| format!(r#"{{"startup_us": 1, "latency_us": 1{fields}}}"#);
+    let fast = r#", "bandwidth_bytes_per_s": 1e9"#;
+    let file = |levels: &[String]| {
+        let levels = levels.join(",");
+        LinkModel::from_json(&format!(
+            r#"{{"schema": "deeppool/link/v1", "name": "mine", "levels": [{levels}]}}"#
+        ))
+    };
+    assert!(file(&[level(fast)]).is_ok());
+    let four = level(&format!(r#"{fast}, "ranks": 4"#));
+    for (levels, expected) in [
+        (vec![], "levels: at least one is needed"),
+        (
+            vec![level(&format!(r#"{fast}, "ranks": 0"#))],
+            "levels[0].ranks: a level connects at least 1 rank, got 0",
+        ),
+        (vec![level("")], "levels[0]: missing field `bandwidth_bytes_per_s`"),
+        (
+            vec![level(r#", "bandwidth_bytes_per_s": 0"#)],
+            "levels[0].bandwidth_bytes_per_s: expected bytes a second above 0",
+        ),
+        (
+            vec![level(&format!(r#"{fast}, "achieved": 1.5"#))],
+            "levels[0].achieved: expected a part above 0 and at most 1",
+        ),
+        (vec![level(&format!(r#"{fast}, "adapters": 0"#))], "levels[0].adapters: expected at least 1"),
+        (vec![level(&format!(r#"{fast}, "algorithms": []"#))], "levels[0].algorithms: expected \"ring\""),
+        (vec![level(fast), level(fast)], "levels[0].ranks: only the last level may leave it out"),
+        (
+            vec![four, level(&format!(r#"{fast}, "ranks": 6"#))],
+            "levels[1].ranks: expected a multiple of the 4 ranks of the level inside, got 6",
+        ),
+    ] {
+        let error = file(&levels).expect_err(expected).to_string();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error} instead of {expected}");
+    }
+    let error = LinkModel::load("no-such-file.json").expect_err("there is none").to_string();
+    assert!(error.starts_with("no-such-file.json: "), "{error}");
 }
 
 #[test]
@@ -178,7 +273,7 @@ fn links_are_looked_up_by_name() {
     assert_eq!(
         error.to_string(),
         "there is no link model \"dgx-z9\"; there are: dgx-a100, dgx-h100, dgx-h200, \
-         ethernet-10g, ethernet-25g, ethernet-100g, shared-memory"
+         dgx-a100-pod, dgx-h100-pod, a100-100gbe, ethernet-10g, ethernet-25g, ethernet-100g, shared-memory"
     );
     // Payload of a full frame, of which Ethernet carries 10 Gbit/s.
     let ethernet = LinkModel::ethernet_10g().bandwidth_bytes_per_s();
@@ -200,7 +295,7 @@ proptest! {
     #[test]
     fn one_rank_is_free_and_more_costs_more(ranks in 2..64_usize, bytes in 0..1_u64 << 34) {
         let over_ethernet = LinkModel::dgx_h100().between_hosts(8, LinkModel::ethernet_25g()).expect("eight ranks");
-        for link in [LinkModel::dgx_a100(), LinkModel::shared_memory(), over_ethernet] {
+        for link in [LinkModel::dgx_a100().with_most(None), LinkModel::shared_memory(), over_ethernet] {
             for collective in Collective::ALL {
                 if collective == Collective::Send {
                     continue;
@@ -215,7 +310,7 @@ proptest! {
             let faster = by(Algorithm::Ring).min(by(Algorithm::Tree));
             // The better one of each level is at least as good as the better of one for all.
             prop_assert!(link.all_reduce(ranks, bytes) <= faster);
-            if link.network().is_none() {
+            if link.ranks_per_host().is_none() {
                 prop_assert_eq!(link.all_reduce(ranks, bytes), faster);
                 let both_halves = link.reduce_scatter(ranks, bytes) + link.all_gather(ranks, bytes);
                 let difference = both_halves.abs_diff(by(Algorithm::Ring) + link.startup());
@@ -237,6 +332,30 @@ proptest! {
         let modelled = link.all_reduce_by(Algorithm::Tree, ranks, bytes).as_secs_f64();
         // The number next to the best real one may be the second best whole one.
         prop_assert!((modelled / best - 1.0).abs() < 0.01, "{modelled} {best}");
+    }
+
+    #[test]
+    fn it_matters_where_ranks_are_and_not_in_which_order(
+        ranks in prop::collection::btree_set(0..64_usize, 2..32), seed in 0..1_000_usize, bytes in 0..1_u64 << 30,
+    ) {
+        let cluster = LinkModel::dgx_a100().between_hosts(4, LinkModel::dgx_h100().with_adapters(4))
+            .and_then(|hosts| hosts.between_hosts(2, LinkModel::ethernet_100g())).expect("hosts in racks");
+        let mut ranks: Vec<usize> = ranks.into_iter().collect();
+        let ascending: Vec<Duration> =
+            Collective::ALL.iter().map(|&op| cluster.cost_among(op, &ranks, bytes)).collect();
+        let others = ranks.len();
+        ranks.rotate_left(seed % others);
+        // Another host of the same size is as good.
+        let moved: Vec<usize> = ranks.iter().map(|rank| rank ^ 8).collect();
+        for (op, &time) in Collective::ALL.into_iter().zip(&ascending) {
+            prop_assert_eq!(cluster.cost_among(op, &ranks, bytes), time, "{}", op);
+            prop_assert_eq!(cluster.cost_among(op, &moved, bytes), time, "{}", op);
+        }
+        // The first ranks by their list, and by their number.
+        let first: Vec<usize> = (0..ranks.len()).rev().collect();
+        for op in Collective::ALL {
+            prop_assert_eq!(cluster.cost_among(op, &first, bytes), cluster.cost(op, first.len(), bytes), "{}", op);
+        }
     }
 
     #[test]

@@ -15,9 +15,10 @@ use crate::{bad_input, output, size, table};
 #[derive(Args)]
 #[command(after_help = "Example:
   coll-bench --ranks 2,3,4 --wait park -o measured.json
-  coll-bench fit measured.json --name my-machine
+  coll-bench fit measured.json --name my-machine -o link.json
 
-It takes two group sizes and two sizes at least. The figures are what LinkModel::new takes.")]
+It takes two group sizes and two sizes at least. The file is what `deeppool plan --link link.json` takes; a level for the network
+between such hosts can be added to it.")]
 pub(crate) struct FitFiles {
     /// What `coll-bench -o FILE` wrote; several of one machine are taken together
     #[arg(value_name = "FILE", required = true)]
@@ -34,6 +35,9 @@ pub(crate) struct FitFiles {
     /// The model's name
     #[arg(long, default_value = "measured")]
     name: String,
+    /// Write the link model's file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,6 +50,9 @@ impl FitFiles {
         let side = only_side(&rows)?;
         let measurements: Vec<Measurement> = rows.iter().map(BenchRow::measurement).collect();
         let fit = LinkModel::fit(&self.name, &measurements).map_err(|error| bad_input(error.to_string()))?;
+        if let Some(file) = &self.output {
+            output::save(file, &fit.link.to_json())?;
+        }
         if self.json {
             output::write(&format!("{:#}", self.report(&side, &rows, &fit)))
         } else {

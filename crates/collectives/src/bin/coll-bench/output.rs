@@ -31,3 +31,9 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
     };
     opened.map_err(|error| bad_input(format!("{}: it cannot be written: {error}", path.display())))
 }
+
+/// Writes a file whole.
+pub(crate) fn save(path: &Path, content: &str) -> anyhow::Result<()> {
+    check_file(path)?;
+    fs::write(path, format!("{content}\n")).with_context(|| path.display().to_string())
+}

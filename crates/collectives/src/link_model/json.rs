@@ -1,0 +1,220 @@
+//! The file of a link model.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Algorithm, Algorithms, Level, LinkModel};
+use crate::{Error, Result};
+
+/// The format's name and version.
+const SCHEMA: &str = "deeppool/link/v1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkFile {
+    schema: String,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    relative_error: Option<f64>,
+    levels: Vec<LevelFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LevelFile {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranks: Option<usize>,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    adapters: usize,
+    bandwidth_bytes_per_s: f64,
+    #[serde(default = "all", skip_serializing_if = "is_all")]
+    achieved: f64,
+    startup_us: f64,
+    latency_us: f64,
+    #[serde(default = "both", skip_serializing_if = "are_both")]
+    algorithms: Vec<AlgorithmName>,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum AlgorithmName {
+    Ring,
+    Tree,
+}
+
+impl LinkModel {
+    /// Reads a file:
+    ///
+    /// ```
+    /// # use collectives::LinkModel;
+    /// let cluster = LinkModel::from_json(r#"{
+    ///   "schema": "deeppool/link/v1", "name": "my-cluster", "relative_error": 0.1,
+    ///   "levels": [
+    ///     {"ranks": 8, "bandwidth_bytes_per_s": 300e9, "achieved": 0.775, "startup_us": 10, "latency_us": 1.5},
+    ///     {"ranks": 64, "adapters": 4, "bandwidth_bytes_per_s": 25e9, "startup_us": 10, "latency_us": 2.5,
+    ///      "algorithms": ["ring", "tree"]}
+    ///   ]
+    /// }"#)?;
+    /// assert_eq!(cluster.most_ranks(), Some(64));
+    /// # Ok::<(), collectives::Error>(())
+    /// ```
+    ///
+    /// Levels go from the inside to the outside. `ranks`: how many a level connects, those of the levels inside included (the last
+    /// level may leave it out: any number). `adapters`: of each of its members, that is of each rank on the first level, of each host on
+    /// the second ([`with_adapters`](Self::with_adapters); 1 where it is left out). `bandwidth_bytes_per_s`: of an adapter in one
+    /// direction, of which operations achieve the part `achieved` (1). `startup_us` is paid once an operation, `latency_us` once a step.
+    /// `algorithms`: what an all-reduce may choose from (both). `relative_error`: by what part times are known to be off.
+    ///
+    /// # Errors
+    /// [`Error::BadLinkFile`], which names the file and the place in it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bad = |reason: String| Error::BadLinkFile { file: path.to_owned(), reason };
+        Self::parse(&fs::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
+    }
+
+    /// The same from a file's content.
+    ///
+    /// # Errors
+    /// [`Error::BadLinkFile`], with the name `link model`.
+    pub fn from_json(text: &str) -> Result<Self> {
+        Self::parse(text).map_err(|reason| Error::BadLinkFile { file: "link model".into(), reason })
+    }
+
+    /// The content of a file that [`load`](Self::load) reads.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let level = |level: &Level| LevelFile {
+            ranks: level.ranks,
+            adapters: level.adapters,
+            bandwidth_bytes_per_s: level.bandwidth_bytes_per_s,
+            achieved: 1.0,
+            startup_us: micros(level.startup),
+            latency_us: micros(level.latency),
+            algorithms: match level.algorithms {
+                Algorithms::Both => both(),
+                Algorithms::Only(Algorithm::Ring) => vec![AlgorithmName::Ring],
+                Algorithms::Only(Algorithm::Tree) => vec![AlgorithmName::Tree],
+            },
+        };
+        let file = LinkFile {
+            schema: SCHEMA.into(),
+            name: self.name.clone(),
+            relative_error: self.error,
+            levels: self.levels.iter().map(level).collect(),
+        };
+        // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+        serde_json::to_string_pretty(&file).unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let file: LinkFile = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let (place, reason) = (error.path().to_string(), error.into_inner());
+            if place == "." { reason.to_string() } else { format!("{place}: {reason}") }
+        })?;
+        json.end().map_err(|error| error.to_string())?;
+        if file.schema != SCHEMA {
+            return Err(format!("schema: expected {SCHEMA:?}, got {:?}", file.schema));
+        }
+        if file.levels.is_empty() {
+            return Err("levels: at least one is needed".into());
+        }
+        if let Some(error) = file.relative_error.filter(|error| !error.is_finite() || *error < 0.0) {
+            return Err(format!("relative_error: expected a part such as 0.1, got {error}"));
+        }
+        let mut levels: Vec<Level> = Vec::new();
+        for (index, level) in file.levels.iter().enumerate() {
+            let inside = levels.last().map_or(Some(1), |level| level.ranks);
+            let of_level = level.read(inside, index + 1 == file.levels.len());
+            levels.push(of_level.map_err(|(field, reason)| format!("levels[{index}].{field}: {reason}"))?);
+        }
+        Ok(Self { name: file.name, levels, error: file.relative_error })
+    }
+}
+
+impl LevelFile {
+    /// The level around one that connects `inside` ranks; or the field that is wrong, and how.
+    fn read(
+        &self,
+        inside: Option<usize>,
+        is_last: bool,
+    ) -> std::result::Result<Level, (&'static str, String)> {
+        match (self.ranks, inside) {
+            (Some(0), _) => return Err(("ranks", "a level connects at least 1 rank, got 0".into())),
+            (None, _) if !is_last => {
+                return Err(("ranks", "only the last level may leave it out".into()));
+            }
+            (Some(ranks), Some(inside)) if ranks % inside != 0 => {
+                let reason =
+                    format!("expected a multiple of the {inside} ranks of the level inside, got {ranks}");
+                return Err(("ranks", reason));
+            }
+            _ => {}
+        }
+        let bandwidth_bytes_per_s = self.bandwidth_bytes_per_s * self.achieved;
+        if !(self.achieved > 0.0 && self.achieved <= 1.0) {
+            let reason = format!("expected a part above 0 and at most 1, got {}", self.achieved);
+            return Err(("achieved", reason));
+        }
+        if !(bandwidth_bytes_per_s > 0.0 && bandwidth_bytes_per_s.is_finite()) {
+            let reason = format!("expected bytes a second above 0, got {}", self.bandwidth_bytes_per_s);
+            return Err(("bandwidth_bytes_per_s", reason));
+        }
+        if self.adapters == 0 {
+            return Err(("adapters", "expected at least 1, got 0".into()));
+        }
+        let time = |field: &'static str, us: f64| {
+            Duration::try_from_secs_f64(us / 1e6)
+                .map_err(|_| (field, format!("expected microseconds of at least 0, got {us}")))
+        };
+        let algorithms = match self.algorithms[..] {
+            [] => return Err(("algorithms", "expected \"ring\", \"tree\" or both, got none".into())),
+            [AlgorithmName::Ring] => Algorithms::Only(Algorithm::Ring),
+            [AlgorithmName::Tree] => Algorithms::Only(Algorithm::Tree),
+            _ => Algorithms::Both,
+        };
+        Ok(Level {
+            ranks: self.ranks,
+            startup: time("startup_us", self.startup_us)?,
+            latency: time("latency_us", self.latency_us)?,
+            bandwidth_bytes_per_s,
+            adapters: self.adapters,
+            algorithms,
+        })
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_one(adapters: &usize) -> bool {
+    *adapters == 1
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::float_cmp,
+    reason = "serde asks so, for what is left out"
+)]
+fn is_all(achieved: &f64) -> bool {
+    *achieved == 1.0
+}
+
+fn both() -> Vec<AlgorithmName> {
+    vec![AlgorithmName::Ring, AlgorithmName::Tree]
+}
+
+fn are_both(algorithms: &[AlgorithmName]) -> bool {
+    algorithms.len() > 1
+}

@@ -1,0 +1,111 @@
+//! What redistributions take.
+
+use std::time::Duration;
+
+use super::LinkModel;
+use crate::Redistribution;
+
+/// What a redistribution asks of links: see [`LinkModel::traffic`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traffic {
+    /// By level of links, from the inside.
+    by_level: Vec<LevelTraffic>,
+}
+
+/// Messages between members of one level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct LevelTraffic {
+    /// The most messages that any rank sends or receives: a rank handles them one after another.
+    messages: usize,
+    /// The most samples that any rank sends or receives, by its one adapter.
+    of_rank: usize,
+    /// The most samples that any member (a rank, a host) sends or receives, by all its adapters.
+    of_member: usize,
+}
+
+impl LinkModel {
+    /// A redistribution of samples of `sample_bytes`: as long as the busiest rank sends or receives, one message after another, or the
+    /// busiest host, if that takes longer; nothing when nothing moves. Messages within hosts and between them go at the same time.
+    ///
+    /// So many ranks that send to one are charged for this: it receives all their bytes by its own adapter, and pays the latency
+    /// once a message, as in a pairwise exchange.
+    #[must_use]
+    pub fn redistribution(&self, redistribution: &Redistribution, sample_bytes: u64) -> Duration {
+        self.traffic_time(&self.traffic(redistribution), sample_bytes)
+    }
+
+    /// What a redistribution asks of the links, whatever the size of a sample: for many layers that are redistributed
+    /// in the same way. O(levels x moves x log moves).
+    #[must_use]
+    pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
+        let mut moves: Vec<Move> = redistribution
+            .moves()
+            .iter()
+            .map(|m| Move { from: m.from_rank, to: m.to_rank, samples: m.samples.len() })
+            .collect();
+        let mut by_level = Vec::with_capacity(self.levels.len());
+        let mut member = 1;
+        for unit in self.units() {
+            let (here, beyond): (Vec<Move>, Vec<Move>) =
+                moves.into_iter().partition(|m| m.from / unit == m.to / unit);
+            by_level.push(LevelTraffic::of(&here, member));
+            (moves, member) = (beyond, unit);
+        }
+        Traffic { by_level }
+    }
+
+    /// How long [`traffic`](Self::traffic) of samples of `sample_bytes` takes on these links.
+    #[must_use]
+    pub fn traffic_time(&self, traffic: &Traffic, sample_bytes: u64) -> Duration {
+        let mut longest = Duration::ZERO;
+        for (level, traffic) in self.levels.iter().zip(&traffic.by_level) {
+            if traffic.messages > 0 {
+                let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes) as f64;
+                let slowest = bytes(traffic.of_rank).max(bytes(traffic.of_member) / level.adapters as f64);
+                let steps = super::Steps { count: traffic.messages as f64, bytes: slowest };
+                longest = longest.max(level.time(steps));
+            }
+        }
+        longest
+    }
+
+    /// What it takes a rank at least to send so many bytes, part of them perhaps within a host, and others to other hosts meanwhile.
+    #[must_use]
+    pub fn least_send(&self, bytes: u64) -> Duration {
+        if let [level] = &self.levels[..] {
+            return level.time(super::Steps { count: 1.0, bytes: bytes as f64 });
+        }
+        let begin = self.levels.iter().map(|level| level.startup + level.latency).min().unwrap_or_default();
+        let bytes_per_s: f64 = self.levels.iter().map(|level| level.bandwidth_bytes_per_s).sum();
+        begin + Duration::from_nanos((bytes as f64 / bytes_per_s * 1e9).floor() as u64)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Move {
+    from: usize,
+    to: usize,
+    samples: usize,
+}
+
+impl LevelTraffic {
+    /// Of messages between members of `member` ranks.
+    fn of(moves: &[Move], member: usize) -> Self {
+        let mut ends: Vec<(usize, usize)> = Vec::with_capacity(moves.len());
+        let mut busiest = Self::default();
+        for end in [|m: &Move| m.from, |m: &Move| m.to] {
+            ends.clear();
+            ends.extend(moves.iter().map(|m| (end(m), m.samples)));
+            ends.sort_unstable_by_key(|&(rank, _)| rank);
+            let samples = |ends: &[(usize, usize)]| ends.iter().map(|&(_, samples)| samples).sum::<usize>();
+            for of_rank in ends.chunk_by(|a, b| a.0 == b.0) {
+                busiest.messages = busiest.messages.max(of_rank.len());
+                busiest.of_rank = busiest.of_rank.max(samples(of_rank));
+            }
+            for of_member in ends.chunk_by(|a, b| a.0 / member == b.0 / member) {
+                busiest.of_member = busiest.of_member.max(samples(of_member));
+            }
+        }
+        busiest
+    }
+}
