@@ -16,13 +16,13 @@ pub(crate) struct Testbed {
     pub(crate) policy: Policy,
 }
 
-/// GPUs of a real DGX A100.
-const DGX_GPUS: usize = 8;
-
 impl Testbed {
-    /// A DGX A100, of any number of GPUs.
+    /// A DGX A100, or as many of them in a pod as so many GPUs take.
     pub(crate) fn dgx_a100(gpus: usize, amplification_limit: f64, policy_name: &str) -> anyhow::Result<Self> {
-        let (device, link) = (DeviceModel::named("a100")?, LinkModel::dgx_a100());
+        let device = DeviceModel::named("a100")?;
+        let host = LinkModel::dgx_a100();
+        let link = if host.check_ranks(gpus).is_ok() { host } else { LinkModel::dgx_a100_pod() };
+        link.check_ranks(gpus)?;
         let policy = policy_named(policy_name)?;
         Ok(Self { device, link, gpus, amplification_limit, policy_name: policy_name.into(), policy })
     }
@@ -34,10 +34,9 @@ impl Testbed {
 
     /// What the figures are from, in one line.
     pub(crate) fn origin(&self) -> String {
-        let beyond = if self.gpus > DGX_GPUS { " (as if a DGX A100, which has 8, had so many)" } else { "" };
         format!(
-            "simulated on {} GPUs{beyond}: layer times of device model {} (modelled, {}), \
-             link model {} ({:.0} GB/s a direction and GPU)",
+            "simulated on {} GPUs: layer times of device model {} (modelled, {}), \
+             link model {} ({:.0} GB/s a direction and GPU in a host)",
             self.gpus,
             self.device.name(),
             self.device.accuracy(),

@@ -307,6 +307,21 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether it is about a link model that was asked for or given, not about carrying an operation out.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(
+            self,
+            Self::BadBandwidth { .. }
+                | Self::UnknownLink { .. }
+                | Self::NoRanksPerHost { .. }
+                | Self::TooManyRanks { .. }
+                | Self::BadLinkFile { .. }
+        )
+    }
+}
+
 /// The end of a line that may have a reason.
 fn told(cause: Option<&str>) -> String {
     cause.map_or_else(String::new, |cause| format!(": {cause}"))

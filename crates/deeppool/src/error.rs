@@ -119,6 +119,10 @@ impl Error {
     /// Whether the cause lies in what was asked for or given (a file, an option), not in carrying it out.
     #[must_use]
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::Engine(_) | Self::Collectives(_) | Self::Mux(_))
+        match self {
+            Self::Collectives(error) => error.is_input(),
+            Self::Engine(_) | Self::Mux(_) => false,
+            _ => true,
+        }
     }
 }

@@ -64,7 +64,7 @@ impl Grid {
         };
         let hosts = LinkModel::dgx_a100().between_hosts(RANKS_PER_HOST, LinkModel::ethernet_100g())?;
         let mut links = vec![
-            Link { name: "dgx-a100", model: LinkModel::dgx_a100() },
+            Link { name: "one NVSwitch", model: LinkModel::dgx_a100().with_most(None) },
             Link { name: "ethernet-25g", model: LinkModel::ethernet_25g() },
             Link { name: "ethernet-100g", model: LinkModel::ethernet_100g() },
             Link { name: "hosts of 4", model: hosts },
@@ -76,7 +76,7 @@ impl Grid {
         // A chain and a network with branches, on the fastest and the most uneven links.
         let workloads = [WORKLOADS[0], WORKLOADS[4]];
         let workloads = workloads.iter().filter(is_asked).map(workload);
-        links.retain(|link| ["dgx-a100", "hosts of 4"].contains(&link.name));
+        links.retain(|link| ["one NVSwitch", "hosts of 4"].contains(&link.name));
         let workloads = workloads.collect::<anyhow::Result<_>>()?;
         Ok(Self { workloads, links, limits: vec![1.25, 2.0, 4.0], gpus: vec![4, 8] })
     }

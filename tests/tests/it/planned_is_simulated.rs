@@ -21,7 +21,21 @@ fn links() -> Vec<LinkModel> {
     let named = |name: &str| LinkModel::named(name).unwrap();
     let hosts = |ranks: usize| named("dgx-a100").between_hosts(ranks, named("ethernet-100g")).unwrap();
     let racks = hosts(2).between_hosts(2, named("ethernet-25g")).unwrap();
-    vec![named("dgx-a100"), named("ethernet-25g"), named("ethernet-100g"), hosts(2), hosts(3), racks]
+    // An adapter for each rank of a host, on two levels.
+    let adapters = |host: LinkModel, name: &str| host.between_hosts(2, named(name).with_adapters(2)).unwrap();
+    let rails = adapters(named("dgx-a100"), "ethernet-100g");
+    let rails_of_racks = adapters(rails.clone(), "ethernet-25g");
+    let switch = named("dgx-a100").with_most(None);
+    vec![
+        switch,
+        named("ethernet-25g"),
+        named("ethernet-100g"),
+        hosts(2),
+        hosts(3),
+        racks,
+        rails,
+        rails_of_racks,
+    ]
 }
 
 /// Convolutions, joins of two kinds and shared parameters, as the seed draws them.

@@ -127,8 +127,7 @@ fn active_time_is_what_is_computed_and_transferred() {
         let apart = simulation.activity.computing.abs_diff(computed);
         assert!(apart < Duration::from_micros(1), "{:?} of {computed:?}", simulation.activity);
         let moves = program.collectives.iter().filter(|collective| collective.label.contains("redistribute"));
-        let moving: Duration =
-            moves.map(|collective| costs.collective(&collective.op, collective.ranks.len())).sum();
+        let moving: Duration = moves.map(|collective| costs.collective(collective)).sum();
         assert_eq!(moving.is_zero(), narrow == layers);
         assert!(simulation.activity.communicating >= 8 * moving, "{:?}", simulation.activity);
         assert_eq!(simulation.activity.idle.is_zero(), narrow == layers, "{:?}", simulation.activity);

@@ -49,7 +49,7 @@ fn slow(program: &Program, costs: &Costs<'_>, iterations: usize) -> Vec<Duration
         for collective in &program.collectives {
             let arrive = |&rank: &usize| ranks[rank].run_to_collective(program, rank, costs);
             let start = collective.ranks.iter().map(arrive).max().unwrap();
-            let end = start + costs.collective(&collective.op, collective.ranks.len());
+            let end = start + costs.collective(collective);
             for &rank in &collective.ranks {
                 ranks[rank].lanes[1] = end;
                 ranks[rank].ends.push(end);

@@ -19,6 +19,8 @@ struct LinkFile {
     name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     relative_error: Option<f64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pipelined: bool,
     levels: Vec<LevelFile>,
 }
 
@@ -66,7 +68,9 @@ impl LinkModel {
     /// level may leave it out: any number). `adapters`: of each of its members, that is of each rank on the first level, of each host on
     /// the second ([`with_adapters`](Self::with_adapters); 1 where it is left out). `bandwidth_bytes_per_s`: of an adapter in one
     /// direction, of which operations achieve the part `achieved` (1). `startup_us` is paid once an operation, `latency_us` once a step.
-    /// `algorithms`: what an all-reduce may choose from (both). `relative_error`: by what part times are known to be off.
+    /// `algorithms`: what an all-reduce may choose from (both). `pipelined`: whether
+    /// operations are on several levels at once ([`pipelined`](Self::pipelined); false). `relative_error`: by what part times are known to be
+    /// off.
     ///
     /// # Errors
     /// [`Error::BadLinkFile`], which names the file and the place in it.
@@ -105,6 +109,7 @@ impl LinkModel {
             schema: SCHEMA.into(),
             name: self.name.clone(),
             relative_error: self.error,
+            pipelined: self.pipelined,
             levels: self.levels.iter().map(level).collect(),
         };
         // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
@@ -133,7 +138,7 @@ impl LinkModel {
             let of_level = level.read(inside, index + 1 == file.levels.len());
             levels.push(of_level.map_err(|(field, reason)| format!("levels[{index}].{field}: {reason}"))?);
         }
-        Ok(Self { name: file.name, levels, error: file.relative_error })
+        Ok(Self { name: file.name, levels, pipelined: file.pipelined, error: file.relative_error })
     }
 }
 

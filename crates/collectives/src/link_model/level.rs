@@ -45,24 +45,21 @@ impl Level {
     }
 
     fn time_over(&self, steps: Steps, adapters: usize) -> Duration {
-        let bandwidth_bytes_per_s = self.bandwidth_bytes_per_s * adapters as f64;
-        let seconds = self.startup.as_secs_f64()
-            + steps.count * self.latency.as_secs_f64()
-            + steps.bytes / bandwidth_bytes_per_s;
+        let (begin, transfer) = self.parts(steps, adapters);
+        begin.saturating_add(transfer)
+    }
+
+    /// Startup and latencies, and the time of the bytes.
+    pub(super) fn parts(&self, steps: Steps, adapters: usize) -> (Duration, Duration) {
         // Longer than a Duration can say only for absurd inputs, for which "for ever" is the answer.
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let begin = self.startup.as_secs_f64() + steps.count * self.latency.as_secs_f64();
+        (time(begin), time(steps.bytes / (self.bandwidth_bytes_per_s * adapters as f64)))
     }
 
     pub(super) fn cost(&self, collective: Collective, among: Among, bytes: u64) -> Duration {
         let steps = self.steps(collective, among, bytes);
         steps.map_or(Duration::ZERO, |steps| self.time_over(steps, among.adapters))
-    }
-
-    pub(super) fn all_reduce_by(&self, algorithm: Algorithm, among: Among, bytes: u64) -> Duration {
-        if among.members <= 1 {
-            return Duration::ZERO;
-        }
-        self.time_over(self.all_reduce_steps(algorithm, among, bytes as f64), among.adapters)
     }
 
     /// Those of the fastest algorithm; `None` where there is nobody to talk to.
@@ -93,7 +90,7 @@ impl Level {
         })
     }
 
-    fn all_reduce_steps(&self, algorithm: Algorithm, among: Among, bytes: f64) -> Steps {
+    pub(super) fn all_reduce_steps(&self, algorithm: Algorithm, among: Among, bytes: f64) -> Steps {
         match algorithm {
             Algorithm::Ring => Steps::ring(among.members, 2.0, bytes),
             Algorithm::Tree => {

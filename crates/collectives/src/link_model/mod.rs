@@ -49,6 +49,8 @@ pub struct LinkModel {
     name: String,
     /// From the inside; at least one.
     levels: Vec<Level>,
+    /// Whether the bytes of an operation are on several levels at the same time.
+    pipelined: bool,
     /// By what part its times are known to be off.
     error: Option<f64>,
 }
@@ -67,7 +69,7 @@ impl LinkModel {
     }
 
     fn of(name: &str, level: Level) -> Self {
-        Self { name: name.to_owned(), levels: vec![level], error: None }
+        Self { name: name.to_owned(), levels: vec![level], pipelined: false, error: None }
     }
 
     /// The same links under another name.
@@ -93,6 +95,15 @@ impl LinkModel {
         let inside = self.ranks_inside();
         if let Some(level) = self.levels.last_mut() {
             level.ranks = members.map(|members| members.max(1).saturating_mul(inside));
+        }
+        self
+    }
+
+    /// All-reduces on the outermost level go by this algorithm alone, not by the faster one.
+    #[must_use]
+    pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
+        if let Some(level) = self.levels.last_mut() {
+            level.algorithms = Algorithms::Only(algorithm);
         }
         self
     }

@@ -199,7 +199,7 @@ fn files_hold_what_was_written() {
         LinkModel::dgx_a100_pod().between_hosts(4, LinkModel::ethernet_25g()).expect("four hosts a rack");
     let mut links: Vec<LinkModel> =
         LinkModel::names().iter().map(|name| LinkModel::named(name).expect("it is built in")).collect();
-    links.push(racks);
+    links.push(racks.with_algorithm(Algorithm::Ring).pipelined());
     for link in links {
         let read = LinkModel::from_json(&link.to_json()).expect("it was written so");
         assert_eq!(read.ranks_by_level(), link.ranks_by_level());
@@ -340,6 +340,7 @@ proptest! {
     ) {
         let cluster = LinkModel::dgx_a100().between_hosts(4, LinkModel::dgx_h100().with_adapters(4))
             .and_then(|hosts| hosts.between_hosts(2, LinkModel::ethernet_100g())).expect("hosts in racks");
+        let cluster = if seed % 2 == 0 { cluster } else { cluster.pipelined() };
         let mut ranks: Vec<usize> = ranks.into_iter().collect();
         let ascending: Vec<Duration> =
             Collective::ALL.iter().map(|&op| cluster.cost_among(op, &ranks, bytes)).collect();
@@ -351,6 +352,8 @@ proptest! {
             prop_assert_eq!(cluster.cost_among(op, &ranks, bytes), time, "{}", op);
             prop_assert_eq!(cluster.cost_among(op, &moved, bytes), time, "{}", op);
         }
+        let least = cluster.least_all_reduce(ranks.len(), bytes);
+        prop_assert!(least <= cluster.all_reduce_among(&ranks, bytes), "{:?}", least);
         // The first ranks by their list, and by their number.
         let first: Vec<usize> = (0..ranks.len()).rev().collect();
         for op in Collective::ALL {

@@ -13,7 +13,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
-use super::links::default_link;
+use super::links::{default_link, link_model};
 use super::progress::while_showing;
 
 #[derive(Args)]
@@ -24,10 +24,11 @@ pub(crate) struct CostArgs {
     /// A file of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
-    /// A built-in link model: dgx-a100, dgx-h100, dgx-h200, ethernet-10g, ethernet-25g, ethernet-100g,
-    /// shared-memory [default: the one that goes with the device, where that is a processor or a built-in GPU; for a v100,
-    /// dgx-a100]
-    #[arg(long)]
+    /// How the GPUs are linked. One host of eight: dgx-a100, dgx-h100, dgx-h200. Many of them: dgx-a100-pod, dgx-h100-pod (eight
+    /// adapters each), a100-100gbe (one). One GPU a host: ethernet-10g, ethernet-25g, ethernet-100g. Threads: shared-memory. Or the
+    /// FILE.json of a cluster (see `LinkModel::load`; `coll-bench fit -o` writes one) [default: the host or pod that goes
+    /// with the device, where that is a processor or a built-in GPU; for a v100, those of an a100]
+    #[arg(long, value_name = "NAME|FILE")]
     pub(crate) link: Option<String>,
 }
 
@@ -72,9 +73,13 @@ impl CostArgs {
             device_model(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
-            (Some(link), _) | (None, Some(link)) => LinkModel::named(link)?,
-            (None, None) => default_link(profile.device())?,
+            (Some(link), _) => link_model(link)?,
+            (None, Some(link)) => LinkModel::named(link).with_context(|| {
+                format!("the plan was made with the links `{link}`: give their file with --link FILE.json")
+            })?,
+            (None, None) => default_link(profile.device(), gpus)?,
         };
+        link.check_ranks(gpus).context("--link")?;
         Ok(CostTables { profile, link })
     }
 

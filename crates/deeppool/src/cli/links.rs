@@ -4,20 +4,29 @@ use anyhow::bail;
 use collectives::LinkModel;
 use layer_profile::DataSheet;
 
-/// The links between devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
-/// their short names or those that CUDA reports, and shared memory for processors. There is none of a DGX-1, whose V100s
+/// A link model by the name of a built-in one, or by its file.
+pub(crate) fn link_model(link: &str) -> anyhow::Result<LinkModel> {
+    let is_file = std::path::Path::new(link).extension().is_some_and(|extension| extension == "json");
+    Ok(if is_file { LinkModel::load(link)? } else { LinkModel::named(link)? })
+}
+
+/// The links between so many devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
+/// their short names or those that CUDA reports, or of a pod of them where one has too few, and shared memory for processors. There is none of a DGX-1, whose V100s
 /// are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no switch between them, and
 /// how they are linked is the server's business.
-pub(crate) fn default_link(device: &str) -> anyhow::Result<LinkModel> {
+pub(crate) fn default_link(device: &str, gpus: usize) -> anyhow::Result<LinkModel> {
+    let enough = |host: LinkModel, pod: fn() -> LinkModel| {
+        if host.check_ranks(gpus).is_ok() { host } else { pod() }
+    };
     match DataSheet::of_device(device).filter(|_| !is_card(device)) {
-        Some(DataSheet::H100) => Ok(LinkModel::dgx_h100()),
-        Some(DataSheet::H200) => Ok(LinkModel::dgx_h200()),
-        Some(_) => Ok(LinkModel::dgx_a100()),
+        Some(DataSheet::H100) => Ok(enough(LinkModel::dgx_h100(), LinkModel::dgx_h100_pod)),
+        Some(DataSheet::H200) => Ok(enough(LinkModel::dgx_h200(), LinkModel::dgx_h100_pod)),
+        Some(_) => Ok(enough(LinkModel::dgx_a100(), LinkModel::dgx_a100_pod)),
         None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::shared_memory()),
         None => {
             let names = LinkModel::names().join(", ");
             bail!(
-                "it is not known how devices such as `{device}` are linked: give --link NAME, one of {names}"
+                "it is not known how devices such as `{device}` are linked: give --link NAME, one of {names}, or --link FILE.json"
             )
         }
     }
@@ -41,7 +50,7 @@ mod tests {
 
     #[test]
     fn devices_have_the_links_of_their_kind() {
-        let link = |device| default_link(device).map(|link| link.name().to_owned()).ok();
+        let link = |device| default_link(device, 8).map(|link| link.name().to_owned()).ok();
         for (gpu, expected) in [
             ("a100", "dgx-a100"),
             ("v100", "dgx-a100"),
@@ -54,6 +63,9 @@ mod tests {
         ] {
             assert_eq!(link(gpu).as_deref(), Some(expected), "{gpu}");
         }
+        for (gpu, pod) in [("a100", "dgx-a100-pod"), ("h100", "dgx-h100-pod"), ("h200", "dgx-h100-pod")] {
+            assert_eq!(default_link(gpu, 9).map(|link| link.name().to_owned()).ok().as_deref(), Some(pod));
+        }
         for processor in ["cpu-core", "x86_64, 1 thread", "Intel(R) Xeon(R) CPU @ 2.20GHz, 16 threads"] {
             assert_eq!(link(processor).as_deref(), Some("shared-memory"), "{processor}");
         }
@@ -64,7 +76,7 @@ mod tests {
             "NVIDIA H100 NVL",
             "Tesla V100-PCIE-16GB",
         ] {
-            let error = default_link(card).unwrap_err().to_string();
+            let error = default_link(card, 8).unwrap_err().to_string();
             assert!(error.contains(card) && error.contains("give --link NAME"), "{error}");
         }
         for unknown in ["NVIDIA GH200 480GB", "NVIDIA A10", "my-h200", "board, many threads", ""] {

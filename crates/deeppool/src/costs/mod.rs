@@ -10,7 +10,7 @@ use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{DataSheet, LayerTime, ProfileTable};
 
 use crate::Error;
-use crate::program::{CollectiveOp, ELEMENT_BYTES, Op};
+use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op};
 use kernels::Footprint;
 
 pub use kernels::KernelCost;
@@ -132,16 +132,17 @@ impl<'a> Costs<'a> {
 
     /// How long a collective takes once all its ranks have come.
     #[must_use]
-    pub fn collective(&self, op: &CollectiveOp, ranks: usize) -> Duration {
-        match op {
+    pub fn collective(&self, collective: &Collective) -> Duration {
+        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        match &collective.op {
             CollectiveOp::AllReduce { elements } => {
-                self.link.all_reduce(ranks, *elements as u64 * ELEMENT_BYTES)
+                self.link.all_reduce_among(&collective.ranks, bytes(*elements))
             }
             CollectiveOp::Broadcast { elements } => {
-                self.link.broadcast(ranks, *elements as u64 * ELEMENT_BYTES)
+                self.link.cost_among(collectives::Collective::Broadcast, &collective.ranks, bytes(*elements))
             }
             CollectiveOp::Redistribute { redistribution, sample_elements } => {
-                self.link.redistribution(redistribution, *sample_elements as u64 * ELEMENT_BYTES)
+                self.link.redistribution(redistribution, bytes(*sample_elements))
             }
         }
     }

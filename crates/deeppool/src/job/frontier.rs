@@ -79,6 +79,7 @@ impl Job<'_> {
 
     fn check(&self, request: &PlanRequest) -> Result<(), Error> {
         request.check()?;
+        self.costs.link().check_ranks(request.gpus)?;
         if self.batch == 0 {
             return Err(Error::EmptyBatch);
         }

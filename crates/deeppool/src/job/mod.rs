@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
     /// Where each layer runs by a plan of this job.
     ///
     /// # Errors
-    /// When the plan is of another network, batch or lowering.
+    /// When the plan is of another network, batch or lowering, or has more GPUs than the links connect.
     pub fn placement(&self, plan: &ExecutionPlan) -> Result<Placement, Error> {
         if plan.batch != self.batch {
             return Err(Error::Plan(format!(
@@ -95,6 +95,7 @@ impl<'a> Job<'a> {
         if plan.lowering != PlannedLowering::from(&self.lowering) {
             return Err(Error::Plan("it lowers iterations in another way: make another one".into()));
         }
+        self.costs.link().check_ranks(plan.gpus)?;
         plan.placement(self.costs.network())
     }
 }

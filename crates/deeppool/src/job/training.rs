@@ -74,7 +74,14 @@ impl Job<'_> {
     #[must_use]
     pub fn training_costs(&self) -> JobCosts<'_> {
         let layers = self.costs.network().layers().skip(1).map(|(id, _)| id).collect();
-        JobCosts { costs: &self.costs, batch: self.batch, layers, counts: None, traffic: RefCell::default() }
+        JobCosts {
+            costs: &self.costs,
+            batch: self.batch,
+            layers,
+            counts: None,
+            traffic: RefCell::default(),
+            least_reductions: RefCell::default(),
+        }
     }
 
     /// The same, with times for these GPU counts alone, and for one GPU, which amplification needs: then a search cannot
@@ -130,6 +137,8 @@ pub struct JobCosts<'a> {
     counts: Option<Vec<usize>>,
     /// What moves from some ranks to others.
     traffic: RefCell<KnownTraffic>,
+    /// By the number of ranks: what an all-reduce of very many bytes takes at least, microseconds.
+    least_reductions: RefCell<FxHashMap<usize, f64>>,
 }
 
 impl JobCosts<'_> {
@@ -180,7 +189,7 @@ impl TrainingCosts for JobCosts<'_> {
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
-        micros(self.costs.link().all_reduce(ranks.len(), bytes))
+        micros(self.costs.link().all_reduce_among(ranks, bytes))
     }
 
     fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {
@@ -193,8 +202,10 @@ impl TrainingCosts for JobCosts<'_> {
     }
 
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
-        // The latency of a very large message is of no weight.
         const MANY: u64 = 1 << 40;
-        micros(self.costs.link().all_reduce(ranks, MANY)) * (bytes as f64 / MANY as f64)
+        let mut known = self.least_reductions.borrow_mut();
+        let of_many_us =
+            *known.entry(ranks).or_insert_with(|| micros(self.costs.link().least_all_reduce(ranks, MANY)));
+        of_many_us * (bytes as f64 / MANY as f64)
     }
 }

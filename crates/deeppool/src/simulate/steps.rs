@@ -103,7 +103,7 @@ impl Transfer {
             CollectiveOp::AllReduce { .. } => Vec::new(),
         };
         receivers.sort_unstable();
-        Self { takes: costs.collective(&collective.op, collective.ranks.len()), receivers }
+        Self { takes: costs.collective(collective), receivers }
     }
 }
 
