@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod compare;
 pub mod costs;
 pub mod data;
 mod error;

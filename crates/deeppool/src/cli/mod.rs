@@ -1,4 +1,6 @@
 mod background;
+mod compare;
+mod compare_figure;
 mod costs;
 mod explanations;
 mod fit;

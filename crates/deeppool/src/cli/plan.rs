@@ -3,18 +3,20 @@ use std::path::PathBuf;
 use anyhow::bail;
 use burst_planner::LimitRule;
 use clap::{Args, ValueEnum};
+use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
 use deeppool::job::{Job, PlanFrontier, RunExplanation};
-use deeppool::plan::{ExecutionPlan, Mode};
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{BackgroundCosts, SimulateOptions};
+use layer_graph::{LayerGraph, zoo};
 use serde_json::{Value, json};
 
-use super::costs::{CostArgs, ModeArgs, at_least_one};
+use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs, at_least_one};
 use super::explanations::print_runs;
 use super::network::NetworkArgs;
-use super::output::{parse_micros, print_json, save_json, say};
+use super::output::{micros, parse_micros, print_json, rate, save_json, say};
 use super::plan_table::plan_text;
 use super::problem::{ProblemQuestion, print_frontier};
 use super::progress::while_showing;
@@ -30,6 +32,8 @@ use super::training_problem::points;
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
+  deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --compare --svg compare.svg
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 --background resnet-50:16
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   deeppool plan --problem training-problem.json --amplification 1.5 --pareto
@@ -49,13 +53,16 @@ pub(crate) struct Plan {
     mode: ModeArgs,
     #[command(flatten)]
     point: PointArgs,
+    #[command(flatten)]
+    sharing: SharingArgs,
     /// What the limit on amplification applies to, for a problem file of the format v1
     #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
     limit_rule: Option<LimitRuleName>,
     /// A problem of the format deeppool/plan-problem/v1 (times that add up) or /v2 (a training program), instead of a network; -
     /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm"])]
+        "model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm",
+        "compare", "objective", "background"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
@@ -91,6 +98,46 @@ struct PointArgs {
     knee: bool,
 }
 
+/// What background work on the same GPUs has to do with it.
+#[derive(Args)]
+struct SharingArgs {
+    /// Compare data parallelism, burst plans, both with background work on the same GPUs, and every static partition (data
+    /// parallelism on some GPUs, background on the others), by simulation; and say which to use
+    #[arg(long, conflicts_with_all = ["mode", "amplification", "pareto", "explain", "dot", "trace", "output", "deadline", "knee"])]
+    compare: bool,
+    /// Draw the comparison
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    svg: Option<PathBuf>,
+    /// What the best plan is: the fastest, or that with the most throughput together with a background job on each GPU
+    #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "deadline", "knee", "pareto"])]
+    objective: Option<ObjectiveName>,
+    /// With --objective total: the foreground's speed by itself, as a part of the fastest plan's [default: 0.95]
+    #[arg(long, value_name = "PART", requires = "objective")]
+    foreground: Option<f64>,
+    /// The background jobs, for --compare and --objective total [default: the same network with a batch of 8]
+    #[arg(long, value_name = "MODEL:BATCH")]
+    background: Option<BackgroundSpec>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ObjectiveName {
+    /// The shortest iteration
+    Time,
+    /// The most samples by second, of the foreground and the background together
+    Total,
+}
+
+/// A background job, and what it takes.
+pub(crate) struct Background {
+    pub(crate) spec: BackgroundSpec,
+    pub(crate) costs: BackgroundCosts,
+}
+
+/// How fast the foreground is at least where most is to be done in total, as a part of the fastest plan's speed.
+const DEFAULT_FOREGROUND: f64 = 0.95;
+/// Samples of a background job's batch, where none is given.
+const BACKGROUND_BATCH: usize = 8;
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LimitRuleName {
     /// A budget for the whole plan
@@ -120,7 +167,7 @@ impl Plan {
     }
 
     fn written(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.output, &self.dot, &self.trace].into_iter().flatten()
+        [&self.output, &self.dot, &self.trace, &self.sharing.svg].into_iter().flatten()
     }
 
     /// Which plan is asked for.
@@ -165,6 +212,18 @@ impl Plan {
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
+        if self.sharing.compare {
+            let background = self.background(&network, &tables)?;
+            return super::compare::run(&job, &request, &background, self.sharing.svg.as_deref(), self.json);
+        }
+        if self.sharing.objective == Some(ObjectiveName::Total) {
+            return self.plan_total(&job, &request, &self.background(&network, &tables)?);
+        }
+        if self.sharing.foreground.is_some() || self.sharing.background.is_some() {
+            bail!(
+                "--foreground and --background are for --objective total (and --background for --compare): leave them out"
+            );
+        }
         let (plan, frontier) = while_showing("searching for a plan", || {
             if !self.pareto {
                 return Ok((job.plan(&request)?, None));
@@ -185,6 +244,66 @@ impl Plan {
         if let Some(frontier) = &frontier {
             print_frontier(points(frontier.arrangements()));
         }
+        Ok(())
+    }
+
+    /// What a background job takes on a GPU of its own.
+    fn background(&self, network: &LayerGraph, tables: &CostTables) -> anyhow::Result<Background> {
+        let Some(asked) = &self.sharing.background else {
+            let spec = BackgroundSpec { model: network.name().into(), batch: BACKGROUND_BATCH };
+            let profile = self.costs.background(&spec, network, &tables.profile)?;
+            let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), spec.batch)?;
+            return Ok(Background { spec, costs });
+        };
+        let (spec, network) = (asked.clone(), zoo::model(&asked.model)?);
+        let profile = self.costs.background(&spec, &network, &tables.profile)?;
+        let costs = BackgroundCosts::new(&Costs::new(&network, &profile, &tables.link), spec.batch)?;
+        Ok(Background { spec, costs })
+    }
+
+    fn plan_total(
+        &self,
+        job: &Job<'_>,
+        request: &PlanRequest,
+        background: &Background,
+    ) -> anyhow::Result<()> {
+        let foreground = self.sharing.foreground.unwrap_or(DEFAULT_FOREGROUND);
+        let options = SimulateOptions::default();
+        let total = while_showing("searching for a plan that leaves most to the background", || {
+            most_total(job, request, foreground, &background.costs, &options)
+        })?;
+        let Total { plan, simulation, fastest_us } = &total;
+        let runs = self.explain.then(|| job.explain(plan, &self.mode.gpu_counts)).transpose()?;
+        self.write(job, plan)?;
+        let Background { spec, .. } = background;
+        if self.json {
+            let mut report = report(plan, None, runs.as_deref())?;
+            report["objective"] = json!({
+                "foreground": foreground, "fastest_iteration_us": fastest_us, "simulated": true,
+                "background": {"model": spec.model, "batch": spec.batch},
+                "foreground_samples_per_s": simulation.foreground_samples_per_s,
+                "background_samples_per_s": simulation.background_samples_per_s,
+            });
+            print_json(&report);
+            return Ok(());
+        }
+        say!("{}", plan_text(job, plan)?);
+        if let Some(runs) = &runs {
+            print_runs(runs, plan.amplification_limit);
+        }
+        let (first, second) = (simulation.foreground_samples_per_s, simulation.background_samples_per_s);
+        say!(
+            "\nmost in total of the plans within the limit that are at least {foreground} times as fast as the fastest ({}):",
+            micros(*fastest_us)
+        );
+        say!(
+            "simulated with {} of batch {} in the background of each GPU: foreground {}, background {}, together {}",
+            spec.model,
+            spec.batch,
+            rate(first),
+            rate(second),
+            rate(first + second)
+        );
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,6 +16,22 @@ pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} iterations, {msg}, {eta} left");
     ProgressBar::new(iterations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// For work that says what part of it is done; it shows once that takes longer than a second.
+pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
+    const PARTS: f64 = 1000.0;
+    let bar = if stderr().is_terminal() { ProgressBar::new(PARTS as u64) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {percent}%, {msg}, {eta} left");
+    let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_message(what);
+    let begin = Instant::now();
+    move |part| {
+        if part >= 1.0 {
+            bar.finish_and_clear();
+        } else if begin.elapsed() > PATIENCE {
+            bar.set_position((PARTS * part) as u64);
+        }
+    }
 }
 
 /// Does work of unknown length, on a terminal beside a line that says what is done and for how long.

@@ -68,7 +68,21 @@ impl Job<'_> {
         self.predicted(&problem, &arrangement, request, Mode::DataParallel, None, times)
     }
 
-    fn data_parallel_times(&self, gpus: usize) -> Result<DataParallelTimes, Error> {
+    /// Every layer on the first `part` GPUs of those of a request.
+    pub(crate) fn data_parallel_on(
+        &self,
+        part: usize,
+        request: &PlanRequest,
+    ) -> Result<ExecutionPlan, Error> {
+        self.check(request)?;
+        let problem = self.training_problem(request.gpus, &[part])?;
+        let arrangement = Arrangement::data_parallel(&problem, part)?;
+        let (mode, times) =
+            (Mode::Burst { amplification: f64::INFINITY }, self.data_parallel_times(request.gpus)?);
+        self.predicted(&problem, &arrangement, request, mode, None, times)
+    }
+
+    pub(crate) fn data_parallel_times(&self, gpus: usize) -> Result<DataParallelTimes, Error> {
         let count = gpus.min(self.batch);
         let problem = self.training_problem(gpus, &[count])?;
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
@@ -128,6 +142,45 @@ impl PlanFrontier<'_> {
             Mode::Deadline { iteration_us } => self.found.cheapest_within(iteration_us)?,
             Mode::Knee => self.found.knee().ok_or(burst_planner::Error::NoNodes)?,
         };
+        self.plan_of(point, mode)
+    }
+
+    /// At most so many of the plans, spread evenly over the logarithms of their times; the fastest is the first.
+    ///
+    /// # Errors
+    /// When the profile lacks a time.
+    pub fn plans(&self, most: usize) -> Result<Vec<ExecutionPlan>, Error> {
+        let points = self.found.points();
+        let logarithm = |point: &TrainingPoint| point.time.iteration_us.ln();
+        let (Some(first), Some(last)) = (points.first().map(logarithm), points.last().map(logarithm)) else {
+            return Ok(Vec::new());
+        };
+        let step = (last - first) / most.saturating_sub(1).max(1) as f64;
+        let mut plans = Vec::new();
+        let mut next = first;
+        for point in points {
+            if plans.len() < most && logarithm(point) >= next - 1e-12 {
+                next = (logarithm(point) + step).max(next);
+                plans.push(self.unbounded_plan_of(point)?);
+            }
+        }
+        Ok(plans)
+    }
+
+    /// The plan of one of the [arrangements](Self::arrangements), without a bound: much faster to have.
+    ///
+    /// # Errors
+    /// When the profile lacks a time.
+    pub fn unbounded_plan_of(&self, point: &TrainingPoint) -> Result<ExecutionPlan, Error> {
+        let (arrangement, mode) = (&point.arrangement, Mode::Burst { amplification: f64::INFINITY });
+        self.job.predicted(&self.problem, arrangement, &self.request, mode, None, self.data_parallel)
+    }
+
+    /// The plan of one of the [arrangements](Self::arrangements), as the answer to a request for this mode.
+    ///
+    /// # Errors
+    /// When the profile lacks a time.
+    pub fn plan_of(&self, point: &TrainingPoint, mode: Mode) -> Result<ExecutionPlan, Error> {
         let bound_us = self.lower_bound_us(mode, point);
         self.job.predicted(
             &self.problem,

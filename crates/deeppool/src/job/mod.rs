@@ -3,6 +3,7 @@
 mod explain;
 mod frontier;
 mod prediction;
+mod scaled;
 mod training;
 
 pub use burst_planner::{PathKind, PathStep};

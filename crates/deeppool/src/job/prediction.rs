@@ -95,6 +95,13 @@ impl Job<'_> {
         plan: &ExecutionPlan,
         ask: impl FnOnce(&mut Evaluator<'_, JobCosts<'_>>, &Arrangement) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let (problem, arrangement) = self.arranged(plan)?;
+        let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
+        ask(&mut evaluator, &arrangement)
+    }
+
+    /// The problem that a plan solves, and how.
+    pub(super) fn arranged(&self, plan: &ExecutionPlan) -> Result<(TrainingProblem, Arrangement), Error> {
         let placement = self.placement(plan)?;
         let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
         counts.sort_unstable();
@@ -104,7 +111,6 @@ impl Job<'_> {
             ranks: plan.layers.iter().map(|layer| layer.ranks.clone()).collect(),
             order: placement.order().iter().map(|layer| layer.index() - 1).collect(),
         };
-        let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
-        ask(&mut evaluator, &arrangement)
+        Ok((problem, arrangement))
     }
 }

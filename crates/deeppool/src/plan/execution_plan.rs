@@ -163,6 +163,19 @@ impl From<&LowerOptions> for PlannedLowering {
 }
 
 impl ExecutionPlan {
+    /// On how many ranks any layer runs: the others are free of the foreground.
+    #[must_use]
+    pub fn ranks_used(&self) -> usize {
+        let mut used = vec![false; self.gpus];
+        for &rank in self.layers.iter().flat_map(|layer| &layer.ranks) {
+            // A plan that was made by hand may name one that there is not.
+            if let Some(used) = used.get_mut(rank) {
+                *used = true;
+            }
+        }
+        used.into_iter().filter(|&used| used).count()
+    }
+
     /// On which ranks each layer of the network runs, and in which order.
     ///
     /// # Errors

@@ -53,9 +53,25 @@ fn bad_options_are_refused_in_one_line() {
         ("plan --model vgg16 --device a100 --gpus 1000000000 --batch 1000000000".into(), "from 1 to 16384"),
         ("simulate --model vgg16 --device a100 --gpus 100000 --batch 100000".into(), "from 1 to 16384"),
         (
-            "plan --model vgg16 --device a100 --gpus 16384 --batch 16384 --gpu-counts all".into(),
+            "plan --model vgg16 --device a100 --link ethernet-100g --gpus 16384 --batch 16384 --gpu-counts all"
+                .into(),
             "fewer GPU counts",
         ),
+        (
+            "plan --model vgg16 --device a100 --link dgx-a100 --gpus 64 --batch 64".into(),
+            "--link: the link model \"dgx-a100\" connects 8 ranks, not 64",
+        ),
+        ("simulate --model vgg16 --device a100 --gpus 2000 --batch 2000".into(), "connects 1120 ranks, not 2000"),
+        (format!("{PLAN} --link none.json"), "none.json: "),
+        (format!("{PLAN} --compare --pareto"), "cannot be used with"),
+        (format!("{PLAN} --compare --svg no/such/figure.svg"), "does not exist"),
+        (format!("{PLAN} --svg figure.svg"), "--compare"),
+        (format!("{PLAN} --foreground 0.9"), "--objective"),
+        (format!("{PLAN} --objective total --foreground 1.5"), "above 0, at most 1, got 1.5"),
+        (format!("{PLAN} --objective total --foreground nan"), "above 0, at most 1"),
+        (format!("{PLAN} --objective time --foreground 0.9"), "for --objective total"),
+        (format!("{PLAN} --background digits-cnn:8"), "for --objective total"),
+        (format!("{PLAN} --compare --background digits-cnn:0"), "MODEL:BATCH"),
         ("simulate --model vgg16 --plan plan.json --no-overlap".into(), "cannot be used with '--no-overlap'"),
         ("simulate --model vgg16 --plan plan.json --gpu-counts all".into(), "cannot be used with"),
         (format!("{TRAIN} --plan plan.json --sync-batch-norm"), "cannot be used with '--sync-batch-norm'"),
@@ -446,6 +462,55 @@ fn a_modelled_plan_says_how_far_its_model_is_off_and_keeps_saying_so() {
     assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-h200");
     let said = succeed(path, &format!("plan {size} --device h200"));
     assert!(said.contains("not checked against measurements"), "{said}");
+}
+
+#[test]
+fn ways_to_share_gpus_are_compared() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let size = "--model digits-cnn --device a100 --gpus 4 --batch 32";
+    let said = succeed(path, &format!("plan {size} --compare --svg compare.svg"));
+    for expected in ["simulated", "partition", "BP+Col", "of the fastest foreground", "wrote compare.svg"] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let figure = std::fs::read_to_string(path.join("compare.svg")).unwrap();
+    assert!(figure.starts_with("<svg") && figure.contains("simulated") && figure.contains("BP+Col"));
+    let compared = json(path, &format!("plan {size} --compare --background digits-cnn:4 --json"));
+    let points = compared["points"].as_array().unwrap();
+    for mode in ["dp", "dp+col", "bp", "bp+col", "partition", "bg"] {
+        assert!(points.iter().any(|point| point["mode"] == mode), "{mode}");
+    }
+    assert!(points.iter().all(|point| point["total_range_samples_per_s"].is_array()));
+    assert!(compared["advice"].as_str().unwrap().len() > 20 && compared["background"]["batch"] == 4);
+    let total = json(path, &format!("plan {size} --objective total --foreground 0.5 --json"));
+    let fastest = json(path, &format!("plan {size} --objective time --json"));
+    assert!(total["objective"]["background_samples_per_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(total["objective"]["fastest_iteration_us"], fastest["iteration_us"]);
+    let same = json(path, &format!("plan {size} --objective total --foreground 1 --json"));
+    assert_eq!(same["layers"], fastest["layers"]);
+}
+
+/// A file that `coll-bench fit -o` could have written, and a level around it.
+#[test]
+fn a_cluster_may_come_from_a_file() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let write = |ranks: usize| {
+        let level = |ranks: usize, bandwidth: f64| serde_json::json!({"ranks": ranks, "bandwidth_bytes_per_s": bandwidth, "startup_us": 10, "latency_us": 2});
+        let levels = [level(4, 2e11), level(ranks, 1e10)];
+        let file = serde_json::json!({"schema": "deeppool/link/v1", "name": "mine", "levels": levels});
+        std::fs::write(path.join("link.json"), file.to_string()).unwrap();
+    };
+    write(8);
+    let size = "--model digits-cnn --device a100 --batch 32";
+    let plan = json(path, &format!("plan {size} --gpus 8 --link link.json --json -o plan.json"));
+    assert_eq!(plan["link"], "mine");
+    refused(path, &format!("plan {size} --gpus 9 --link link.json"), "\"mine\" connects 8 ranks, not 9");
+    refused(path, "simulate --model digits-cnn --plan plan.json", "give their file with --link FILE.json");
+    succeed(path, "simulate --model digits-cnn --plan plan.json --link link.json --iterations 2");
+    write(6);
+    let expected = "levels[1].ranks: expected a multiple of the 4 ranks of the level inside, got 6";
+    refused(path, &format!("plan {size} --gpus 8 --link link.json"), expected);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod checkpoint;
+mod compare;
 mod data;
 mod gpu_counts;
 mod micro_batches;

@@ -1,0 +1,144 @@
+//! `plan --compare`: ways to share GPUs, side by side.
+
+use std::path::Path;
+
+use deeppool::compare::{Comparison, Point, Way};
+use deeppool::files::write_atomically;
+use deeppool::job::Job;
+use deeppool::plan::PlanRequest;
+use serde_json::{Value, json};
+
+use super::compare_figure::svg;
+use super::output::{print_json, say, table};
+use super::plan::Background;
+use super::progress::progress_of_parts;
+
+/// Speeds of the foreground in the table, as parts of the fastest.
+const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
+
+pub(crate) fn run(
+    job: &Job<'_>,
+    request: &PlanRequest,
+    background: &Background,
+    figure: Option<&Path>,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let comparison =
+        Comparison::new(job, request, &background.costs, progress_of_parts("simulating ways to share"))?;
+    let origin = origin(job, request, background);
+    if let Some(path) = figure {
+        // The model's text is too long for the figure: what it is off by is drawn.
+        let header = [&origin[..2], &[off(&comparison)]].concat();
+        write_atomically(path, svg(&comparison, &header)?.as_bytes())?;
+    }
+    if as_json {
+        print_json(&report(job, request, background, &comparison));
+        return Ok(());
+    }
+    for line in &origin {
+        say!("{line}");
+    }
+    say!(
+        "\nForeground and background samples/s together, with at least so fast a foreground, to 1% (simulated; ways may take turns):"
+    );
+    say!("{}", totals(&comparison));
+    say!("\n{} (ranges by this are in --json and --svg)", off(&comparison));
+    say!("{}", comparison.advice());
+    Ok(())
+}
+
+fn origin(job: &Job<'_>, request: &PlanRequest, background: &Background) -> Vec<String> {
+    let (profile, spec) = (job.costs().profile(), &background.spec);
+    let mut lines = vec![
+        format!(
+            "{}, global batch {}, and {} of batch {} in the background of {} GPUs",
+            profile.model(),
+            job.batch(),
+            spec.model,
+            spec.batch,
+            request.gpus
+        ),
+        format!(
+            "layer times: {}, {}; links: {}, modelled",
+            profile.device(),
+            profile.origin(),
+            job.costs().link().name()
+        ),
+    ];
+    if let Some(accuracy) = profile.accuracy() {
+        lines.push(format!("model of {}: {accuracy}", profile.device()));
+    }
+    lines
+}
+
+/// What the ways give at some speeds of the foreground.
+fn totals(comparison: &Comparison) -> comfy_table::Table {
+    let mut shown =
+        table(&["foreground", "samples/s", "partition", "DP", "DP+Col", "BP", "BP+Col", "over partition"]);
+    let fastest = comparison.fastest_foreground();
+    let sharing = comparison.sharing();
+    let partition = comparison.envelope(&[Way::Partition]);
+    for part in SPEEDS {
+        let foreground = comparison.about(part);
+        let cell = |total: Option<f64>| total.map_or_else(|| "-".into(), |total| format!("{total:.0}"));
+        let of = |way: Way| cell(best_of(comparison, way, foreground));
+        let (shared, parted) = (sharing.total_at(foreground), partition.total_at(foreground));
+        let over = shared.zip(parted).map(|(shared, parted)| format!("{:.2}", shared / parted));
+        shown.add_row([
+            format!("{part:.2}"),
+            format!("{:.0}", fastest * part),
+            cell(parted),
+            of(Way::DataParallel),
+            of(Way::DataParallelCollocated),
+            of(Way::Burst),
+            cell(shared),
+            over.unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    shown
+}
+
+/// The most that one of the points of a way gives with so fast a foreground.
+fn best_of(comparison: &Comparison, way: Way, foreground: f64) -> Option<f64> {
+    let is_as_fast = |point: &&Point| point.way == way && point.foreground_samples_per_s >= foreground;
+    comparison.points.iter().filter(is_as_fast).map(Point::total_samples_per_s).reduce(f64::max)
+}
+
+fn off(comparison: &Comparison) -> String {
+    let percent = |off: Option<f64>| match off {
+        Some(off) => format!("up to {:.0}%", 100.0 * off),
+        None => "unknown".into(),
+    };
+    format!(
+        "how far off layer times may be: {}; links: {}",
+        percent(comparison.layers_off),
+        percent(comparison.links_off)
+    )
+}
+
+fn report(job: &Job<'_>, request: &PlanRequest, background: &Background, comparison: &Comparison) -> Value {
+    let point = |point: &Point| {
+        json!({
+            "mode": point.way.name(), "gpus": point.gpus, "limit": point.amplification,
+            "iteration_us": 1e6 * point.iteration.as_secs_f64(),
+            "foreground_samples_per_s": point.foreground_samples_per_s,
+            "background_samples_per_s": point.background_samples_per_s,
+            "foreground_range_samples_per_s": point.foreground_range,
+            "total_range_samples_per_s": point.total_range,
+        })
+    };
+    let (profile, spec) = (job.costs().profile(), &background.spec);
+    json!({
+        "schema": "deeppool/report/v1", "experiment": "compare", "simulated": true,
+        "model": profile.model(), "batch": job.batch(), "gpus": request.gpus,
+        "background": {
+            "model": spec.model, "batch": spec.batch,
+            "samples_per_s_of_a_gpu": comparison.background_samples_per_s,
+        },
+        "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
+        "link": job.costs().link().name(),
+        "layers_off": comparison.layers_off, "links_off": comparison.links_off,
+        "points": comparison.points.iter().map(point).collect::<Vec<_>>(),
+        "advice": comparison.advice(),
+    })
+}

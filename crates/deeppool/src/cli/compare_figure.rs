@@ -1,0 +1,98 @@
+//! The comparison as a figure: foreground speed against total throughput.
+
+use deeppool::compare::{Comparison, Point, Way};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+const WAYS: [(Way, RGBColor); 6] = [
+    (Way::Partition, RGBColor(0, 0, 0)),
+    (Way::DataParallel, RGBColor(86, 180, 233)),
+    (Way::DataParallelCollocated, RGBColor(0, 114, 178)),
+    (Way::Burst, RGBColor(230, 159, 0)),
+    (Way::BurstCollocated, RGBColor(213, 94, 0)),
+    (Way::Background, RGBColor(120, 120, 120)),
+];
+const INK: RGBColor = RGBColor(40, 40, 40);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const SIZE: (u32, u32) = (900, 620);
+const HEADER: u32 = 96;
+
+/// An SVG image of all points, with what they may be off by, and of what taking turns gives.
+pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (header, body) = root.split_vertically(HEADER);
+        let text = |size: i32| TextStyle::from(("sans-serif", size)).color(&INK);
+        let title = "Foreground against total throughput (simulated)";
+        header.draw(&Text::new(title, (22, 14), text(20)))?;
+        for (line, top) in origin.iter().zip((42..).step_by(17)) {
+            header.draw(&Text::new(line.clone(), (22, top), text(12)))?;
+        }
+        let most = |range: fn(&Point) -> f64| comparison.points.iter().map(range).fold(1e-9, f64::max) * 1.06;
+        let right =
+            most(|point| point.foreground_range.map_or(point.foreground_samples_per_s, |[_, most]| most));
+        let top = most(|point| point.total_range.map_or(point.total_samples_per_s(), |[_, most]| most));
+        let mut chart = ChartBuilder::on(&body)
+            .margin(14)
+            .set_label_area_size(LabelAreaPosition::Left, 78)
+            .set_label_area_size(LabelAreaPosition::Bottom, 46)
+            .build_cartesian_2d(0.0..right, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .x_desc("foreground (samples/s)")
+            .y_desc("foreground and background (samples/s)")
+            .x_label_formatter(&|rate| format!("{rate:.0}"))
+            .y_label_formatter(&|rate| format!("{rate:.0}"))
+            .bold_line_style(GRID)
+            .light_line_style(WHITE)
+            .axis_style(INK)
+            .label_style(text(12))
+            .axis_desc_style(text(13))
+            .draw()?;
+        for (ways, color) in
+            [(&[Way::Partition][..], WAYS[0].1), (&[Way::Burst, Way::BurstCollocated], WAYS[4].1)]
+        {
+            let corners = comparison.envelope(ways).corners().to_vec();
+            chart.draw_series([PathElement::new(corners, color.stroke_width(1))])?;
+        }
+        for (way, color) in WAYS {
+            let points: Vec<&Point> = comparison.points.iter().filter(|point| point.way == way).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let bar = color.mix(0.35).stroke_width(1);
+            for point in &points {
+                let at = (point.foreground_samples_per_s, point.total_samples_per_s());
+                if let Some([least, most]) = point.total_range {
+                    chart.draw_series([PathElement::new(vec![(at.0, least), (at.0, most)], bar)])?;
+                }
+                if let Some([least, most]) = point.foreground_range {
+                    chart.draw_series([PathElement::new(vec![(least, at.1), (most, at.1)], bar)])?;
+                }
+            }
+            let dot = |point: &&Point| {
+                let at = (point.foreground_samples_per_s, point.total_samples_per_s());
+                Circle::new(at, 4, color.filled())
+            };
+            chart
+                .draw_series(points.iter().map(dot))?
+                .label(way.to_string())
+                .legend(move |at| Circle::new((at.0 + 10, at.1), 4, color.filled()));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::MiddleLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(GRID)
+            .label_font(text(13))
+            .draw()?;
+        let note = "lines: what taking turns gives; bars: what times may be off by";
+        let style = text(11).pos(Pos::new(HPos::Right, VPos::Bottom));
+        body.draw(&Text::new(note, (SIZE.0 as i32 - 24, (SIZE.1 - HEADER) as i32 - 4), style))?;
+        root.present()?;
+    }
+    Ok(svg)
+}

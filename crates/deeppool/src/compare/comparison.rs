@@ -1,0 +1,206 @@
+//! All ways side by side.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Envelope, Point, Way};
+use crate::Error;
+use crate::job::Job;
+use crate::plan::{ExecutionPlan, PlanRequest};
+use crate::simulate::{BackgroundCosts, SimulateOptions};
+
+/// Burst plans that are compared, at most: spread over those worth choosing from.
+const PLANS: usize = 14;
+
+/// Rates that differ by less, relatively, are taken to be the same.
+pub(super) const ALIKE: f64 = 0.01;
+
+/// What ways to share GPUs between a foreground job and background jobs of one GPU each give: every point is simulated.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// All points, by their way.
+    pub points: Vec<Point>,
+    /// GPUs that there are.
+    pub gpus: usize,
+    /// Samples by second of a background job that has a GPU to itself.
+    pub background_samples_per_s: f64,
+    /// By what part the times of layers are known to be off.
+    pub layers_off: Option<f64>,
+    /// By what part the times of links are known to be off.
+    pub links_off: Option<f64>,
+}
+
+impl Comparison {
+    /// Compares data parallelism and burst plans on all GPUs, each alone and with a background job on each GPU, and data parallelism on
+    /// any smaller number of GPUs with background jobs on the others.
+    ///
+    /// One search gives the burst plans, whatever the request's mode; those that are simulated are spread over all that are worth choosing
+    /// from. Of the partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
+    /// is done. O(search + points x simulation).
+    ///
+    /// # Errors
+    /// When the question is out of proportion, or the profile lacks a time.
+    pub fn new(
+        job: &Job<'_>,
+        request: &PlanRequest,
+        background: &BackgroundCosts,
+        mut progress: impl FnMut(f64),
+    ) -> Result<Self, Error> {
+        let gpus = request.gpus;
+        let frontier = job.frontier(request)?;
+        progress(0.2);
+        let parts = worthwhile_parts(job, gpus, background)?;
+        let bursts = frontier.plans(PLANS)?;
+        let mut runs: Vec<(Way, ExecutionPlan)> = Vec::new();
+        for &part in &parts {
+            let plan = job.data_parallel_on(part, request)?;
+            if part == gpus.min(job.batch()) {
+                runs.push((Way::DataParallel, plan.clone()));
+                runs.push((Way::DataParallelCollocated, plan.clone()));
+            }
+            runs.push((Way::Partition, plan.clone()));
+            runs.push((Way::BurstCollocated, plan));
+        }
+        for plan in bursts {
+            runs.push((Way::Burst, plan.clone()));
+            runs.push((Way::BurstCollocated, plan));
+        }
+        let background_samples_per_s = background.samples_per_s();
+        let errors = Errors::of(job);
+        let mut points = Vec::with_capacity(runs.len() + 1);
+        let all = runs.len() as f64;
+        for (index, (way, plan)) in runs.iter().enumerate() {
+            points.push(errors.with_ranges(job, plan, simulated(job, *way, plan, background, gpus)?)?);
+            progress(0.2 + 0.8 * (index + 1) as f64 / all);
+        }
+        points.push(errors.with_background_range(Point {
+            way: Way::Background,
+            gpus: 0,
+            amplification: None,
+            iteration: Duration::ZERO,
+            foreground_samples_per_s: 0.0,
+            background_samples_per_s: gpus as f64 * background_samples_per_s,
+            foreground_range: None,
+            total_range: None,
+        }));
+        points.sort_by(|a, b| {
+            let by_speed = a.foreground_samples_per_s.total_cmp(&b.foreground_samples_per_s);
+            a.way.cmp(&b.way).then(by_speed)
+        });
+        let Errors { layers: layers_off, links: links_off } = errors;
+        Ok(Self { points, gpus, background_samples_per_s, layers_off, links_off })
+    }
+
+    /// The most total throughput of some ways when they take turns, with each other and with background jobs alone.
+    #[must_use]
+    pub fn envelope(&self, ways: &[Way]) -> Envelope {
+        let is_asked = |point: &&Point| ways.contains(&point.way) || point.way == Way::Background;
+        let of_point = |point: &Point| (point.foreground_samples_per_s, point.total_samples_per_s());
+        Envelope::new(self.points.iter().filter(is_asked).map(of_point))
+    }
+
+    /// A foreground of a part of the [fastest](Self::fastest_foreground) speed, less what background work may slow it down by without
+    /// being thought slower: 1%. What tables and advice ask for.
+    #[must_use]
+    pub fn about(&self, part: f64) -> f64 {
+        self.fastest_foreground() * part * (1.0 - ALIKE)
+    }
+
+    /// The speed of the fastest foreground, samples by second.
+    #[must_use]
+    pub fn fastest_foreground(&self) -> f64 {
+        self.points.iter().map(|point| point.foreground_samples_per_s).fold(0.0, f64::max)
+    }
+}
+
+/// The numbers of GPUs that data parallelism is simulated on: powers of two, all, and those that give most at any speed of the foreground,
+/// by the planner's time.
+fn worthwhile_parts(job: &Job<'_>, gpus: usize, background: &BackgroundCosts) -> Result<Vec<usize>, Error> {
+    let most = gpus.min(job.batch());
+    let mut rates = Vec::with_capacity(most);
+    for part in 1..=most {
+        let foreground = job.batch() as f64 * 1e6 / job.data_parallel_times(part)?.iteration_us;
+        let total = foreground + (gpus - part) as f64 * background.samples_per_s();
+        rates.push((foreground, total));
+    }
+    let alone = gpus as f64 * background.samples_per_s();
+    let envelope = Envelope::new(rates.iter().copied().chain([(0.0, alone)]));
+    let is_corner = |part: &usize| envelope.corners().contains(&rates[part - 1]);
+    let mut parts: BTreeSet<usize> = (1..=most).filter(is_corner).collect();
+    parts.extend(std::iter::successors(Some(1), |part| Some(part * 2)).take_while(|&part| part < most));
+    parts.insert(most);
+    Ok(parts.into_iter().collect())
+}
+
+fn simulated(
+    job: &Job<'_>,
+    way: Way,
+    plan: &ExecutionPlan,
+    background: &BackgroundCosts,
+    gpus: usize,
+) -> Result<Point, Error> {
+    let shared = matches!(way, Way::DataParallelCollocated | Way::BurstCollocated);
+    let background_job = shared.then(|| background.clone());
+    let options = SimulateOptions { background: background_job, ..SimulateOptions::default() };
+    let result = job.simulate(plan, &options)?;
+    let used = plan.ranks_used();
+    let background_samples_per_s = match way {
+        Way::Partition => (gpus - used) as f64 * background.samples_per_s(),
+        _ => result.background_samples_per_s,
+    };
+    Ok(Point {
+        way,
+        gpus: used,
+        amplification: Some(plan.amplification),
+        iteration: result.iteration,
+        foreground_samples_per_s: result.foreground_samples_per_s,
+        background_samples_per_s,
+        foreground_range: None,
+        total_range: None,
+    })
+}
+
+/// By what parts times are known to be off.
+struct Errors {
+    layers: Option<f64>,
+    links: Option<f64>,
+}
+
+impl Errors {
+    fn of(job: &Job<'_>) -> Self {
+        // A network may be one that the model was not fitted to.
+        let seen = job.costs().profile().accuracy().and_then(|accuracy| accuracy.seen);
+        let layers = seen.map(|seen| seen.held_out_worst.unwrap_or(0.0).max(seen.networks_worst));
+        Self { layers, links: job.costs().link().relative_error() }
+    }
+
+    /// How much longer and shorter layers take by this.
+    fn layers(&self) -> f64 {
+        // A model that is off by all of a time or more says nothing.
+        self.layers.unwrap_or(0.0).min(0.9)
+    }
+
+    fn with_ranges(&self, job: &Job<'_>, plan: &ExecutionPlan, point: Point) -> Result<Point, Error> {
+        if self.layers.is_none() && self.links.is_none() {
+            return Ok(point);
+        }
+        let (layers, links) = (self.layers(), self.links.unwrap_or(0.0).min(0.9));
+        let fastest_us = job.iteration_us_if(plan, 1.0 - layers, 1.0 - links)?;
+        let slowest_us = job.iteration_us_if(plan, 1.0 + layers, 1.0 + links)?;
+        let foreground = point.foreground_samples_per_s;
+        let range = [plan.iteration_us / slowest_us, plan.iteration_us / fastest_us];
+        let foreground_range = Some(range.map(|times| foreground * times));
+        Ok(self.with_background_range(Point { foreground_range, ..point }))
+    }
+
+    fn with_background_range(&self, point: Point) -> Point {
+        if self.layers.is_none() && self.links.is_none() {
+            return point;
+        }
+        let [least, most] = point.foreground_range.unwrap_or_default();
+        let background = point.background_samples_per_s;
+        let total_range =
+            Some([least + background / (1.0 + self.layers()), most + background / (1.0 - self.layers())]);
+        Point { total_range, ..point }
+    }
+}

@@ -1,0 +1,105 @@
+//! The most that ways to share GPUs give together when they take turns.
+
+/// The most total throughput at each speed of the foreground, when any two of some points may take turns for any parts of the time: the
+/// upper convex hull of the points.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Envelope {
+    /// Foreground and total samples by second, by rising foreground; concave.
+    corners: Vec<(f64, f64)>,
+}
+
+impl Envelope {
+    /// Of points, each foreground and total samples by second. O(n log n): A. M. Andrew, "Another Efficient Algorithm for Convex Hulls
+    /// in Two Dimensions", 1979.
+    #[must_use]
+    pub fn new(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let mut points: Vec<(f64, f64)> = points.into_iter().collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut corners: Vec<(f64, f64)> = Vec::new();
+        for point in points {
+            while let [.., before, last] = corners[..] {
+                let is_below =
+                    (last.0 - before.0) * (point.1 - before.1) >= (last.1 - before.1) * (point.0 - before.0);
+                if !is_below {
+                    break;
+                }
+                corners.pop();
+            }
+            if let [(foreground, total)] = corners[..] {
+                if foreground == point.0 && total <= point.1 {
+                    corners.pop();
+                }
+            }
+            corners.push(point);
+        }
+        Self { corners }
+    }
+
+    /// The corners, each foreground and total samples by second, by rising foreground.
+    #[must_use]
+    pub fn corners(&self) -> &[(f64, f64)] {
+        &self.corners
+    }
+
+    /// The fastest foreground, samples by second; 0 without points.
+    #[must_use]
+    pub fn fastest(&self) -> f64 {
+        self.corners.last().map_or(0.0, |&(foreground, _)| foreground)
+    }
+
+    /// The most total throughput with a foreground of at least so many samples by second; `None` where none is as fast.
+    #[must_use]
+    pub fn total_at(&self, foreground: f64) -> Option<f64> {
+        let first = self.corners.partition_point(|corner| corner.0 < foreground);
+        let after = &self.corners[first..];
+        let best = after.iter().map(|&(_, total)| total).reduce(f64::max)?;
+        let Some(&(x0, y0)) = first.checked_sub(1).and_then(|before| self.corners.get(before)) else {
+            return Some(best);
+        };
+        let (x1, y1) = after[0];
+        let between = y0 + (y1 - y0) * (foreground - x0) / (x1 - x0);
+        Some(best.max(between))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn points_below_the_line_between_two_others_are_no_corners() {
+        let envelope =
+            Envelope::new([(0.0, 10.0), (1.0, 9.0), (2.0, 9.5), (4.0, 9.0), (4.0, 2.0), (3.0, 1.0)]);
+        assert_eq!(envelope.corners(), [(0.0, 10.0), (2.0, 9.5), (4.0, 9.0)]);
+        assert_eq!(envelope.total_at(1.0), Some(9.75));
+        assert_eq!((envelope.total_at(4.0), envelope.total_at(4.1)), (Some(9.0), None));
+        assert_eq!(Envelope::new([(1.0, 2.0), (1.0, 5.0)]).total_at(0.0), Some(5.0));
+        assert_eq!(Envelope::new([]).total_at(0.0), None);
+    }
+
+    proptest! {
+        /// The best turns of any two points, by trying all pairs.
+        #[test]
+        fn it_is_the_best_of_all_pairs(
+            points in prop::collection::vec((0.0..10.0_f64, 0.0..10.0_f64), 1..12), at in 0.0..10.0_f64,
+        ) {
+            let envelope = Envelope::new(points.iter().copied());
+            let mut best: Option<f64> = None;
+            for &(x0, y0) in &points {
+                if x0 >= at {
+                    best = Some(best.map_or(y0, |best| best.max(y0)));
+                }
+                for &(x1, y1) in points.iter().filter(|(x1, _)| x0 < at && *x1 >= at) {
+                    let between = y0 + (y1 - y0) * (at - x0) / (x1 - x0);
+                    best = Some(best.map_or(between, |best| best.max(between)));
+                }
+            }
+            match (envelope.total_at(at), best) {
+                (None, None) => {}
+                (Some(found), Some(best)) => prop_assert!((found - best).abs() < 1e-9, "{found} {best}"),
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
+}

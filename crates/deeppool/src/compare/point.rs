@@ -1,0 +1,81 @@
+//! One way to use the GPUs, and what comes of it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How GPUs are shared between a foreground job and background jobs of one GPU each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Way {
+    /// The foreground by data parallelism on all GPUs, and nothing else.
+    DataParallel,
+    /// The same with a background job on each GPU.
+    DataParallelCollocated,
+    /// A burst plan, and nothing else.
+    Burst,
+    /// A burst plan with a background job on each GPU: beside the foreground, and by itself on GPUs that the plan leaves free. Data
+    /// parallelism on any number of GPUs is a burst plan, too.
+    BurstCollocated,
+    /// The foreground by data parallelism on some GPUs, and a background job on each of the others.
+    Partition,
+    /// A background job on each GPU, and no foreground.
+    Background,
+}
+
+impl Way {
+    /// Its name in reports: `dp`, `dp+col`, `bp`, `bp+col`, `partition` or `bg`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DataParallel => "dp",
+            Self::DataParallelCollocated => "dp+col",
+            Self::Burst => "bp",
+            Self::BurstCollocated => "bp+col",
+            Self::Partition => "partition",
+            Self::Background => "bg",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DataParallel => "DP",
+            Self::DataParallelCollocated => "DP+Col",
+            Self::Burst => "BP",
+            Self::BurstCollocated => "BP+Col",
+            Self::Partition => "partition",
+            Self::Background => "BG only",
+        })
+    }
+}
+
+/// What a way to share the GPUs was simulated to give.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// The way.
+    pub way: Way,
+    /// GPUs on which the foreground has a part.
+    pub gpus: usize,
+    /// The plan's amplification; `None` without a foreground.
+    pub amplification: Option<f64>,
+    /// Mean time of a foreground iteration; zero without a foreground.
+    pub iteration: Duration,
+    /// Foreground samples by second.
+    pub foreground_samples_per_s: f64,
+    /// Background samples by second, of all jobs together.
+    pub background_samples_per_s: f64,
+    /// The least and the most that the foreground may come to, in samples by second, where the costs are off by as much as they are known
+    /// to be; `None` where nothing is known of that.
+    pub foreground_range: Option<[f64; 2]>,
+    /// The same of both jobs together.
+    pub total_range: Option<[f64; 2]>,
+}
+
+impl Point {
+    /// Foreground and background samples by second.
+    #[must_use]
+    pub fn total_samples_per_s(&self) -> f64 {
+        self.foreground_samples_per_s + self.background_samples_per_s
+    }
+}

@@ -1,0 +1,61 @@
+//! The plan that leaves the background most.
+
+use crate::Error;
+use crate::job::Job;
+use crate::plan::{ExecutionPlan, Mode, PlanRequest};
+use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation};
+
+/// The plan that was asked for, and what it gives.
+#[derive(Debug, Clone)]
+pub struct Total {
+    /// The plan.
+    pub plan: ExecutionPlan,
+    /// It with a background job on each GPU.
+    pub simulation: Simulation,
+    /// Iteration time of the fastest plan, microseconds.
+    pub fastest_us: f64,
+}
+
+/// The plan with the most total throughput, foreground and a background job on each GPU together, of those whose foreground by itself is
+/// at least `foreground` (above 0, at most 1) times as fast as the fastest within an amplification limit. With 1 it is that one.
+///
+/// What a plan leaves to the background is judged by simulating it by the options' policy, whose rules say which gaps are long enough to be
+/// worth anything. All plans of the frontier that are fast enough are simulated. O(search + plans x simulation).
+///
+/// # Errors
+/// A foreground that is not above 0 and at most 1, and those of [`Job::plan`].
+pub fn most_total(
+    job: &Job<'_>,
+    request: &PlanRequest,
+    foreground: f64,
+    background: &BackgroundCosts,
+    options: &SimulateOptions,
+) -> Result<Total, Error> {
+    if !(foreground > 0.0 && foreground <= 1.0) {
+        let (setting, expected) = ("the foreground's part of its fastest speed", "above 0, at most 1");
+        return Err(Error::Setting { setting, expected, got: foreground.to_string() });
+    }
+    let amplification = match request.mode {
+        Mode::Burst { amplification } => amplification,
+        _ => f64::INFINITY,
+    };
+    let frontier = job.frontier(request)?;
+    let fastest = frontier.plan(Mode::Burst { amplification })?;
+    let fastest_us = fastest.iteration_us;
+    let mut best = None;
+    // From the fastest on: of equals the faster one is taken.
+    for point in frontier.arrangements().points() {
+        let slow = point.time.iteration_us > fastest_us / foreground * (1.0 + 1e-9);
+        if slow || point.time.iteration_us < fastest_us {
+            continue;
+        }
+        let options = SimulateOptions { background: Some(background.clone()), ..options.clone() };
+        let simulation = job.simulate(&frontier.unbounded_plan_of(point)?, &options)?;
+        let total = simulation.foreground_samples_per_s + simulation.background_samples_per_s;
+        if best.as_ref().is_none_or(|(most, ..): &(f64, _, _)| total > *most) {
+            best = Some((total, point, simulation));
+        }
+    }
+    let (_, point, simulation) = best.ok_or(burst_planner::Error::NoNodes)?;
+    Ok(Total { plan: frontier.plan_of(point, Mode::Burst { amplification })?, simulation, fastest_us })
+}

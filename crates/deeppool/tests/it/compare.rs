@@ -1,0 +1,144 @@
+//! Ways to share GPUs, against each other and against what can be worked out by hand.
+
+use collectives::LinkModel;
+use deeppool::compare::{Comparison, Way, most_total};
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::{BackgroundCosts, SimulateOptions};
+use layer_graph::zoo;
+use layer_profile::DeviceModel;
+
+const FREE: Mode = Mode::Burst { amplification: f64::INFINITY };
+
+/// What `with` makes of a model's training on up to `gpus` A100s, linked so.
+fn with_job<T>(
+    (model, batch, gpus): (&str, usize, usize),
+    link: &LinkModel,
+    with: impl FnOnce(&Job<'_>, &BackgroundCosts) -> T,
+) -> T {
+    let network = zoo::model(model).unwrap();
+    let mut sizes = shard_sizes(batch, gpus);
+    sizes.push(8);
+    sizes.sort_unstable();
+    sizes.dedup();
+    let profile = DeviceModel::named("a100").unwrap().profile(&network, &sizes).unwrap();
+    let job = Job::new(Costs::new(&network, &profile, link), batch, LowerOptions::default());
+    let background = BackgroundCosts::new(job.costs(), 8).unwrap();
+    with(&job, &background)
+}
+
+fn hosts() -> LinkModel {
+    LinkModel::dgx_a100().between_hosts(4, LinkModel::ethernet_100g()).unwrap()
+}
+
+#[test]
+fn the_best_partition_is_what_can_be_worked_out_by_hand() {
+    with_job(("vgg16", 32, 8), &LinkModel::dgx_a100(), |job, background| {
+        let compared = Comparison::new(job, &PlanRequest::new(8, FREE), background, |_| {}).unwrap();
+        let partitions: Vec<_> = compared.points.iter().filter(|point| point.way == Way::Partition).collect();
+        assert!(partitions.len() >= 4);
+        for point in partitions {
+            let plan = job.plan(&PlanRequest::new(point.gpus, Mode::DataParallel)).unwrap();
+            let foreground = 32.0 * 1e6 / plan.iteration_us;
+            assert!((point.foreground_samples_per_s / foreground - 1.0).abs() < 1e-6, "{}", point.gpus);
+            let others = (8 - point.gpus) as f64 * 8.0 / background.iteration_time().as_secs_f64();
+            assert!((point.background_samples_per_s - others).abs() < 1e-6 * others.max(1.0));
+        }
+        // Nothing in between is better by the planner's times than taking turns between those that were simulated.
+        let envelope = compared.envelope(&[Way::Partition]);
+        for gpus in 1..=8 {
+            let plan = job.plan(&PlanRequest::new(gpus, Mode::DataParallel)).unwrap();
+            let foreground = 32.0 * 1e6 / plan.iteration_us;
+            let total = foreground + (8 - gpus) as f64 * background.samples_per_s();
+            let best = envelope.total_at(foreground * (1.0 - 1e-6)).unwrap();
+            assert!(best >= total * (1.0 - 1e-6), "{gpus} GPUs: {best} {total}");
+        }
+    });
+}
+
+#[test]
+fn sharing_is_never_below_what_it_contains() {
+    for (question, link) in [
+        (("vgg16", 32, 8), LinkModel::dgx_a100()),
+        (("inception-v3", 16, 8), hosts()),
+        (("resnet-18", 12, 12), LinkModel::dgx_a100_pod()),
+        (("digits-cnn", 5, 7), hosts()),
+    ] {
+        with_job(question, &link, |job, background| {
+            let request = PlanRequest::new(question.2, FREE);
+            let compared = Comparison::new(job, &request, background, |_| {}).unwrap();
+            let sharing = compared.sharing();
+            for point in &compared.points {
+                let within =
+                    matches!(point.way, Way::DataParallel | Way::DataParallelCollocated | Way::Burst);
+                let foreground = point.foreground_samples_per_s;
+                let total = sharing.total_at(foreground);
+                assert!(!within || total.unwrap() >= point.total_samples_per_s() * (1.0 - 1e-9), "{point:?}");
+                if let (Some([least, most]), Some([fewest, _])) = (point.foreground_range, point.total_range)
+                {
+                    assert!(least <= foreground && foreground <= most, "{point:?}");
+                    assert!(fewest <= point.total_samples_per_s(), "{point:?}");
+                }
+            }
+            assert!(compared.advice().contains("of the fastest foreground"), "{}", compared.advice());
+        });
+    }
+}
+
+/// GPUs and hosts that a plan leaves free have background jobs to themselves.
+#[test]
+fn free_gpus_are_given_away_whole() {
+    with_job(("vgg16", 32, 16), &LinkModel::dgx_a100_pod(), |job, background| {
+        for gpus in [1, 8] {
+            let request = PlanRequest::new(gpus, Mode::DataParallel);
+            let mut plan = job.plan(&request).unwrap();
+            plan.gpus = 16;
+            let options =
+                SimulateOptions { background: Some(background.clone()), ..SimulateOptions::default() };
+            let shared = job.simulate(&plan, &options).unwrap().background_samples_per_s;
+            let free = (16 - gpus) as f64 * background.samples_per_s();
+            assert!(shared >= free * 0.999, "{gpus} GPUs used: {shared} of {free}");
+        }
+    });
+}
+
+#[test]
+fn the_most_in_total_is_at_least_what_any_limit_gives() {
+    for (question, link) in [(("vgg16", 32, 8), LinkModel::dgx_a100()), (("inception-v3", 16, 8), hosts())] {
+        with_job(question, &link, |job, background| {
+            let options = SimulateOptions { iterations: 8, ..SimulateOptions::default() };
+            let request = PlanRequest::new(question.2, FREE);
+            let frontier = job.frontier(&request).unwrap();
+            let fastest_us = frontier.plan(FREE).unwrap().iteration_us;
+            for foreground in [0.5, 0.9, 0.95] {
+                let found = most_total(job, &request, foreground, background, &options).unwrap();
+                let total = |simulation: &deeppool::simulate::Simulation| {
+                    simulation.foreground_samples_per_s + simulation.background_samples_per_s
+                };
+                assert!(found.plan.iteration_us <= fastest_us / foreground * (1.0 + 1e-9));
+                for step in 0..40 {
+                    let amplification = 1.02 * 1.06_f64.powi(step);
+                    let Ok(plan) = frontier.plan(Mode::Burst { amplification }) else { continue };
+                    if plan.iteration_us > fastest_us / foreground {
+                        continue;
+                    }
+                    let shared = SimulateOptions { background: Some(background.clone()), ..options.clone() };
+                    let of_limit = job.simulate(&plan, &shared).unwrap();
+                    let (best, by_limit) = (total(&found.simulation), total(&of_limit));
+                    assert!(
+                        best >= by_limit * 0.99,
+                        "{question:?} {foreground} {amplification}: {best} {by_limit}"
+                    );
+                }
+            }
+            // With all of the fastest speed it is the fastest plan, whatever the limit.
+            for amplification in [1.5, 2.0, f64::INFINITY] {
+                let request = PlanRequest::new(question.2, Mode::Burst { amplification });
+                let found = most_total(job, &request, 1.0, background, &options).unwrap();
+                assert_eq!(found.plan, job.plan(&request).unwrap());
+            }
+        });
+    }
+}
