@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 
 use crate::report::Report;
+use crate::scale::{self, Scale};
 use crate::sweep::{self, Grid, Sweep};
 use crate::testbed::Testbed;
 use crate::{partition, qos, table, throughput};
@@ -47,7 +48,9 @@ enum Command {
     Qos(Options),
     /// Planned times against simulated ones and against older models, over 768 questions: some minutes
     Sweep(SweepOptions),
-    /// All of them but the sweep
+    /// BP+Col against every static partition on 16 to 1,024 GPUs of several hosts: some minutes
+    Scale(ScaleOptions),
+    /// All of them but the sweep and scale
     All(Options),
 }
 
@@ -74,6 +77,33 @@ struct SweepOptions {
     /// Only this network, with all its batches
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "VGG-16, WRN-101-2 and Inception-V3, batches of 1 to 4 samples a GPU, and batches that cannot grow.
+
+Examples:
+  experiments scale
+  experiments scale --link a100-100gbe --out results
+  experiments scale --link cluster.json --amplification 1.5 --json"
+)]
+struct ScaleOptions {
+    /// The folder that CSV and JSON go to; it is made when it does not exist
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// How the GPUs are linked: the name of a link model, or its FILE.json
+    #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100-pod")]
+    link: String,
+    /// The limit of the burst plans that are shown beside those without: GPU time over the iteration time on one GPU
+    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
+    amplification: f64,
+    /// Only on 16 GPUs, in seconds
+    #[arg(long)]
+    quick: bool,
 }
 
 #[derive(Args)]
@@ -106,6 +136,9 @@ struct Options {
 /// What the sweep compares.
 const SWEEP: &str =
     "planned times against simulated ones and against older models of time, over 768 questions";
+
+/// What the comparison on clusters compares.
+const SCALE: &str = "BP+Col against every static partition on 16 to 1,024 GPUs of several hosts";
 
 type Experiment = fn(&Testbed) -> anyhow::Result<Report>;
 
@@ -154,6 +187,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Partition(options) => options.run(&[partition::run]),
         Command::Qos(options) => options.run(&[qos::run]),
         Command::Sweep(options) => options.run(),
+        Command::Scale(options) => options.run(),
         Command::All(options) => options.run(&EXPERIMENTS.map(|(.., run)| run)),
     };
     match result {
@@ -168,7 +202,8 @@ pub(crate) fn run() -> ExitCode {
 
 fn list(json: bool) -> String {
     let experiments = EXPERIMENTS.map(|(name, aliases, about, _)| (name, aliases, about));
-    let experiments = experiments.into_iter().chain([(sweep::NAME, &[][..], SWEEP)]);
+    let experiments =
+        experiments.into_iter().chain([(sweep::NAME, &[][..], SWEEP), (scale::NAME, &[], SCALE)]);
     if json {
         let experiments: Vec<_> = experiments
             .map(|(name, aliases, about)| json!({"name": name, "aliases": aliases, "about": about}))
@@ -191,6 +226,16 @@ impl SweepOptions {
         let sweep = Sweep::run(&Grid::new(self.quick, self.model.as_deref())?)?;
         let files = names(&sweep.save(&self.out)?);
         if self.json { sweep.to_json() } else { Ok(format!("{}\nwrote {files}\n", sweep.text())) }
+    }
+}
+
+impl ScaleOptions {
+    /// Runs the comparison, writes its files, and gives what is to be printed.
+    fn run(&self) -> anyhow::Result<String> {
+        make_folder(&self.out)?;
+        let scale = Scale::run(&self.link, self.amplification, self.quick)?;
+        let files = names(&scale.save(&self.out)?);
+        if self.json { scale.to_json() } else { Ok(format!("{}\nwrote {files}\n", scale.text())) }
     }
 }
 

@@ -11,6 +11,7 @@ mod partition;
 mod qos;
 mod report;
 mod row;
+mod scale;
 mod spreadsheet;
 mod sweep;
 mod table;

@@ -29,6 +29,9 @@ fn charges(gpu: &DeviceParameters) -> String {
     )
 }
 
+/// The format of all reports.
+pub(crate) const SCHEMA: &str = "deeppool/report/v1";
+
 /// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Report {
@@ -77,7 +80,7 @@ impl Report {
             policy.as_deref().unwrap_or("as in each row"),
         );
         Self {
-            schema: "deeppool/report/v1",
+            schema: SCHEMA,
             experiment,
             simulated: true,
             device: testbed.device.name().into(),

@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::report::SCHEMA;
 use findings::Findings;
 use pair::Pair;
 
@@ -55,7 +56,7 @@ impl Sweep {
         let rows: Vec<Pair> = answers.into_iter().flat_map(|(pairs, _)| pairs).collect();
         debug_assert_eq!(rows.len(), grid.pairs(), "a pair for every limit");
         Ok(Self {
-            schema: "deeppool/report/v1",
+            schema: SCHEMA,
             experiment: NAME,
             simulated: true,
             device: "a100",

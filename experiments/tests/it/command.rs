@@ -109,3 +109,23 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     assert_refused(&["throughput", "--amplification", "inf"], "at least 1");
     assert_refused(&["throughput", "--policy", "rude"], "naive, priority, deeppool, feedback or default");
 }
+
+#[test]
+fn clusters_are_compared_with_partitions() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = run(folder.path(), &["scale", "--quick"]);
+    for expected in ["simulated", "dgx-a100-pod", "vgg16", "limit 2", "ceiling", "scale.csv"] {
+        assert!(table.contains(expected), "no {expected} in\n{table}");
+    }
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("scale.json")).unwrap()).unwrap();
+    for row in report["rows"].as_array().unwrap() {
+        let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"));
+        // Data parallelism on any number of GPUs is a burst plan.
+        assert!(figure("fastest_over_partition") > 0.999, "{row}");
+        assert!(figure("total_over_partition_at_its_fastest") > 0.99, "{row}");
+        assert!(figure("total_over_dp_at_095") <= figure("ceiling_over_dp_at_095"), "{row}");
+    }
+    assert_refused(&["scale", "--link", "rope"], "there is no link model");
+    assert_refused(&["scale", "--quick", "--link", "dgx-a100"], "connects 8 ranks, not 16");
+}

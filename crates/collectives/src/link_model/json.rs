@@ -80,7 +80,17 @@ impl LinkModel {
         Self::parse(&fs::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
     }
 
-    /// The same from a file's content.
+    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load) whose name ends in `.json`.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn named_or_loaded(name_or_file: &str) -> Result<Self> {
+        let path = Path::new(name_or_file);
+        let is_file = path.extension().is_some_and(|extension| extension == "json");
+        if is_file { Self::load(path) } else { Self::named(name_or_file) }
+    }
+
+    /// A model from a file's content.
     ///
     /// # Errors
     /// [`Error::BadLinkFile`], with the name `link model`.

@@ -13,7 +13,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
-use super::links::{default_link, link_model};
+use super::links::default_link;
 use super::progress::while_showing;
 
 #[derive(Args)]
@@ -73,7 +73,7 @@ impl CostArgs {
             device_model(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
-            (Some(link), _) => link_model(link)?,
+            (Some(link), _) => LinkModel::named_or_loaded(link)?,
             (None, Some(link)) => LinkModel::named(link).with_context(|| {
                 format!("the plan was made with the links `{link}`: give their file with --link FILE.json")
             })?,

@@ -4,12 +4,6 @@ use anyhow::bail;
 use collectives::LinkModel;
 use layer_profile::DataSheet;
 
-/// A link model by the name of a built-in one, or by its file.
-pub(crate) fn link_model(link: &str) -> anyhow::Result<LinkModel> {
-    let is_file = std::path::Path::new(link).extension().is_some_and(|extension| extension == "json");
-    Ok(if is_file { LinkModel::load(link)? } else { LinkModel::named(link)? })
-}
-
 /// The links between so many devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
 /// their short names or those that CUDA reports, or of a pod of them where one has too few, and shared memory for processors. There is none of a DGX-1, whose V100s
 /// are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no switch between them, and

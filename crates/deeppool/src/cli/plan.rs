@@ -103,7 +103,7 @@ struct PointArgs {
 struct SharingArgs {
     /// Compare data parallelism, burst plans, both with background work on the same GPUs, and every static partition (data
     /// parallelism on some GPUs, background on the others), by simulation; and say which to use
-    #[arg(long, conflicts_with_all = ["mode", "amplification", "pareto", "explain", "dot", "trace", "output", "deadline", "knee"])]
+    #[arg(long, conflicts_with_all = ["mode", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison
     #[arg(long, value_name = "FILE", requires = "compare")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Envelope, Point, Way};
 use crate::Error;
 use crate::job::Job;
-use crate::plan::{ExecutionPlan, PlanRequest};
+use crate::plan::{ExecutionPlan, Mode, PlanRequest};
 use crate::simulate::{BackgroundCosts, SimulateOptions};
 
 /// Burst plans that are compared, at most: spread over those worth choosing from.
@@ -34,8 +34,8 @@ impl Comparison {
     /// Compares data parallelism and burst plans on all GPUs, each alone and with a background job on each GPU, and data parallelism on
     /// any smaller number of GPUs with background jobs on the others.
     ///
-    /// One search gives the burst plans, whatever the request's mode; those that are simulated are spread over all that are worth choosing
-    /// from. Of the partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
+    /// One search gives the burst plans: the one that the request's mode asks for, and others spread over all that are worth choosing from.
+    /// Of the partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
     /// is done. O(search + points x simulation).
     ///
     /// # Errors
@@ -50,7 +50,10 @@ impl Comparison {
         let frontier = job.frontier(request)?;
         progress(0.2);
         let parts = worthwhile_parts(job, gpus, background)?;
-        let bursts = frontier.plans(PLANS)?;
+        let mut bursts = frontier.plans(PLANS)?;
+        if request.mode != Mode::DataParallel {
+            bursts.push(frontier.plan(request.mode)?);
+        }
         let mut runs: Vec<(Way, ExecutionPlan)> = Vec::new();
         for &part in &parts {
             let plan = job.data_parallel_on(part, request)?;
@@ -97,6 +100,17 @@ impl Comparison {
         let is_asked = |point: &&Point| ways.contains(&point.way) || point.way == Way::Background;
         let of_point = |point: &Point| (point.foreground_samples_per_s, point.total_samples_per_s());
         Envelope::new(self.points.iter().filter(is_asked).map(of_point))
+    }
+
+    /// The point of a way with the fastest foreground whose plan's amplification is at most this.
+    #[must_use]
+    pub fn fastest_within(&self, way: Way, amplification: f64) -> Option<&Point> {
+        let limit = amplification * (1.0 + 1e-9);
+        let is_within = |point: &&Point| {
+            point.way == way && point.amplification.is_some_and(|amplification| amplification <= limit)
+        };
+        let speed = |point: &Point| point.foreground_samples_per_s;
+        self.points.iter().filter(is_within).max_by(|a, b| speed(a).total_cmp(&speed(b)))
     }
 
     /// A foreground of a part of the [fastest](Self::fastest_foreground) speed, less what background work may slow it down by without
