@@ -127,10 +127,9 @@ impl Comparison {
         let total = super::Point::total_samples_per_s;
         let points = self.points.iter().filter(is_as_fast);
         let best = points.max_by(|a, b| total(a).total_cmp(&total(b)));
-        best.map_or_else(String::new, |point| {
-            let amplification = point.amplification.unwrap_or_default();
-            format!("{} of {} GPUs, amplification {amplification:.2}", point.gpus, self.gpus)
-        })
+        let Some(point) = best else { return "in turns with a faster burst plan alone".into() };
+        let amplification = point.amplification.unwrap_or_default();
+        format!("{} of {} GPUs, amplification {amplification:.2}", point.gpus, self.gpus)
     }
 
     fn spans(&self, sharing: &Envelope, partition: &Envelope) -> Vec<Span> {
