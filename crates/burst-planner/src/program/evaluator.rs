@@ -9,6 +9,7 @@ use super::costs::{Share, StepTimes, TrainingCosts};
 use super::groups::{Classes, GroupId, Slot};
 use super::iteration::{Lanes, Program, Recorder};
 use super::known::Known;
+use super::memory::Placed;
 use super::order::Ordered;
 use super::problem::Structure;
 use super::{Arrangement, TrainingProblem};
@@ -213,8 +214,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         recorder: &mut R,
     ) -> Result<(TrainingTime, Rc<Classes>)> {
         self.evaluations += 1;
-        self.number_groups(numbered);
-        let classes = self.classes()?;
+        let classes = self.classes_of(numbered)?;
         self.ordered.set(&self.structure, &numbered.order);
         let program = Program {
             nodes: &self.problem.nodes,
@@ -240,6 +240,26 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         let of_ranks = (0..classes.len()).map(|class| classes.size(class) as f64 * active(class));
         let gpu_time_us = of_ranks.sum();
         Ok((TrainingTime { iteration_us, gpu_time_us }, classes))
+    }
+
+    /// The classes of the ranks of an arrangement, whose groups are in use from now on.
+    pub(super) fn classes_of(&mut self, numbered: &Numbered) -> Result<Rc<Classes>> {
+        self.number_groups(numbered);
+        self.classes()
+    }
+
+    /// The arrangement whose groups are in use.
+    pub(super) fn placed<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> Placed<'a, C> {
+        Placed {
+            problem: self.problem,
+            structure: &self.structure,
+            known: &self.known,
+            classes,
+            groups: &self.slots.nodes,
+            parameter_groups: &self.slots.parameters,
+            all_parameters: self.slots.all_parameters,
+            order,
+        }
     }
 
     fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {

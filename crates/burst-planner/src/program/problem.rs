@@ -19,6 +19,8 @@ pub struct TrainingProblem {
     pub edges: Vec<(usize, usize)>,
     /// How the program reduces gradients.
     pub gradients: GradientOptions,
+    /// What a rank can hold, bytes; `None` is as much as there is. A search finds only arrangements that keep it.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// One thing to place, usually a layer.
@@ -30,6 +32,9 @@ pub struct TrainingNode {
     pub gpu_counts: Vec<usize>,
     /// Size of the gradient of its own parameters; 0 where it has none.
     pub gradient_bytes: u64,
+    /// What is held with its parameters on every rank that has them: themselves, and what the optimiser remembers of them. Nodes
+    /// that use the parameters of another one have none of their own.
+    pub state_bytes: u64,
     /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
     pub parameters_of: Option<usize>,
     /// What its ranks sum up before the forward step and after the backward step, as synchronised batch normalisation
@@ -73,7 +78,14 @@ impl TrainingNode {
         let mut gpu_counts: Vec<usize> = gpu_counts.into_iter().collect();
         gpu_counts.sort_unstable();
         gpu_counts.dedup();
-        Self { name: name.into(), gpu_counts, gradient_bytes: 0, parameters_of: None, synchronized: None }
+        Self {
+            name: name.into(),
+            gpu_counts,
+            gradient_bytes: 0,
+            state_bytes: 0,
+            parameters_of: None,
+            synchronized: None,
+        }
     }
 
     /// Sets the size of the gradient of its parameters.
@@ -87,7 +99,13 @@ impl TrainingProblem {
     /// A problem without nodes.
     #[must_use]
     pub fn new(gpus: usize) -> Self {
-        Self { gpus, nodes: Vec::new(), edges: Vec::new(), gradients: GradientOptions::default() }
+        Self {
+            gpus,
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            gradients: GradientOptions::default(),
+            memory_limit_bytes: None,
+        }
     }
 
     /// Adds a node and returns its index.
