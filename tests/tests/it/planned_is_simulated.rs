@@ -84,6 +84,11 @@ fn check(
     let activity = evaluator.activity(&arrangement).unwrap();
 
     let program = lower_for_simulation(network, placement, batch, lowering).unwrap();
+    let held = evaluator.memory(&arrangement).unwrap();
+    for rank in &program.ranks {
+        let bytes = rank.memory().total_bytes();
+        rank.stands_for.iter().for_each(|&rank| assert_eq!(held[rank], bytes, "what rank {rank} holds"));
+    }
     let options = SimulateOptions { iterations: 40, ..SimulateOptions::default() };
     let simulation = simulate(&program, job.costs(), &options).unwrap();
     let us = |time: Duration| time.as_secs_f64() * 1e6;

@@ -1,4 +1,5 @@
 mod background;
+mod capacity;
 mod costs;
 mod explanations;
 mod fit;

@@ -11,6 +11,7 @@ use deeppool::program::LowerOptions;
 use deeppool::simulate::SimulateOptions;
 use serde_json::{Value, json};
 
+use super::capacity::Capacity;
 use super::costs::{CostArgs, ModeArgs, at_least_one};
 use super::explanations::print_runs;
 use super::network::NetworkArgs;
@@ -30,6 +31,7 @@ use super::training_problem::points;
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
+  deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   deeppool plan --problem training-problem.json --amplification 1.5 --pareto
@@ -47,6 +49,9 @@ pub(crate) struct Plan {
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
+    /// What each GPU can hold, such as 40GB, 24GiB or unlimited [default: what a built-in GPU has; unlimited for other devices]
+    #[arg(long, value_name = "BYTES", conflicts_with = "problem")]
+    memory: Option<Capacity>,
     #[command(flatten)]
     point: PointArgs,
     /// What the limit on amplification applies to, for a problem file of the format v1
@@ -164,6 +169,8 @@ impl Plan {
         let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
+        let capacity = Capacity::of(self.memory, tables.profile.device());
+        request.memory_limit_bytes = capacity.limit_bytes();
         let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
         let (plan, frontier) = while_showing("searching for a plan", || {
             if !self.pareto {
@@ -179,6 +186,12 @@ impl Plan {
             return Ok(());
         }
         say!("{}", plan_text(&job, &plan)?);
+        if self.memory.is_none() && capacity == Capacity::Unlimited {
+            let device = &plan.profile.device;
+            say!(
+                "\nhow much memory `{device}` has is not known, so nothing was left out for it: give --memory BYTES"
+            );
+        }
         if let Some(runs) = &runs {
             print_runs(runs, plan.amplification_limit);
         }

@@ -29,7 +29,7 @@ impl Job<'_> {
     /// request.
     ///
     /// # Errors
-    /// When no plan keeps the limit, the question is out of proportion, or the profile lacks a time.
+    /// When no plan keeps the limits on amplification and memory, the question is out of proportion, or the profile lacks a time.
     pub fn plan(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
         match request.mode {
             Mode::DataParallel => self.data_parallel(request),
@@ -40,13 +40,14 @@ impl Job<'_> {
     /// Searches for all burst plans worth choosing from; the request's mode does not matter.
     ///
     /// # Errors
-    /// When the question is out of proportion, or the profile lacks a time.
+    /// When no plan keeps the limit on memory, the question is out of proportion, or the profile lacks a time.
     pub fn frontier(&self, request: &PlanRequest) -> Result<PlanFrontier<'_>, Error> {
         self.check(request)?;
         let gpus = request.gpus;
         let counts = request.gpu_counts.for_batch(self.batch, gpus);
         check_size(self.costs.network().len(), counts.len(), gpus)?;
-        let problem = self.training_problem(gpus, &counts)?;
+        let mut problem = self.training_problem(gpus, &counts)?;
+        problem.memory_limit_bytes = request.memory_limit_bytes;
         let data_parallel = self.data_parallel_times(gpus)?;
         let mut options = TrainingSearch::default();
         options.effort = request.effort;
@@ -62,8 +63,10 @@ impl Job<'_> {
     fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
         self.check(request)?;
         let count = request.gpus.min(self.batch);
-        let problem = self.training_problem(request.gpus, &[count])?;
+        let mut problem = self.training_problem(request.gpus, &[count])?;
+        problem.memory_limit_bytes = request.memory_limit_bytes;
         let arrangement = Arrangement::data_parallel(&problem, count)?;
+        Evaluator::new(&problem, self.training_costs())?.check_memory(&arrangement)?;
         let times = self.data_parallel_times(request.gpus)?;
         self.predicted(&problem, &arrangement, request, Mode::DataParallel, None, times)
     }
@@ -72,9 +75,11 @@ impl Job<'_> {
         let count = gpus.min(self.batch);
         let problem = self.training_problem(gpus, &[count])?;
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
-        let time = evaluator.evaluate(&Arrangement::data_parallel(&problem, count)?)?;
+        let arrangement = Arrangement::data_parallel(&problem, count)?;
+        let time = evaluator.evaluate(&arrangement)?;
         let amplification = time.gpu_time_us / evaluator.single_gpu_us()?;
-        Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification })
+        let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
+        Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification, memory_peak_bytes })
     }
 
     fn check(&self, request: &PlanRequest) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 mod explain;
 mod frontier;
+mod memory;
 mod prediction;
 mod training;
 

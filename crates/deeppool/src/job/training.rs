@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use burst_planner::{
-    GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode, TrainingProblem,
+    GradientOptions, NodeMemory, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
+    TrainingProblem,
 };
 use collectives::{Partition, Redistribution, Traffic};
 use layer_engine::{Pass, Role};
@@ -11,6 +12,7 @@ use layer_graph::{LayerGraph, LayerId};
 use rustc_hash::FxHashMap;
 
 use super::Job;
+use super::memory::LayerBytes;
 use crate::Error;
 use crate::costs::{Costs, micros};
 use crate::program::{ELEMENT_BYTES, LowerOptions};
@@ -73,8 +75,12 @@ impl Job<'_> {
     /// What the planner's questions cost.
     #[must_use]
     pub fn training_costs(&self) -> JobCosts<'_> {
-        let layers = self.costs.network().layers().skip(1).map(|(id, _)| id).collect();
-        JobCosts { costs: &self.costs, batch: self.batch, layers, counts: None, traffic: RefCell::default() }
+        let network = self.costs.network();
+        let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
+        let needs_gradient = network.needs_gradient();
+        let bytes = layers.iter().map(|&id| LayerBytes::of(network, id, &needs_gradient)).collect();
+        let (costs, batch, traffic) = (&self.costs, self.batch, RefCell::default());
+        JobCosts { costs, batch, layers, bytes, counts: None, traffic }
     }
 
     /// The same, with times for these GPU counts alone, and for one GPU, which amplification needs: then a search cannot
@@ -110,8 +116,11 @@ fn node(
         forward: if forward { bytes(Role::Moments) } else { 0 },
         backward: if backward { bytes(Role::GradientMoments) } else { 0 },
     };
+    let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
     TrainingNode {
-        gradient_bytes: network.own_parameter_count(id) as u64 * ELEMENT_BYTES,
+        gradient_bytes,
+        // Parameters and velocities.
+        state_bytes: 2 * gradient_bytes,
         parameters_of: (owner != id).then(|| owner.index() - 1),
         synchronized: (lowering.sync_batch_norm && forward).then_some(synchronized),
         ..TrainingNode::new(layer.name(), counts.iter().copied())
@@ -126,6 +135,8 @@ pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
     batch: usize,
     layers: Vec<LayerId>,
+    /// By layer.
+    bytes: Vec<LayerBytes>,
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
     /// What moves from some ranks to others.
@@ -133,6 +144,13 @@ pub struct JobCosts<'a> {
 }
 
 impl JobCosts<'_> {
+    fn samples(&self, ranks: usize, share: Share) -> usize {
+        match share {
+            Share::Larger => self.batch.div_ceil(ranks),
+            Share::Smaller => self.batch / ranks,
+        }
+    }
+
     fn traffic(&self, from: &[usize], to: &[usize]) -> Option<Traffic> {
         let partition = |ranks: &[usize]| Partition::even(self.batch, ranks).ok();
         let redistribution = Redistribution::new(&partition(from)?, &partition(to)?).ok()?;
@@ -153,16 +171,17 @@ impl TrainingCosts for JobCosts<'_> {
         if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
         }
-        let samples = match share {
-            Share::Larger => self.batch.div_ceil(ranks),
-            Share::Smaller => self.batch / ranks,
-        };
+        let samples = self.samples(ranks, share);
         let time = self.costs.layer_time(self.layers[node], samples).ok()?;
         Some(StepTimes {
             forward_us: micros(time.forward),
             backward_us: micros(time.backward),
             update_us: micros(time.update),
         })
+    }
+
+    fn memory(&self, node: usize, ranks: usize, share: Share) -> NodeMemory {
+        self.bytes[node].on(self.samples(ranks, share))
     }
 
     fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {

@@ -4,6 +4,7 @@ mod buckets;
 mod checkpoint;
 mod data;
 mod gpu_counts;
+mod memory;
 mod micro_batches;
 mod plan_file;
 mod shared_parameters;
@@ -14,6 +15,8 @@ mod cli;
 mod command;
 #[cfg(feature = "cli")]
 mod files;
+#[cfg(feature = "cli")]
+mod memory_limit;
 #[cfg(feature = "cli")]
 mod profile;
 #[cfg(feature = "cli")]
