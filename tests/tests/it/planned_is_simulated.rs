@@ -131,12 +131,14 @@ proptest! {
         bucket_bytes in prop::sample::select(vec![1, 5_000, 100_000, 25 << 20]),
         sync_batch_norm: bool,
         clip: bool,
+        micro_batches in 1usize..5,
     ) {
         let network = random_network(seed);
         let placement = scattered(&network, ranks, seed).unwrap();
         let placement = reordered(&network, placement, seed).unwrap();
-        let lowering = lowering(overlap, bucket_bytes, sync_batch_norm, clip);
-        check(&network, &placement, batch, &lowering, &links()[link]);
+        let lowering =
+            LowerOptions { micro_batches, ..lowering(overlap, bucket_bytes, sync_batch_norm, clip) };
+        check(&network, &placement, batch * micro_batches, &lowering, &links()[link]);
     }
 }
 

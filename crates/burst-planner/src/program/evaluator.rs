@@ -129,6 +129,9 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     /// # Errors
     /// [`Error::NoTimes`] where a node has no times for one GPU.
     pub fn single_gpu_us(&self) -> Result<f64> {
+        if let Some(given_us) = self.problem.single_gpu_us {
+            return if given_us > 0.0 { Ok(given_us) } else { Err(Error::ZeroSingleGpuTime) };
+        }
         let mut total = 0.0;
         for (index, node) in self.problem.nodes.iter().enumerate() {
             let steps = self.known.costs.compute(index, 1, Share::Larger);
@@ -219,6 +222,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         let program = Program {
             nodes: &self.problem.nodes,
             gradients: &self.problem.gradients,
+            micro_batches: self.problem.micro_batches.get(),
             structure: &self.structure,
             ordered: &self.ordered,
             groups: &self.slots.nodes,

@@ -44,6 +44,7 @@ impl<C: TrainingCosts> Placed<'_, C> {
             self.copies(node, &mut add);
         }
         self.buckets(&mut add);
+        self.totals(&mut add);
         if let (Some(group), Some(&last)) = (self.all_parameters, self.order.last()) {
             self.everywhere(group, last as usize, NORM_BYTES, &mut add);
         }
@@ -120,6 +121,32 @@ impl<C: TrainingCosts> Placed<'_, C> {
         }
         if parts > 1 && self.structure.needs_gradient[node] {
             self.on(own, node, add, output);
+        }
+    }
+
+    /// What micro-batches gave is added up: the sum of those before, a part, and the next sum.
+    fn totals(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        let micro_batches = self.problem.micro_batches.get();
+        if micro_batches == 1 {
+            return;
+        }
+        for (node, users) in self.structure.users.iter().enumerate().filter(|(_, users)| !users.is_empty()) {
+            let gradient_bytes = self.problem.nodes[node].gradient_bytes;
+            for holder in self.classes.members(self.parameter_groups[node]) {
+                let is_here = |user: &usize| {
+                    self.classes.members(self.groups[*user]).iter().any(|member| member.class == holder.class)
+                };
+                let mut here = users.iter().filter(|user| is_here(user));
+                // The part is then a buffer of the user's, which is no memory for a sum.
+                let is_other = !is_here(&node) && here.next().is_some() && here.next().is_none();
+                let more = if is_other && micro_batches > 2 { 3 } else { 2 };
+                add(holder.class, node, gradient_bytes.saturating_mul(more));
+            }
+        }
+        let mut nodes = self.order.iter().rev().map(|&node| node as usize);
+        if let Some(loss) = nodes.find(|&node| self.structure.consumers[node].is_empty()) {
+            let bytes = self.problem.gradients.metrics_bytes.saturating_mul(2);
+            self.everywhere(self.groups[loss], loss, bytes, add);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is trained: nodes, edges, and what the training program does with their gradients.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
 use crate::{Error, Result};
 
@@ -21,6 +22,12 @@ pub struct TrainingProblem {
     pub gradients: GradientOptions,
     /// What a rank can hold, bytes; `None` is as much as there is. A search finds only arrangements that keep it.
     pub memory_limit_bytes: Option<u64>,
+    /// How many times an iteration runs forward and backward, one after another, with a part of its samples each: costs are of one
+    /// such micro-batch. Gradients are added up, reduced in the last one, and used once.
+    pub micro_batches: NonZeroUsize,
+    /// The time of everything on one GPU, microseconds, which amplification is a multiple of. It is the sum of the nodes' times on
+    /// one GPU unless it is given, as it should be with micro-batches, which one GPU need not have.
+    pub single_gpu_us: Option<f64>,
 }
 
 /// One thing to place, usually a layer.
@@ -105,6 +112,8 @@ impl TrainingProblem {
             edges: Vec::new(),
             gradients: GradientOptions::default(),
             memory_limit_bytes: None,
+            micro_batches: NonZeroUsize::MIN,
+            single_gpu_us: None,
         }
     }
 

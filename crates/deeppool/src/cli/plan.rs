@@ -49,7 +49,8 @@ pub(crate) struct Plan {
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
-    /// What each GPU can hold, such as 40GB, 24GiB or unlimited [default: what a built-in GPU has; unlimited for other devices]
+    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into micro-batches
+    /// [default: what a built-in GPU has; unlimited for other devices]
     #[arg(long, value_name = "BYTES", conflicts_with = "problem")]
     memory: Option<Capacity>,
     #[command(flatten)]
@@ -172,13 +173,8 @@ impl Plan {
         let capacity = Capacity::of(self.memory, tables.profile.device());
         request.memory_limit_bytes = capacity.limit_bytes();
         let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
-        let (plan, frontier) = while_showing("searching for a plan", || {
-            if !self.pareto {
-                return Ok((job.plan(&request)?, None));
-            }
-            let frontier = job.frontier(&request)?;
-            Ok::<_, deeppool::Error>((frontier.plan(request.mode)?, Some(frontier)))
-        })?;
+        let (job, plan) = while_showing("searching for a plan", || job.plan_with_room(&request))?;
+        let frontier = self.pareto.then(|| job.frontier(&request)).transpose()?;
         let runs = self.explain.then(|| job.explain(&plan, &self.mode.gpu_counts)).transpose()?;
         self.write(&job, &plan)?;
         if self.json {

@@ -63,6 +63,12 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         of_all(plan.communicating_us),
         of_all(plan.idle_us),
     ));
+    let cut = plan.lowering.micro_batches;
+    if cut > 1 {
+        lines.push(format!(
+            "the batch is cut into {cut} micro-batches, one after another: nothing has room for more at once"
+        ));
+    }
     lines.extend(memory_line(plan));
     lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &path)));
     Ok(lines.join("\n"))

@@ -85,7 +85,7 @@ impl ProblemQuestion<'_> {
             .map(|found| found.lower_bound_us(limit))
             .filter(|&bound_us| bound_us > 0.0);
         let frontier = found.filter(|_| self.pareto);
-        Ok(Answer { point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier, problem })
+        Ok(Answer { problem, point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
     }
 
     fn training_report(&self, answer: &Answer) -> Value {

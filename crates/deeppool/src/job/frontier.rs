@@ -44,7 +44,7 @@ impl Job<'_> {
     pub fn frontier(&self, request: &PlanRequest) -> Result<PlanFrontier<'_>, Error> {
         self.check(request)?;
         let gpus = request.gpus;
-        let counts = request.gpu_counts.for_batch(self.batch, gpus);
+        let counts = request.gpu_counts.for_batch(self.micro_batch()?, gpus);
         check_size(self.costs.network().len(), counts.len(), gpus)?;
         let mut problem = self.training_problem(gpus, &counts)?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
@@ -62,7 +62,7 @@ impl Job<'_> {
 
     fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
         self.check(request)?;
-        let count = request.gpus.min(self.batch);
+        let count = request.gpus.min(self.micro_batch()?);
         let mut problem = self.training_problem(request.gpus, &[count])?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
         let arrangement = Arrangement::data_parallel(&problem, count)?;
@@ -72,7 +72,7 @@ impl Job<'_> {
     }
 
     fn data_parallel_times(&self, gpus: usize) -> Result<DataParallelTimes, Error> {
-        let count = gpus.min(self.batch);
+        let count = gpus.min(self.micro_batch()?);
         let problem = self.training_problem(gpus, &[count])?;
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
         let arrangement = Arrangement::data_parallel(&problem, count)?;
@@ -87,13 +87,7 @@ impl Job<'_> {
         if self.batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        if self.lowering.micro_batches != 1 {
-            return Err(Error::Setting {
-                setting: "the number of micro-batches of a job that is planned",
-                expected: "1",
-                got: self.lowering.micro_batches.to_string(),
-            });
-        }
+        self.micro_batch()?;
         let effort = request.effort;
         if !(effort > 0.0 && effort <= 1e6) {
             let (setting, expected) = ("the effort of a search", "above 0, at most 1e6");
@@ -138,7 +132,8 @@ impl PlanFrontier<'_> {
             &point.arrangement,
             &self.request,
             mode,
-            Some(bound_us),
+            // What is known of one micro-batch says little about all of them.
+            (self.job.lowering.micro_batches == 1).then_some(bound_us),
             self.data_parallel,
         )
     }

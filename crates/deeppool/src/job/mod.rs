@@ -3,6 +3,7 @@
 mod explain;
 mod frontier;
 mod memory;
+mod micro_batches;
 mod prediction;
 mod training;
 

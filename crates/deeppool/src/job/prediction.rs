@@ -72,7 +72,7 @@ impl Job<'_> {
             memory_peak_bytes: Some(memory.total_bytes()),
             memory: Some(memory),
             memory_limit_bytes: request.memory_limit_bytes,
-            single_gpu_memory_bytes: Some(self.single_gpu_memory_bytes()?),
+            single_gpu_memory_bytes: Some(self.uncut().single_gpu_memory_bytes()?),
             dp: data_parallel,
             layers: layers.collect(),
             order: (!arrangement.order.is_sorted()).then(names),

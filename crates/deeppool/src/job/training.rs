@@ -1,6 +1,7 @@
 //! A job as the planner sees it.
 
 use std::cell::RefCell;
+use std::num::NonZeroUsize;
 
 use burst_planner::{
     GradientOptions, NodeMemory, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
@@ -27,8 +28,8 @@ impl Job<'_> {
     /// # Errors
     /// When there is no GPU count left, or the profile lacks a time for one of them.
     pub fn training_problem(&self, gpus: usize, gpu_counts: &[usize]) -> Result<TrainingProblem, Error> {
-        let (network, batch) = (self.costs.network(), self.batch);
-        let most = gpus.min(batch);
+        let network = self.costs.network();
+        let most = gpus.min(self.micro_batch()?);
         let counts: Vec<usize> =
             gpu_counts.iter().copied().filter(|count| (1..=most).contains(count)).collect();
         if counts.is_empty() {
@@ -41,6 +42,10 @@ impl Job<'_> {
         self.check_times(&counts)?;
         let mut problem = TrainingProblem::new(gpus);
         problem.gradients = gradient_options(&self.lowering);
+        if let Some(cut) = NonZeroUsize::new(self.lowering.micro_batches).filter(|cut| cut.get() > 1) {
+            problem.micro_batches = cut;
+            problem.single_gpu_us = Some(self.uncut().single_gpu_us()?);
+        }
         let needs_gradient = network.needs_gradient();
         for (id, _) in network.layers().skip(1) {
             problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
@@ -59,9 +64,9 @@ impl Job<'_> {
 
     /// Whether there are the times of all shards on these GPU counts, and of the whole batch.
     pub(super) fn check_times(&self, counts: &[usize]) -> Result<(), Error> {
-        let batch = self.batch;
-        let shards = counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]);
-        let mut sizes: Vec<usize> = shards.chain([batch]).collect();
+        let samples = self.micro_batch()?;
+        let shards = counts.iter().flat_map(|&count| [samples.div_ceil(count), samples / count]);
+        let mut sizes: Vec<usize> = shards.chain([self.batch]).collect();
         sizes.sort_unstable();
         sizes.dedup();
         for (id, _) in self.costs.network().layers().skip(1) {
@@ -79,7 +84,8 @@ impl Job<'_> {
         let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
         let needs_gradient = network.needs_gradient();
         let bytes = layers.iter().map(|&id| LayerBytes::of(network, id, &needs_gradient)).collect();
-        let (costs, batch, traffic) = (&self.costs, self.batch, RefCell::default());
+        let batch = self.batch / self.lowering.micro_batches.max(1);
+        let (costs, traffic) = (&self.costs, RefCell::default());
         JobCosts { costs, batch, layers, bytes, counts: None, traffic }
     }
 
@@ -133,6 +139,7 @@ type KnownTraffic = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
+    /// Samples of a micro-batch.
     batch: usize,
     layers: Vec<LayerId>,
     /// By layer.

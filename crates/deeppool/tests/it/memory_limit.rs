@@ -49,7 +49,9 @@ fn what_does_not_fit_is_refused_with_its_layers_and_the_ways_out() {
     assert!(error.contains("give more GPUs, GPUs with more memory, or a smaller batch"), "{error}");
     refused(folder.path(), &format!("{VGG} --memory 2.2GB --mode dp"), "a GPU can hold 1.20 GB");
     refused(folder.path(), &format!("{VGG} --memory 40apples"), "such as 40GB");
-    refused(folder.path(), &VGG.replace("vgg16", "gpt2").replace("--batch 32", "--batch 512"), "`loss`");
+    // Of 24 samples no part fits, and its batch normalisation is not to be changed by cutting.
+    let inception = "plan --model inception-v3 --device a100 --gpus 1 --batch 24 --memory 3GB --mode dp";
+    refused(folder.path(), inception, "no plan fits");
 }
 
 #[test]
@@ -75,4 +77,19 @@ fn training_allocates_what_is_predicted() {
         assert_eq!(memory("allocated"), memory("training") + memory("evaluation") + memory("background"));
         assert_eq!(memory("background") > 0, !background.is_empty());
     }
+}
+
+#[test]
+fn a_batch_is_cut_where_nothing_else_has_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let question = "plan --model gpt2 --device a100-80gb --gpus 8 --batch 512 --mode dp";
+    let text = succeed(folder.path(), &format!("{question} -o plan.json"));
+    assert!(text.contains("the batch is cut into 4 micro-batches"), "{text}");
+    let plan = json(folder.path(), &format!("{question} --json"));
+    assert_eq!(plan["lowering"]["micro_batches"], 4);
+    assert!(bytes(&plan, "/memory_peak_bytes") <= 79_000_000_000);
+    assert!(bytes(&plan, "/single_gpu_memory_bytes") > 79_000_000_000);
+    let simulated = json(folder.path(), "simulate --model gpt2 --plan plan.json --json");
+    let off = simulated["iteration_us"].as_f64().unwrap() / plan["iteration_us"].as_f64().unwrap() - 1.0;
+    assert!(off.abs() < 1e-3, "{off}");
 }

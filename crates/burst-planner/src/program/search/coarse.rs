@@ -59,8 +59,7 @@ impl Coarse {
             (block_of[from] != block_of[to]).then_some((block_of[from], block_of[to]))
         };
         let edges = problem.edges.iter().filter_map(between).collect();
-        let TrainingProblem { gpus, gradients, memory_limit_bytes, .. } = *problem;
-        let coarse = TrainingProblem { gpus, nodes, edges, gradients, memory_limit_bytes };
+        let coarse = TrainingProblem { nodes, edges, ..*problem };
         Self { problem: coarse, blocks }
     }
 
