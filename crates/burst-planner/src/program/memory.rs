@@ -228,12 +228,11 @@ impl<C: TrainingCosts> Evaluator<'_, C> {
         Err(Error::MemoryExceeded { limit_bytes, needed_bytes: held[fullest], nodes })
     }
 
-    /// By how much the fullest rank is above the limit: 1 where nothing is.
-    pub(super) fn overfull(&mut self, numbered: &super::evaluator::Numbered) -> Result<f64> {
-        let Some(limit_bytes) = self.problem().memory_limit_bytes else { return Ok(1.0) };
-        let classes = self.classes_of(numbered)?;
-        let most = self.held(&classes, &numbered.order).into_iter().max().unwrap_or(0);
-        Ok(if most <= limit_bytes { 1.0 } else { most as f64 / limit_bytes.max(1) as f64 })
+    /// By how much the fullest rank of the arrangement that was evaluated last is above the limit: 1 where nothing is.
+    pub(super) fn overfull(&self, classes: &Classes, order: &[u32]) -> f64 {
+        let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
+        let most = self.held(classes, order).into_iter().max().unwrap_or(0);
+        if most <= limit_bytes { 1.0 } else { most as f64 / limit_bytes.max(1) as f64 }
     }
 
     /// By class.

@@ -51,8 +51,8 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
 
     /// Evaluates an arrangement for the archive.
     pub(super) fn offer(&mut self, numbered: &Numbered) -> Result<Trial> {
-        let (time, _) = self.evaluator.time(numbered)?;
-        let overfull = self.evaluator.overfull(numbered)?;
+        let (time, classes) = self.evaluator.time(numbered)?;
+        let overfull = self.evaluator.overfull(&classes, &numbered.order);
         let is_taken = if overfull > 1.0 {
             self.archive.note(overfull, time, numbered)
         } else {
