@@ -258,6 +258,20 @@ pub enum Error {
         /// The smallest amplification of any plan; asking for it succeeds.
         smallest: f64,
     },
+    /// A GPU has no room for what it would hold.
+    #[error(
+        "no plan fits: a GPU can hold {}, and the one that comes closest needs {}, most of it for {}: give more GPUs, GPUs with \
+         more memory, or a smaller batch",
+        size(*limit_bytes), size(*needed_bytes), largest(nodes)
+    )]
+    MemoryExceeded {
+        /// What a GPU can hold.
+        limit_bytes: u64,
+        /// What the fullest GPU would hold.
+        needed_bytes: u64,
+        /// The nodes that it would hold most for, with their bytes, the largest first.
+        nodes: Vec<(String, u64)>,
+    },
     /// No plan takes as little GPU time as was asked for.
     #[error(
         "no plan takes {budget_us} us of GPU time or less: the smallest that can be reached is {smallest_us} us"
@@ -429,4 +443,17 @@ fn list(largest: &[(String, u64)]) -> String {
 fn names(nodes: &[String]) -> String {
     let items: Vec<String> = nodes.iter().map(|name| format!("`{name}`")).collect();
     items.join(", ")
+}
+
+/// Bytes in the largest decimal unit of which there is one.
+fn size(bytes: u64) -> String {
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let unit = units.into_iter().find(|(unit, _)| bytes as f64 >= *unit);
+    unit.map_or_else(|| format!("{bytes} bytes"), |(unit, name)| format!("{:.2} {name}", bytes as f64 / unit))
+}
+
+fn largest(nodes: &[(String, u64)]) -> String {
+    let named: Vec<String> =
+        nodes.iter().map(|(name, bytes)| format!("`{name}` ({})", size(*bytes))).collect();
+    named.join(", ")
 }

@@ -98,6 +98,11 @@ fn check(
     let activity = evaluator.activity(&arrangement).unwrap();
 
     let program = lower_for_simulation(network, placement, batch, lowering).unwrap();
+    let held = evaluator.memory(&arrangement).unwrap();
+    for rank in &program.ranks {
+        let bytes = rank.memory().total_bytes();
+        rank.stands_for.iter().for_each(|&rank| assert_eq!(held[rank], bytes, "what rank {rank} holds"));
+    }
     let options = SimulateOptions { iterations: 40, ..SimulateOptions::default() };
     let simulation = simulate(&program, job.costs(), &options).unwrap();
     let us = |time: Duration| time.as_secs_f64() * 1e6;
@@ -140,12 +145,14 @@ proptest! {
         bucket_bytes in prop::sample::select(vec![1, 5_000, 100_000, 25 << 20]),
         sync_batch_norm: bool,
         clip: bool,
+        micro_batches in 1usize..5,
     ) {
         let network = random_network(seed);
         let placement = scattered(&network, ranks, seed).unwrap();
         let placement = reordered(&network, placement, seed).unwrap();
-        let lowering = lowering(overlap, bucket_bytes, sync_batch_norm, clip);
-        check(&network, &placement, batch, &lowering, &links()[link]);
+        let lowering =
+            LowerOptions { micro_batches, ..lowering(overlap, bucket_bytes, sync_batch_norm, clip) };
+        check(&network, &placement, batch * micro_batches, &lowering, &links()[link]);
     }
 }
 

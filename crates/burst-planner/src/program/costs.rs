@@ -19,6 +19,18 @@ impl StepTimes {
     }
 }
 
+/// What a node needs on one rank, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeMemory {
+    /// Whatever is around it: what its forward step leaves for the backward pass, its output among it, and the gradients that its
+    /// backward step writes. Its [state](super::TrainingNode::state_bytes) is not in it.
+    pub held_bytes: u64,
+    /// The samples that it reads, where it reads any. Nodes on the same list of ranks load them once.
+    pub samples_bytes: u64,
+    /// Its output. A copy for consumers on other ranks is as large as theirs is there, and so is the gradient that comes back.
+    pub output_bytes: u64,
+}
+
 /// Which part of a node's samples a rank has.
 ///
 /// Where a batch does not divide evenly, some ranks have one sample more than the others; they come first.
@@ -52,6 +64,12 @@ pub trait TrainingCosts {
     /// Summing `bytes` on each of two or more ranks, once all have arrived.
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
+    /// What a node needs on each of so many ranks; nothing unless said otherwise. It is also asked for numbers of ranks that the
+    /// node cannot run on, where consumers do: then it is about the output alone.
+    fn memory(&self, _node: usize, _ranks: usize, _share: Share) -> NodeMemory {
+        NodeMemory::default()
+    }
+
     /// What moving a node's output takes at least, from `from` ranks to `to` others than those, whichever they are. Only bounds
     /// depend on it: the closer it is, the closer they are.
     fn least_transfer(&self, _producer: usize, _from: usize, _to: usize) -> f64 {
@@ -79,6 +97,10 @@ impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         (**self).reduce(bytes, ranks)
+    }
+
+    fn memory(&self, node: usize, ranks: usize, share: Share) -> NodeMemory {
+        (**self).memory(node, ranks, share)
     }
 
     fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {

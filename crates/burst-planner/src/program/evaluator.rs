@@ -9,6 +9,7 @@ use super::costs::{Share, StepTimes, TrainingCosts};
 use super::groups::{Classes, GroupId, Slot};
 use super::iteration::{Lanes, Program, Recorder};
 use super::known::Known;
+use super::memory::Placed;
 use super::order::Ordered;
 use super::problem::Structure;
 use super::{Arrangement, TrainingProblem};
@@ -128,6 +129,9 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     /// # Errors
     /// [`Error::NoTimes`] where a node has no times for one GPU.
     pub fn single_gpu_us(&self) -> Result<f64> {
+        if let Some(given_us) = self.problem.single_gpu_us {
+            return if given_us > 0.0 { Ok(given_us) } else { Err(Error::ZeroSingleGpuTime) };
+        }
         let mut total = 0.0;
         for (index, node) in self.problem.nodes.iter().enumerate() {
             let steps = self.known.costs.compute(index, 1, Share::Larger);
@@ -213,12 +217,12 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         recorder: &mut R,
     ) -> Result<(TrainingTime, Rc<Classes>)> {
         self.evaluations += 1;
-        self.number_groups(numbered);
-        let classes = self.classes()?;
+        let classes = self.classes_of(numbered)?;
         self.ordered.set(&self.structure, &numbered.order);
         let program = Program {
             nodes: &self.problem.nodes,
             gradients: &self.problem.gradients,
+            micro_batches: self.problem.micro_batches.get(),
             structure: &self.structure,
             ordered: &self.ordered,
             groups: &self.slots.nodes,
@@ -240,6 +244,26 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         let of_ranks = (0..classes.len()).map(|class| classes.size(class) as f64 * active(class));
         let gpu_time_us = of_ranks.sum();
         Ok((TrainingTime { iteration_us, gpu_time_us }, classes))
+    }
+
+    /// The classes of the ranks of an arrangement, whose groups are in use from now on.
+    pub(super) fn classes_of(&mut self, numbered: &Numbered) -> Result<Rc<Classes>> {
+        self.number_groups(numbered);
+        self.classes()
+    }
+
+    /// The arrangement whose groups are in use.
+    pub(super) fn placed<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> Placed<'a, C> {
+        Placed {
+            problem: self.problem,
+            structure: &self.structure,
+            known: &self.known,
+            classes,
+            groups: &self.slots.nodes,
+            parameter_groups: &self.slots.parameters,
+            all_parameters: self.slots.all_parameters,
+            order,
+        }
     }
 
     fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {

@@ -19,6 +19,7 @@ struct Document {
     #[serde(rename = "schema")]
     _schema: String,
     gpus: usize,
+    memory_limit_bytes: Option<u64>,
     bucket_bytes: Option<u64>,
     overlap: Option<bool>,
     #[serde(default)]
@@ -38,6 +39,10 @@ struct Node {
     options: Vec<NodeOption>,
     #[serde(default)]
     gradient_bytes: u64,
+    #[serde(default)]
+    state_bytes: u64,
+    #[serde(default)]
+    output_bytes: u64,
     parameters_of: Option<Reference>,
     synchronized: Option<Synchronized>,
     #[serde(default)]
@@ -52,6 +57,8 @@ struct NodeOption {
     backward_us: f64,
     #[serde(default)]
     update_us: f64,
+    #[serde(default)]
+    memory_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +113,7 @@ impl TrainingProblem {
 
 fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
     let mut problem = TrainingProblem::new(document.gpus);
+    problem.memory_limit_bytes = document.memory_limit_bytes;
     let usual = GradientOptions::default();
     problem.gradients = GradientOptions {
         bucket_bytes: document.bucket_bytes.unwrap_or(usual.bucket_bytes),
@@ -128,6 +136,7 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
         let path = format!("nodes[{index}]");
         set_options(&mut costs, index, &node.options, &path)?;
         set_output(&mut costs, index, &node.output, document.gpus, &path)?;
+        costs.set_output_bytes(index, node.output_bytes);
         let owner =
             node.parameters_of.map(|owner| find(owner, format!("{path}.parameters_of"))).transpose()?;
         let synchronized = node
@@ -135,6 +144,7 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
             .map(|bytes| SynchronizedBytes { forward: bytes.forward_bytes, backward: bytes.backward_bytes });
         problem.add_node(TrainingNode {
             gradient_bytes: node.gradient_bytes,
+            state_bytes: node.state_bytes,
             parameters_of: owner,
             synchronized,
             ..TrainingNode::new(node.name, node.options.iter().map(|option| option.gpus))
@@ -157,7 +167,8 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
 
 fn set_options(costs: &mut TableCosts, node: usize, options: &[NodeOption], path: &str) -> Result<()> {
     for (index, option) in options.iter().enumerate() {
-        let &NodeOption { gpus, forward_us, backward_us, update_us } = option;
+        let &NodeOption { gpus, forward_us, backward_us, update_us, memory_bytes } = option;
+        costs.set_memory(node, gpus, memory_bytes);
         if costs.set_steps(node, gpus, StepTimes { forward_us, backward_us, update_us }).is_some() {
             let path = format!("{path}.options[{index}].gpus");
             return Err(Error::Json { path, message: format!("{gpus} GPUs are listed twice") });

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::TrainingProblem;
-use super::costs::{Share, StepTimes, TrainingCosts};
+use super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::groups::{GroupId, Groups, Slot};
 use super::iteration::Prices;
 
@@ -30,6 +30,8 @@ pub(super) struct NodeSteps {
     pub(super) times: [StepTimes; 2],
     /// Whether there are such times at all.
     are_known: bool,
+    /// With the larger and the smaller share.
+    memory: [NodeMemory; 2],
 }
 
 impl<C: TrainingCosts> Known<C> {
@@ -77,7 +79,9 @@ impl<C: TrainingCosts> Known<C> {
                     let steps =
                         [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
                     let are_known = steps.iter().all(Option::is_some);
-                    NodeSteps { times: steps.map(Option::unwrap_or_default), are_known }
+                    let memory =
+                        [Share::Larger, Share::Smaller].map(|share| costs.memory(node, count, share));
+                    NodeSteps { times: steps.map(Option::unwrap_or_default), are_known, memory }
                 };
                 steps.push((0..problem.nodes.len()).map(of_node).collect());
                 steps.len() as u32 - 1
@@ -100,6 +104,16 @@ impl<C: TrainingCosts> Known<C> {
 
     pub(super) fn steps_on(&self, node: usize, group: GroupId) -> &NodeSteps {
         &self.steps[self.tables[group as usize] as usize][node]
+    }
+
+    /// What a node needs where its samples lie as those of a group in use.
+    pub(super) fn memory(&self, node: usize, group: Slot) -> &[NodeMemory; 2] {
+        &self.steps[self.used_tables[group as usize] as usize][node].memory
+    }
+
+    /// How many ranks a group in use has.
+    pub(super) fn len(&self, group: Slot) -> usize {
+        self.groups.len(self.used[group as usize])
     }
 
     pub(super) fn knows(&self, node: usize, group: GroupId) -> bool {
@@ -127,6 +141,6 @@ impl<C: TrainingCosts> Prices for Known<C> {
     }
 
     fn size(&self, group: Slot) -> usize {
-        self.groups.len(self.used[group as usize])
+        self.len(group)
     }
 }

@@ -9,6 +9,7 @@ mod groups;
 mod iteration;
 pub(crate) mod json;
 mod known;
+mod memory;
 mod order;
 mod path;
 mod problem;
@@ -17,7 +18,7 @@ mod table;
 
 pub use activity::Activity;
 pub use arrangement::Arrangement;
-pub use costs::{Share, StepTimes, TrainingCosts};
+pub use costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
 pub use path::{PathKind, PathStep};
 pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};

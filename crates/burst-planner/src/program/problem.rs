@@ -1,6 +1,7 @@
 //! What is trained: nodes, edges, and what the training program does with their gradients.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
 use crate::{Error, Result};
 
@@ -19,6 +20,14 @@ pub struct TrainingProblem {
     pub edges: Vec<(usize, usize)>,
     /// How the program reduces gradients.
     pub gradients: GradientOptions,
+    /// What a rank can hold, bytes; `None` is as much as there is. A search finds only arrangements that keep it.
+    pub memory_limit_bytes: Option<u64>,
+    /// How many times an iteration runs forward and backward, one after another, with a part of its samples each: costs are of one
+    /// such micro-batch. Gradients are added up, reduced in the last one, and used once.
+    pub micro_batches: NonZeroUsize,
+    /// The time of everything on one GPU, microseconds, which amplification is a multiple of. It is the sum of the nodes' times on
+    /// one GPU unless it is given, as it should be with micro-batches, which one GPU need not have.
+    pub single_gpu_us: Option<f64>,
 }
 
 /// One thing to place, usually a layer.
@@ -30,6 +39,9 @@ pub struct TrainingNode {
     pub gpu_counts: Vec<usize>,
     /// Size of the gradient of its own parameters; 0 where it has none.
     pub gradient_bytes: u64,
+    /// What is held with its parameters on every rank that has them: themselves, and what the optimiser remembers of them. Nodes
+    /// that use the parameters of another one have none of their own.
+    pub state_bytes: u64,
     /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
     pub parameters_of: Option<usize>,
     /// What its ranks sum up before the forward step and after the backward step, as synchronised batch normalisation
@@ -73,7 +85,14 @@ impl TrainingNode {
         let mut gpu_counts: Vec<usize> = gpu_counts.into_iter().collect();
         gpu_counts.sort_unstable();
         gpu_counts.dedup();
-        Self { name: name.into(), gpu_counts, gradient_bytes: 0, parameters_of: None, synchronized: None }
+        Self {
+            name: name.into(),
+            gpu_counts,
+            gradient_bytes: 0,
+            state_bytes: 0,
+            parameters_of: None,
+            synchronized: None,
+        }
     }
 
     /// Sets the size of the gradient of its parameters.
@@ -87,7 +106,15 @@ impl TrainingProblem {
     /// A problem without nodes.
     #[must_use]
     pub fn new(gpus: usize) -> Self {
-        Self { gpus, nodes: Vec::new(), edges: Vec::new(), gradients: GradientOptions::default() }
+        Self {
+            gpus,
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            gradients: GradientOptions::default(),
+            memory_limit_bytes: None,
+            micro_batches: NonZeroUsize::MIN,
+            single_gpu_us: None,
+        }
     }
 
     /// Adds a node and returns its index.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::costs::{Share, StepTimes, TrainingCosts};
+use super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::{TrainingNode, TrainingProblem};
 use crate::validate::check_time;
 use crate::{Error, Result};
@@ -38,6 +38,10 @@ pub struct TableCosts {
     transfers: Vec<BTreeMap<(usize, usize), TransferTimes>>,
     /// By GPU count.
     all_reduce: BTreeMap<usize, AllReduceTime>,
+    /// By node and GPU count: what the node holds on each.
+    held_bytes: Vec<BTreeMap<usize, u64>>,
+    /// By node: the whole output.
+    output_bytes: Vec<u64>,
 }
 
 impl TableCosts {
@@ -68,6 +72,16 @@ impl TableCosts {
     /// larger one that is, or between the largest. Returns what was set before.
     pub fn set_all_reduce(&mut self, gpus: usize, time: AllReduceTime) -> Option<AllReduceTime> {
         self.all_reduce.insert(gpus, time)
+    }
+
+    /// Sets what a node holds on each of so many GPUs; 0 where it is not set. Returns what was set before.
+    pub fn set_memory(&mut self, node: usize, gpus: usize, bytes: u64) -> Option<u64> {
+        entry(&mut self.held_bytes, node).insert(gpus, bytes)
+    }
+
+    /// Sets the size of a node's whole output, of which each of its ranks has an equal part; 0 where it is not set.
+    pub fn set_output_bytes(&mut self, node: usize, bytes: u64) {
+        *entry(&mut self.output_bytes, node) = bytes;
     }
 
     /// What moving the output of `producer` takes, if it is set.
@@ -191,6 +205,16 @@ impl TableCosts {
 impl TrainingCosts for TableCosts {
     fn compute(&self, node: usize, ranks: usize, _share: Share) -> Option<StepTimes> {
         self.steps.get(node)?.get(&ranks).copied()
+    }
+
+    fn memory(&self, node: usize, ranks: usize, _share: Share) -> NodeMemory {
+        let held = self.held_bytes.get(node).and_then(|by_count| by_count.get(&ranks));
+        let output = self.output_bytes.get(node).copied().unwrap_or(0);
+        NodeMemory {
+            held_bytes: held.copied().unwrap_or(0),
+            samples_bytes: 0,
+            output_bytes: output.div_ceil(ranks.max(1) as u64),
+        }
     }
 
     fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::problems::next_in_order;
 use crate::{
-    Arrangement, Evaluator, Result, Share, TableCosts, TrainingCosts, TrainingPoint, TrainingProblem,
+    Arrangement, Error, Evaluator, Result, Share, TableCosts, TrainingCosts, TrainingPoint, TrainingProblem,
 };
 
 /// The best arrangements of a small problem.
@@ -29,7 +29,7 @@ impl Enumeration {
 /// order of a list, each rank has other samples, and perhaps the smaller share, which can be faster: that is not tried. A second or so for 6
 /// nodes on 3 GPUs or 5 nodes on 4, and exponential in both.
 ///
-/// Two more things are left out, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are
+/// Where the problem has a limit on memory, what does not keep it is left out. Two more things are, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are
 /// shared, of those that the nodes before have treated alike, a node takes the first ones. And sets of ranks whose nodes compute
 /// for longer than an arrangement that is already known takes are not looked at in every order.
 ///
@@ -114,6 +114,9 @@ impl All<'_> {
         }
         for order in &self.orders {
             let arrangement = Arrangement { ranks: ranks.to_vec(), order: order.clone() };
+            if matches!(self.evaluator.check_memory(&arrangement), Err(Error::MemoryExceeded { .. })) {
+                continue;
+            }
             let time = self.evaluator.evaluate(&arrangement)?;
             self.found.evaluations += 1;
             let points = &mut self.found.points;

@@ -105,6 +105,7 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
     }
     set_communication(&mut problem, &mut costs, &output_bytes, &mut draws);
     set_program(&mut problem, &mut draws);
+    set_memory(&mut problem, &mut costs, &output_bytes, seed);
     RandomProblem { seed, problem, costs }
 }
 
@@ -179,6 +180,20 @@ fn set_communication(
         let rounds = 2.0 * (ranks - 1) as f64;
         let us_per_byte = rounds / ranks as f64 / bytes_per_us;
         costs.set_all_reduce(ranks, AllReduceTime { startup_us: rounds * latency_us, us_per_byte });
+    }
+}
+
+/// What nodes hold: their output, something beside it, and parameters with what an optimiser remembers of them. There is no limit.
+fn set_memory(problem: &mut TrainingProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
+    // Of its own, so that what else there is does not depend on it.
+    let mut draws = Draws::new(seed ^ 0x2545_f491_4f6c_dd1d);
+    for (index, (node, &output)) in problem.nodes.iter_mut().zip(output_bytes).enumerate() {
+        node.state_bytes = 2 * node.gradient_bytes;
+        costs.set_output_bytes(index, output as u64);
+        let kept = output * draws.between(1.0, 8.0);
+        for &count in &node.gpu_counts {
+            costs.set_memory(index, count, node.gradient_bytes + (kept / count as f64) as u64);
+        }
     }
 }
 

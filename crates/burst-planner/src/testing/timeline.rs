@@ -19,7 +19,8 @@ pub struct SlowTime {
     pub activity: Vec<Activity>,
 }
 
-/// Evaluates an arrangement rank by rank and event by event. O(iterations x events x ranks): for small problems.
+/// Evaluates an arrangement rank by rank and event by event. O(iterations x events x ranks): for small problems, without
+/// micro-batches.
 ///
 /// # Errors
 /// What [`TrainingProblem::validate`] and [`Arrangement::validate`] report, and [`NoTimes`](crate::Error::NoTimes).

@@ -18,7 +18,8 @@ use super::progress::while_showing;
 
 #[derive(Args)]
 pub(crate) struct CostArgs {
-    /// A built-in device model: a100, h100, h200, v100, cpu-core; or the FILE.json of one (see `deeppool fit`)
+    /// A built-in device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core; or the FILE.json
+    /// of one (see `deeppool fit`)
     #[arg(long, conflicts_with = "profile")]
     pub(crate) device: Option<String>,
     /// A file of layer times (see `deeppool profile`), instead of a device model

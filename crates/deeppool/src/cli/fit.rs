@@ -22,7 +22,7 @@ pub(crate) struct Fit {
     /// The model's name [default: the profiles' device]
     #[arg(long)]
     name: Option<String>,
-    /// A GPU whose data sheet bounds what is possible: a100, h100, h200, v100
+    /// A GPU whose data sheet bounds what is possible: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb
     #[arg(long, value_name = "GPU")]
     data_sheet: Option<String>,
     /// Where the model goes

@@ -1,4 +1,5 @@
 mod background;
+mod capacity;
 mod compare;
 mod compare_figure;
 mod costs;

@@ -58,6 +58,16 @@ pub(crate) fn ranks(ranks: &[usize]) -> String {
     }
 }
 
+/// Bytes in a unit that suits them.
+pub(crate) fn byte_size(bytes: u64) -> String {
+    match bytes as f64 {
+        bytes if bytes < 1e3 => format!("{bytes} B"),
+        bytes if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
+        bytes if bytes < 1e9 => format!("{:.1} MB", bytes / 1e6),
+        bytes => format!("{:.2} GB", bytes / 1e9),
+    }
+}
+
 /// A rate in samples by second.
 pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")

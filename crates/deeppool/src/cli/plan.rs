@@ -13,6 +13,7 @@ use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 use layer_graph::{LayerGraph, zoo};
 use serde_json::{Value, json};
 
+use super::capacity::Capacity;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs, at_least_one};
 use super::explanations::print_runs;
 use super::network::NetworkArgs;
@@ -34,6 +35,7 @@ use super::training_problem::points;
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
   deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --compare --svg compare.svg
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 --background resnet-50:16
+  deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   deeppool plan --problem training-problem.json --amplification 1.5 --pareto
@@ -51,6 +53,10 @@ pub(crate) struct Plan {
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
+    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into micro-batches
+    /// [default: what a built-in GPU has; unlimited for other devices]
+    #[arg(long, value_name = "BYTES", conflicts_with = "problem")]
+    memory: Option<Capacity>,
     #[command(flatten)]
     point: PointArgs,
     #[command(flatten)]
@@ -211,6 +217,8 @@ impl Plan {
         let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
+        let capacity = Capacity::of(self.memory, tables.profile.device());
+        request.memory_limit_bytes = capacity.limit_bytes();
         let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
         if self.sharing.compare {
             let background = self.background(&network, &tables)?;
@@ -224,13 +232,8 @@ impl Plan {
                 "--foreground and --background are for --objective total (and --background for --compare): leave them out"
             );
         }
-        let (plan, frontier) = while_showing("searching for a plan", || {
-            if !self.pareto {
-                return Ok((job.plan(&request)?, None));
-            }
-            let frontier = job.frontier(&request)?;
-            Ok::<_, deeppool::Error>((frontier.plan(request.mode)?, Some(frontier)))
-        })?;
+        let (job, plan) = while_showing("searching for a plan", || job.plan_with_room(&request))?;
+        let frontier = self.pareto.then(|| job.frontier(&request)).transpose()?;
         let runs = self.explain.then(|| job.explain(&plan, &self.mode.gpu_counts)).transpose()?;
         self.write(&job, &plan)?;
         if self.json {
@@ -238,6 +241,12 @@ impl Plan {
             return Ok(());
         }
         say!("{}", plan_text(&job, &plan)?);
+        if self.memory.is_none() && capacity == Capacity::Unlimited {
+            let device = &plan.profile.device;
+            say!(
+                "\nhow much memory `{device}` has is not known, so nothing was left out for it: give --memory BYTES"
+            );
+        }
         if let Some(runs) = &runs {
             print_runs(runs, plan.amplification_limit);
         }

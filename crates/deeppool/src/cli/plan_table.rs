@@ -4,7 +4,7 @@ use comfy_table::Table;
 use deeppool::job::{Job, PathKind, PathStep};
 use deeppool::plan::{ExecutionPlan, PlanMode};
 
-use super::output::{micros, ranks, table};
+use super::output::{byte_size, micros, ranks, table};
 
 /// What there is to say about a plan: what it is made from, what it takes beside data parallelism, and where layers run.
 pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, deeppool::Error> {
@@ -32,11 +32,19 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         plan.single_gpu_us / plan.iteration_us,
         plan.amplification,
     ));
+    if !plan.single_gpu_fits() {
+        lines.push(format!(
+            "the time on one GPU, {}, is the sum of its layers' times{}",
+            micros(plan.single_gpu_us),
+            without_room(plan.single_gpu_memory_bytes, false),
+        ));
+    }
     if plan.mode == PlanMode::Burst {
         let (us, amplification) = (plan.dp.iteration_us, plan.dp.amplification);
         lines.push(format!(
-            "data parallel on the same GPUs: iteration {}, amplification {amplification:.3}",
-            micros(us)
+            "data parallel on the same GPUs: iteration {}, amplification {amplification:.3}{}",
+            micros(us),
+            without_room(plan.dp.memory_peak_bytes, plan.data_parallelism_fits()),
         ));
     }
     if let (Some(bound_us), Some(gap)) = (plan.lower_bound_us, plan.gap) {
@@ -55,8 +63,34 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         of_all(plan.communicating_us),
         of_all(plan.idle_us),
     ));
+    let cut = plan.lowering.micro_batches;
+    if cut > 1 {
+        lines.push(format!(
+            "the batch is cut into {cut} micro-batches, one after another: nothing has room for more at once"
+        ));
+    }
+    lines.extend(memory_line(plan));
     lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &path)));
     Ok(lines.join("\n"))
+}
+
+/// What the fullest GPU holds, the largest kinds first.
+fn memory_line(plan: &ExecutionPlan) -> Option<String> {
+    let (peak, memory) = (plan.memory_peak_bytes?, plan.memory?);
+    let mut kinds = memory.by_kind();
+    kinds.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let kinds = kinds.into_iter().filter(|&(_, bytes)| bytes > 0);
+    let kinds: Vec<String> = kinds.map(|(kind, bytes)| format!("{kind} {}", byte_size(bytes))).collect();
+    let limit =
+        plan.memory_limit_bytes.map_or(String::new(), |limit| format!(" of {} for it", byte_size(limit)));
+    Some(format!("memory of the fullest GPU: {}{limit} ({})", byte_size(peak), kinds.join(", ")))
+}
+
+fn without_room(bytes: Option<u64>, fits: bool) -> String {
+    match bytes {
+        Some(bytes) if !fits => format!(": it has no room for {}", byte_size(bytes)),
+        _ => String::new(),
+    }
 }
 
 /// Runs of layers on the same ranks, and what is between them: all that is on the critical path, which adds up to the

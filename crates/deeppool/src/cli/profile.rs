@@ -37,7 +37,8 @@ pub(crate) struct Profile {
     /// The NVIDIA GPU that the engine torch works on, by its index; without it, that is the processor
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["device", "threads"])]
     cuda: Option<usize>,
-    /// Model with a built-in device model: a100, h100, h200, v100, cpu-core; or the FILE.json of one (see `deeppool fit`)
+    /// Model with a built-in device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core; or the FILE.json
+    /// of one (see `deeppool fit`)
     #[arg(long)]
     device: Option<String>,
     /// Batch sizes

@@ -6,14 +6,14 @@ use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::SimulateOptions;
-use deeppool::train::{CheckpointConfig, EpochReport, Progress, TrainConfig, TrainReport, train};
+use deeppool::train::{CheckpointConfig, EpochReport, HeldMemory, Progress, TrainConfig, TrainReport, train};
 use layer_engine::Sgd;
 use serde_json::{Value, json};
 
 use super::background::Background;
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
 use super::network::NetworkArgs;
-use super::output::{micros, print_json, rate, say, time};
+use super::output::{byte_size, micros, print_json, rate, say, time};
 use super::plan_table::plan_text;
 use super::progress::progress_bar;
 
@@ -207,6 +207,7 @@ impl Train {
                 "median": times.median().as_secs_f64() * 1e6,
                 "p99": times.p99().as_secs_f64() * 1e6,
             },
+            "memory": report.fullest().map(memory_json),
             "planned_iteration_us": predictions.planned_us,
             "simulated_iteration_us": predictions.simulated_us,
             "plan": serde_json::to_value(plan)?,
@@ -223,6 +224,16 @@ fn show(background: Option<&Background>, predictions: &Predictions, report: &Tra
     if let Some(background) = background {
         background.show(report);
     }
+    if let Some(held) = report.fullest() {
+        say!(
+            "memory of the fullest rank          {} planned for training; {} allocated, with {} for evaluation and {} for the \
+             background job",
+            byte_size(held.training.total_bytes()),
+            byte_size(held.allocated_bytes),
+            byte_size(held.evaluation_bytes),
+            byte_size(held.background_bytes),
+        );
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if report.usage.len() > cores {
         say!(
@@ -230,6 +241,11 @@ fn show(background: Option<&Background>, predictions: &Predictions, report: &Tra
             report.usage.len()
         );
     }
+}
+
+fn memory_json(held: &HeldMemory) -> Value {
+    json!({"training_bytes": held.training.total_bytes(), "evaluation_bytes": held.evaluation_bytes,
+        "background_bytes": held.background_bytes, "allocated_bytes": held.allocated_bytes})
 }
 
 fn epoch_line(epoch: &EpochReport, epochs: u64) -> String {

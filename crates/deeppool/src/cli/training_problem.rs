@@ -8,7 +8,7 @@ use burst_planner::{
 use deeppool::plan::Mode;
 use serde_json::{Value, json};
 
-use super::output::{micros, print_json, ranks, say, table};
+use super::output::{byte_size, micros, print_json, ranks, say, table};
 use super::problem::{ProblemQuestion, print_frontier};
 use super::progress::while_showing;
 
@@ -17,6 +17,8 @@ struct Answer {
     problem: TrainingProblem,
     point: TrainingPoint,
     single_gpu_us: f64,
+    /// What the rank holds that holds most.
+    memory_peak_bytes: u64,
     /// No plan within the limit, or where there is none of this plan's amplification, takes less time. Not known for data
     /// parallelism.
     lower_bound_us: Option<f64>,
@@ -71,20 +73,23 @@ impl ProblemQuestion<'_> {
             (Mode::Knee, Some(found)) => found.knee().context("no plan was found")?.clone(),
             _ => {
                 let arrangement = Arrangement::data_parallel(&problem, problem.gpus)?;
+                evaluator.check_memory(&arrangement)?;
                 TrainingPoint { time: evaluator.evaluate(&arrangement)?, arrangement }
             }
         };
+        let memory_peak_bytes = evaluator.memory(&point.arrangement)?.into_iter().max().unwrap_or(0);
         let limit = self.limit().unwrap_or(point.time.gpu_time_us / single_gpu_us);
         let lower_bound_us = found
             .as_ref()
             .filter(|_| !is_data_parallel)
             .map(|found| found.lower_bound_us(limit))
             .filter(|&bound_us| bound_us > 0.0);
-        Ok(Answer { point, single_gpu_us, lower_bound_us, frontier: found.filter(|_| self.pareto), problem })
+        let frontier = found.filter(|_| self.pareto);
+        Ok(Answer { problem, point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
     }
 
     fn training_report(&self, answer: &Answer) -> Value {
-        let Answer { problem, point, single_gpu_us, lower_bound_us, frontier } = answer;
+        let Answer { problem, point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } = answer;
         let TrainingPoint { time, arrangement } = point;
         let name = |node: usize| &problem.nodes[node].name;
         let layers = arrangement.ranks.iter().enumerate();
@@ -94,6 +99,7 @@ impl ProblemQuestion<'_> {
             "schema": "deeppool/report/v1", "experiment": "plan-problem", "gpus": problem.gpus,
             "iteration_us": time.iteration_us, "gpu_time_us": time.gpu_time_us,
             "single_gpu_us": single_gpu_us, "amplification": time.gpu_time_us / single_gpu_us,
+            "memory_peak_bytes": memory_peak_bytes,
             "order": arrangement.order.iter().map(|&node| name(node)).collect::<Vec<_>>(),
             "layers": layers.collect::<Vec<_>>(),
         });
@@ -117,7 +123,7 @@ impl ProblemQuestion<'_> {
     }
 
     fn show_training(&self, answer: &Answer) {
-        let Answer { problem, point, single_gpu_us, lower_bound_us, frontier } = answer;
+        let Answer { problem, point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } = answer;
         let TrainingPoint { time, arrangement } = point;
         say!("plan of the problem, {} GPUs", problem.gpus);
         let limit = match self.mode {
@@ -139,6 +145,9 @@ impl ProblemQuestion<'_> {
             let limit = if self.limit().is_some() { "within the limit" } else { "of this amplification" };
             let (bound, above) = (micros(bound_us), 100.0 * gap);
             say!("no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best");
+        }
+        if *memory_peak_bytes > 0 {
+            say!("memory of the fullest GPU: {}", byte_size(*memory_peak_bytes));
         }
         // In the order in which ranks come to them.
         let mut shown = table(&["node", "GPUs", "ranks"]);

@@ -29,7 +29,7 @@ impl Job<'_> {
     /// request.
     ///
     /// # Errors
-    /// When no plan keeps the limit, the question is out of proportion, or the profile lacks a time.
+    /// When no plan keeps the limits on amplification and memory, the question is out of proportion, or the profile lacks a time.
     pub fn plan(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
         match request.mode {
             Mode::DataParallel => self.data_parallel(request),
@@ -40,13 +40,14 @@ impl Job<'_> {
     /// Searches for all burst plans worth choosing from; the request's mode does not matter.
     ///
     /// # Errors
-    /// When the question is out of proportion, or the profile lacks a time.
+    /// When no plan keeps the limit on memory, the question is out of proportion, or the profile lacks a time.
     pub fn frontier(&self, request: &PlanRequest) -> Result<PlanFrontier<'_>, Error> {
         self.check(request)?;
         let gpus = request.gpus;
-        let counts = request.gpu_counts.for_batch(self.batch, gpus);
+        let counts = request.gpu_counts.for_batch(self.micro_batch()?, gpus);
         check_size(self.costs.network().len(), counts.len(), gpus)?;
-        let problem = self.training_problem(gpus, &counts)?;
+        let mut problem = self.training_problem(gpus, &counts)?;
+        problem.memory_limit_bytes = request.memory_limit_bytes;
         let data_parallel = self.data_parallel_times(gpus)?;
         let mut options = TrainingSearch::default();
         options.effort = request.effort;
@@ -61,9 +62,11 @@ impl Job<'_> {
 
     fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
         self.check(request)?;
-        let count = request.gpus.min(self.batch);
-        let problem = self.training_problem(request.gpus, &[count])?;
+        let count = request.gpus.min(self.micro_batch()?);
+        let mut problem = self.training_problem(request.gpus, &[count])?;
+        problem.memory_limit_bytes = request.memory_limit_bytes;
         let arrangement = Arrangement::data_parallel(&problem, count)?;
+        Evaluator::new(&problem, self.training_costs())?.check_memory(&arrangement)?;
         let times = self.data_parallel_times(request.gpus)?;
         self.predicted(&problem, &arrangement, request, Mode::DataParallel, None, times)
     }
@@ -83,12 +86,14 @@ impl Job<'_> {
     }
 
     pub(crate) fn data_parallel_times(&self, gpus: usize) -> Result<DataParallelTimes, Error> {
-        let count = gpus.min(self.batch);
+        let count = gpus.min(self.micro_batch()?);
         let problem = self.training_problem(gpus, &[count])?;
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
-        let time = evaluator.evaluate(&Arrangement::data_parallel(&problem, count)?)?;
+        let arrangement = Arrangement::data_parallel(&problem, count)?;
+        let time = evaluator.evaluate(&arrangement)?;
         let amplification = time.gpu_time_us / evaluator.single_gpu_us()?;
-        Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification })
+        let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
+        Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification, memory_peak_bytes })
     }
 
     fn check(&self, request: &PlanRequest) -> Result<(), Error> {
@@ -97,13 +102,7 @@ impl Job<'_> {
         if self.batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        if self.lowering.micro_batches != 1 {
-            return Err(Error::Setting {
-                setting: "the number of micro-batches of a job that is planned",
-                expected: "1",
-                got: self.lowering.micro_batches.to_string(),
-            });
-        }
+        self.micro_batch()?;
         let effort = request.effort;
         if !(effort > 0.0 && effort <= 1e6) {
             let (setting, expected) = ("the effort of a search", "above 0, at most 1e6");
@@ -187,7 +186,8 @@ impl PlanFrontier<'_> {
             &point.arrangement,
             &self.request,
             mode,
-            Some(bound_us),
+            // What is known of one micro-batch says little about all of them.
+            (self.job.lowering.micro_batches == 1).then_some(bound_us),
             self.data_parallel,
         )
     }

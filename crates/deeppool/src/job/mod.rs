@@ -2,6 +2,8 @@
 
 mod explain;
 mod frontier;
+mod memory;
+mod micro_batches;
 mod prediction;
 mod scaled;
 mod training;

@@ -1,12 +1,14 @@
 //! An arrangement with what it takes, as a plan; and a plan as an arrangement.
 
 use burst_planner::{Activity, Arrangement, Evaluator, PathStep, TrainingProblem};
+use layer_graph::LayerId;
 
 use super::{Job, JobCosts};
 use crate::Error;
 use crate::plan::{
     DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
 };
+use crate::program::{Placement, RankMemory, lower_for_simulation};
 
 impl Job<'_> {
     /// The plan of an arrangement.
@@ -34,6 +36,7 @@ impl Job<'_> {
         });
         let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
         let profile = self.costs.profile();
+        let memory = self.memory_of(arrangement, request.gpus)?;
         Ok(ExecutionPlan {
             schema: crate::plan::SCHEMA.into(),
             model: self.costs.network().name().into(),
@@ -66,10 +69,32 @@ impl Job<'_> {
             computing_us: of_all(|rank| rank.computing_us),
             communicating_us: of_all(|rank| rank.communicating_us),
             idle_us: of_all(|rank| rank.idle_us),
+            memory_peak_bytes: Some(memory.total_bytes()),
+            memory: Some(memory),
+            memory_limit_bytes: request.memory_limit_bytes,
+            single_gpu_memory_bytes: Some(self.uncut().single_gpu_memory_bytes()?),
             dp: data_parallel,
             layers: layers.collect(),
             order: (!arrangement.order.is_sorted()).then(names),
         })
+    }
+
+    /// What the rank holds that holds most.
+    fn memory_of(&self, arrangement: &Arrangement, gpus: usize) -> Result<RankMemory, Error> {
+        let network = self.costs.network();
+        let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
+        let order = arrangement.order.iter().map(|&node| layers[node]).collect();
+        let placement =
+            Placement::new(network, gpus, arrangement.ranks.clone())?.with_order(network, order)?;
+        Ok(lower_for_simulation(network, &placement, self.batch, &self.lowering)?.memory_peak())
+    }
+
+    /// What one GPU would hold that trains alone.
+    fn single_gpu_memory_bytes(&self) -> Result<u64, Error> {
+        let problem = self.training_problem(1, &[1])?;
+        let alone = Arrangement::data_parallel(&problem, 1)?;
+        let held = Evaluator::new(&problem, self.training_costs())?.memory(&alone)?;
+        Ok(held.into_iter().max().unwrap_or(0))
     }
 
     /// The time of an iteration on one GPU, microseconds: what amplification is a multiple of.

@@ -1,9 +1,11 @@
 //! A job as the planner sees it.
 
 use std::cell::RefCell;
+use std::num::NonZeroUsize;
 
 use burst_planner::{
-    GradientOptions, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode, TrainingProblem,
+    GradientOptions, NodeMemory, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
+    TrainingProblem,
 };
 use collectives::{Partition, Redistribution, Traffic};
 use layer_engine::{Pass, Role};
@@ -11,6 +13,7 @@ use layer_graph::{LayerGraph, LayerId};
 use rustc_hash::FxHashMap;
 
 use super::Job;
+use super::memory::LayerBytes;
 use crate::Error;
 use crate::costs::{Costs, micros};
 use crate::program::{ELEMENT_BYTES, LowerOptions};
@@ -25,8 +28,8 @@ impl Job<'_> {
     /// # Errors
     /// When there is no GPU count left, or the profile lacks a time for one of them.
     pub fn training_problem(&self, gpus: usize, gpu_counts: &[usize]) -> Result<TrainingProblem, Error> {
-        let (network, batch) = (self.costs.network(), self.batch);
-        let most = gpus.min(batch);
+        let network = self.costs.network();
+        let most = gpus.min(self.micro_batch()?);
         let counts: Vec<usize> =
             gpu_counts.iter().copied().filter(|count| (1..=most).contains(count)).collect();
         if counts.is_empty() {
@@ -39,6 +42,10 @@ impl Job<'_> {
         self.check_times(&counts)?;
         let mut problem = TrainingProblem::new(gpus);
         problem.gradients = gradient_options(&self.lowering);
+        if let Some(cut) = NonZeroUsize::new(self.lowering.micro_batches).filter(|cut| cut.get() > 1) {
+            problem.micro_batches = cut;
+            problem.single_gpu_us = Some(self.uncut().single_gpu_us()?);
+        }
         let needs_gradient = network.needs_gradient();
         for (id, _) in network.layers().skip(1) {
             problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
@@ -57,9 +64,9 @@ impl Job<'_> {
 
     /// Whether there are the times of all shards on these GPU counts, and of the whole batch.
     pub(super) fn check_times(&self, counts: &[usize]) -> Result<(), Error> {
-        let batch = self.batch;
-        let shards = counts.iter().flat_map(|&count| [batch.div_ceil(count), batch / count]);
-        let mut sizes: Vec<usize> = shards.chain([batch]).collect();
+        let samples = self.micro_batch()?;
+        let shards = counts.iter().flat_map(|&count| [samples.div_ceil(count), samples / count]);
+        let mut sizes: Vec<usize> = shards.chain([self.batch]).collect();
         sizes.sort_unstable();
         sizes.dedup();
         for (id, _) in self.costs.network().layers().skip(1) {
@@ -73,11 +80,16 @@ impl Job<'_> {
     /// What the planner's questions cost.
     #[must_use]
     pub fn training_costs(&self) -> JobCosts<'_> {
-        let layers = self.costs.network().layers().skip(1).map(|(id, _)| id).collect();
+        let network = self.costs.network();
+        let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
+        let needs_gradient = network.needs_gradient();
+        let bytes = layers.iter().map(|&id| LayerBytes::of(network, id, &needs_gradient)).collect();
+        let batch = self.batch / self.lowering.micro_batches.max(1);
         JobCosts {
             costs: &self.costs,
-            batch: self.batch,
+            batch,
             layers,
+            bytes,
             counts: None,
             traffic: RefCell::default(),
             least_reductions: RefCell::default(),
@@ -117,8 +129,11 @@ fn node(
         forward: if forward { bytes(Role::Moments) } else { 0 },
         backward: if backward { bytes(Role::GradientMoments) } else { 0 },
     };
+    let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
     TrainingNode {
-        gradient_bytes: network.own_parameter_count(id) as u64 * ELEMENT_BYTES,
+        gradient_bytes,
+        // Parameters and velocities.
+        state_bytes: 2 * gradient_bytes,
         parameters_of: (owner != id).then(|| owner.index() - 1),
         synchronized: (lowering.sync_batch_norm && forward).then_some(synchronized),
         ..TrainingNode::new(layer.name(), counts.iter().copied())
@@ -131,8 +146,11 @@ type KnownTraffic = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
 /// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
+    /// Samples of a micro-batch.
     batch: usize,
     layers: Vec<LayerId>,
+    /// By layer.
+    bytes: Vec<LayerBytes>,
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
     /// What moves from some ranks to others.
@@ -142,6 +160,13 @@ pub struct JobCosts<'a> {
 }
 
 impl JobCosts<'_> {
+    fn samples(&self, ranks: usize, share: Share) -> usize {
+        match share {
+            Share::Larger => self.batch.div_ceil(ranks),
+            Share::Smaller => self.batch / ranks,
+        }
+    }
+
     fn traffic(&self, from: &[usize], to: &[usize]) -> Option<Traffic> {
         let partition = |ranks: &[usize]| Partition::even(self.batch, ranks).ok();
         let redistribution = Redistribution::new(&partition(from)?, &partition(to)?).ok()?;
@@ -162,16 +187,17 @@ impl TrainingCosts for JobCosts<'_> {
         if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
         }
-        let samples = match share {
-            Share::Larger => self.batch.div_ceil(ranks),
-            Share::Smaller => self.batch / ranks,
-        };
+        let samples = self.samples(ranks, share);
         let time = self.costs.layer_time(self.layers[node], samples).ok()?;
         Some(StepTimes {
             forward_us: micros(time.forward),
             backward_us: micros(time.backward),
             update_us: micros(time.update),
         })
+    }
+
+    fn memory(&self, node: usize, ranks: usize, share: Share) -> NodeMemory {
+        self.bytes[node].on(self.samples(ranks, share))
     }
 
     fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {

@@ -41,6 +41,7 @@ impl ExecutionPlan {
         self.check_order()?;
         self.check_signs()?;
         self.check_sums()?;
+        self.check_memory()?;
         self.check_question()
     }
 
@@ -131,6 +132,21 @@ impl ExecutionPlan {
             (Some(_), None) => Err(document("gap", "it is missing beside lower_bound_us")),
             (None, Some(_)) => Err(document("lower_bound_us", "it is missing beside gap")),
         }
+    }
+
+    fn check_memory(&self) -> Result<(), Error> {
+        let kinds = self.memory.map(|memory| memory.by_kind().map(|(_, bytes)| u128::from(bytes)));
+        let total = kinds.map(|kinds| kinds.into_iter().sum::<u128>());
+        let peak = self.memory_peak_bytes;
+        ensure(total == peak.map(u128::from), "memory_peak_bytes", || match (peak, total) {
+            (Some(peak), Some(total)) => format!("{peak} does not agree with memory, which makes {total}"),
+            (Some(_), None) => "memory is missing beside it".into(),
+            (None, _) => "it is missing beside memory".into(),
+        })?;
+        let limit = self.memory_limit_bytes.unwrap_or(u64::MAX);
+        ensure(peak.is_none_or(|peak| peak <= limit), "memory_peak_bytes", || {
+            format!("{} is above the plan's own limit of {limit}", peak.unwrap_or(0))
+        })
     }
 
     /// Whether the plan is an answer to what was asked for.

@@ -4,7 +4,7 @@ use layer_profile::{Measurement, ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::program::{LowerOptions, Placement};
+use crate::program::{LowerOptions, Placement, RankMemory};
 
 /// Everything that is decided about how a network is trained: where each layer runs, in which order, and how an iteration is
 /// lowered; what it was decided from, and what it should take.
@@ -60,6 +60,19 @@ pub struct ExecutionPlan {
     pub communicating_us: f64,
     /// The time in which ranks do neither, of all together.
     pub idle_us: f64,
+    /// What the rank holds that holds most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_peak_bytes: Option<u64>,
+    /// The same by kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<RankMemory>,
+    /// What a rank may hold, where there was a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
+    /// What one GPU alone would have to hold. Where that is more than it may, `single_gpu_us` is no time that it could take, but
+    /// the sum of its layers' times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single_gpu_memory_bytes: Option<u64>,
     /// What data parallelism takes on the same GPUs.
     pub dp: DataParallelTimes,
     /// Where each layer runs: all but the input, in topological order.
@@ -118,6 +131,9 @@ pub struct DataParallelTimes {
     pub iteration_us: f64,
     /// GPU time over the time on one GPU.
     pub amplification: f64,
+    /// What the rank holds that holds most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_peak_bytes: Option<u64>,
 }
 
 /// Where a layer runs.
@@ -194,6 +210,22 @@ impl ExecutionPlan {
         };
         let order: Result<Vec<LayerId>, Error> = order.iter().map(by_name).collect();
         placement.with_order(network, order?)
+    }
+
+    /// Whether data parallelism has room on the same GPUs; not known of plans from before it was recorded.
+    #[must_use]
+    pub fn data_parallelism_fits(&self) -> bool {
+        self.fits(self.dp.memory_peak_bytes)
+    }
+
+    /// Whether one GPU has room for everything; not known of plans from before it was recorded.
+    #[must_use]
+    pub fn single_gpu_fits(&self) -> bool {
+        self.fits(self.single_gpu_memory_bytes)
+    }
+
+    fn fits(&self, bytes: Option<u64>) -> bool {
+        self.memory_limit_bytes.zip(bytes).is_none_or(|(limit, bytes)| bytes <= limit)
     }
 
     fn check_layers(&self, network: &LayerGraph) -> Result<(), Error> {

@@ -50,13 +50,15 @@ pub struct PlanRequest {
     pub gpu_counts: GpuCounts,
     /// How long to search, as a multiple of the usual effort.
     pub effort: f64,
+    /// What each rank may hold, bytes; `None` is as much as there is. Plans that need more are not found.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 impl PlanRequest {
     /// Asks for a plan on up to so many GPUs.
     #[must_use]
     pub fn new(gpus: usize, mode: Mode) -> Self {
-        Self { gpus, mode, gpu_counts: GpuCounts::default(), effort: 1.0 }
+        Self { gpus, mode, gpu_counts: GpuCounts::default(), effort: 1.0, memory_limit_bytes: None }
     }
 
     /// Sets on how many GPUs a layer may run.
@@ -69,6 +71,12 @@ impl PlanRequest {
     #[must_use]
     pub fn with_effort(self, effort: f64) -> Self {
         Self { effort, ..self }
+    }
+
+    /// Sets what each rank may hold.
+    #[must_use]
+    pub fn with_memory_limit(self, memory_limit_bytes: Option<u64>) -> Self {
+        Self { memory_limit_bytes, ..self }
     }
 
     /// Checks that it is in proportion, before anything is made that grows with the number of GPUs.

@@ -2,6 +2,7 @@
 
 mod builder;
 mod lower;
+mod memory;
 mod placement;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use layer_graph::LayerId;
 use crate::Error;
 
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_training};
+pub use memory::RankMemory;
 pub use placement::Placement;
 
 /// The programs of all ranks, and the collectives that they take part in.
@@ -73,17 +75,6 @@ pub struct RankProgram {
 }
 
 impl RankProgram {
-    /// Bytes of all buffers in single precision, and of the buckets in which several of them travel as one: what an
-    /// executor allocates beside its kernels' workspaces.
-    #[must_use]
-    pub fn buffer_bytes(&self) -> u64 {
-        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
-        let sent_as_one = |step: &&Step| matches!(step.op, Op::Collective(_)) && step.writes.len() > 1;
-        let of_buckets = self.steps.iter().filter(sent_as_one).flat_map(|step| &step.writes);
-        let of_buckets: u64 = of_buckets.map(|id| bytes(self.buffers[id.0].elements)).sum();
-        of_buckets + self.buffers.iter().map(|buffer| bytes(buffer.elements)).sum::<u64>()
-    }
-
     /// The steps between which each buffer is alive, first and last use; `None` for one that no step uses. State is
     /// alive throughout, whatever this says.
     #[must_use]

@@ -2,6 +2,7 @@ use collectives::{Communicator, PendingRedistribution, Redistribution, ThreadCom
 use layer_engine::{CpuEngine, Engine};
 
 use crate::Error;
+use crate::program::ELEMENT_BYTES;
 
 /// An engine and a communicator that share their buffers and queues.
 pub trait Backend {
@@ -35,6 +36,7 @@ pub struct Device<B: Backend> {
     pub engine: B::Engine,
     /// The queue.
     pub queue: B::Queue,
+    allocated_bytes: u64,
 }
 
 impl<B: Backend> Device<B> {
@@ -44,7 +46,20 @@ impl<B: Backend> Device<B> {
     /// When the device refuses it.
     pub fn new(engine: B::Engine) -> Result<Self, Error> {
         let queue = engine.queue()?;
-        Ok(Self { engine, queue })
+        Ok(Self { engine, queue, allocated_bytes: 0 })
+    }
+
+    /// A buffer of this many zeros that is kept.
+    pub(super) fn allocate(&mut self, elements: usize) -> Result<B::Buffer, Error> {
+        let buffer = self.engine.allocate(elements)?;
+        self.allocated_bytes += elements as u64 * ELEMENT_BYTES;
+        Ok(buffer)
+    }
+
+    /// Bytes of all buffers that programs and their state were given. What kernels allocate for themselves is not in it.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes
     }
 }
 

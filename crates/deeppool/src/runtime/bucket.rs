@@ -3,7 +3,7 @@ use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
 use super::memory::Memory;
 use super::{Backend, Device};
 use crate::Error;
-use crate::program::{Op, RankProgram, Step};
+use crate::program::{RankProgram, Step};
 
 /// Where the buffers of a collective travel as one: a bucket of gradients is one operation, not one a gradient.
 ///
@@ -17,17 +17,17 @@ pub(super) struct Bucket<B: Backend> {
 impl<B: Backend> Bucket<B> {
     /// The bucket of a collective that writes several buffers; others need none.
     pub(super) fn of_step(
-        engine: &B::Engine,
+        device: &mut Device<B>,
         program: &RankProgram,
         step: &Step,
     ) -> Result<Option<Self>, Error> {
-        if !matches!(step.op, Op::Collective(_)) || step.writes.len() < 2 {
+        if !step.is_bucket() {
             return Ok(None);
         }
         let elements: Vec<usize> = step.writes.iter().map(|id| program.buffers[id.0].elements).collect();
-        let whole = engine.allocate(elements.iter().sum())?;
-        let pack = engine.prepare(&KernelSpec::Pack { elements: elements.clone() }, Precision::F32)?;
-        let unpack = engine.prepare(&KernelSpec::Unpack { elements }, Precision::F32)?;
+        let whole = device.allocate(elements.iter().sum())?;
+        let pack = device.engine.prepare(&KernelSpec::Pack { elements: elements.clone() }, Precision::F32)?;
+        let unpack = device.engine.prepare(&KernelSpec::Unpack { elements }, Precision::F32)?;
         Ok(Some(Self { whole, pack, unpack }))
     }
 
@@ -40,7 +40,7 @@ impl<B: Backend> Bucket<B> {
         device: &mut Device<B>,
     ) -> Result<B::Buffer, Error> {
         let reads: Vec<&B::Buffer> = step.writes.iter().map(|&id| memory.get(id)).collect();
-        let Device { engine, queue } = device;
+        let Device { engine, queue, .. } = device;
         engine.enqueue(&mut self.pack, &reads, &mut [&mut self.whole], context, queue)?;
         Ok(std::mem::take(&mut self.whole))
     }
@@ -57,7 +57,7 @@ impl<B: Backend> Bucket<B> {
         self.whole = whole;
         let mut written = memory.take(&step.writes);
         let mut writes: Vec<&mut B::Buffer> = written.iter_mut().collect();
-        let Device { engine, queue } = device;
+        let Device { engine, queue, .. } = device;
         let result = engine.enqueue(&mut self.unpack, &[&self.whole], &mut writes, context, queue);
         memory.restore(&step.writes, written);
         Ok(result?)

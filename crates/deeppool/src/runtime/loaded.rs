@@ -44,7 +44,7 @@ impl<B: Backend> LoadedProgram<B> {
             own.steps.iter().map(|step| kernel::<B>(&device.engine, network, own, step)).collect();
         let mut scratch = Vec::new();
         for spec in &own.buffers[own.state_buffers..] {
-            let mut buffer = device.engine.allocate(spec.elements)?;
+            let mut buffer = device.allocate(spec.elements)?;
             if let Contents::Constant(value) = spec.contents {
                 device.engine.upload(&vec![value as f32; spec.elements], &mut buffer, &mut device.queue)?;
             }
@@ -59,7 +59,7 @@ impl<B: Backend> LoadedProgram<B> {
             })
             .collect();
         let buckets: Result<_, Error> =
-            own.steps.iter().map(|step| Bucket::of_step(&device.engine, own, step)).collect();
+            own.steps.iter().map(|step| Bucket::of_step(device, own, step)).collect();
         let on_lane = |lane| {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()

@@ -25,7 +25,7 @@ impl<B: Backend> RankState<B> {
     ) -> Result<Self, Error> {
         let mut buffers = Vec::with_capacity(program.state_buffers);
         for spec in &program.buffers[..program.state_buffers] {
-            let mut buffer = device.engine.allocate(spec.elements)?;
+            let mut buffer = device.allocate(spec.elements)?;
             let values = match spec.contents {
                 Contents::Operand(id, Role::Parameters) => initial_parameters(network.layer(id), seed),
                 Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),

@@ -11,5 +11,5 @@ mod session;
 pub use batches::{InOrder, Shuffled};
 pub use config::{BackgroundJob, CheckpointConfig, TrainConfig};
 pub use micro_batches::MicroBatches;
-pub use report::{EpochReport, IterationTimes, Progress, TrainReport};
+pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
 pub use session::train;

@@ -6,7 +6,7 @@ use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, End, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
-use super::{InOrder, Progress, Shuffled, TrainConfig};
+use super::{HeldMemory, InOrder, Progress, Shuffled, TrainConfig};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, StepId, lower_evaluation, lower_training};
 use crate::runtime::{Backend, Device, Iterations, LoadedProgram, Observer, RankState};
@@ -98,6 +98,17 @@ impl<'a, B: Backend> Rank<'a, B> {
         (&mut self.state, &mut self.device, &self.training)
     }
 
+    /// What the rank holds, beside a background job.
+    pub(super) fn memory(&self) -> HeldMemory {
+        let evaluation = std::iter::once(&self.evaluation).chain(&self.remainder);
+        HeldMemory {
+            training: self.training.program().memory(),
+            evaluation_bytes: evaluation.map(|loaded| loaded.program().scratch_bytes()).sum(),
+            background_bytes: 0,
+            allocated_bytes: self.device.allocated_bytes(),
+        }
+    }
+
     pub(super) fn into_record(self) -> RankRecord {
         self.record
     }
@@ -109,7 +120,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     /// The sum of a number over all ranks, in single precision.
     pub(super) fn sum_over_ranks(&mut self, value: f64) -> Result<f64, Error> {
-        let Device { engine, queue } = &mut self.device;
+        let Device { engine, queue, .. } = &mut self.device;
         let mut buffer = engine.allocate(1)?;
         engine.upload(&[value as f32], &mut buffer, queue)?;
         self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, queue)?;
@@ -214,6 +225,11 @@ impl<B: Backend> BackgroundParts<B> {
         let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?;
         let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
         Ok(Some(Self { device, loaded, state }))
+    }
+
+    /// What the job holds, by its program and as it was allocated.
+    pub(super) fn memory_bytes(&self) -> (u64, u64) {
+        (self.loaded.program().memory().total_bytes(), self.device.allocated_bytes())
     }
 
     /// The job; ranks draw their samples in orders of their own.

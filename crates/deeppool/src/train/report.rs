@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use gpu_mux::Usage;
 
+use crate::program::RankMemory;
+
 /// How a training run went. All times are measured on this machine.
 #[derive(Debug, Clone, Default)]
 pub struct TrainReport {
@@ -23,6 +25,29 @@ pub struct TrainReport {
     pub background_errors: Vec<(usize, String)>,
     /// By rank: the steps of the last iteration, by index, in the order in which they started.
     pub started: Vec<Vec<usize>>,
+    /// By rank: what it held.
+    pub memory: Vec<HeldMemory>,
+}
+
+impl TrainReport {
+    /// What the rank held that held most.
+    #[must_use]
+    pub fn fullest(&self) -> Option<&HeldMemory> {
+        self.memory.iter().max_by_key(|held| held.allocated_bytes)
+    }
+}
+
+/// What a rank held in a training run: all of it for the whole run. What kernels allocate for themselves is not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldMemory {
+    /// For training, as its program says: what a plan predicts.
+    pub training: RankMemory,
+    /// For evaluation, as its programs say, beside the state that they share with training.
+    pub evaluation_bytes: u64,
+    /// For the background job, as its program says.
+    pub background_bytes: u64,
+    /// The buffers that were allocated for all of these.
+    pub allocated_bytes: u64,
 }
 
 /// What happens while training goes on, for whoever shows it.

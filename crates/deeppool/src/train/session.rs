@@ -5,7 +5,7 @@ use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{CpuEngine, ThreadPool};
 
 use super::rank::{BackgroundParts, Programs, Rank, RankRecord, Stretch};
-use super::{EpochReport, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint};
+use super::{EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Backend, CpuThreads};
 
@@ -61,6 +61,7 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
 /// What a rank returns.
 struct RankRun {
     record: RankRecord,
+    memory: HeldMemory,
     epochs: Vec<EpochReport>,
     elapsed: Duration,
     background_samples: f64,
@@ -80,6 +81,12 @@ where
     let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
     let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
     let number = rank.rank();
+    let mut memory = rank.memory();
+    if let Some(parts) = &parts {
+        let (bytes, allocated) = parts.memory_bytes();
+        memory.background_bytes = bytes;
+        memory.allocated_bytes += allocated;
+    }
     let mut driver = CpuDriver::new(Policy::default());
     if let Some(background) = parts.as_mut().and_then(|parts| parts.start(config, number)) {
         driver.add(background);
@@ -119,7 +126,7 @@ where
             checkpoint::save(config, &mut rank, iteration)?;
         }
     }
-    Ok(RankRun { record: rank.into_record(), epochs, elapsed, background_samples })
+    Ok(RankRun { record: rank.into_record(), memory, epochs, elapsed, background_samples })
 }
 
 /// The epoch that is under way.
@@ -168,6 +175,7 @@ fn report(config: &TrainConfig<'_>, first_iteration: u64, runs: Vec<RankRun>) ->
         report.usage.push(run.record.usage);
         report.background_errors.extend(run.record.background_error.map(|error| (rank, error)));
         report.started.push(run.record.started);
+        report.memory.push(run.memory);
         if rank == reporter {
             let samples = (run.record.losses.len() * config.batch) as f64;
             report.foreground_samples_per_s = samples / run.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -5,6 +5,7 @@ mod checkpoint;
 mod compare;
 mod data;
 mod gpu_counts;
+mod memory;
 mod micro_batches;
 mod plan_file;
 mod shared_parameters;
@@ -15,6 +16,8 @@ mod cli;
 mod command;
 #[cfg(feature = "cli")]
 mod files;
+#[cfg(feature = "cli")]
+mod memory_limit;
 #[cfg(feature = "cli")]
 mod profile;
 #[cfg(feature = "cli")]

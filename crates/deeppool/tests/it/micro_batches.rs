@@ -55,7 +55,7 @@ fn micro_batches_share_their_memory() {
     let placement = Placement::single(&network).unwrap();
     let bytes = |micro_batches| {
         let options = LowerOptions { micro_batches, ..LowerOptions::default() };
-        lower_training(&network, &placement, BATCH, &options).unwrap().ranks[0].buffer_bytes()
+        lower_training(&network, &placement, BATCH, &options).unwrap().ranks[0].memory().total_bytes()
     };
     assert!(bytes(5) < bytes(1));
     assert_eq!(bytes(15), bytes(15).min(bytes(10)), "more and smaller micro-batches never need more");

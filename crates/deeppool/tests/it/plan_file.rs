@@ -64,7 +64,7 @@ fn the_same_question_gives_the_same_bytes() {
 fn nonsense_is_refused_by_its_path() {
     let plan = with_job("vgg11", |_, job| burst(job));
     assert!(edited(&plan, |_| {}).is_ok());
-    let cases: [(&str, Value, &str); 26] = [
+    let cases: [(&str, Value, &str); 29] = [
         ("/schema", json!("deeppool/profile/v1"), "schema"),
         ("/batch", json!(0), "batch"),
         ("/batch", json!(-4), "batch"),
@@ -86,6 +86,9 @@ fn nonsense_is_refused_by_its_path() {
         ("/dp/iteration_us", json!(-3), "dp.iteration_us"),
         ("/lowering/micro_batches", json!(0), "lowering.micro_batches"),
         ("/lowering/micro_batches", json!(17), "lowering.micro_batches"),
+        ("/memory_peak_bytes", json!(1), "memory_peak_bytes"),
+        ("/memory", Value::Null, "memory_peak_bytes"),
+        ("/memory/parameters_bytes", json!(u64::MAX), "memory_peak_bytes"),
         ("/layers", json!([]), "layers"),
         ("/layers/1/ranks", json!([]), "layers[1].ranks"),
         ("/layers/1/ranks", json!([0, 0]), "layers[1].ranks"),

@@ -28,8 +28,8 @@ pub use observations::Observations;
 pub use pass::Pass;
 pub use sheet::DataSheet;
 
-/// The names of the built-in models.
-const NAMES: [&str; 5] = ["a100", "h100", "h200", "v100", "cpu-core"];
+/// The name of the one built-in model that is not of a GPU.
+const CORE: &str = "cpu-core";
 
 /// The costs of an A100, as `cargo run -p layer-profile --example fit_a100` prints them.
 const A100: &str = include_str!("a100.json");
@@ -56,7 +56,9 @@ const A100: &str = include_str!("a100.json");
 /// # Devices
 /// - `a100`: NVIDIA A100 SXM4 40 GB, single precision with TF32 tensor cores, layers as captured graphs. Fitted to the
 ///   layer times published with DeepPool (Park et al., MLSys 2022) for VGG-16, WRN-101-2 and Inception-V3.
-/// - `h100`, `h200`, `v100`: the costs of `a100` times the ratio of the [data sheets](DataSheet). Nobody has checked them.
+/// - `a100-40gb`: the same by another name.
+/// - `a100-80gb`, `h100`, `h200`, `v100` (16 GB), `v100-16gb`, `v100-32gb`: the costs of `a100` times the ratio of the
+///   [data sheets](DataSheet). Nobody has checked them.
 /// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add, by a roofline of its own. Fixed constants of a
 ///   plausible machine, measured nowhere: a plan that is made from them is the same everywhere.
 ///
@@ -109,14 +111,16 @@ impl DeviceModel {
     /// [`ProfileError::UnknownDevice`], which lists the names that exist.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         match name {
-            "a100" => Self::from_json(A100),
-            "h100" | "h200" | "v100" => Self::scaled_from_a100(name, &DataSheet::named(name)?),
-            "cpu-core" => Ok(Self {
+            CORE => Ok(Self {
                 name: name.into(),
                 formula: Formula::Roofline(&CPU_CORE),
                 accuracy: ModelAccuracy { basis: "fixed constants of a plausible core".into(), seen: None },
             }),
-            _ => Err(ProfileError::UnknownDevice { name: name.into(), known: Self::names() }),
+            _ => match DataSheet::named(name) {
+                Ok(DataSheet::A100) => Ok(Self { name: name.into(), ..Self::from_json(A100)? }),
+                Ok(sheet) => Self::scaled_from_a100(name, &sheet),
+                Err(_) => Err(ProfileError::UnknownDevice { name: name.into(), known: Self::names() }),
+            },
         }
     }
 
@@ -132,7 +136,7 @@ impl DeviceModel {
     /// The names of all built-in models.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
-        NAMES.to_vec()
+        DataSheet::names().into_iter().chain([CORE]).collect()
     }
 
     /// The model's name.

@@ -10,49 +10,86 @@ pub struct DataSheet {
     pub bandwidth_bytes_per_s: f64,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Device memory, in bytes: a data sheet's gigabyte is 10^9 bytes. CUDA reports a little more than that for each of these.
+    pub memory_bytes: u64,
 }
 
+/// The names of GPUs, with their data sheets.
+const NAMED: [(&str, DataSheet); 8] = [
+    ("a100", DataSheet::A100),
+    ("a100-40gb", DataSheet::A100),
+    ("a100-80gb", DataSheet::A100_80GB),
+    ("h100", DataSheet::H100),
+    ("h200", DataSheet::H200),
+    ("v100", DataSheet::V100),
+    ("v100-16gb", DataSheet::V100),
+    ("v100-32gb", DataSheet::V100_32GB),
+];
+
 impl DataSheet {
-    /// NVIDIA A100 SXM4 40 GB: 156 TFLOP/s in TF32, 1,555 GB/s (NVIDIA A100 data sheet, 2020).
-    pub const A100: Self =
-        Self { peak_flops_per_s: 156e12, bandwidth_bytes_per_s: 1.555e12, multiprocessors: 108 };
+    /// NVIDIA A100 SXM4 40 GB: 156 TFLOP/s in TF32, 1,555 GB/s (NVIDIA A100 data sheet, 2020). The published layer times that the
+    /// model `a100` is fitted to are from GPUs of this kind.
+    pub const A100: Self = Self {
+        peak_flops_per_s: 156e12,
+        bandwidth_bytes_per_s: 1.555e12,
+        multiprocessors: 108,
+        memory_bytes: 40_000_000_000,
+    };
+    /// NVIDIA A100 SXM4 80 GB: 2,039 GB/s (NVIDIA A100 data sheet, 2021). A DGX A100 was sold with either.
+    pub const A100_80GB: Self =
+        Self { bandwidth_bytes_per_s: 2.039e12, memory_bytes: 80_000_000_000, ..Self::A100 };
     /// NVIDIA H100 SXM5 80 GB: 494.5 TFLOP/s in TF32, 3,350 GB/s (NVIDIA H100 data sheet, 2023; it states the double rate
     /// of sparse products).
-    pub const H100: Self =
-        Self { peak_flops_per_s: 494.5e12, bandwidth_bytes_per_s: 3.35e12, multiprocessors: 132 };
+    pub const H100: Self = Self {
+        peak_flops_per_s: 494.5e12,
+        bandwidth_bytes_per_s: 3.35e12,
+        multiprocessors: 132,
+        memory_bytes: 80_000_000_000,
+    };
     /// NVIDIA H200 SXM 141 GB: an H100 with 4,800 GB/s (NVIDIA H200 data sheet, 2024).
-    pub const H200: Self = Self { bandwidth_bytes_per_s: 4.8e12, ..Self::H100 };
-    /// NVIDIA V100 SXM2: 15.7 TFLOP/s in FP32, 900 GB/s (NVIDIA V100 data sheet, 2018). Its tensor cores take half precision
-    /// only, so that single precision does not use them.
-    pub const V100: Self =
-        Self { peak_flops_per_s: 15.7e12, bandwidth_bytes_per_s: 0.9e12, multiprocessors: 80 };
+    pub const H200: Self =
+        Self { bandwidth_bytes_per_s: 4.8e12, memory_bytes: 141_000_000_000, ..Self::H100 };
+    /// NVIDIA V100 SXM2 16 GB: 15.7 TFLOP/s in FP32, 900 GB/s (NVIDIA V100 data sheet, 2018). Its tensor cores take half
+    /// precision only, so that single precision does not use them.
+    pub const V100: Self = Self {
+        peak_flops_per_s: 15.7e12,
+        bandwidth_bytes_per_s: 0.9e12,
+        multiprocessors: 80,
+        memory_bytes: 16_000_000_000,
+    };
+    /// NVIDIA V100 SXM2 32 GB (the same data sheet).
+    pub const V100_32GB: Self = Self { memory_bytes: 32_000_000_000, ..Self::V100 };
 
-    /// The data sheet of a GPU: `a100`, `h100`, `h200` or `v100`.
+    /// The names of all GPUs whose data sheets there are.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        NAMED.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The data sheet of a GPU by one of the [names](Self::names): `a100` is the one with 40 GB, `v100` the one with 16 GB.
     ///
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the names that exist.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        match name {
-            "a100" => Ok(Self::A100),
-            "h100" => Ok(Self::H100),
-            "h200" => Ok(Self::H200),
-            "v100" => Ok(Self::V100),
-            _ => Err(ProfileError::UnknownDevice {
-                name: name.into(),
-                known: vec!["a100", "h100", "h200", "v100"],
-            }),
-        }
+        let found = NAMED.iter().find(|(known, _)| *known == name).map(|(_, sheet)| *sheet);
+        found.ok_or_else(|| ProfileError::UnknownDevice { name: name.into(), known: Self::names() })
     }
 
     /// The data sheet of a device by the name that a profile has for it: a short name as in [`named`](Self::named), or
     /// what CUDA reports, such as `NVIDIA A100-SXM4-80GB`. `None` when it is not one of these GPUs.
     #[must_use]
     pub fn of_device(device: &str) -> Option<Self> {
-        let mut words = device.split(|letter: char| !letter.is_alphanumeric());
-        let by_cuda = matches!(words.next(), Some("NVIDIA" | "Tesla"));
-        let of_cuda =
-            || by_cuda.then(|| words.find_map(|word| Self::named(&word.to_ascii_lowercase()).ok())).flatten();
-        Self::named(device).ok().or_else(of_cuda)
+        if let Ok(sheet) = Self::named(device) {
+            return Some(sheet);
+        }
+        let mut words = device.split(|letter: char| !letter.is_alphanumeric()).map(str::to_ascii_lowercase);
+        if !matches!(words.next().as_deref(), Some("nvidia" | "tesla")) {
+            return None;
+        }
+        let (gpu, sheet) = words.find_map(|word| Self::named(&word).ok().map(|sheet| (word, sheet)))?;
+        // Of those with several sizes of memory, the name says which it is.
+        let sized = words.find_map(|word| Self::named(&format!("{gpu}-{word}")).ok());
+        Some(sized.unwrap_or(sheet))
     }
 
     /// Time of one unit of work at the peak, in microseconds.

@@ -132,7 +132,11 @@ fn parameters_that_two_layers_use_are_updated_once() {
 #[test]
 fn bad_questions_are_answered_with_what_is_known() {
     let error = DeviceModel::named("abacus").expect_err("unknown").to_string();
-    assert_eq!(error, "unknown device `abacus`; known devices: a100, h100, h200, v100, cpu-core");
+    assert_eq!(
+        error,
+        "unknown device `abacus`; known devices: a100, a100-40gb, a100-80gb, h100, h200, v100, v100-16gb, \
+         v100-32gb, cpu-core"
+    );
     for batches in [&[][..], &[0, 1], &[2, 2], &[4, 2]] {
         let error = device("a100").profile(&network("digits-cnn"), batches).expect_err("refused");
         assert!(matches!(error, ProfileError::Batches(found) if found == batches));

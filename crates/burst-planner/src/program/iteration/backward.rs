@@ -3,7 +3,8 @@
 use super::{Event, Member, Part, Prices, Recorder, Run, Slot, later};
 
 impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
-    pub(super) fn backward_pass(&mut self) {
+    /// The gradients of parameters are reduced in the last micro-batch.
+    pub(super) fn backward_pass(&mut self, is_last: bool) {
         let program = self.program;
         for &node in program.ordered.nodes.iter().rev() {
             let node = node as usize;
@@ -26,12 +27,12 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
             for &producer in program.ordered.producers(node).iter().rev() {
                 let producer = producer as usize;
                 // The first of its consumers is the last one to compute its part of the gradient of its output.
-                let is_last = program.ordered.consumers(producer).first() == Some(&(node as u32));
-                if is_last && program.structure.needs_gradient[producer] {
+                let is_complete = program.ordered.consumers(producer).first() == Some(&(node as u32));
+                if is_complete && program.structure.needs_gradient[producer] {
                     self.gather_gradient(producer);
                 }
             }
-            if !program.structure.users[node].is_empty() {
+            if is_last && !program.structure.users[node].is_empty() {
                 self.add_to_bucket(node);
             }
         }

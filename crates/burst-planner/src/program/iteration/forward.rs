@@ -13,9 +13,9 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
                 self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |_| arrived);
             }
             let times = self.prices.steps(node, group).map(|steps| steps.forward_us);
-            let row = node * self.lanes.classes;
+            let (row, sent) = (node * self.lanes.classes, self.lanes.sent[node]);
             for &Member { class, share } in self.members(group) {
-                let start = later(arrived, self.lanes.compute[usize::from(class)]);
+                let start = later(later(arrived, sent), self.lanes.compute[usize::from(class)]);
                 let end = start + times[share as usize];
                 self.computed(Event::Forward(node), class, start, end);
                 self.lanes.forward[row + usize::from(class)] = end;

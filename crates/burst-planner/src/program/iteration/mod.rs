@@ -17,6 +17,7 @@ use super::problem::{GradientOptions, Structure, TrainingNode};
 pub(super) struct Program<'a> {
     pub(super) nodes: &'a [TrainingNode],
     pub(super) gradients: &'a GradientOptions,
+    pub(super) micro_batches: usize,
     pub(super) structure: &'a Structure,
     pub(super) ordered: &'a Ordered,
     /// By node.
@@ -110,6 +111,8 @@ pub(super) struct Lanes {
     arrives: Vec<f64>,
     /// By node: its output on other groups than its own.
     moved: Vec<Vec<Moved>>,
+    /// By node whose output needs no gradient: when what was sent of it in the micro-batch before has left; 0 for other nodes.
+    sent: Vec<f64>,
     /// Empty between uses, like the buckets.
     parts: Vec<Part>,
     buckets: Vec<Bucket>,
@@ -143,8 +146,13 @@ impl Lanes {
         self.begin(program);
         recorder.begin();
         let mut run = Run { program, prices, recorder, lanes: self };
-        run.forward_pass();
-        run.backward_pass();
+        for micro_batch in 1..=program.micro_batches {
+            run.forward_pass();
+            run.backward_pass(micro_batch == program.micro_batches);
+            if micro_batch < program.micro_batches {
+                run.lanes.next_micro_batch(program);
+            }
+        }
         run.finish();
         for class in 0..self.classes {
             let end = later(self.compute[class], self.communication[class]);
@@ -171,10 +179,26 @@ impl Lanes {
         }
         self.moved.resize_with(nodes, Vec::new);
         self.moved.iter_mut().for_each(Vec::clear);
+        self.sent.clear();
+        self.sent.resize(nodes, 0.0);
         self.passed.clear();
         self.passed.resize(classes, 0.0);
         self.is_meeting.clear();
         self.is_meeting.resize(classes, false);
+    }
+}
+
+impl Lanes {
+    /// The next micro-batch uses the memory of the one before: a rank communicates for it when it has computed that, and computes an
+    /// output again when the last one has left. Where there is a gradient, that has come back since.
+    fn next_micro_batch(&mut self, program: &Program<'_>) {
+        for (communication, &compute) in self.communication.iter_mut().zip(&self.compute) {
+            *communication = later(*communication, compute);
+        }
+        for (node, moved) in self.moved.iter_mut().enumerate() {
+            let left = moved.drain(..).map(|moved| moved.at).fold(0.0, later);
+            self.sent[node] = if program.structure.needs_gradient[node] { 0.0 } else { left };
+        }
     }
 }
 

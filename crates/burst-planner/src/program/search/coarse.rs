@@ -1,7 +1,7 @@
 //! A smaller problem to search first: neighbours that take little time are placed together.
 
 use super::super::Arrangement;
-use super::super::costs::{Share, StepTimes, TrainingCosts};
+use super::super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::super::problem::{Structure, TrainingNode, TrainingProblem};
 
 /// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
@@ -48,6 +48,7 @@ impl Coarse {
             let first = &problem.nodes[block[0]];
             TrainingNode {
                 gradient_bytes: block.iter().map(|&node| problem.nodes[node].gradient_bytes).sum(),
+                state_bytes: block.iter().map(|&node| problem.nodes[node].state_bytes).sum(),
                 parameters_of: first.parameters_of.map(|owner| block_of[owner]),
                 synchronized: first.synchronized,
                 ..TrainingNode::new(first.name.clone(), first.gpu_counts.iter().copied())
@@ -58,7 +59,7 @@ impl Coarse {
             (block_of[from] != block_of[to]).then_some((block_of[from], block_of[to]))
         };
         let edges = problem.edges.iter().filter_map(between).collect();
-        let coarse = TrainingProblem { gpus: problem.gpus, nodes, edges, gradients: problem.gradients };
+        let coarse = TrainingProblem { nodes, edges, ..*problem };
         Self { problem: coarse, blocks }
     }
 
@@ -117,6 +118,16 @@ impl<C: TrainingCosts> TrainingCosts for CoarseCosts<'_, C> {
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         self.costs.reduce(bytes, ranks)
+    }
+
+    fn memory(&self, block: usize, ranks: usize, share: Share) -> NodeMemory {
+        let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(node, ranks, share));
+        // What leaves a block is its last node's.
+        of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {
+            held_bytes: sum.held_bytes.saturating_add(memory.held_bytes),
+            samples_bytes: sum.samples_bytes.max(memory.samples_bytes),
+            output_bytes: memory.output_bytes,
+        })
     }
 
     fn least_transfer(&self, block: usize, from: usize, to: usize) -> f64 {

@@ -8,7 +8,7 @@ use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Numbered, TrainingTime};
 use super::archive::SAME;
 use super::moves::{Moves, below};
-use super::stage::Stage;
+use super::stage::{Stage, Trial, slowed_us};
 use crate::Result;
 
 /// Multiples of the single-GPU time that GPU time is kept within, in turns.
@@ -54,11 +54,9 @@ impl<C: TrainingCosts> Stage<'_, C> {
         threshold: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
-        let Some(best) = self.archive.within(budget_us).or(self.archive.entries().last()) else {
-            return Ok(());
-        };
-        let mut now_score = score(best.time, budget_us);
+        let Some(best) = self.archive.within(budget_us) else { return Ok(()) };
         let mut now = best.numbered.clone();
+        let mut now_score = score(best.time, best.overfull, budget_us);
         let (mut least, mut in_vain) = (now_score, 0);
         for step in 0..steps {
             if in_vain >= BUDGET_PATIENCE * self.node_count() {
@@ -66,7 +64,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
             }
             in_vain += 1;
             let Some(changed) = self.draw(&now, gpus, random) else { continue };
-            let changed_score = score(self.offer(&changed)?, budget_us);
+            let changed_score = score_of(self.offer(&changed)?, budget_us);
             let left = 1.0 - step as f64 / steps as f64;
             if changed_score < now_score * (1.0 + threshold * left * left) {
                 (now, now_score) = (changed, changed_score);
@@ -89,7 +87,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
     ) -> Result<()> {
         let (mut left, mut in_vain) = (steps, 0);
         while left > 0 && in_vain < DESCENTS_PATIENCE * self.node_count() {
-            let entries = self.archive.entries();
+            let entries = self.archive.beginnings();
             if entries.is_empty() {
                 return Ok(());
             }
@@ -99,18 +97,18 @@ impl<C: TrainingCosts> Stage<'_, C> {
             for _ in 0..=below(random, MOST_CHANGES) {
                 now = self.draw(&now, gpus, random).unwrap_or(now);
             }
-            let mut now_score = score(self.offer(&now)?, budget_us);
+            let mut now_score = score_of(self.offer(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
                 let Some(changed) = self.draw(&now, gpus, random) else { continue };
                 left -= 1;
-                let (time, is_taken) = self.try_out(&changed)?;
-                if is_taken {
+                let trial = self.offer(&changed)?;
+                if trial.is_taken {
                     in_vain = 0;
                 }
-                let changed_score = score(time, budget_us);
+                let changed_score = score_of(trial, budget_us);
                 // What is as fast may have ways down that this one has not.
                 if changed_score <= now_score {
                     if changed_score < now_score * (1.0 - SAME) {
@@ -135,7 +133,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
                 break;
             }
             in_vain += 1;
-            let entries = self.archive.entries();
+            let entries = self.archive.beginnings();
             if entries.is_empty() {
                 return Ok(());
             }
@@ -152,7 +150,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
                 self.changed(from.clone(), gpus, random)
             };
             let Some(changed) = changed else { continue };
-            if self.try_out(&changed)?.1 {
+            if self.offer(&changed)?.is_taken {
                 in_vain = 0;
             }
         }
@@ -177,10 +175,14 @@ impl<C: TrainingCosts> Stage<'_, C> {
     }
 }
 
-/// The time of an iteration, and more where it takes more GPU time than the budget.
-fn score(time: TrainingTime, budget_us: f64) -> f64 {
+/// The time of an iteration, and more where it takes more GPU time than the budget, or a rank has no room.
+fn score(time: TrainingTime, overfull: f64, budget_us: f64) -> f64 {
     let over = (time.gpu_time_us / budget_us).max(1.0);
-    time.iteration_us * over.powi(3)
+    slowed_us(time, overfull) * over.powi(3)
+}
+
+fn score_of(trial: Trial, budget_us: f64) -> f64 {
+    score(trial.time, trial.overfull, budget_us)
 }
 
 /// The nodes up to a place in the order where the first arrangement has them, and all others where the second one has.

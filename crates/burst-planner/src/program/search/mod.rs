@@ -5,6 +5,7 @@ mod coarse;
 mod improve;
 mod levels;
 mod moves;
+mod room;
 mod seeds;
 mod sequence;
 mod shape;
@@ -83,7 +84,8 @@ pub struct TrainingFrontier {
 /// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).
 ///
 /// # Errors
-/// What [`TrainingProblem::validate`] reports, and [`Error::NoTimes`] where a node has no times for one GPU.
+/// What [`TrainingProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU, and
+/// [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory.
 pub fn search_training<C: TrainingCosts>(
     problem: &TrainingProblem,
     costs: C,
@@ -118,8 +120,12 @@ pub fn search_training<C: TrainingCosts>(
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
     }
-    let Search { blocks, nodes: Stage { evaluator, archive, .. }, .. } = search;
+    let Search { blocks, nodes: Stage { mut evaluator, archive, .. }, .. } = search;
     let evaluations = evaluator.evaluations + blocks.evaluator.evaluations;
+    if let Some(closest) = archive.closest() {
+        let closest = evaluator.arrangement(&closest.numbered);
+        evaluator.check_memory(&closest)?;
+    }
     let points = archive
         .into_entries()
         .into_iter()
@@ -176,13 +182,16 @@ impl<C: TrainingCosts> Search<'_, C> {
         for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.settle(staircases)?;
         }
-        if let Some(fastest) = self.blocks.archive.entries().first() {
+        if let Some(fastest) = self.blocks.archive.beginnings().first() {
             self.blocks.spread_branches(fastest.numbered.clone(), gpus)?;
         }
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
         for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, gpus, &self.proposed) {
+            self.blocks.offer(&seed)?;
+        }
+        for seed in room::stretches(&mut self.blocks.evaluator, gpus) {
             self.blocks.offer(&seed)?;
         }
         // The same draws whatever the number of GPUs that there are.

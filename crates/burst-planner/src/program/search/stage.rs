@@ -9,12 +9,38 @@ use super::moves::in_lanes;
 use super::shape::Shape;
 use crate::Result;
 
+/// An arrangement that is above the limit on memory counts as slower by so many times that, relatively: the way from one that has
+/// room to another may lead through some that have not, but should not end there.
+const OVERFULL: i32 = 8;
+
 /// A problem with what has been found for it so far.
 pub(super) struct Stage<'p, C> {
     pub(super) evaluator: Evaluator<'p, C>,
     pub(super) shape: Shape,
     pub(super) archive: Archive,
     pub(super) single_gpu_us: f64,
+}
+
+/// What came of evaluating an arrangement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    pub(super) time: TrainingTime,
+    /// By how much the fullest rank is above what it can hold: 1 where none is.
+    pub(super) overfull: f64,
+    /// Whether the archive took it in.
+    pub(super) is_taken: bool,
+}
+
+impl Trial {
+    /// The time of an iteration, and more where a rank has no room for what it holds.
+    pub(super) fn iteration_us(&self) -> f64 {
+        slowed_us(self.time, self.overfull)
+    }
+}
+
+/// The time of an iteration, and more where a rank has no room for what it holds.
+pub(super) fn slowed_us(time: TrainingTime, overfull: f64) -> f64 {
+    time.iteration_us * overfull.powi(OVERFULL)
 }
 
 impl<'p, C: TrainingCosts> Stage<'p, C> {
@@ -24,14 +50,15 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
     }
 
     /// Evaluates an arrangement for the archive.
-    pub(super) fn offer(&mut self, numbered: &Numbered) -> Result<TrainingTime> {
-        self.try_out(numbered).map(|(time, _)| time)
-    }
-
-    /// The same, and whether it was taken in.
-    pub(super) fn try_out(&mut self, numbered: &Numbered) -> Result<(TrainingTime, bool)> {
-        let (time, _) = self.evaluator.time(numbered)?;
-        Ok((time, self.archive.offer(time, numbered)))
+    pub(super) fn offer(&mut self, numbered: &Numbered) -> Result<Trial> {
+        let (time, classes) = self.evaluator.time(numbered)?;
+        let overfull = self.evaluator.overfull(&classes, &numbered.order);
+        let is_taken = if overfull > 1.0 {
+            self.archive.note(overfull, time, numbered)
+        } else {
+            self.archive.offer(time, numbered)
+        };
+        Ok(Trial { time, overfull, is_taken })
     }
 
     pub(super) fn node_count(&self) -> usize {
@@ -66,9 +93,9 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
                 .filter_map(|lanes| in_lanes(&mut self.evaluator, &from, parallel, gpus, lanes))
                 .collect();
             for candidate in spread {
-                let time = self.offer(&candidate)?;
-                if time.iteration_us < best.iteration_us {
-                    (best, from) = (time, candidate);
+                let trial = self.offer(&candidate)?;
+                if trial.iteration_us() < best.iteration_us() {
+                    (best, from) = (trial, candidate);
                 }
             }
         }

@@ -80,14 +80,14 @@ impl<C: TrainingCosts> Stage<'_, C> {
     pub(super) fn settle(&mut self, staircases: Vec<Staircase>) -> Result<()> {
         let mut best: Option<(f64, Staircase)> = None;
         for staircase in staircases {
-            let time_us = self.offer(&staircase.arrangement())?.iteration_us;
+            let time_us = self.offer(&staircase.arrangement())?.iteration_us();
             if best.as_ref().is_none_or(|&(best_us, _)| time_us < best_us) {
                 best = Some((time_us, staircase));
             }
         }
         let Some(mut best) = best else { return Ok(()) };
         for everywhere in best.1.with_first_border_anywhere(MOST_BORDERS) {
-            let time_us = self.offer(&everywhere.arrangement())?.iteration_us;
+            let time_us = self.offer(&everywhere.arrangement())?.iteration_us();
             if time_us < best.0 {
                 best = (time_us, everywhere);
             }
@@ -104,7 +104,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
         while by > 0 {
             for by in [[by, 0], [-by, 0], [0, by], [0, -by], [by, by], [-by, -by]] {
                 while let Some(moved) = staircase.moved(by) {
-                    let time_us = self.offer(&moved.arrangement())?.iteration_us;
+                    let time_us = self.offer(&moved.arrangement())?.iteration_us();
                     if time_us >= *best_us {
                         break;
                     }

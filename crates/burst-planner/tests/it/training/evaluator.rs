@@ -1,10 +1,15 @@
 //! The evaluator against the time model that goes through everything rank by rank.
 
+use std::num::NonZeroUsize;
+
 use burst_planner::testing::{
     Graph, HashedCosts, RandomProblem, faster_links_never_slow_down, random_arrangement, random_problem_on,
     slow_time,
 };
-use burst_planner::{Arrangement, Evaluator, TrainingCosts, TrainingProblem};
+use burst_planner::{
+    Arrangement, Evaluator, StepTimes, TableCosts, TrainingCosts, TrainingNode, TrainingProblem,
+    TransferTimes,
+};
 
 use super::cases;
 
@@ -69,5 +74,36 @@ fn a_faster_link_never_slows_an_arrangement() {
                 faster_links_never_slow_down(&problem, &costs, &arrangement, factor).expect("a valid case");
             assert_eq!(law, Ok(()), "seed {seed}");
         }
+    }
+}
+
+/// Two nodes side by side on two ranks: forward 10 us, backward 20 us, update 5 us each, and 1 us to move what is between them.
+#[test]
+fn micro_batches_repeat_all_but_what_uses_gradients() {
+    let mut problem = TrainingProblem::new(2);
+    let mut costs = TableCosts::new();
+    for (index, name) in ["first", "second"].into_iter().enumerate() {
+        problem.add_node(TrainingNode::new(name, [1]).with_gradient_bytes(4));
+        costs.set_steps(index, 1, StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 5.0 });
+    }
+    costs.set_transfer(0, 1, 1, TransferTimes { nested_us: 1.0, disjoint_us: 1.0 });
+    problem.add_edge(0, 1);
+    for micro_batches in 1..5 {
+        problem.micro_batches = NonZeroUsize::new(micro_batches).unwrap();
+        let mut evaluator = Evaluator::new(&problem, &costs).unwrap();
+        let mut took = |ranks: [usize; 2]| {
+            let ranks = ranks.map(|rank| vec![rank]).to_vec();
+            let arrangement = Arrangement { ranks, order: vec![0, 1] };
+            let path_us: f64 = evaluator.path(&arrangement).unwrap().iter().map(|step| step.time_us).sum();
+            let iteration_us = evaluator.evaluate(&arrangement).unwrap().iteration_us;
+            assert!((path_us - iteration_us).abs() < 1e-9, "{path_us} us of {iteration_us} us");
+            iteration_us
+        };
+        let times = micro_batches as f64;
+        let is =
+            |took_us: f64, expected_us: f64| assert!((took_us - expected_us).abs() < 1e-9, "{took_us} us");
+        is(took([0, 0]), 60.0 * times + 10.0);
+        // The second rank updates while the first one does.
+        is(took([0, 1]), 62.0 * times + 5.0);
     }
 }

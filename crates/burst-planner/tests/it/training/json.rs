@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use burst_planner::{
-    Arrangement, Error, Evaluator, Problem, SynchronizedBytes, TrainingCosts, TrainingProblem,
-    TrainingSearch, search_training,
+    Arrangement, Error, Evaluator, NodeMemory, Problem, Share, SynchronizedBytes, TrainingCosts,
+    TrainingProblem, TrainingSearch, search_training,
 };
 
 const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7, "overlap": false, "clip_norm": true,
@@ -58,6 +58,23 @@ fn every_field_is_read() {
         1,
     ));
     assert_eq!(usual.expect("a valid document").0.gradients, burst_planner::GradientOptions::default());
+}
+
+#[test]
+fn memory_is_read_where_it_is_given() {
+    let text = DOCUMENT
+        .replacen(r#""gpus": 3,"#, r#""gpus": 3, "memory_limit_bytes": 1000,"#, 1)
+        .replacen(
+            r#""gradient_bytes": 100,"#,
+            r#""gradient_bytes": 100, "state_bytes": 200, "output_bytes": 31,"#,
+            1,
+        )
+        .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50}"#, 1);
+    let (problem, costs) = TrainingProblem::from_json(&text).expect("a valid document");
+    assert_eq!((problem.memory_limit_bytes, problem.nodes[0].state_bytes), (Some(1000), 200));
+    let held = |node, ranks| costs.memory(node, ranks, Share::Larger);
+    assert_eq!(held(0, 2), NodeMemory { held_bytes: 50, samples_bytes: 0, output_bytes: 16 });
+    assert_eq!(held(1, 2), NodeMemory::default());
 }
 
 #[test]

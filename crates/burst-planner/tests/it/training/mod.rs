@@ -2,6 +2,7 @@
 
 mod evaluator;
 mod json;
+mod memory;
 mod quality;
 mod timeline;
 

@@ -99,8 +99,8 @@ fn training(
         for &id in placement.order() {
             lowering.forward(id, options.sync_batch_norm)?;
         }
-        lowering.backward(options)?;
         lowering.accumulate(lowering.loss, Role::Metrics);
+        lowering.backward(options)?;
     }
     lowering.reduce_metrics();
     Ok(lowering.program.finish())
@@ -238,6 +238,8 @@ impl<'a> Lowering<'a> {
         self.gradients = vec![Vec::new(); self.network.len()];
         self.micro_batch = micro_batch;
         self.program.reuse_buffers();
+        // What arrives may be needed to the end of the micro-batch before.
+        self.program.collectives_wait();
         Ok(())
     }
 

@@ -1,0 +1,247 @@
+//! What ranks hold.
+
+use super::costs::{NodeMemory, TrainingCosts};
+use super::groups::{Class, Classes, Slot};
+use super::known::Known;
+use super::problem::Structure;
+use super::{Arrangement, Evaluator, TrainingProblem};
+use crate::{Error, Result};
+
+/// Bytes of the norm of all gradients.
+const NORM_BYTES: u64 = 4;
+/// An error names so many nodes.
+const NAMED: usize = 3;
+
+/// The nodes of a problem with the ranks that they are on.
+pub(super) struct Placed<'a, C> {
+    pub(super) problem: &'a TrainingProblem,
+    pub(super) structure: &'a Structure,
+    pub(super) known: &'a Known<C>,
+    pub(super) classes: &'a Classes,
+    /// By node.
+    pub(super) groups: &'a [Slot],
+    /// By node: who holds the parameters that it owns.
+    pub(super) parameter_groups: &'a [Slot],
+    /// Who holds any parameters, where their norm is needed.
+    pub(super) all_parameters: Option<Slot>,
+    pub(super) order: &'a [u32],
+}
+
+impl<C: TrainingCosts> Placed<'_, C> {
+    /// Calls `add` with everything that is held: the class of the ranks, the node that it is held for, and its bytes on each of
+    /// the ranks. O((nodes + edges) x classes).
+    pub(super) fn each(&self, mut add: impl FnMut(Class, usize, u64)) {
+        let mut loaded: Vec<Slot> = Vec::new();
+        for (node, &group) in self.groups.iter().enumerate() {
+            let loads = !loaded.contains(&group) && self.loads(node, group);
+            if loads {
+                loaded.push(group);
+            }
+            self.on(group, node, &mut add, |memory| {
+                memory.held_bytes.saturating_add(if loads { memory.samples_bytes } else { 0 })
+            });
+            self.state(node, &mut add);
+            self.copies(node, &mut add);
+        }
+        self.buckets(&mut add);
+        self.totals(&mut add);
+        if let (Some(group), Some(&last)) = (self.all_parameters, self.order.last()) {
+            self.everywhere(group, last as usize, NORM_BYTES, &mut add);
+        }
+    }
+
+    fn loads(&self, node: usize, group: Slot) -> bool {
+        self.known.memory(node, group).iter().any(|memory| memory.samples_bytes > 0)
+    }
+
+    /// A part of what the node needs where its samples lie as a group's.
+    fn on(
+        &self,
+        group: Slot,
+        node: usize,
+        add: &mut impl FnMut(Class, usize, u64),
+        part: impl Fn(&NodeMemory) -> u64,
+    ) {
+        let memory = self.known.memory(node, group);
+        for member in self.classes.members(group) {
+            add(member.class, node, part(&memory[member.share as usize]));
+        }
+    }
+
+    fn everywhere(&self, group: Slot, node: usize, bytes: u64, add: &mut impl FnMut(Class, usize, u64)) {
+        for member in self.classes.members(group) {
+            add(member.class, node, bytes);
+        }
+    }
+
+    /// Parameters with what belongs to them, and the sum of their gradients where several nodes use them on a rank.
+    fn state(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
+        let of_node = &self.problem.nodes[node];
+        self.everywhere(self.parameter_groups[node], node, of_node.state_bytes, add);
+        let users = &self.structure.users[node];
+        if users.len() < 2 {
+            return;
+        }
+        for holder in self.classes.members(self.parameter_groups[node]) {
+            let is_here = |user: &&usize| {
+                self.classes.members(self.groups[**user]).iter().any(|member| member.class == holder.class)
+            };
+            if users.iter().filter(is_here).count() > 1 {
+                add(holder.class, node, of_node.gradient_bytes);
+            }
+        }
+    }
+
+    /// Copies of the output on the ranks of consumers, and the parts of its gradient that come from them.
+    fn copies(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
+        let own = self.groups[node];
+        let consumers = &self.structure.consumers[node];
+        let group_of = |consumer: &usize| self.groups[*consumer];
+        let output = |memory: &NodeMemory| memory.output_bytes;
+        let mut parts = 0;
+        for (place, consumer) in consumers.iter().enumerate() {
+            let group = group_of(consumer);
+            if consumers[..place].iter().any(|earlier| group_of(earlier) == group) {
+                continue;
+            }
+            parts += 1;
+            if group != own {
+                self.on(group, node, add, output);
+            }
+            if !self.structure.needs_gradient[node] {
+                continue;
+            }
+            let is_sum = consumers[place + 1..].iter().any(|later| group_of(later) == group);
+            if is_sum {
+                self.on(group, node, add, output);
+            }
+            if group != own {
+                self.on(own, node, add, output);
+            }
+        }
+        if parts > 1 && self.structure.needs_gradient[node] {
+            self.on(own, node, add, output);
+        }
+    }
+
+    /// What micro-batches gave is added up: the sum of those before, a part, and the next sum.
+    fn totals(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        let micro_batches = self.problem.micro_batches.get();
+        if micro_batches == 1 {
+            return;
+        }
+        for (node, users) in self.structure.users.iter().enumerate().filter(|(_, users)| !users.is_empty()) {
+            let gradient_bytes = self.problem.nodes[node].gradient_bytes;
+            for holder in self.classes.members(self.parameter_groups[node]) {
+                let is_here = |user: &usize| {
+                    self.classes.members(self.groups[*user]).iter().any(|member| member.class == holder.class)
+                };
+                let mut here = users.iter().filter(|user| is_here(user));
+                // The part is then a buffer of the user's, which is no memory for a sum.
+                let is_other = !is_here(&node) && here.next().is_some() && here.next().is_none();
+                let more = if is_other && micro_batches > 2 { 3 } else { 2 };
+                add(holder.class, node, gradient_bytes.saturating_mul(more));
+            }
+        }
+        let mut nodes = self.order.iter().rev().map(|&node| node as usize);
+        if let Some(loss) = nodes.find(|&node| self.structure.consumers[node].is_empty()) {
+            let bytes = self.problem.gradients.metrics_bytes.saturating_mul(2);
+            self.everywhere(self.groups[loss], loss, bytes, add);
+        }
+    }
+
+    /// Gradients that are reduced together are copied into one buffer.
+    fn buckets(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        let gradients = &self.problem.gradients;
+        let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();
+        let mut reduce = |group: Slot, nodes: &[usize]| {
+            if nodes.len() > 1 && self.known.len(group) > 1 {
+                for &node in nodes {
+                    self.everywhere(group, node, self.problem.nodes[node].gradient_bytes, add);
+                }
+            }
+        };
+        for &node in self.order.iter().rev() {
+            let node = node as usize;
+            if self.structure.users[node].is_empty() {
+                continue;
+            }
+            let group = self.parameter_groups[node];
+            let place = filling.iter().position(|bucket| bucket.0 == group).unwrap_or_else(|| {
+                filling.push((group, 0, Vec::new()));
+                filling.len() - 1
+            });
+            let (_, bytes, nodes) = &mut filling[place];
+            nodes.push(node);
+            *bytes = bytes.saturating_add(self.problem.nodes[node].gradient_bytes);
+            if gradients.overlap && *bytes >= gradients.bucket_bytes {
+                let (group, _, nodes) = filling.remove(place);
+                reduce(group, &nodes);
+            }
+        }
+        for (group, _, nodes) in filling {
+            reduce(group, &nodes);
+        }
+    }
+}
+
+impl<C: TrainingCosts> Evaluator<'_, C> {
+    /// What each rank holds, bytes: what its nodes need by the [costs](TrainingCosts::memory), parameters with their state, copies
+    /// of outputs and gradients that come from other ranks, and buckets in which gradients are reduced together.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn memory(&mut self, arrangement: &Arrangement) -> Result<Vec<u64>> {
+        let numbered = self.numbered(arrangement)?;
+        let mut by_rank = vec![0; self.problem().gpus];
+        let classes = self.classes_of(&numbered)?;
+        for (class, held) in self.held(&classes, &numbered.order).into_iter().enumerate() {
+            for rank in classes.ranks[class].iter().cloned().flatten() {
+                by_rank[rank] = held;
+            }
+        }
+        Ok(by_rank)
+    }
+
+    /// Whether every rank has room for what it holds.
+    ///
+    /// # Errors
+    /// [`Error::MemoryExceeded`] where one has not, and as [`evaluate`](Self::evaluate).
+    pub fn check_memory(&mut self, arrangement: &Arrangement) -> Result<()> {
+        let numbered = self.numbered(arrangement)?;
+        let Some(limit_bytes) = self.problem().memory_limit_bytes else { return Ok(()) };
+        let classes = self.classes_of(&numbered)?;
+        let held = self.held(&classes, &numbered.order);
+        let fullest = (0..held.len()).rev().max_by_key(|&class| held[class]);
+        let Some(fullest) = fullest.filter(|&class| held[class] > limit_bytes) else { return Ok(()) };
+        let mut by_node = vec![0_u64; numbered.groups.len()];
+        self.placed(&classes, &numbered.order).each(|class, node, bytes| {
+            if usize::from(class) == fullest {
+                by_node[node] = by_node[node].saturating_add(bytes);
+            }
+        });
+        let mut nodes: Vec<usize> = (0..by_node.len()).filter(|&node| by_node[node] > 0).collect();
+        nodes.sort_by_key(|&node| std::cmp::Reverse(by_node[node]));
+        nodes.truncate(NAMED);
+        let name = |node: usize| (self.problem().nodes[node].name.clone(), by_node[node]);
+        let nodes = nodes.into_iter().map(name).collect();
+        Err(Error::MemoryExceeded { limit_bytes, needed_bytes: held[fullest], nodes })
+    }
+
+    /// By how much the fullest rank of the arrangement that was evaluated last is above the limit: 1 where nothing is.
+    pub(super) fn overfull(&self, classes: &Classes, order: &[u32]) -> f64 {
+        let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
+        let most = self.held(classes, order).into_iter().max().unwrap_or(0);
+        if most <= limit_bytes { 1.0 } else { most as f64 / limit_bytes.max(1) as f64 }
+    }
+
+    /// By class.
+    fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
+        let mut held = vec![0_u64; classes.len()];
+        self.placed(classes, order).each(|class, _, bytes| {
+            let held = &mut held[usize::from(class)];
+            *held = held.saturating_add(bytes);
+        });
+        held
+    }
+}

@@ -1,0 +1,110 @@
+//! What a rank holds.
+
+use layer_engine::Role;
+use serde::{Deserialize, Serialize};
+
+use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
+
+/// What a rank holds while it trains, bytes in single precision, by kind.
+///
+/// Buffers have fixed addresses and are held for the whole run, so that their sum is also the peak. What kernels allocate for
+/// themselves is not in it; it depends on the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankMemory {
+    /// Parameters and running statistics.
+    pub parameters_bytes: u64,
+    /// Gradients of parameters.
+    pub gradients_bytes: u64,
+    /// The optimiser's velocities.
+    pub optimizer_bytes: u64,
+    /// Samples, labels, and what forward steps leave for the backward pass.
+    pub activations_bytes: u64,
+    /// Gradients of activations.
+    pub activation_gradients_bytes: u64,
+    /// Copies of other ranks' activations and gradients, and buckets in which gradients travel together.
+    pub communication_bytes: u64,
+    /// Moments, metrics and the squared norm.
+    pub workspace_bytes: u64,
+}
+
+impl RankMemory {
+    /// All kinds together.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.by_kind().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Each kind by its name.
+    #[must_use]
+    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+        [
+            ("parameters", self.parameters_bytes),
+            ("gradients", self.gradients_bytes),
+            ("optimiser", self.optimizer_bytes),
+            ("activations", self.activations_bytes),
+            ("their gradients", self.activation_gradients_bytes),
+            ("communication", self.communication_bytes),
+            ("workspace", self.workspace_bytes),
+        ]
+    }
+
+    fn of(&mut self, contents: Contents) -> &mut u64 {
+        match contents {
+            Contents::Operand(_, role) => match role {
+                Role::Parameters | Role::Statistics => &mut self.parameters_bytes,
+                Role::ParameterGradient => &mut self.gradients_bytes,
+                Role::Input(_) | Role::Labels | Role::Output | Role::Saved => &mut self.activations_bytes,
+                Role::OutputGradient | Role::InputGradient(_) => &mut self.activation_gradients_bytes,
+                Role::Moments | Role::GradientMoments | Role::Metrics => &mut self.workspace_bytes,
+            },
+            Contents::Velocity(_) => &mut self.optimizer_bytes,
+            Contents::Constant(_) => &mut self.activation_gradients_bytes,
+            Contents::Moved(_) => &mut self.communication_bytes,
+            Contents::SquaredNorm => &mut self.workspace_bytes,
+        }
+    }
+}
+
+impl RankProgram {
+    /// What an executor allocates for it beside its kernels' own workspaces: all buffers, and the buckets in which several of
+    /// them travel as one.
+    #[must_use]
+    pub fn memory(&self) -> RankMemory {
+        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        let mut memory = RankMemory::default();
+        for buffer in &self.buffers {
+            *memory.of(buffer.contents) += bytes(buffer.elements);
+        }
+        for step in self.steps.iter().filter(|step| step.is_bucket()) {
+            let elements = step.writes.iter().map(|id| self.buffers[id.0].elements).sum();
+            memory.communication_bytes += bytes(elements);
+        }
+        memory
+    }
+
+    /// Of [`memory`](Self::memory) what this program does not share with others for the same network and placement.
+    #[must_use]
+    pub fn scratch_bytes(&self) -> u64 {
+        let state = &self.buffers[..self.state_buffers];
+        let state_bytes: u64 = state.iter().map(|buffer| buffer.elements as u64 * ELEMENT_BYTES).sum();
+        self.memory().total_bytes() - state_bytes
+    }
+}
+
+impl Step {
+    /// Whether it is a collective on several buffers, which travel as one.
+    pub(crate) fn is_bucket(&self) -> bool {
+        matches!(self.op, Op::Collective(_)) && self.writes.len() > 1
+    }
+}
+
+impl Program {
+    /// What the rank holds that holds most; the first of several.
+    #[must_use]
+    pub fn memory_peak(&self) -> RankMemory {
+        let all = self.ranks.iter().map(RankProgram::memory);
+        all.reduce(|most, next| if next.total_bytes() > most.total_bytes() { next } else { most })
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,239 @@
+//! What programs say that ranks hold is what the runtime allocates.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use collectives::{
+    Communicator, Group, PendingRedistribution, Redistribution, ThreadCommunicator, ThreadWorld,
+};
+use deeppool::Error;
+use deeppool::program::{BatchPart, LowerOptions, Placement, RankMemory, lower_training};
+use deeppool::runtime::{Backend, BatchSource, CpuThreads, Device, Iterations, LoadedProgram, RankState};
+use gpu_mux::{CpuDriver, Policy};
+use layer_engine::{
+    CpuEngine, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Sgd,
+};
+use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape};
+use proptest::prelude::*;
+
+/// The CPU's engine, which counts the bytes of the buffers that it is asked for.
+#[derive(Clone, Default)]
+struct Counting {
+    engine: CpuEngine<f32>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Engine for Counting {
+    type Scalar = f32;
+    type Buffer = Vec<f32>;
+    type Queue = ();
+    type Kernel = <CpuEngine<f32> as Engine>::Kernel;
+
+    fn describe(&self) -> DeviceDescription {
+        self.engine.describe()
+    }
+
+    fn allocate(&self, elements: usize) -> Result<Vec<f32>, EngineError> {
+        self.bytes.fetch_add(4 * elements as u64, Ordering::Relaxed);
+        self.engine.allocate(elements)
+    }
+
+    fn queue(&self) -> Result<(), EngineError> {
+        self.engine.queue()
+    }
+
+    fn upload(&self, host: &[f32], buffer: &mut Vec<f32>, queue: &mut ()) -> Result<(), EngineError> {
+        self.engine.upload(host, buffer, queue)
+    }
+
+    fn download(&self, buffer: &Vec<f32>, host: &mut [f32], queue: &mut ()) -> Result<(), EngineError> {
+        self.engine.download(buffer, host, queue)
+    }
+
+    fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError> {
+        self.engine.prepare(spec, precision)
+    }
+
+    fn enqueue(
+        &self,
+        kernel: &mut Self::Kernel,
+        reads: &[&Vec<f32>],
+        writes: &mut [&mut Vec<f32>],
+        context: &LaunchContext,
+        queue: &mut (),
+    ) -> Result<(), EngineError> {
+        self.engine.enqueue(kernel, reads, writes, context, queue)
+    }
+
+    fn synchronize(&self, queue: &mut ()) -> Result<(), EngineError> {
+        self.engine.synchronize(queue)
+    }
+}
+
+struct CountingThreads;
+
+impl Backend for CountingThreads {
+    type Buffer = Vec<f32>;
+    type Queue = ();
+    type Engine = Counting;
+    type Communicator = ThreadCommunicator;
+    type Moving = PendingRedistribution<f32, <ThreadCommunicator as Communicator<f32>>::ExchangeRequest>;
+
+    fn start_redistribution(
+        communicator: &ThreadCommunicator,
+        redistribution: &Redistribution,
+        input: &Vec<f32>,
+        sample_elements: usize,
+        queue: &mut (),
+    ) -> Result<Self::Moving, Error> {
+        CpuThreads::start_redistribution(communicator, redistribution, input, sample_elements, queue)
+    }
+}
+
+/// Forks, joins, an input that several layers read, and shared parameters, as the seed draws them.
+fn random_network(mut below: impl FnMut(usize) -> usize) -> LayerGraph {
+    let mut net = LayerGraph::new("random", Shape::image(2, 4, 4)).unwrap();
+    let mut layers: Vec<LayerId> = vec![net.input()];
+    for index in 0..=below(8) {
+        let name = format!("layer{index}");
+        let producer = layers[below(layers.len())];
+        let layer = match below(6) {
+            0 | 1 => net.add(&name, Conv2d::new(2, 3).padding(1), [producer]),
+            2 => net.add(&name, LayerKind::Relu, [producer]),
+            3 => net.add(&name, LayerKind::BatchNorm(BatchNorm::default()), [producer]),
+            4 => net.add(&name, LayerKind::Concat, [producer, producer]),
+            _ => net.add(&name, LayerKind::Concat, [producer, layers[below(layers.len())]]),
+        };
+        layers.push(layer.unwrap());
+    }
+    let ends: Vec<LayerId> = layers.iter().copied().filter(|&id| net.consumers(id).is_empty()).collect();
+    let end = if let [only] = ends[..] { only } else { net.add("ends", LayerKind::Concat, ends).unwrap() };
+    let flat = net.add("flat", LayerKind::Flatten, [end]).unwrap();
+    let a = net.add("a", Linear::new(6), [flat]).unwrap();
+    let b = net.add("b", Linear::new(6), [a]).unwrap();
+    let c = net.add_tied("c", Linear::new(6), [b], b).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [c]).unwrap();
+    net
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("DEEPPOOL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn is_what_the_runtime_allocates(
+        seed: u64,
+        ranks in 1usize..5,
+        batch in 4usize..12,
+        micro_batches in 1usize..4,
+        bucket_bytes in prop::sample::select(vec![1, 500, 25 << 20]),
+        overlap_all_reduce: bool,
+        clip: bool,
+    ) {
+        let mut state = seed;
+        let mut below = |count: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % count
+        };
+        let network = random_network(&mut below);
+        let mut list = || {
+            let mut all: Vec<usize> = (0..ranks).collect();
+            (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
+            all.truncate(1 + below(ranks));
+            all
+        };
+        let placement = Placement::new(&network, ranks, (1..network.len()).map(|_| list()).collect()).unwrap();
+        let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
+        let options =
+            LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, micro_batches, ..LowerOptions::default() };
+        let program = lower_training(&network, &placement, batch, &options).unwrap();
+        let world = ThreadWorld::new(ranks).with_timeout(Duration::from_secs(60));
+        let allocated = world.run(|communicator| {
+            let engine = Counting::default();
+            let rank = communicator.rank();
+            let mut device = Device::<CountingThreads>::new(engine.clone()).unwrap();
+            let loaded =
+                LoadedProgram::new(&mut device, Some(&communicator), &network, &program, rank).unwrap();
+            let _state = RankState::new(&mut device, &network, loaded.program(), 0).unwrap();
+            engine.bytes.load(Ordering::Relaxed)
+        });
+        let said: Vec<u64> = program.ranks.iter().map(|rank| rank.memory().total_bytes()).collect();
+        prop_assert_eq!(&said, &allocated);
+        prop_assert_eq!(program.memory_peak().total_bytes(), *said.iter().max().unwrap());
+    }
+}
+
+/// Only where it is set, [`is_what_the_process_takes`] trains; then its process has nothing else to do.
+const CHILD: &str = "DEEPPOOL_MEMORY_CHILD";
+
+struct Zeros;
+
+impl BatchSource for Zeros {
+    fn load(
+        &mut self,
+        _iteration: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let elements = if part == BatchPart::Features { FEATURES } else { 1 };
+        out.resize(samples.len() * elements, 0.0);
+        Ok(())
+    }
+}
+
+const FEATURES: usize = 1_024;
+
+/// Bytes of this process that are in memory.
+#[cfg(target_os = "linux")]
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1_024
+}
+
+/// Trains one iteration, and gives what was said and what the process has taken.
+#[cfg(target_os = "linux")]
+fn train_one_iteration() -> (RankMemory, u64) {
+    let before = resident_bytes();
+    let mut net = LayerGraph::new("wide", Shape::features(FEATURES)).unwrap();
+    let mut last = net.input();
+    for index in 0..3 {
+        last = net.add(format!("fc{index}"), Linear::new(2_048), [last]).unwrap();
+        last = net.add(format!("relu{index}"), LayerKind::Relu, [last]).unwrap();
+    }
+    let scores = net.add("scores", Linear::new(10), [last]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
+    let placement = Placement::single(&net).unwrap();
+    let program = lower_training(&net, &placement, 1_024, &LowerOptions::default()).unwrap();
+    let mut device = Device::<CpuThreads>::new(CpuEngine::new()).unwrap();
+    let mut loaded = LoadedProgram::new(&mut device, None, &net, &program, 0).unwrap();
+    let mut state = RankState::new(&mut device, &net, loaded.program(), 0).unwrap();
+    let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.03 };
+    let mut job = Iterations::new(&mut device, &mut loaded, &mut state, Zeros, (), context, 1);
+    CpuDriver::<Iterations<'_, CpuThreads, Zeros, ()>>::new(Policy::default()).run(&mut job).unwrap();
+    (program.memory_peak(), resident_bytes() - before)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn is_what_the_process_takes() {
+    if std::env::var_os(CHILD).is_some() {
+        let (said, took) = train_one_iteration();
+        let off = took as f64 / said.total_bytes() as f64 - 1.0;
+        println!("{said:?}: {} bytes, and the process took {took}: {off:+.3}", said.total_bytes());
+        assert!(off.abs() < 0.1, "{} bytes were said, {took} taken", said.total_bytes());
+        return;
+    }
+    // Tests beside this one would take memory, too.
+    let test = std::env::current_exe().unwrap();
+    let arguments = ["--exact", "memory::is_what_the_process_takes", "--nocapture"];
+    let output = std::process::Command::new(test).args(arguments).env(CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("the process took"), "{text}");
+}

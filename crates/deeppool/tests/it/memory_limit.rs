@@ -1,0 +1,95 @@
+//! `deeppool plan` and what GPUs can hold.
+
+use crate::command::{json, refused, succeed};
+
+const VGG: &str = "plan --model vgg16 --device a100 --gpus 8 --batch 32";
+
+fn bytes(plan: &serde_json::Value, pointer: &str) -> u64 {
+    plan.pointer(pointer).and_then(serde_json::Value::as_u64).unwrap()
+}
+
+#[test]
+fn a_plan_says_what_the_fullest_gpu_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = json(folder.path(), &format!("{VGG} --json"));
+    let kinds = plan["memory"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap());
+    assert_eq!(kinds.sum::<u64>(), bytes(&plan, "/memory_peak_bytes"));
+    assert_eq!(bytes(&plan, "/memory_limit_bytes"), 39_000_000_000);
+    // VGG-16's 138 million parameters, their gradients and velocities.
+    assert!(bytes(&plan, "/memory_peak_bytes") > 3 * 4 * 138_000_000);
+    let text = succeed(folder.path(), VGG);
+    assert!(text.contains("memory of the fullest GPU: 2.") && text.contains(" of 39.00 GB for it"), "{text}");
+    assert!(!text.contains("no room"), "{text}");
+    let larger = succeed(folder.path(), &VGG.replace("a100", "a100-80gb"));
+    assert!(larger.contains(" of 79.00 GB for it"), "{larger}");
+}
+
+#[test]
+fn plans_keep_what_gpus_have_and_say_what_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = json(folder.path(), &format!("{VGG} --memory unlimited --json"));
+    assert!(free.get("memory_limit_bytes").is_none());
+    // A little less than data parallelism takes: 1 GB of it is for the CUDA context.
+    let limit = bytes(&free, "/dp/memory_peak_bytes") - 100_000_000;
+    let memory = limit + 1_000_000_000;
+    let plan = json(folder.path(), &format!("{VGG} --memory {memory} --json"));
+    assert!(bytes(&plan, "/memory_peak_bytes") <= limit);
+    assert!(plan["iteration_us"].as_f64() >= free["iteration_us"].as_f64());
+    let text = succeed(folder.path(), &format!("{VGG} --memory {memory} -o plan.json"));
+    assert_eq!(text.matches("it has no room for").count(), 2, "{text}");
+    assert!(text.contains("is the sum of its layers' times"), "{text}");
+    // A file that was written keeps its limit when it is read.
+    succeed(folder.path(), "simulate --model vgg16 --plan plan.json");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_its_layers_and_the_ways_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(folder.path(), &format!("{VGG} --memory 2GB"), "`fc6`");
+    assert!(error.contains("give more GPUs, GPUs with more memory, or a smaller batch"), "{error}");
+    refused(folder.path(), &format!("{VGG} --memory 2.2GB --mode dp"), "a GPU can hold 1.20 GB");
+    refused(folder.path(), &format!("{VGG} --memory 40apples"), "such as 40GB");
+    // Of 24 samples no part fits, and its batch normalisation is not to be changed by cutting.
+    let inception = "plan --model inception-v3 --device a100 --gpus 1 --batch 24 --memory 3GB --mode dp";
+    refused(folder.path(), inception, "no plan fits");
+}
+
+#[test]
+fn devices_whose_memory_is_not_known_are_unlimited() {
+    let folder = tempfile::tempdir().unwrap();
+    let question = "plan --model digits-cnn --device cpu-core --gpus 2 --batch 32";
+    let text = succeed(folder.path(), question);
+    assert!(text.contains("how much memory `cpu-core` has is not known"), "{text}");
+    let limited = succeed(folder.path(), &format!("{question} --memory 1GB"));
+    assert!(!limited.contains("not known") && limited.contains(" of 1.00 GB for it"), "{limited}");
+}
+
+#[test]
+fn training_allocates_what_is_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    for background in ["", "--background digits-cnn:8"] {
+        let arguments = format!(
+            "train --model digits-cnn --data digits --ranks 2 --batch 100 --epochs 1 {background} --json"
+        );
+        let report = json(folder.path(), &arguments);
+        let memory = |kind: &str| bytes(&report, &format!("/memory/{kind}_bytes"));
+        assert_eq!(memory("training"), bytes(&report, "/plan/memory_peak_bytes"));
+        assert_eq!(memory("allocated"), memory("training") + memory("evaluation") + memory("background"));
+        assert_eq!(memory("background") > 0, !background.is_empty());
+    }
+}
+
+#[test]
+fn a_batch_is_cut_where_nothing_else_has_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let question = "plan --model gpt2 --device a100-80gb --gpus 8 --batch 512 --mode dp";
+    let text = succeed(folder.path(), &format!("{question} -o plan.json"));
+    assert!(text.contains("the batch is cut into 4 micro-batches"), "{text}");
+    let plan = json(folder.path(), &format!("{question} --json"));
+    assert_eq!(plan["lowering"]["micro_batches"], 4);
+    assert!(bytes(&plan, "/memory_peak_bytes") <= 79_000_000_000);
+    assert!(bytes(&plan, "/single_gpu_memory_bytes") > 79_000_000_000);
+    let simulated = json(folder.path(), "simulate --model gpt2 --plan plan.json --json");
+    let off = simulated["iteration_us"].as_f64().unwrap() / plan["iteration_us"].as_f64().unwrap() - 1.0;
+    assert!(off.abs() < 1e-3, "{off}");
+}
