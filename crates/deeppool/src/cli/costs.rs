@@ -13,6 +13,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
+use super::capacity::Capacity;
 use super::links::default_link;
 use super::progress::while_showing;
 
@@ -126,6 +127,10 @@ pub(crate) struct ModeArgs {
     /// powers-of-two, all, or a list such as 1,2,3,6
     #[arg(long, value_name = "COUNTS", default_value_t)]
     pub(crate) gpu_counts: GpuCounts,
+    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into micro-batches
+    /// [default: what a built-in GPU has; unlimited for other devices]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) memory: Option<Capacity>,
     /// All-reduce gradients after the backward pass, not during it
     #[arg(long)]
     pub(crate) no_overlap: bool,
@@ -135,8 +140,8 @@ pub(crate) struct ModeArgs {
 }
 
 /// The options of [`ModeArgs`] that a plan has decided.
-pub(crate) const DECIDED: [&str; 5] =
-    ["mode", "amplification", "gpu_counts", "no_overlap", "sync_batch_norm"];
+pub(crate) const DECIDED: [&str; 6] =
+    ["mode", "amplification", "gpu_counts", "memory", "no_overlap", "sync_batch_norm"];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeName {
@@ -152,6 +157,11 @@ impl ModeArgs {
             ModeName::Dp => Mode::DataParallel,
             ModeName::Burst => Mode::Burst { amplification: self.amplification },
         }
+    }
+
+    /// How much memory each device of this name has.
+    pub(crate) fn capacity(&self, device: &str) -> Capacity {
+        Capacity::of(self.memory, device)
     }
 
     /// The question to the planner.
@@ -181,9 +191,10 @@ pub(crate) fn job_and_plan<'a>(
     if let Some(plan) = read {
         return Ok((Job::of_plan(costs, &plan, optimizer)?, plan));
     }
+    let memory_limit_bytes = mode.capacity(costs.profile().device()).limit_bytes();
+    let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
     let job = Job::new(costs, batch, mode.lowering(optimizer));
-    let plan = while_showing("searching for a plan", || job.plan(&mode.request(gpus)))?;
-    Ok((job, plan))
+    while_showing("searching for a plan", || job.plan_with_room(&request))
 }
 
 /// Names the plan's file in what was found wrong with it when it met the network.

@@ -53,10 +53,6 @@ pub(crate) struct Plan {
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
-    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into micro-batches
-    /// [default: what a built-in GPU has; unlimited for other devices]
-    #[arg(long, value_name = "BYTES", conflicts_with = "problem")]
-    memory: Option<Capacity>,
     #[command(flatten)]
     point: PointArgs,
     #[command(flatten)]
@@ -68,7 +64,7 @@ pub(crate) struct Plan {
     /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm",
-        "compare", "objective", "background"])]
+        "memory", "compare", "objective", "background"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
     #[arg(long)]
@@ -217,7 +213,7 @@ impl Plan {
         let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let capacity = Capacity::of(self.memory, tables.profile.device());
+        let capacity = self.mode.capacity(tables.profile.device());
         request.memory_limit_bytes = capacity.limit_bytes();
         let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
         if self.sharing.compare {
@@ -241,7 +237,7 @@ impl Plan {
             return Ok(());
         }
         say!("{}", plan_text(&job, &plan)?);
-        if self.memory.is_none() && capacity == Capacity::Unlimited {
+        if self.mode.memory.is_none() && capacity == Capacity::Unlimited {
             let device = &plan.profile.device;
             say!(
                 "\nhow much memory `{device}` has is not known, so nothing was left out for it: give --memory BYTES"

@@ -1,6 +1,5 @@
 //! All ways side by side.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Envelope, Point, Way};
@@ -35,7 +34,8 @@ impl Comparison {
     /// any smaller number of GPUs with background jobs on the others.
     ///
     /// One search gives the burst plans: the one that the request's mode asks for, and others spread over all that are worth choosing from.
-    /// Of the partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
+    /// Where GPUs have a limit on memory, burst plans leave room for a background job, and partitions keep it by themselves. Of the
+    /// partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
     /// is done. O(search + points x simulation).
     ///
     /// # Errors
@@ -47,9 +47,10 @@ impl Comparison {
         mut progress: impl FnMut(f64),
     ) -> Result<Self, Error> {
         let gpus = request.gpus;
-        let frontier = job.frontier(request)?;
+        let beside = with_room_for(request, background)?;
+        let frontier = job.frontier(&beside)?;
         progress(0.2);
-        let parts = worthwhile_parts(job, gpus, background)?;
+        let parts = worthwhile_parts(job, request, background)?;
         let mut bursts = frontier.plans(PLANS)?;
         if request.mode != Mode::DataParallel {
             bursts.push(frontier.plan(request.mode)?);
@@ -57,12 +58,17 @@ impl Comparison {
         let mut runs: Vec<(Way, ExecutionPlan)> = Vec::new();
         for &part in &parts {
             let plan = job.data_parallel_on(part, request)?;
+            let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
             if part == gpus.min(job.batch()) {
                 runs.push((Way::DataParallel, plan.clone()));
-                runs.push((Way::DataParallelCollocated, plan.clone()));
+                if has_room {
+                    runs.push((Way::DataParallelCollocated, plan.clone()));
+                }
             }
             runs.push((Way::Partition, plan.clone()));
-            runs.push((Way::BurstCollocated, plan));
+            if has_room {
+                runs.push((Way::BurstCollocated, plan));
+            }
         }
         for plan in bursts {
             runs.push((Way::Burst, plan.clone()));
@@ -127,23 +133,51 @@ impl Comparison {
     }
 }
 
-/// The numbers of GPUs that data parallelism is simulated on: powers of two, all, and those that give most at any speed of the foreground,
-/// by the planner's time.
-fn worthwhile_parts(job: &Job<'_>, gpus: usize, background: &BackgroundCosts) -> Result<Vec<usize>, Error> {
+fn fits(bytes: Option<u64>, limit: Option<u64>) -> bool {
+    bytes.zip(limit).is_none_or(|(bytes, limit)| bytes <= limit)
+}
+
+/// The request for plans that leave room for a background job beside the foreground on every GPU.
+///
+/// # Errors
+/// When not even the background job alone has room.
+pub(super) fn with_room_for(
+    request: &PlanRequest,
+    background: &BackgroundCosts,
+) -> Result<PlanRequest, Error> {
+    let Some(limit) = request.memory_limit_bytes else { return Ok(request.clone()) };
+    let room = limit.checked_sub(background.memory_bytes()).ok_or_else(|| Error::Setting {
+        setting: "what a background job holds",
+        expected: "no more than a GPU has room for: give it a smaller batch",
+        got: format!("{} of {limit} bytes", background.memory_bytes()),
+    })?;
+    Ok(request.clone().with_memory_limit(Some(room)))
+}
+
+/// The numbers of GPUs that data parallelism is simulated on, of those on which it has room: powers of two, the most, and those that give
+/// most at any speed of the foreground, by the planner's time.
+fn worthwhile_parts(
+    job: &Job<'_>,
+    request: &PlanRequest,
+    background: &BackgroundCosts,
+) -> Result<Vec<usize>, Error> {
+    let gpus = request.gpus;
     let most = gpus.min(job.batch());
-    let mut rates = Vec::with_capacity(most);
+    let mut rates: Vec<(usize, (f64, f64))> = Vec::with_capacity(most);
     for part in 1..=most {
-        let foreground = job.batch() as f64 * 1e6 / job.data_parallel_times(part)?.iteration_us;
-        let total = foreground + (gpus - part) as f64 * background.samples_per_s();
-        rates.push((foreground, total));
+        let times = job.data_parallel_times(part)?;
+        if fits(times.memory_peak_bytes, request.memory_limit_bytes) {
+            let foreground = job.batch() as f64 * 1e6 / times.iteration_us;
+            let total = foreground + (gpus - part) as f64 * background.samples_per_s();
+            rates.push((part, (foreground, total)));
+        }
     }
     let alone = gpus as f64 * background.samples_per_s();
-    let envelope = Envelope::new(rates.iter().copied().chain([(0.0, alone)]));
-    let is_corner = |part: &usize| envelope.corners().contains(&rates[part - 1]);
-    let mut parts: BTreeSet<usize> = (1..=most).filter(is_corner).collect();
-    parts.extend(std::iter::successors(Some(1), |part| Some(part * 2)).take_while(|&part| part < most));
-    parts.insert(most);
-    Ok(parts.into_iter().collect())
+    let envelope = Envelope::new(rates.iter().map(|&(_, rates)| rates).chain([(0.0, alone)]));
+    let is_shown = |&&(part, rates): &&(usize, (f64, f64))| {
+        part.is_power_of_two() || part == most || envelope.corners().contains(&rates)
+    };
+    Ok(rates.iter().filter(is_shown).map(|&(part, _)| part).collect())
 }
 
 fn simulated(

@@ -1,5 +1,6 @@
 //! The plan that leaves the background most.
 
+use super::comparison::with_room_for;
 use crate::Error;
 use crate::job::Job;
 use crate::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -20,7 +21,7 @@ pub struct Total {
 /// at least `foreground` (above 0, at most 1) times as fast as the fastest within an amplification limit. With 1 it is that one.
 ///
 /// What a plan leaves to the background is judged by simulating it by the options' policy, whose rules say which gaps are long enough to be
-/// worth anything. All plans of the frontier that are fast enough are simulated. O(search + plans x simulation).
+/// worth anything. Where GPUs have a limit on memory, plans leave room for a background job. All plans of the frontier that are fast enough are simulated. O(search + plans x simulation).
 ///
 /// # Errors
 /// A foreground that is not above 0 and at most 1, and those of [`Job::plan`].
@@ -39,7 +40,7 @@ pub fn most_total(
         Mode::Burst { amplification } => amplification,
         _ => f64::INFINITY,
     };
-    let frontier = job.frontier(request)?;
+    let frontier = job.frontier(&with_room_for(request, background)?)?;
     let fastest = frontier.plan(Mode::Burst { amplification })?;
     let fastest_us = fastest.iteration_us;
     let mut best = None;

@@ -90,7 +90,7 @@ impl Job<'_> {
     }
 
     /// What one GPU would hold that trains alone.
-    fn single_gpu_memory_bytes(&self) -> Result<u64, Error> {
+    pub(crate) fn single_gpu_memory_bytes(&self) -> Result<u64, Error> {
         let problem = self.training_problem(1, &[1])?;
         let alone = Arrangement::data_parallel(&problem, 1)?;
         let held = Evaluator::new(&problem, self.training_costs())?.memory(&alone)?;

@@ -6,11 +6,14 @@ use layer_graph::LayerId;
 use super::steps::kernels;
 use crate::Error;
 use crate::costs::{Costs, LayerKernels};
+use crate::job::Job;
+use crate::program::LowerOptions;
 
 /// What one training iteration of a background job costs on a device of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundCosts {
     iteration: Iteration,
+    memory_bytes: u64,
 }
 
 impl BackgroundCosts {
@@ -38,7 +41,15 @@ impl BackgroundCosts {
                 steps.push(Step { name, work: StepWork::Compute(kernels(costs_of_kernels)?), after: None });
             }
         }
-        Ok(Self { iteration: Iteration { samples: batch, steps } })
+        let job = Job::new(costs.clone(), batch, LowerOptions::default());
+        let memory_bytes = job.single_gpu_memory_bytes()?;
+        Ok(Self { iteration: Iteration { samples: batch, steps }, memory_bytes })
+    }
+
+    /// What the job holds on its device.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
     /// Samples of an iteration.
