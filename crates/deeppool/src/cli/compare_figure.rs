@@ -17,6 +17,8 @@ const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const SIZE: (u32, u32) = (900, 620);
 const HEADER: u32 = 96;
+/// Where the note below the chart ends, from the header down.
+const NOTE_END: (i32, i32) = (876, 520);
 
 /// An SVG image of all points, with what they may be off by, and of what taking turns gives.
 pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<String> {
@@ -91,7 +93,7 @@ pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<
             .draw()?;
         let note = "lines: what taking turns gives; bars: what times may be off by";
         let style = text(11).pos(Pos::new(HPos::Right, VPos::Bottom));
-        body.draw(&Text::new(note, (SIZE.0 as i32 - 24, (SIZE.1 - HEADER) as i32 - 4), style))?;
+        body.draw(&Text::new(note, NOTE_END, style))?;
         root.present()?;
     }
     Ok(svg)

@@ -103,7 +103,7 @@ impl Comparison {
             let &(speed, _) = corners.corners().get(index)?;
             let is_here = |point: &&super::Point| {
                 matches!(point.way, Way::Partition | Way::Background)
-                    && point.foreground_samples_per_s == speed
+                    && point.foreground_samples_per_s.total_cmp(&speed).is_eq()
             };
             self.points.iter().find(is_here).map(|point| point.gpus)
         };

@@ -26,7 +26,8 @@ impl Envelope {
                 corners.pop();
             }
             if let [(foreground, total)] = corners[..] {
-                if foreground == point.0 && total <= point.1 {
+                // They are sorted: as fast as the one before, or faster.
+                if foreground >= point.0 && total <= point.1 {
                     corners.pop();
                 }
             }
