@@ -126,7 +126,7 @@ impl LinkModel {
     #[must_use]
     pub fn shared_memory() -> Self {
         let level = Level::new(Duration::from_micros(1), Duration::from_nanos(800), 8e9);
-        Self::of("shared-memory", level).with_relative_error(0.27)
+        Self::of("shared-memory", level).with_relative_error(0.44)
     }
 
     /// A built-in link by its name: one of [`LinkModel::names`].

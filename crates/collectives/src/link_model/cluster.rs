@@ -7,11 +7,11 @@ use super::{Algorithm, Collective, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
 /// Where the ranks of a group are, by level from the inside: nothing else of them matters to what an operation takes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spread {
     ranks: usize,
-    /// The most members of a level that any unit of it has in the group; and the adapters that every one of them can use: as many as
-    /// its ranks in the group.
+    /// The most members of a level that any unit of it has in the group; and the bandwidth that the worst off of them has: that of as
+    /// many adapters as it has ranks in the group, if the links inside of it can fill them.
     by_level: Vec<Among>,
     /// The most ranks of the group in any member of a level.
     ranks_per_member: Vec<usize>,
@@ -50,7 +50,7 @@ impl LinkModel {
             |level: Level| Level { ranks: level.ranks.map(|hosts| hosts.saturating_mul(ranks)), ..level };
         self.levels.extend(network.levels.into_iter().map(outside));
         self.pipelined |= network.pipelined;
-        self.error = self.error.into_iter().chain(network.error).reduce(f64::max);
+        self.error = self.error.zip(network.error).map(|(inside, outside)| inside.max(outside));
         self
     }
 
@@ -111,8 +111,13 @@ impl LinkModel {
     #[must_use]
     pub fn cost_among(&self, collective: Collective, ranks: &[usize], bytes: u64) -> Duration {
         match collective {
-            Collective::Send => self.levels[0].cost(collective, Among { members: 2, adapters: 1 }, bytes),
             _ if ranks.len() <= 1 => Duration::ZERO,
+            // By the links of the outermost level that it passes.
+            Collective::Send => {
+                let spread = self.spread(ranks);
+                let level = spread.by_level.iter().rposition(|among| among.members > 1).unwrap_or(0);
+                self.levels[level].cost(collective, self.levels[level].among(2), bytes)
+            }
             _ => self.cost_of(collective, &self.spread(ranks), bytes),
         }
     }
@@ -160,21 +165,19 @@ impl LinkModel {
 
     /// Of ranks `0..ranks`.
     pub(super) fn spread_of_first(&self, ranks: usize) -> Spread {
-        let mut by_level = Vec::with_capacity(self.levels.len());
-        let mut ranks_per_member = Vec::with_capacity(self.levels.len());
-        let mut member = 1;
+        let mut spread = Spread::of(ranks, self.levels.len());
+        let (mut member, mut inside) = (1, 1);
         for (level, unit) in self.levels.iter().zip(self.units()) {
             let members = ranks.min(unit).div_ceil(member);
-            // The last member may have fewer ranks than the others.
+            // The last member may have fewer ranks, and members of its own, than the others.
             let fewest = match ranks % member {
-                0 => member,
+                0 => member.min(ranks),
                 rest => rest,
             };
-            by_level.push(Among { members, adapters: level.adapters.min(fewest) });
-            ranks_per_member.push(member.min(ranks));
-            member = unit;
+            spread.push(level, members, fewest, fewest.div_ceil(inside), member.min(ranks));
+            (inside, member) = (member, unit);
         }
-        Spread { ranks, by_level, ranks_per_member }
+        spread
     }
 
     fn spread(&self, ranks: &[usize]) -> Spread {
@@ -190,23 +193,26 @@ impl LinkModel {
             sorted.sort_unstable();
             &sorted
         };
-        let (mut by_level, mut ranks_per_member) = (Vec::new(), Vec::new());
-        let mut size = 1;
+        let mut spread = Spread::of(ranks.len(), self.levels.len());
+        let (mut size, mut inside) = (1, 1);
         for (level, unit_size) in self.levels.iter().zip(self.units()) {
-            let (mut most_members, mut fewest, mut most) = (0, usize::MAX, 0);
+            let (mut most_members, mut most_ranks) = (0, 0);
+            let (mut fewest_ranks, mut fewest_inside) = (usize::MAX, usize::MAX);
             for unit in ranks.chunk_by(|a, b| a / unit_size == b / unit_size) {
                 let mut members = 0;
                 for member in unit.chunk_by(|a, b| a / size == b / size) {
                     members += 1;
-                    (fewest, most) = (fewest.min(member.len()), most.max(member.len()));
+                    (fewest_ranks, most_ranks) =
+                        (fewest_ranks.min(member.len()), most_ranks.max(member.len()));
+                    let inside = member.chunk_by(|a, b| a / inside == b / inside).count();
+                    fewest_inside = fewest_inside.min(inside);
                 }
                 most_members = most_members.max(members);
             }
-            by_level.push(Among { members: most_members, adapters: level.adapters.min(fewest) });
-            ranks_per_member.push(most);
-            size = unit_size;
+            spread.push(level, most_members, fewest_ranks, fewest_inside, most_ranks);
+            (inside, size) = (size, unit_size);
         }
-        Spread { ranks: ranks.len(), by_level, ranks_per_member }
+        spread
     }
 
     pub(super) fn cost_of(&self, collective: Collective, spread: &Spread, bytes: u64) -> Duration {
@@ -240,11 +246,11 @@ impl LinkModel {
         let (mut total, mut slowest) = (Duration::ZERO, Duration::ZERO);
         for (index, (level, &among)) in self.levels.iter().zip(&spread.by_level).enumerate() {
             let Some(steps) = steps(index, level, among) else { continue };
-            let (begin, transfer) = level.parts(steps, among.adapters);
+            let (begin, transfer) = level.parts(steps, among.bandwidth_bytes_per_s);
             total = total.saturating_add(begin);
             if let Some(part) = through_all {
                 let steps = Steps { count: 0.0, bytes: part * bytes as f64 };
-                slowest = slowest.max(level.parts(steps, among.adapters).1);
+                slowest = slowest.max(level.parts(steps, among.bandwidth_bytes_per_s).1);
                 continue;
             }
             // The two halves of an all-reduce inside a host are an operation each, before and after the one between hosts.
@@ -256,5 +262,26 @@ impl LinkModel {
             total = total.saturating_add(transfer).saturating_add(again);
         }
         total.saturating_add(slowest)
+    }
+}
+
+impl Spread {
+    fn of(ranks: usize, levels: usize) -> Self {
+        let (by_level, ranks_per_member) = (Vec::with_capacity(levels), Vec::with_capacity(levels));
+        Self { ranks, by_level, ranks_per_member }
+    }
+
+    /// Adds the level outside of the last one: the most members of a unit, the fewest ranks of a member, the fewest members of the last
+    /// level that a member of this one has, and the most ranks of a member.
+    fn push(&mut self, level: &Level, members: usize, fewest: usize, fewest_inside: usize, most: usize) {
+        let adapters = level.adapters.min(fewest) as f64;
+        // What leaves a member has to come out of the links inside of it.
+        let inside = self
+            .by_level
+            .last()
+            .map_or(f64::INFINITY, |inside| inside.bandwidth_bytes_per_s * fewest_inside as f64);
+        let bandwidth_bytes_per_s = (level.bandwidth_bytes_per_s * adapters).min(inside);
+        self.by_level.push(Among { members, bandwidth_bytes_per_s });
+        self.ranks_per_member.push(most);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::least_squares::non_negative;
-use super::{Among, Collective, Level, LinkModel, Steps};
+use super::{Collective, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
 /// How long an operation took.
@@ -80,7 +80,7 @@ impl LinkModel {
             }
         }
         let (_, fit) = best.ok_or_else(|| unfit("there are none"))?;
-        let error = fit.median_error();
+        let error = fit.worst_error();
         Ok(Fit { link: fit.link.with_relative_error(error), ..fit })
     }
 }
@@ -123,7 +123,7 @@ fn first_guess(measurements: &[Measurement]) -> Result<Level> {
 
 fn steps(level: &Level, measurement: &Measurement) -> Result<Steps> {
     let Measurement { collective, ranks, bytes, .. } = *measurement;
-    level.steps(collective, Among { members: ranks, adapters: 1 }, bytes).ok_or_else(|| {
+    level.steps(collective, level.among(ranks), bytes).ok_or_else(|| {
         unfit(&format!("one is of {collective} among fewer than two ranks, which costs nothing"))
     })
 }

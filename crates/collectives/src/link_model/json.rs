@@ -11,6 +11,8 @@ use crate::{Error, Result};
 
 /// The format's name and version.
 const SCHEMA: &str = "deeppool/link/v1";
+/// Startup and latency of a level are no longer, microseconds: some minutes.
+const MOST_US: f64 = 1e9;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,12 +67,12 @@ impl LinkModel {
     /// ```
     ///
     /// Levels go from the inside to the outside. `ranks`: how many a level connects, those of the levels inside included (the last
-    /// level may leave it out: any number). `adapters`: of each of its members, that is of each rank on the first level, of each host on
-    /// the second ([`with_adapters`](Self::with_adapters); 1 where it is left out). `bandwidth_bytes_per_s`: of an adapter in one
+    /// level may leave it out: any number). `adapters`: of each of its members, that is of each host on the second level
+    /// ([`with_adapters`](Self::with_adapters); 1 where it is left out, and on the first level). `bandwidth_bytes_per_s`: of an adapter in one
     /// direction, of which operations achieve the part `achieved` (1). `startup_us` is paid once an operation, `latency_us` once a step.
     /// `algorithms`: what an all-reduce may choose from (both). `pipelined`: whether
     /// operations are on several levels at once ([`pipelined`](Self::pipelined); false). `relative_error`: by what part times are known to be
-    /// off.
+    /// off at worst.
     ///
     /// # Errors
     /// [`Error::BadLinkFile`], which names the file and the place in it.
@@ -127,6 +129,19 @@ impl LinkModel {
     }
 
     fn parse(text: &str) -> std::result::Result<Self, String> {
+        let link = Self::parse_any(text)?;
+        // Plans name links: nobody should mistake one for another.
+        let built_in = Self::named(&link.name).map(|built_in| Self::parse_any(&built_in.to_json()));
+        if built_in.is_ok_and(|built_in| built_in.as_ref() != Ok(&link)) {
+            let name = &link.name;
+            return Err(format!(
+                "name: there is a built-in `{name}` with other figures: give it another name"
+            ));
+        }
+        Ok(link)
+    }
+
+    fn parse_any(text: &str) -> std::result::Result<Self, String> {
         let mut json = serde_json::Deserializer::from_str(text);
         let file: LinkFile = serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let (place, reason) = (error.path().to_string(), error.into_inner());
@@ -135,6 +150,9 @@ impl LinkModel {
         json.end().map_err(|error| error.to_string())?;
         if file.schema != SCHEMA {
             return Err(format!("schema: expected {SCHEMA:?}, got {:?}", file.schema));
+        }
+        if file.name.trim().is_empty() {
+            return Err("name: expected a name, got none".into());
         }
         if file.levels.is_empty() {
             return Err("levels: at least one is needed".into());
@@ -146,6 +164,9 @@ impl LinkModel {
         for (index, level) in file.levels.iter().enumerate() {
             let inside = levels.last().map_or(Some(1), |level| level.ranks);
             let of_level = level.read(inside, index + 1 == file.levels.len());
+            if index == 0 && level.adapters > 1 {
+                return Err("levels[0].adapters: a rank uses one at a time: give its bandwidth".into());
+            }
             levels.push(of_level.map_err(|(field, reason)| format!("levels[{index}].{field}: {reason}"))?);
         }
         Ok(Self { name: file.name, levels, pipelined: file.pipelined, error: file.relative_error })
@@ -184,13 +205,16 @@ impl LevelFile {
             return Err(("adapters", "expected at least 1, got 0".into()));
         }
         let time = |field: &'static str, us: f64| {
-            Duration::try_from_secs_f64(us / 1e6)
-                .map_err(|_| (field, format!("expected microseconds of at least 0, got {us}")))
+            if (0.0..=MOST_US).contains(&us) {
+                return Ok(Duration::from_secs_f64(us / 1e6));
+            }
+            Err((field, format!("expected microseconds from 0 to {MOST_US:e}, got {us}")))
         };
         let algorithms = match self.algorithms[..] {
             [] => return Err(("algorithms", "expected \"ring\", \"tree\" or both, got none".into())),
-            [AlgorithmName::Ring] => Algorithms::Only(Algorithm::Ring),
-            [AlgorithmName::Tree] => Algorithms::Only(Algorithm::Tree),
+            [first, ..] if self.algorithms.iter().all(|name| *name == first) => {
+                Algorithms::Only(if first == AlgorithmName::Ring { Algorithm::Ring } else { Algorithm::Tree })
+            }
             _ => Algorithms::Both,
         };
         Ok(Level {

@@ -26,11 +26,11 @@ pub(super) enum Algorithms {
     Only(Algorithm),
 }
 
-/// How many members of a level an operation is among, and how many adapters each of them uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// How many members of a level an operation is among, and the bandwidth that each of them has for it in one direction.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Among {
     pub(super) members: usize,
-    pub(super) adapters: usize,
+    pub(super) bandwidth_bytes_per_s: f64,
 }
 
 impl Level {
@@ -39,27 +39,32 @@ impl Level {
         Self { ranks, startup, latency, bandwidth_bytes_per_s, adapters, algorithms }
     }
 
-    /// Of steps that use one adapter.
-    pub(super) fn time(&self, steps: Steps) -> Duration {
-        self.time_over(steps, 1)
+    /// Members that use one adapter.
+    pub(super) fn among(&self, members: usize) -> Among {
+        Among { members, bandwidth_bytes_per_s: self.bandwidth_bytes_per_s }
     }
 
-    fn time_over(&self, steps: Steps, adapters: usize) -> Duration {
-        let (begin, transfer) = self.parts(steps, adapters);
+    /// Of steps that use one adapter.
+    pub(super) fn time(&self, steps: Steps) -> Duration {
+        self.time_at(steps, self.bandwidth_bytes_per_s)
+    }
+
+    fn time_at(&self, steps: Steps, bandwidth_bytes_per_s: f64) -> Duration {
+        let (begin, transfer) = self.parts(steps, bandwidth_bytes_per_s);
         begin.saturating_add(transfer)
     }
 
     /// Startup and latencies, and the time of the bytes.
-    pub(super) fn parts(&self, steps: Steps, adapters: usize) -> (Duration, Duration) {
+    pub(super) fn parts(&self, steps: Steps, bandwidth_bytes_per_s: f64) -> (Duration, Duration) {
         // Longer than a Duration can say only for absurd inputs, for which "for ever" is the answer.
         let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let begin = self.startup.as_secs_f64() + steps.count * self.latency.as_secs_f64();
-        (time(begin), time(steps.bytes / (self.bandwidth_bytes_per_s * adapters as f64)))
+        (time(begin), time(steps.bytes / bandwidth_bytes_per_s))
     }
 
     pub(super) fn cost(&self, collective: Collective, among: Among, bytes: u64) -> Duration {
         let steps = self.steps(collective, among, bytes);
-        steps.map_or(Duration::ZERO, |steps| self.time_over(steps, among.adapters))
+        steps.map_or(Duration::ZERO, |steps| self.time_at(steps, among.bandwidth_bytes_per_s))
     }
 
     /// Those of the fastest algorithm; `None` where there is nobody to talk to.
@@ -68,7 +73,7 @@ impl Level {
         if ranks <= 1 && collective != Collective::Send {
             return None;
         }
-        let time = |steps: Steps| self.time_over(steps, among.adapters);
+        let time = |steps: Steps| self.time_at(steps, among.bandwidth_bytes_per_s);
         let faster = |one: Steps, other: Steps| if time(other) < time(one) { other } else { one };
         Some(match (collective, self.algorithms) {
             (Collective::AllReduce, Algorithms::Both) => faster(
@@ -94,7 +99,7 @@ impl Level {
         match algorithm {
             Algorithm::Ring => Steps::ring(among.members, 2.0, bytes),
             Algorithm::Tree => {
-                let time_per_byte = 1.0 / (self.bandwidth_bytes_per_s * among.adapters as f64);
+                let time_per_byte = 1.0 / among.bandwidth_bytes_per_s;
                 Steps::two_trees(among.members, bytes, self.latency.as_secs_f64(), time_per_byte)
             }
         }

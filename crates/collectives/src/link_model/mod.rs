@@ -20,7 +20,7 @@ pub use traffic::Traffic;
 
 use crate::{Error, Result};
 use algorithm::Steps;
-use level::{Algorithms, Among, Level};
+use level::{Algorithms, Level};
 
 /// An alpha-beta model of links: time = startup + steps * latency + bytes / bandwidth.
 ///
@@ -51,7 +51,7 @@ pub struct LinkModel {
     levels: Vec<Level>,
     /// Whether the bytes of an operation are on several levels at the same time.
     pipelined: bool,
-    /// By what part its times are known to be off.
+    /// By what part its times are known to be off at worst.
     error: Option<f64>,
 }
 
@@ -108,13 +108,13 @@ impl LinkModel {
         self
     }
 
-    /// By what part its times are known to be off from measured ones: the median of a fit, 0.1 for 10%.
+    /// By what part its times are known to be off from measured ones at worst, 0.1 for 10%.
     #[must_use]
     pub fn with_relative_error(self, error: f64) -> Self {
         Self { error: Some(error.abs()), ..self }
     }
 
-    /// By what part its times are known to be off from measured ones, where that is known.
+    /// By what part its times are known to be off from measured ones at worst, where that is known of all its levels.
     #[must_use]
     pub fn relative_error(&self) -> Option<f64> {
         self.error
@@ -148,7 +148,7 @@ impl LinkModel {
     #[must_use]
     pub fn cost(&self, collective: Collective, ranks: usize, bytes: u64) -> Duration {
         match collective {
-            Collective::Send => self.levels[0].cost(collective, Among { members: 2, adapters: 1 }, bytes),
+            Collective::Send => self.levels[0].cost(collective, self.levels[0].among(2), bytes),
             _ => self.cost_of(collective, &self.spread_of_first(ranks), bytes),
         }
     }

@@ -12,12 +12,12 @@ pub struct Traffic {
     by_level: Vec<LevelTraffic>,
 }
 
-/// Messages between members of one level.
+/// What passes the links of one level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct LevelTraffic {
-    /// The most messages that any rank sends or receives: a rank handles them one after another.
+    /// The most messages between members of a unit that any rank sends or receives: a rank handles them one after another.
     messages: usize,
-    /// The most samples that any rank sends or receives, by its one adapter.
+    /// The most samples that any rank sends or receives beyond its member, by its one adapter.
     of_rank: usize,
     /// The most samples that any member (a rank, a host) sends or receives, by all its adapters.
     of_member: usize,
@@ -45,10 +45,13 @@ impl LinkModel {
             .collect();
         let mut by_level = Vec::with_capacity(self.levels.len());
         let mut member = 1;
-        for unit in self.units() {
+        for (level, unit) in self.units().enumerate() {
             let (here, beyond): (Vec<Move>, Vec<Move>) =
-                moves.into_iter().partition(|m| m.from / unit == m.to / unit);
-            by_level.push(LevelTraffic::of(&here, member));
+                moves.iter().partition(|m| m.from / unit == m.to / unit);
+            // What goes beyond a rack passes the port of its host, too. What leaves a host does not pass the links inside of it.
+            let passing = if level == 0 { &here } else { &moves };
+            by_level
+                .push(LevelTraffic { messages: most_messages(&here), ..LevelTraffic::of(passing, member) });
             (moves, member) = (beyond, unit);
         }
         Traffic { by_level }
@@ -59,11 +62,14 @@ impl LinkModel {
     pub fn traffic_time(&self, traffic: &Traffic, sample_bytes: u64) -> Duration {
         let mut longest = Duration::ZERO;
         for (level, traffic) in self.levels.iter().zip(&traffic.by_level) {
+            let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes) as f64;
+            let slowest = bytes(traffic.of_rank).max(bytes(traffic.of_member) / level.adapters as f64);
+            let steps = super::Steps { count: traffic.messages as f64, bytes: slowest };
             if traffic.messages > 0 {
-                let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes) as f64;
-                let slowest = bytes(traffic.of_rank).max(bytes(traffic.of_member) / level.adapters as f64);
-                let steps = super::Steps { count: traffic.messages as f64, bytes: slowest };
                 longest = longest.max(level.time(steps));
+            } else if slowest > 0.0 {
+                // On their way farther out, where the startup and the latency are.
+                longest = longest.max(level.parts(steps, level.bandwidth_bytes_per_s).1);
             }
         }
         longest
@@ -75,9 +81,10 @@ impl LinkModel {
         if let [level] = &self.levels[..] {
             return level.time(super::Steps { count: 1.0, bytes: bytes as f64 });
         }
-        let begin = self.levels.iter().map(|level| level.startup + level.latency).min().unwrap_or_default();
+        let begins = self.levels.iter().map(|level| level.startup.saturating_add(level.latency));
         let bytes_per_s: f64 = self.levels.iter().map(|level| level.bandwidth_bytes_per_s).sum();
-        begin + Duration::from_nanos((bytes as f64 / bytes_per_s * 1e9).floor() as u64)
+        let transfer = Duration::from_nanos((bytes as f64 / bytes_per_s * 1e9).floor() as u64);
+        begins.min().unwrap_or_default().saturating_add(transfer)
     }
 }
 
@@ -88,8 +95,18 @@ struct Move {
     samples: usize,
 }
 
+/// The most messages that any rank sends or receives.
+fn most_messages(moves: &[Move]) -> usize {
+    let most = |end: fn(&Move) -> usize| {
+        let mut ends: Vec<usize> = moves.iter().map(end).collect();
+        ends.sort_unstable();
+        ends.chunk_by(|a, b| a == b).map(<[usize]>::len).max().unwrap_or(0)
+    };
+    most(|m| m.from).max(most(|m| m.to))
+}
+
 impl LevelTraffic {
-    /// Of messages between members of `member` ranks.
+    /// Of messages that leave members of `member` ranks.
     fn of(moves: &[Move], member: usize) -> Self {
         let mut ends: Vec<(usize, usize)> = Vec::with_capacity(moves.len());
         let mut busiest = Self::default();
@@ -99,7 +116,6 @@ impl LevelTraffic {
             ends.sort_unstable_by_key(|&(rank, _)| rank);
             let samples = |ends: &[(usize, usize)]| ends.iter().map(|&(_, samples)| samples).sum::<usize>();
             for of_rank in ends.chunk_by(|a, b| a.0 == b.0) {
-                busiest.messages = busiest.messages.max(of_rank.len());
                 busiest.of_rank = busiest.of_rank.max(samples(of_rank));
             }
             for of_member in ends.chunk_by(|a, b| a.0 / member == b.0 / member) {

@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn points_below_the_line_between_two_others_are_no_corners() {
         let envelope =
-            Envelope::new([(0.0, 10.0), (1.0, 9.0), (2.0, 9.5), (4.0, 9.0), (4.0, 2.0), (3.0, 1.0)]);
-        assert_eq!(envelope.corners(), [(0.0, 10.0), (2.0, 9.5), (4.0, 9.0)]);
-        assert_eq!(envelope.total_at(1.0), Some(9.75));
+            Envelope::new([(0.0, 10.0), (1.0, 9.0), (2.0, 9.6), (4.0, 9.0), (4.0, 2.0), (3.0, 1.0)]);
+        assert_eq!(envelope.corners(), [(0.0, 10.0), (2.0, 9.6), (4.0, 9.0)]);
+        assert_eq!(envelope.total_at(1.0), Some(9.8));
         assert_eq!((envelope.total_at(4.0), envelope.total_at(4.1)), (Some(9.0), None));
         assert_eq!(Envelope::new([(1.0, 2.0), (1.0, 5.0)]).total_at(0.0), Some(5.0));
         assert_eq!(Envelope::new([]).total_at(0.0), None);
