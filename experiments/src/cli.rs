@@ -81,7 +81,7 @@ struct SweepOptions {
 
 #[derive(Args)]
 #[command(
-    after_help = "VGG-16, WRN-101-2 and Inception-V3, batches of 1 to 4 samples a GPU, and batches that cannot grow.
+    after_help = "VGG-16, WRN-101-2 and Inception-V3, batches of 1 to 4 samples a GPU, and of fewer samples than GPUs.
 
 Examples:
   experiments scale

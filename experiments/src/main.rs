@@ -6,8 +6,10 @@
 
 mod cli;
 mod figure;
+mod files;
 mod job;
 mod partition;
+mod progress;
 mod qos;
 mod report;
 mod row;

@@ -1,7 +1,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use deeppool::files::write_atomically;
 use deeppool::gpu_mux::DeviceParameters;
 use deeppool::simulate::undisturbed;
 use layer_profile::{ModelAccuracy, Origin};
@@ -10,7 +9,7 @@ use serde::Serialize;
 use crate::job::BACKGROUND_BATCH;
 use crate::row::Row;
 use crate::testbed::Testbed;
-use crate::{figure, spreadsheet};
+use crate::{figure, files, spreadsheet};
 
 /// What the reader should know of the GPUs before comparing with a real machine.
 fn charges(gpu: &DeviceParameters) -> String {
@@ -117,16 +116,11 @@ impl Report {
 
     /// Writes CSV, figure and JSON to a folder, each whole or not at all.
     pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let files = [
+        let written = [
             ("csv", spreadsheet::csv(self)?),
             ("svg", figure::svg(self)?.into_bytes()),
             ("json", self.to_json()?.into_bytes()),
         ];
-        let save = |(extension, content): &(&str, Vec<u8>)| {
-            let path = folder.join(self.experiment).with_extension(extension);
-            write_atomically(&path, content)?;
-            Ok(path)
-        };
-        files.iter().map(save).collect()
+        files::save(folder, self.experiment, &written)
     }
 }

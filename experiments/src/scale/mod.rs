@@ -3,15 +3,14 @@
 mod question;
 mod text;
 
-use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use deeppool::files::write_atomically;
-use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::files;
+use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use question::{Question, Row, questions};
 
@@ -33,7 +32,7 @@ impl Scale {
     /// Compares all ways to share GPUs for every question, side by side. On a terminal a bar shows how far it is.
     pub(crate) fn run(link: &str, limit: f64, quick: bool) -> anyhow::Result<Self> {
         let questions = questions(quick);
-        let bar = progress_bar(questions.len());
+        let bar = progress_bar(questions.len(), "comparisons");
         let answer = |question: &Question| {
             let row = question.answer(link, limit);
             bar.inc(1);
@@ -53,29 +52,12 @@ impl Scale {
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
+        files::json(self)
     }
 
     /// Writes CSV and JSON to a folder, each whole or not at all.
     pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        for row in &self.rows {
-            writer.serialize(row)?;
-        }
-        let files = [("csv", writer.into_inner()?), ("json", self.to_json()?.into_bytes())];
-        let save = |(extension, content): &(&str, Vec<u8>)| {
-            let path = folder.join(NAME).with_extension(extension);
-            write_atomically(&path, content)?;
-            Ok(path)
-        };
-        files.iter().map(save).collect()
+        let written = [("csv", files::csv(&self.rows)?), ("json", self.to_json()?.into_bytes())];
+        files::save(folder, NAME, &written)
     }
-}
-
-fn progress_bar(questions: usize) -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} comparisons, {eta} left");
-    ProgressBar::new(questions as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -8,12 +8,12 @@ use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::BackgroundCosts;
 use layer_graph::zoo;
-use layer_profile::DeviceModel;
+use layer_profile::{DataSheet, DeviceModel};
 use serde::Serialize;
 
 use crate::job::{BACKGROUND_BATCH, WORKLOADS};
 
-/// GPUs, and global batches for them: 1, 2 and 4 samples a GPU, and a batch that could not grow any more.
+/// GPUs, and global batches for them: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
 const SIZES: [(usize, &[usize]); 4] = [
     (16, &[16, 32, 64]),
     (64, &[64, 128, 256]),
@@ -79,7 +79,8 @@ impl Question {
         let link = LinkModel::named_or_loaded(link)?;
         let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
         let background = BackgroundCosts::new(job.costs(), BACKGROUND_BATCH)?;
-        let request = PlanRequest::new(gpus, Mode::Burst { amplification: limit });
+        let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());
+        let request = PlanRequest::new(gpus, Mode::Burst { amplification: limit }).with_memory_limit(memory);
         let compared = Comparison::new(&job, &request, &background, |_| {})?;
         let fastest_of = |way: Way, limit: f64| {
             let point = compared.fastest_within(way, limit);
@@ -90,7 +91,7 @@ impl Question {
         let limited = fastest_of(Way::BurstCollocated, limit)?;
         let (sharing, parted) = (compared.sharing(), compared.envelope(&[Way::Partition]));
         let fastest = compared.fastest_foreground();
-        let as_partition = partition.foreground_samples_per_s * 0.99;
+        let as_partition = compared.about(partition.foreground_samples_per_s / fastest);
         let totals = sharing.total_at(as_partition).zip(parted.total_at(as_partition));
         let dp_total = dp.total_samples_per_s();
         let ceiling = SPEED * fastest + gpus as f64 * compared.background_samples_per_s;

@@ -40,7 +40,8 @@ impl Scale {
         format!(
             "Burst parallelism against static partitions on clusters ({})\n\
              simulated: layer times of device model {} (modelled), link model {}; the background trains the same network on\n\
-             batches of 8; FG is the foreground, a partition is DP on some GPUs and background on the others, DP is on all\n\n{}\n",
+             batches of 8; FG is the foreground, a partition is DP on some GPUs and background on the others, DP is on all;\n\
+             plans keep the memory of the GPUs, with the background's where it shares them\n\n{}\n",
             self.experiment,
             self.device,
             self.link,

@@ -7,15 +7,14 @@ mod older;
 mod pair;
 mod text;
 
-use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use deeppool::files::write_atomically;
-use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::files;
+use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use findings::Findings;
 use pair::Pair;
@@ -43,7 +42,7 @@ impl Sweep {
             links.flat_map(move |link| grid.gpus.iter().map(move |&gpus| (workload, link, gpus)))
         });
         let questions: Vec<_> = questions.collect();
-        let bar = progress_bar(grid.searches());
+        let bar = progress_bar(grid.searches(), "searches");
         let answer = |&(workload, link, gpus): &(&grid::Workload, &grid::Link, usize)| {
             let pairs = pair::pairs(grid, workload, link, gpus);
             bar.inc(1);
@@ -66,30 +65,12 @@ impl Sweep {
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
+        files::json(self)
     }
 
     /// Writes CSV and JSON to a folder, each whole or not at all.
     pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        for row in &self.rows {
-            writer.serialize(row)?;
-        }
-        let files = [("csv", writer.into_inner()?), ("json", self.to_json()?.into_bytes())];
-        let save = |(extension, content): &(&str, Vec<u8>)| {
-            let path = folder.join(NAME).with_extension(extension);
-            write_atomically(&path, content)?;
-            Ok(path)
-        };
-        files.iter().map(save).collect()
+        let written = [("csv", files::csv(&self.rows)?), ("json", self.to_json()?.into_bytes())];
+        files::save(folder, NAME, &written)
     }
-}
-
-/// On a terminal; elsewhere nothing is shown.
-fn progress_bar(searches: usize) -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} searches, {eta} left");
-    ProgressBar::new(searches as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

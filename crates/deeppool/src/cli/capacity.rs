@@ -2,10 +2,6 @@
 
 use layer_profile::DataSheet;
 
-/// Of a GPU's memory, what the CUDA context, and the workspaces of cuBLAS, cuDNN and NCCL take. It was measured nowhere:
-/// contexts of 0.3 to 0.6 GB are usual, and PyTorch lets cuBLAS and cuDNN have some tens to hundreds of megabytes.
-const RESERVED_BYTES: u64 = 1_000_000_000;
-
 /// The units of `--memory`; the last one ends all others.
 const UNITS: [(&str, f64); 7] = [
     ("KiB", 1024.0),
@@ -30,7 +26,7 @@ impl Capacity {
     /// What was asked for, or what a device of this name has. Nothing is reserved on what is no known GPU.
     pub(crate) fn of(asked: Option<Self>, device: &str) -> Self {
         let sheet = DataSheet::of_device(device);
-        let reserved = if sheet.is_some() { RESERVED_BYTES } else { 0 };
+        let reserved = if sheet.is_some() { DataSheet::RESERVED_BYTES } else { 0 };
         match (asked, sheet) {
             (Some(Self::Unlimited), _) | (None, None) => Self::Unlimited,
             (Some(Self::Bytes { memory, .. }), _) => Self::Bytes { memory, reserved },

@@ -120,7 +120,7 @@ fn report(job: &Job<'_>, request: &PlanRequest, background: &Background, compari
     let point = |point: &Point| {
         json!({
             "mode": point.way.name(), "gpus": point.gpus, "limit": point.amplification,
-            "iteration_us": 1e6 * point.iteration.as_secs_f64(),
+            "iteration_us": point.iteration.map(|iteration| 1e6 * iteration.as_secs_f64()),
             "foreground_samples_per_s": point.foreground_samples_per_s,
             "background_samples_per_s": point.background_samples_per_s,
             "foreground_range_samples_per_s": point.foreground_range,

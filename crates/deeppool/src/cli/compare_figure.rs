@@ -54,11 +54,9 @@ pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<
             .label_style(text(12))
             .axis_desc_style(text(13))
             .draw()?;
-        for (ways, color) in
-            [(&[Way::Partition][..], WAYS[0].1), (&[Way::Burst, Way::BurstCollocated], WAYS[4].1)]
-        {
-            let corners = comparison.envelope(ways).corners().to_vec();
-            chart.draw_series([PathElement::new(corners, color.stroke_width(1))])?;
+        let lines = [(comparison.envelope(&[Way::Partition]), WAYS[0].1), (comparison.sharing(), WAYS[4].1)];
+        for (envelope, color) in lines {
+            chart.draw_series([PathElement::new(envelope.corners().to_vec(), color.stroke_width(1))])?;
         }
         for (way, color) in WAYS {
             let points: Vec<&Point> = comparison.points.iter().filter(|point| point.way == way).collect();

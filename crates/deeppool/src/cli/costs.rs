@@ -127,7 +127,8 @@ pub(crate) struct ModeArgs {
     /// powers-of-two, all, or a list such as 1,2,3,6
     #[arg(long, value_name = "COUNTS", default_value_t)]
     pub(crate) gpu_counts: GpuCounts,
-    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into micro-batches
+    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into 2, 4, 8 or
+    /// more micro-batches, if they divide it and the network has no batch normalisation
     /// [default: what a built-in GPU has; unlimited for other devices]
     #[arg(long, value_name = "BYTES")]
     pub(crate) memory: Option<Capacity>,

@@ -254,15 +254,13 @@ impl Plan {
 
     /// What a background job takes on a GPU of its own.
     fn background(&self, network: &LayerGraph, tables: &CostTables) -> anyhow::Result<Background> {
-        let Some(asked) = &self.sharing.background else {
-            let spec = BackgroundSpec { model: network.name().into(), batch: BACKGROUND_BATCH };
-            let profile = self.costs.background(&spec, network, &tables.profile)?;
-            let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), spec.batch)?;
-            return Ok(Background { spec, costs });
-        };
-        let (spec, network) = (asked.clone(), zoo::model(&asked.model)?);
-        let profile = self.costs.background(&spec, &network, &tables.profile)?;
-        let costs = BackgroundCosts::new(&Costs::new(&network, &profile, &tables.link), spec.batch)?;
+        let asked = self.sharing.background.as_ref();
+        let own = asked.map(|asked| zoo::model(&asked.model)).transpose()?;
+        let network = own.as_ref().unwrap_or(network);
+        let same = || BackgroundSpec { model: network.name().into(), batch: BACKGROUND_BATCH };
+        let spec = asked.cloned().unwrap_or_else(same);
+        let profile = self.costs.background(&spec, network, &tables.profile)?;
+        let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), spec.batch)?;
         Ok(Background { spec, costs })
     }
 

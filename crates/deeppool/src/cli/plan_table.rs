@@ -82,13 +82,13 @@ fn memory_line(plan: &ExecutionPlan) -> Option<String> {
     let kinds = kinds.into_iter().filter(|&(_, bytes)| bytes > 0);
     let kinds: Vec<String> = kinds.map(|(kind, bytes)| format!("{kind} {}", byte_size(bytes))).collect();
     let limit =
-        plan.memory_limit_bytes.map_or(String::new(), |limit| format!(" of {} for it", byte_size(limit)));
+        plan.memory_limit_bytes.map_or(String::new(), |limit| format!(" of {} available", byte_size(limit)));
     Some(format!("memory of the fullest GPU: {}{limit} ({})", byte_size(peak), kinds.join(", ")))
 }
 
 fn without_room(bytes: Option<u64>, fits: bool) -> String {
     match bytes {
-        Some(bytes) if !fits => format!(": it has no room for {}", byte_size(bytes)),
+        Some(bytes) if !fits => format!("; it does not fit: {} a GPU", byte_size(bytes)),
         _ => String::new(),
     }
 }

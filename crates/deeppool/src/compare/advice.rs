@@ -1,10 +1,12 @@
 //! Which way to use, in words.
 
 use super::comparison::ALIKE;
-use super::{Comparison, Envelope, Way};
+use super::{Comparison, Envelope, Point, Way};
 
 /// Speeds of the foreground that are looked at, as parts of the fastest.
 const STEPS: usize = 100;
+/// What sharing may be, since data parallelism is a burst plan, too.
+const SHARING: [Way; 4] = [Way::DataParallel, Way::DataParallelCollocated, Way::Burst, Way::BurstCollocated];
 
 /// What is better at some speeds of the foreground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ enum Better {
     Neither,
     /// No partition has so fast a foreground.
     OnlySharing,
+    /// Only a partition has.
+    OnlyPartition,
 }
 
 /// Speeds of the foreground that follow each other at which the same is better.
@@ -32,13 +36,15 @@ impl Comparison {
     #[must_use]
     pub fn advice(&self) -> String {
         let fastest = self.fastest_foreground();
-        let (sharing, partition) = (self.sharing(), self.envelope(&[Way::Partition]));
-        let spans = self.spans(&sharing, &partition);
+        let partition = self.envelope(&[Way::Partition]);
+        let spans = self.spans(&self.sharing(), &partition);
         let mut sentences: Vec<String> = spans.iter().map(|span| self.sentence(span, fastest)).collect();
-        if partition.fastest() < self.about(1.0) {
+        if partition.fastest() <= 0.0 {
+            sentences.push("The foreground has no room on any part of the GPUs by data parallelism.".into());
+        } else if partition.fastest() < self.about(1.0) {
             sentences.push(format!(
                 "The fastest foreground is {:.2} times as fast as that of any partition.",
-                fastest / partition.fastest().max(f64::MIN_POSITIVE)
+                fastest / partition.fastest()
             ));
         }
         sentences.join(" ")
@@ -47,18 +53,18 @@ impl Comparison {
     /// The most that sharing gives: burst plans, and all that they contain.
     #[must_use]
     pub fn sharing(&self) -> Envelope {
-        self.envelope(&[Way::DataParallel, Way::DataParallelCollocated, Way::Burst, Way::BurstCollocated])
+        self.envelope(&SHARING)
     }
 
     fn sentence(&self, span: &Span, fastest: f64) -> String {
         let part = |step: usize| step as f64 / STEPS as f64;
         let speed = |step: usize| part(step) * fastest;
-        let from_to = if span.first == span.last {
-            format!("at {:.2} of the fastest foreground ({:.0} samples/s)", part(span.last), speed(span.last))
+        let (first, last) = (span.first, span.last);
+        let speeds = if first == last {
+            format!("At {:.2} of the fastest foreground ({:.0} samples/s)", part(last), speed(last))
         } else {
-            let (first, last) = (span.first, span.last);
             format!(
-                "from {:.2} to {:.2} of the fastest foreground ({:.0} to {:.0} samples/s)",
+                "From {:.2} to {:.2} of the fastest foreground ({:.0} to {:.0} samples/s)",
                 part(first),
                 part(last),
                 speed(first),
@@ -66,70 +72,63 @@ impl Comparison {
             )
         };
         let (factor, at) = span.most;
-        let sentence = match span.better {
-            Better::Neither => format!("{from_to} BP+Col and a partition give the same in total, within 1%"),
+        let foreground = self.about(part(at));
+        let shared = || self.names(&SHARING, foreground);
+        let parted = || self.names(&[Way::Partition], foreground);
+        let at = part(at);
+        match span.better {
+            Better::Neither => format!("{speeds} BP+Col and a partition give the same in total, within 1%."),
             Better::Partition => {
-                let by = self.partition_at(self.about(part(at)));
-                format!("{from_to} a partition is better: up to {factor:.2} times the total, {by}")
+                let by = parted();
+                format!(
+                    "{speeds} a partition is better: up to {factor:.2} times the total of BP+Col, at {at:.2} ({by})."
+                )
             }
             Better::Sharing => {
-                let by = self.plan_at(self.about(part(at)));
-                let at = part(at);
+                let by = shared();
                 format!(
-                    "{from_to} BP+Col is better: up to {factor:.2} times the best partition's total, at {at:.2} ({by})"
+                    "{speeds} BP+Col is better: up to {factor:.2} times the best partition's total, at {at:.2} ({by})."
                 )
+            }
+            Better::OnlyPartition => {
+                format!("{speeds} only a partition is as fast: at {at:.2} {}.", parted())
             }
             Better::OnlySharing => {
-                let ceiling = self.gpus as f64 * self.background_samples_per_s + speed(at);
-                let total = self.sharing().total_at(self.about(part(at))).unwrap_or_default();
-                let by = self.plan_at(self.about(part(at)));
+                // The foreground's own GPU time is not taken off.
+                let ceiling = self.gpus as f64 * self.background_samples_per_s + fastest * at;
+                let total = self.sharing().total_at(foreground).unwrap_or_default();
+                let by = shared();
                 format!(
-                    "{from_to} only BP+Col is as fast: at {:.2} it gives {total:.0} samples/s in total ({by}), where {ceiling:.0} is all \
-                     that the GPUs could give",
-                    part(at)
+                    "{speeds} only BP+Col is as fast: at {at:.2} it gives {total:.0} samples/s in total ({by}), where {ceiling:.0} would \
+                     need no GPU time for the foreground."
                 )
             }
-        };
-        let mut letters = sentence.chars();
-        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-        first.into_iter().chain(letters).chain(['.']).collect()
-    }
-
-    /// The partition that gives most of those with so fast a foreground, or the two that take turns.
-    fn partition_at(&self, foreground: f64) -> String {
-        let corners = self.envelope(&[Way::Partition]);
-        let after = corners.corners().partition_point(|corner| corner.0 < foreground);
-        let gpus_of = |index: usize| {
-            let &(speed, _) = corners.corners().get(index)?;
-            let is_here = |point: &&super::Point| {
-                matches!(point.way, Way::Partition | Way::Background)
-                    && point.foreground_samples_per_s.total_cmp(&speed).is_eq()
-            };
-            self.points.iter().find(is_here).map(|point| point.gpus)
-        };
-        match (after.checked_sub(1).and_then(gpus_of), gpus_of(after)) {
-            (Some(0), Some(gpus)) => {
-                format!("all GPUs in turns for background and for DP on {gpus} with background on the others")
-            }
-            (Some(fewer), Some(more)) => {
-                format!("the foreground in turns on {fewer} and on {more} GPUs, background on the others")
-            }
-            (_, Some(gpus)) => format!("DP on {gpus} GPUs, background on the others"),
-            _ => "background on all GPUs".into(),
         }
     }
 
-    /// The burst plan with background that gives most of those with so fast a foreground.
-    fn plan_at(&self, foreground: f64) -> String {
-        let is_as_fast = |point: &&super::Point| {
-            point.way == Way::BurstCollocated && point.foreground_samples_per_s >= foreground
+    /// What gives most with so fast a foreground: one way, or two in turns.
+    fn names(&self, ways: &[Way], foreground: f64) -> String {
+        let envelope = self.envelope(ways);
+        let corners = envelope.at(foreground).map_or(&[][..], |(_, corners)| corners);
+        let names: Vec<String> = corners.iter().filter_map(|&corner| self.name(ways, corner)).collect();
+        names.join(" in turns with ")
+    }
+
+    fn name(&self, ways: &[Way], corner: (f64, f64)) -> Option<String> {
+        let is_here = |point: &&Point| {
+            let rates = (point.foreground_samples_per_s, point.total_samples_per_s());
+            (ways.contains(&point.way) || point.way == Way::Background)
+                && rates.0.total_cmp(&corner.0).is_eq()
+                && rates.1.total_cmp(&corner.1).is_eq()
         };
-        let total = super::Point::total_samples_per_s;
-        let points = self.points.iter().filter(is_as_fast);
-        let best = points.max_by(|a, b| total(a).total_cmp(&total(b)));
-        let Some(point) = best else { return "in turns with a faster burst plan alone".into() };
+        let point = self.points.iter().find(is_here)?;
+        let (way, gpus, all) = (point.way, point.gpus, self.gpus);
         let amplification = point.amplification.unwrap_or_default();
-        format!("{} of {} GPUs, amplification {amplification:.2}", point.gpus, self.gpus)
+        Some(match way {
+            Way::Background => "background alone".into(),
+            Way::Partition => format!("DP on {gpus} of {all} GPUs, background on the others"),
+            _ => format!("{way} on {gpus} of {all} GPUs, amplification {amplification:.2}"),
+        })
     }
 
     fn spans(&self, sharing: &Envelope, partition: &Envelope) -> Vec<Span> {
@@ -137,12 +136,17 @@ impl Comparison {
         // At no speed at all both are background alone.
         for step in 1..=STEPS {
             let foreground = self.about(step as f64 / STEPS as f64);
-            let Some(shared) = sharing.total_at(foreground) else { break };
-            let (better, factor) = match partition.total_at(foreground) {
-                None => (Better::OnlySharing, 1.0),
-                Some(parted) if shared > parted * (1.0 + ALIKE) => (Better::Sharing, shared / parted),
-                Some(parted) if parted > shared * (1.0 + ALIKE) => (Better::Partition, parted / shared),
-                Some(_) => (Better::Neither, 1.0),
+            let (better, factor) = match (sharing.total_at(foreground), partition.total_at(foreground)) {
+                (None, None) => continue,
+                (Some(_), None) => (Better::OnlySharing, 1.0),
+                (None, Some(_)) => (Better::OnlyPartition, 1.0),
+                (Some(shared), Some(parted)) if shared > parted * (1.0 + ALIKE) => {
+                    (Better::Sharing, shared / parted)
+                }
+                (Some(shared), Some(parted)) if parted > shared * (1.0 + ALIKE) => {
+                    (Better::Partition, parted / shared)
+                }
+                _ => (Better::Neither, 1.0),
             };
             match spans.last_mut() {
                 Some(span) if span.better == better => {

@@ -1,8 +1,8 @@
 //! All ways side by side.
 
-use std::time::Duration;
-
 use super::{Envelope, Point, Way};
+use burst_planner::Error as Unplanned;
+
 use crate::Error;
 use crate::job::Job;
 use crate::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -23,9 +23,9 @@ pub struct Comparison {
     pub gpus: usize,
     /// Samples by second of a background job that has a GPU to itself.
     pub background_samples_per_s: f64,
-    /// By what part the times of layers are known to be off.
+    /// By what part the times of layers are known to be off at worst.
     pub layers_off: Option<f64>,
-    /// By what part the times of links are known to be off.
+    /// By what part the times of links are known to be off at worst.
     pub links_off: Option<f64>,
 }
 
@@ -34,8 +34,8 @@ impl Comparison {
     /// any smaller number of GPUs with background jobs on the others.
     ///
     /// One search gives the burst plans: the one that the request's mode asks for, and others spread over all that are worth choosing from.
-    /// Where GPUs have a limit on memory, burst plans leave room for a background job, and partitions keep it by themselves. Of the
-    /// partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
+    /// Where GPUs have a limit on memory, burst plans leave room for a background job, if any can, and partitions keep it by themselves. Of
+    /// the partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
     /// is done. O(search + points x simulation).
     ///
     /// # Errors
@@ -48,32 +48,39 @@ impl Comparison {
     ) -> Result<Self, Error> {
         let gpus = request.gpus;
         let beside = with_room_for(request, background)?;
-        let frontier = job.frontier(&beside)?;
+        let frontier = match job.frontier(&beside) {
+            // The foreground may have room by itself.
+            Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => job.frontier(request)?,
+            found => found?,
+        };
         progress(0.2);
-        let parts = worthwhile_parts(job, request, background)?;
         let mut bursts = frontier.plans(PLANS)?;
         if request.mode != Mode::DataParallel {
-            bursts.push(frontier.plan(request.mode)?);
+            match frontier.plan(request.mode) {
+                Ok(plan) => bursts.push(plan),
+                Err(Error::Planner(
+                    Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. },
+                )) => {}
+                Err(error) => return Err(error),
+            }
         }
         let mut runs: Vec<(Way, ExecutionPlan)> = Vec::new();
-        for &part in &parts {
+        for part in worthwhile_parts(job, request, background)? {
             let plan = job.data_parallel_on(part, request)?;
-            let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
             if part == gpus.min(job.batch()) {
                 runs.push((Way::DataParallel, plan.clone()));
-                if has_room {
-                    runs.push((Way::DataParallelCollocated, plan.clone()));
-                }
+                runs.push((Way::DataParallelCollocated, plan.clone()));
             }
             runs.push((Way::Partition, plan.clone()));
-            if has_room {
-                runs.push((Way::BurstCollocated, plan));
-            }
+            runs.push((Way::BurstCollocated, plan));
         }
         for plan in bursts {
             runs.push((Way::Burst, plan.clone()));
             runs.push((Way::BurstCollocated, plan));
         }
+        runs.retain(|(way, plan)| {
+            !way.is_collocated() || fits(plan.memory_peak_bytes, beside.memory_limit_bytes)
+        });
         let background_samples_per_s = background.samples_per_s();
         let errors = Errors::of(job);
         let mut points = Vec::with_capacity(runs.len() + 1);
@@ -86,7 +93,7 @@ impl Comparison {
             way: Way::Background,
             gpus: 0,
             amplification: None,
-            iteration: Duration::ZERO,
+            iteration: None,
             foreground_samples_per_s: 0.0,
             background_samples_per_s: gpus as f64 * background_samples_per_s,
             foreground_range: None,
@@ -119,8 +126,8 @@ impl Comparison {
         self.points.iter().filter(is_within).max_by(|a, b| speed(a).total_cmp(&speed(b)))
     }
 
-    /// A foreground of a part of the [fastest](Self::fastest_foreground) speed, less what background work may slow it down by without
-    /// being thought slower: 1%. What tables and advice ask for.
+    /// A part of the [fastest](Self::fastest_foreground) foreground's speed, less a tolerance of 1%, samples by second: what tables and
+    /// advice ask for.
     #[must_use]
     pub fn about(&self, part: f64) -> f64 {
         self.fastest_foreground() * part * (1.0 - ALIKE)
@@ -187,8 +194,7 @@ fn simulated(
     background: &BackgroundCosts,
     gpus: usize,
 ) -> Result<Point, Error> {
-    let shared = matches!(way, Way::DataParallelCollocated | Way::BurstCollocated);
-    let background_job = shared.then(|| background.clone());
+    let background_job = way.is_collocated().then(|| background.clone());
     let options = SimulateOptions { background: background_job, ..SimulateOptions::default() };
     let result = job.simulate(plan, &options)?;
     let used = plan.ranks_used();
@@ -200,7 +206,7 @@ fn simulated(
         way,
         gpus: used,
         amplification: Some(plan.amplification),
-        iteration: result.iteration,
+        iteration: Some(result.iteration),
         foreground_samples_per_s: result.foreground_samples_per_s,
         background_samples_per_s,
         foreground_range: None,

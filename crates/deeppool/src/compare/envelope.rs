@@ -51,15 +51,24 @@ impl Envelope {
     /// The most total throughput with a foreground of at least so many samples by second; `None` where none is as fast.
     #[must_use]
     pub fn total_at(&self, foreground: f64) -> Option<f64> {
+        self.at(foreground).map(|(total, _)| total)
+    }
+
+    /// The same with what gives it: a corner, or the two that take turns.
+    #[must_use]
+    pub fn at(&self, foreground: f64) -> Option<(f64, &[(f64, f64)])> {
         let first = self.corners.partition_point(|corner| corner.0 < foreground);
         let after = &self.corners[first..];
-        let best = after.iter().map(|&(_, total)| total).reduce(f64::max)?;
+        let &(x1, y1) = after.first()?;
+        // Totals rise to one corner and fall from there on.
+        let best = after.iter().enumerate().max_by(|a, b| a.1.1.total_cmp(&b.1.1));
+        let (best, total) = best.map_or((0, y1), |(index, &(_, total))| (index, total));
+        let alone = (total, &after[best..=best]);
         let Some(&(x0, y0)) = first.checked_sub(1).and_then(|before| self.corners.get(before)) else {
-            return Some(best);
+            return Some(alone);
         };
-        let (x1, y1) = after[0];
         let between = y0 + (y1 - y0) * (foreground - x0) / (x1 - x0);
-        Some(best.max(between))
+        Some(if between > total { (between, &self.corners[first - 1..=first]) } else { alone })
     }
 }
 

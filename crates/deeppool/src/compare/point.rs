@@ -23,6 +23,12 @@ pub enum Way {
 }
 
 impl Way {
+    /// Whether background jobs are on the foreground's GPUs.
+    #[must_use]
+    pub fn is_collocated(self) -> bool {
+        matches!(self, Self::DataParallelCollocated | Self::BurstCollocated)
+    }
+
     /// Its name in reports: `dp`, `dp+col`, `bp`, `bp+col`, `partition` or `bg`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -59,8 +65,8 @@ pub struct Point {
     pub gpus: usize,
     /// The plan's amplification; `None` without a foreground.
     pub amplification: Option<f64>,
-    /// Mean time of a foreground iteration; zero without a foreground.
-    pub iteration: Duration,
+    /// Mean time of a foreground iteration; `None` without a foreground.
+    pub iteration: Option<Duration>,
     /// Foreground samples by second.
     pub foreground_samples_per_s: f64,
     /// Background samples by second, of all jobs together.

@@ -8,6 +8,17 @@ use crate::Error;
 use crate::plan::{ExecutionPlan, PlanRequest};
 use crate::program::LowerOptions;
 
+/// Whether more memory could have made a plan possible.
+fn is_for_want_of_room(error: &Unplanned, request: &PlanRequest) -> bool {
+    match error {
+        Unplanned::MemoryExceeded { .. } => true,
+        Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. } => {
+            request.memory_limit_bytes.is_some()
+        }
+        _ => false,
+    }
+}
+
 impl Job<'_> {
     /// Finds the plan that is asked for, with the job that it is of: this one, or where no plan keeps the limit on memory, the same
     /// job with its batch cut into 2, 4, 8 or more micro-batches. Of these the fastest is taken, where more of them are tried as long
@@ -18,8 +29,8 @@ impl Job<'_> {
     /// # Errors
     /// As [`plan`](Self::plan).
     pub fn plan_with_room(&self, request: &PlanRequest) -> Result<(Self, ExecutionPlan), Error> {
-        let no_room = match self.plan(request) {
-            Err(error @ Error::Planner(Unplanned::MemoryExceeded { .. })) if self.can_be_cut() => error,
+        let mut unplanned = match self.plan(request) {
+            Err(Error::Planner(error)) if self.can_be_cut() && is_for_want_of_room(&error, request) => error,
             found => return found.map(|plan| (self.clone(), plan)),
         };
         let mut fastest: Option<(Self, ExecutionPlan)> = None;
@@ -36,15 +47,12 @@ impl Job<'_> {
                     }
                     fastest = Some((job, plan));
                 }
-                Err(Error::Planner(
-                    Unplanned::MemoryExceeded { .. }
-                    | Unplanned::LimitUnreachable { .. }
-                    | Unplanned::DeadlineUnreachable { .. },
-                )) => {}
-                Err(error) => return Err(error),
+                Err(Error::Planner(error)) if is_for_want_of_room(&error, request) => unplanned = error,
+                // Such as times of smaller shards that a measured profile has not.
+                Err(_) => break,
             }
         }
-        fastest.ok_or(no_room)
+        fastest.ok_or(Error::Planner(unplanned))
     }
 
     fn can_be_cut(&self) -> bool {

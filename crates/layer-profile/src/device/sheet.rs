@@ -60,6 +60,16 @@ impl DataSheet {
     /// NVIDIA V100 SXM2 32 GB (the same data sheet).
     pub const V100_32GB: Self = Self { memory_bytes: 32_000_000_000, ..Self::V100 };
 
+    /// Of a GPU's memory, what the CUDA context, and the workspaces of cuBLAS, cuDNN and NCCL take. It was measured nowhere:
+    /// contexts of 0.3 to 0.6 GB are usual, and PyTorch lets cuBLAS and cuDNN have some tens to hundreds of megabytes.
+    pub const RESERVED_BYTES: u64 = 1_000_000_000;
+
+    /// The memory that training may use: all but what is [reserved](Self::RESERVED_BYTES).
+    #[must_use]
+    pub fn usable_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(Self::RESERVED_BYTES)
+    }
+
     /// The names of all GPUs whose data sheets there are.
     #[must_use]
     pub fn names() -> Vec<&'static str> {

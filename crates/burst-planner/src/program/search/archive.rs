@@ -45,7 +45,7 @@ impl Archive {
         true
     }
 
-    /// Notes an arrangement that some rank has no room for. Whether it is closer to having it than all before.
+    /// Notes an arrangement that some rank has no room for, and says whether it exceeds the memory by less than all before.
     pub(super) fn note(&mut self, overfull: f64, time: TrainingTime, numbered: &Numbered) -> bool {
         let is_closer = match &self.closest {
             Some(entry) => (overfull, time.iteration_us) < (entry.overfull, entry.time.iteration_us),
