@@ -39,7 +39,7 @@ pub(crate) fn run(
         say!("{line}");
     }
     say!(
-        "\nForeground and background samples/s together, with at least so fast a foreground, to 1% (simulated; ways may take turns):"
+        "\nForeground and background samples/s together, with at least so fast a foreground, to 1% (simulated; partitions may take\nturns with each other, and BP+Col with everything but them):"
     );
     say!("{}", totals(&comparison));
     say!("\n{} (ranges by this are in --json and --svg)", off(&comparison));

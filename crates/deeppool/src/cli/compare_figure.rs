@@ -5,12 +5,15 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+const PARTITION: RGBColor = RGBColor(0, 0, 0);
+const SHARING: RGBColor = RGBColor(213, 94, 0);
+/// Points that are drawn later cover those before them: data parallelism is a burst plan, too.
 const WAYS: [(Way, RGBColor); 6] = [
-    (Way::Partition, RGBColor(0, 0, 0)),
+    (Way::Burst, RGBColor(230, 159, 0)),
+    (Way::BurstCollocated, SHARING),
     (Way::DataParallel, RGBColor(86, 180, 233)),
     (Way::DataParallelCollocated, RGBColor(0, 114, 178)),
-    (Way::Burst, RGBColor(230, 159, 0)),
-    (Way::BurstCollocated, RGBColor(213, 94, 0)),
+    (Way::Partition, PARTITION),
     (Way::Background, RGBColor(120, 120, 120)),
 ];
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -54,7 +57,7 @@ pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<
             .label_style(text(12))
             .axis_desc_style(text(13))
             .draw()?;
-        let lines = [(comparison.envelope(&[Way::Partition]), WAYS[0].1), (comparison.sharing(), WAYS[4].1)];
+        let lines = [(comparison.envelope(&[Way::Partition]), PARTITION), (comparison.sharing(), SHARING)];
         for (envelope, color) in lines {
             chart.draw_series([PathElement::new(envelope.corners().to_vec(), color.stroke_width(1))])?;
         }
