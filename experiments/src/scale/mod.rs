@@ -6,6 +6,7 @@ mod text;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use collectives::LinkModel;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -31,10 +32,11 @@ pub(crate) struct Scale {
 impl Scale {
     /// Compares all ways to share GPUs for every question, side by side. On a terminal a bar shows how far it is.
     pub(crate) fn run(link: &str, limit: f64, quick: bool) -> anyhow::Result<Self> {
+        let link = LinkModel::named_or_loaded(link)?;
         let questions = questions(quick);
         let bar = progress_bar(questions.len(), "comparisons");
         let answer = |question: &Question| {
-            let row = question.answer(link, limit);
+            let row = question.answer(&link, limit);
             bar.inc(1);
             row.with_context(|| format!("{} on {} GPUs", question.model, question.gpus))
         };
@@ -45,7 +47,7 @@ impl Scale {
             experiment: NAME,
             simulated: true,
             device: "a100",
-            link: link.into(),
+            link: link.name().into(),
             amplification_limit: limit,
             rows: rows?,
         })

@@ -68,7 +68,7 @@ pub(super) fn questions(quick: bool) -> Vec<Question> {
 }
 
 impl Question {
-    pub(super) fn answer(&self, link: &str, limit: f64) -> anyhow::Result<Row> {
+    pub(super) fn answer(&self, link: &LinkModel, limit: f64) -> anyhow::Result<Row> {
         let &Self { model, gpus, batch } = self;
         let network = zoo::model(model)?;
         let mut sizes = shard_sizes(batch, gpus);
@@ -76,8 +76,7 @@ impl Question {
         sizes.sort_unstable();
         sizes.dedup();
         let profile = DeviceModel::named("a100")?.profile(&network, &sizes)?;
-        let link = LinkModel::named_or_loaded(link)?;
-        let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
+        let job = Job::new(Costs::new(&network, &profile, link), batch, LowerOptions::default());
         let background = BackgroundCosts::new(job.costs(), BACKGROUND_BATCH)?;
         let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());
         let request = PlanRequest::new(gpus, Mode::Burst { amplification: limit }).with_memory_limit(memory);

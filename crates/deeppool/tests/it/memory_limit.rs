@@ -18,7 +18,10 @@ fn a_plan_says_what_the_fullest_gpu_holds() {
     // VGG-16's 138 million parameters, their gradients and velocities.
     assert!(bytes(&plan, "/memory_peak_bytes") > 3 * 4 * 138_000_000);
     let text = succeed(folder.path(), VGG);
-    assert!(text.contains("memory of the fullest GPU: 2.") && text.contains(" of 39.00 GB available"), "{text}");
+    assert!(
+        text.contains("memory of the fullest GPU: 2.") && text.contains(" of 39.00 GB available"),
+        "{text}"
+    );
     assert!(!text.contains("does not fit"), "{text}");
     let larger = succeed(folder.path(), &VGG.replace("a100", "a100-80gb"));
     assert!(larger.contains(" of 79.00 GB available"), "{larger}");
