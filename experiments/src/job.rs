@@ -30,6 +30,15 @@ pub(crate) const WORKLOADS: [Workload; 3] = [
 /// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
 pub(crate) const BACKGROUND_BATCH: usize = 8;
 
+/// The batches that a profile needs for a foreground on up to so many GPUs, and for the background.
+pub(crate) fn batches(batch: usize, gpus: usize) -> Vec<usize> {
+    let mut batches = shard_sizes(batch, gpus);
+    batches.push(BACKGROUND_BATCH);
+    batches.sort_unstable();
+    batches.dedup();
+    batches
+}
+
 /// A workload with what it costs on a testbed.
 pub(crate) struct Job<'a> {
     pub(crate) workload: Workload,
@@ -60,11 +69,7 @@ pub(crate) fn for_each_workload(
 impl<'a> Job<'a> {
     pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
         let network = zoo::model(workload.model)?;
-        let mut batches = shard_sizes(workload.batch, testbed.gpus);
-        batches.push(BACKGROUND_BATCH);
-        batches.sort_unstable();
-        batches.dedup();
-        let profile = testbed.device.profile(&network, &batches)?;
+        let profile = testbed.device.profile(&network, &batches(workload.batch, testbed.gpus))?;
         Ok(Self { workload, testbed, network, profile })
     }
 

@@ -2,7 +2,7 @@
 
 use collectives::LinkModel;
 use deeppool::compare::{Comparison, Way};
-use deeppool::costs::{Costs, shard_sizes};
+use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
@@ -11,7 +11,7 @@ use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel};
 use serde::Serialize;
 
-use crate::job::{BACKGROUND_BATCH, WORKLOADS};
+use crate::job::{BACKGROUND_BATCH, WORKLOADS, batches};
 
 /// GPUs, and global batches for them: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
 const SIZES: [(usize, &[usize]); 4] = [
@@ -71,11 +71,7 @@ impl Question {
     pub(super) fn answer(&self, link: &LinkModel, limit: f64) -> anyhow::Result<Row> {
         let &Self { model, gpus, batch } = self;
         let network = zoo::model(model)?;
-        let mut sizes = shard_sizes(batch, gpus);
-        sizes.push(BACKGROUND_BATCH);
-        sizes.sort_unstable();
-        sizes.dedup();
-        let profile = DeviceModel::named("a100")?.profile(&network, &sizes)?;
+        let profile = DeviceModel::named("a100")?.profile(&network, &batches(batch, gpus))?;
         let job = Job::new(Costs::new(&network, &profile, link), batch, LowerOptions::default());
         let background = BackgroundCosts::new(job.costs(), BACKGROUND_BATCH)?;
         let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());

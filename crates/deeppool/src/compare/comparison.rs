@@ -5,12 +5,17 @@ use burst_planner::Error as Unplanned;
 
 use crate::Error;
 use crate::job::Job;
-use crate::plan::{ExecutionPlan, Mode, PlanRequest};
+use crate::plan::{ExecutionPlan, PlanRequest};
 use crate::simulate::{BackgroundCosts, SimulateOptions};
 
 /// Burst plans that are compared, at most: spread over those worth choosing from.
 const PLANS: usize = 14;
 
+/// The ways to use data parallelism on all GPUs, and on a part of them; and a burst plan.
+const OF_ALL: [Way; 4] =
+    [Way::DataParallel, Way::DataParallelCollocated, Way::Partition, Way::BurstCollocated];
+const OF_A_PART: [Way; 2] = [Way::Partition, Way::BurstCollocated];
+const OF_A_BURST: [Way; 2] = [Way::Burst, Way::BurstCollocated];
 /// Rates that differ by less, relatively, are taken to be the same.
 pub(super) const ALIKE: f64 = 0.01;
 
@@ -55,38 +60,36 @@ impl Comparison {
         };
         progress(0.2);
         let mut bursts = frontier.plans(PLANS)?;
-        if request.mode != Mode::DataParallel {
-            match frontier.plan(request.mode) {
-                Ok(plan) => bursts.push(plan),
-                Err(Error::Planner(
-                    Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. },
-                )) => {}
-                Err(error) => return Err(error),
+        match frontier.point(request.mode) {
+            Ok(Some(asked)) => {
+                let plan = frontier.unbounded_plan_of(asked)?;
+                if !bursts.contains(&plan) {
+                    bursts.push(plan);
+                }
             }
+            // Data parallelism is compared anyway, and a limit that nothing keeps is no reason not to.
+            Ok(None)
+            | Err(Error::Planner(
+                Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. },
+            )) => {}
+            Err(error) => return Err(error),
         }
-        let mut runs: Vec<(Way, ExecutionPlan)> = Vec::new();
+        let mut runs: Vec<(ExecutionPlan, &[Way])> = Vec::new();
         for part in worthwhile_parts(job, request, background)? {
-            let plan = job.data_parallel_on(part, request)?;
-            if part == gpus.min(job.batch()) {
-                runs.push((Way::DataParallel, plan.clone()));
-                runs.push((Way::DataParallelCollocated, plan.clone()));
-            }
-            runs.push((Way::Partition, plan.clone()));
-            runs.push((Way::BurstCollocated, plan));
+            let is_all = part == gpus.min(job.batch());
+            runs.push((frontier.data_parallel_on(part)?, if is_all { &OF_ALL } else { &OF_A_PART }));
         }
-        for plan in bursts {
-            runs.push((Way::Burst, plan.clone()));
-            runs.push((Way::BurstCollocated, plan));
-        }
-        runs.retain(|(way, plan)| {
-            !way.is_collocated() || fits(plan.memory_peak_bytes, beside.memory_limit_bytes)
-        });
+        runs.extend(bursts.into_iter().map(|plan| (plan, &OF_A_BURST[..])));
         let background_samples_per_s = background.samples_per_s();
         let errors = Errors::of(job);
-        let mut points = Vec::with_capacity(runs.len() + 1);
+        let mut points = Vec::with_capacity(2 * runs.len() + 1);
         let all = runs.len() as f64;
-        for (index, (way, plan)) in runs.iter().enumerate() {
-            points.push(errors.with_ranges(job, plan, simulated(job, *way, plan, background, gpus)?)?);
+        for (index, (plan, ways)) in runs.iter().enumerate() {
+            let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
+            let speeds = errors.speeds(job, plan)?;
+            for point in simulated(job, plan, ways, background, has_room)? {
+                points.push(errors.with_ranges(speeds, point));
+            }
             progress(0.2 + 0.8 * (index + 1) as f64 / all);
         }
         points.push(errors.with_background_range(Point {
@@ -187,31 +190,35 @@ fn worthwhile_parts(
     Ok(rates.iter().filter(is_shown).map(|&(part, _)| part).collect())
 }
 
+/// What a plan gives in some ways: simulated once alone and once with a background job on each GPU, if those have room.
 fn simulated(
     job: &Job<'_>,
-    way: Way,
     plan: &ExecutionPlan,
+    ways: &[Way],
     background: &BackgroundCosts,
-    gpus: usize,
-) -> Result<Point, Error> {
-    let background_job = way.is_collocated().then(|| background.clone());
-    let options = SimulateOptions { background: background_job, ..SimulateOptions::default() };
-    let result = job.simulate(plan, &options)?;
-    let used = plan.ranks_used();
-    let background_samples_per_s = match way {
-        Way::Partition => (gpus - used) as f64 * background.samples_per_s(),
-        _ => result.background_samples_per_s,
-    };
-    Ok(Point {
-        way,
-        gpus: used,
-        amplification: Some(plan.amplification),
-        iteration: Some(result.iteration),
-        foreground_samples_per_s: result.foreground_samples_per_s,
-        background_samples_per_s,
-        foreground_range: None,
-        total_range: None,
-    })
+    has_room: bool,
+) -> Result<Vec<Point>, Error> {
+    let gpus = plan.ranks_used();
+    let mut points = Vec::with_capacity(ways.len());
+    for background_job in std::iter::once(None).chain(has_room.then_some(Some(background))) {
+        let options = SimulateOptions { background: background_job.cloned(), ..SimulateOptions::default() };
+        let result = job.simulate(plan, &options)?;
+        let is_shared = background_job.is_some();
+        points.extend(ways.iter().filter(|way| way.is_collocated() == is_shared).map(|&way| Point {
+            way,
+            gpus,
+            amplification: Some(plan.amplification),
+            iteration: Some(result.iteration),
+            foreground_samples_per_s: result.foreground_samples_per_s,
+            background_samples_per_s: match way {
+                Way::Partition => (plan.gpus - gpus) as f64 * background.samples_per_s(),
+                _ => result.background_samples_per_s,
+            },
+            foreground_range: None,
+            total_range: None,
+        }));
+    }
+    Ok(points)
 }
 
 /// By what parts times are known to be off.
@@ -234,17 +241,21 @@ impl Errors {
         self.layers.unwrap_or(0.0).min(0.9)
     }
 
-    fn with_ranges(&self, job: &Job<'_>, plan: &ExecutionPlan, point: Point) -> Result<Point, Error> {
+    /// How many times as fast as planned a plan may be, the least and the most; `None` where nothing is known of that.
+    fn speeds(&self, job: &Job<'_>, plan: &ExecutionPlan) -> Result<Option<[f64; 2]>, Error> {
         if self.layers.is_none() && self.links.is_none() {
-            return Ok(point);
+            return Ok(None);
         }
         let (layers, links) = (self.layers(), self.links.unwrap_or(0.0).min(0.9));
         let fastest_us = job.iteration_us_if(plan, 1.0 - layers, 1.0 - links)?;
         let slowest_us = job.iteration_us_if(plan, 1.0 + layers, 1.0 + links)?;
-        let foreground = point.foreground_samples_per_s;
-        let range = [plan.iteration_us / slowest_us, plan.iteration_us / fastest_us];
-        let foreground_range = Some(range.map(|times| foreground * times));
-        Ok(self.with_background_range(Point { foreground_range, ..point }))
+        Ok(Some([plan.iteration_us / slowest_us, plan.iteration_us / fastest_us]))
+    }
+
+    fn with_ranges(&self, speeds: Option<[f64; 2]>, mut point: Point) -> Point {
+        point.foreground_range =
+            speeds.map(|speeds| speeds.map(|times| point.foreground_samples_per_s * times));
+        self.with_background_range(point)
     }
 
     fn with_background_range(&self, point: Point) -> Point {

@@ -41,15 +41,13 @@ pub fn most_total(
         _ => f64::INFINITY,
     };
     let frontier = job.frontier(&with_room_for(request, background)?)?;
-    let fastest = frontier.plan(Mode::Burst { amplification })?;
-    let fastest_us = fastest.iteration_us;
+    let fastest_us = frontier.arrangements().fastest_within(amplification)?.time.iteration_us;
+    let slowest_us = fastest_us / foreground * (1.0 + 1e-9);
+    let points = frontier.arrangements().points().iter().map(|point| (point.time.iteration_us, point));
+    let fast_enough = points.filter(|(time_us, _)| (fastest_us..=slowest_us).contains(time_us));
     let mut best = None;
     // From the fastest on: of equals the faster one is taken.
-    for point in frontier.arrangements().points() {
-        let slow = point.time.iteration_us > fastest_us / foreground * (1.0 + 1e-9);
-        if slow || point.time.iteration_us < fastest_us {
-            continue;
-        }
+    for (_, point) in fast_enough {
         let options = SimulateOptions { background: Some(background.clone()), ..options.clone() };
         let simulation = job.simulate(&frontier.unbounded_plan_of(point)?, &options)?;
         let total = simulation.foreground_samples_per_s + simulation.background_samples_per_s;

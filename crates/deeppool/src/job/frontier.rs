@@ -71,20 +71,6 @@ impl Job<'_> {
         self.predicted(&problem, &arrangement, request, Mode::DataParallel, None, times)
     }
 
-    /// Every layer on the first `part` GPUs of those of a request.
-    pub(crate) fn data_parallel_on(
-        &self,
-        part: usize,
-        request: &PlanRequest,
-    ) -> Result<ExecutionPlan, Error> {
-        self.check(request)?;
-        let problem = self.training_problem(request.gpus, &[part])?;
-        let arrangement = Arrangement::data_parallel(&problem, part)?;
-        let (mode, times) =
-            (Mode::Burst { amplification: f64::INFINITY }, self.data_parallel_times(request.gpus)?);
-        self.predicted(&problem, &arrangement, request, mode, None, times)
-    }
-
     pub(crate) fn data_parallel_times(&self, gpus: usize) -> Result<DataParallelTimes, Error> {
         let count = gpus.min(self.micro_batch()?);
         let problem = self.training_problem(gpus, &[count])?;
@@ -135,13 +121,26 @@ impl PlanFrontier<'_> {
     /// # Errors
     /// When none keeps the limit.
     pub fn plan(&self, mode: Mode) -> Result<ExecutionPlan, Error> {
-        let point = match mode {
-            Mode::DataParallel => return self.job.data_parallel(&self.request),
+        match self.point(mode)? {
+            Some(point) => self.plan_of(point, mode),
+            None => self.job.data_parallel(&self.request),
+        }
+    }
+
+    /// The arrangement that a mode asks for; `None` for data parallelism.
+    pub(crate) fn point(&self, mode: Mode) -> Result<Option<&TrainingPoint>, Error> {
+        Ok(Some(match mode {
+            Mode::DataParallel => return Ok(None),
             Mode::Burst { amplification } => self.found.fastest_within(amplification)?,
             Mode::Deadline { iteration_us } => self.found.cheapest_within(iteration_us)?,
             Mode::Knee => self.found.knee().ok_or(burst_planner::Error::NoNodes)?,
-        };
-        self.plan_of(point, mode)
+        }))
+    }
+
+    /// Every layer on the first `part` of the GPUs, whether or not it has room there.
+    pub(crate) fn data_parallel_on(&self, part: usize) -> Result<ExecutionPlan, Error> {
+        let problem = self.job.training_problem(self.request.gpus, &[part])?;
+        self.unbounded(&problem, &Arrangement::data_parallel(&problem, part)?)
     }
 
     /// At most so many of the plans, spread evenly over the logarithms of their times; the fastest is the first.
@@ -171,8 +170,16 @@ impl PlanFrontier<'_> {
     /// # Errors
     /// When the profile lacks a time.
     pub fn unbounded_plan_of(&self, point: &TrainingPoint) -> Result<ExecutionPlan, Error> {
-        let (arrangement, mode) = (&point.arrangement, Mode::Burst { amplification: f64::INFINITY });
-        self.job.predicted(&self.problem, arrangement, &self.request, mode, None, self.data_parallel)
+        self.unbounded(&self.problem, &point.arrangement)
+    }
+
+    fn unbounded(
+        &self,
+        problem: &TrainingProblem,
+        arrangement: &Arrangement,
+    ) -> Result<ExecutionPlan, Error> {
+        let mode = Mode::Burst { amplification: f64::INFINITY };
+        self.job.predicted(problem, arrangement, &self.request, mode, None, self.data_parallel)
     }
 
     /// The plan of one of the [arrangements](Self::arrangements), as the answer to a request for this mode.
