@@ -26,6 +26,18 @@ pub trait Engine {
     /// When the device has no room for it.
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError>;
 
+    /// Gives a buffer to other contents of this length, at most the length with which it was allocated, when the work before it
+    /// in the queue is done. What its elements are afterwards is not specified.
+    ///
+    /// # Errors
+    /// When the device has no room for it.
+    fn reuse(
+        &self,
+        buffer: &mut Self::Buffer,
+        elements: usize,
+        queue: &mut Self::Queue,
+    ) -> Result<(), EngineError>;
+
     /// A new queue.
     ///
     /// # Errors

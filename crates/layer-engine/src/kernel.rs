@@ -53,6 +53,10 @@ pub enum Pass {
     ForwardMoments,
     /// The output, while training.
     Forward,
+    /// What [`Pass::Forward`] wrote, once more, where its memory was used for something else since: the same to the last bit on an
+    /// engine whose kernels are deterministic. Running statistics stay as they are, and what [`Pass::ForwardMoments`] left is
+    /// still needed.
+    Recompute,
     /// The output, for evaluation: no dropout, running statistics.
     Infer,
     /// Sums over the shard's samples that [`Pass::Backward`] needs, and the parameters' gradients.

@@ -90,6 +90,13 @@ impl Signature {
             GradientMoments, Input, InputGradient, Labels, Metrics, Moments, Output, OutputGradient,
             ParameterGradient, Parameters, Saved, Statistics,
         };
+        if pass == Pass::Recompute {
+            // The loss is followed by its backward pass at once.
+            let mut again =
+                Self::of(layer, Pass::Forward).filter(|_| *layer.kind() != K::SoftmaxCrossEntropy)?;
+            again.writes.retain(|role| *role != Statistics);
+            return Some(again);
+        }
         let slots = 0..layer.input_shapes().len();
         let (reads, writes) = match (layer.kind(), pass) {
             (K::Conv2d(_) | K::Linear(_), Pass::Forward | Pass::Infer) => {

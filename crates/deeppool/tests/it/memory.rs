@@ -40,6 +40,10 @@ impl Engine for Counting {
         self.engine.allocate(elements)
     }
 
+    fn reuse(&self, buffer: &mut Vec<f32>, elements: usize, queue: &mut ()) -> Result<(), EngineError> {
+        self.engine.reuse(buffer, elements, queue)
+    }
+
     fn queue(&self) -> Result<(), EngineError> {
         self.engine.queue()
     }

@@ -11,6 +11,7 @@ use crate::{EngineError, LaunchContext};
 pub(super) enum NormPass {
     ForwardMoments,
     Forward,
+    Recompute,
     Infer,
     BackwardMoments,
     Backward,
@@ -88,7 +89,8 @@ impl Normalisation {
     fn forward<T: Real>(
         &mut self,
         [input, parameters, moments]: [&[T]; 3],
-        [output, saved, statistics]: [&mut [T]; 3],
+        [output, saved]: [&mut [T]; 2],
+        mut statistics: Option<&mut [T]>,
     ) {
         let channels = self.channels;
         let count = moments[2 * channels].widen();
@@ -104,7 +106,7 @@ impl Normalisation {
             saved[channel] = T::narrow(mean);
             saved[channels + channel] = T::narrow(inverse_deviation);
             self.pairs[channel] = line(parameters, channel, channels, mean, inverse_deviation);
-            if count > 0.0 {
+            if let Some(statistics) = statistics.as_deref_mut().filter(|_| count > 0.0) {
                 let unbiased = variance * count / (count - 1.0).max(1.0);
                 let new = [(channel, mean), (channels + channel, unbiased)];
                 for (index, value) in new {
@@ -215,8 +217,12 @@ impl<T: Real> Operation<T> for Normalisation {
                 self.forward_moments(input, moments);
             }
             NormPass::Forward => {
+                let (reads, [output, saved, statistics]) = operands.exactly()?;
+                self.forward(reads, [output, saved], Some(statistics));
+            }
+            NormPass::Recompute => {
                 let (reads, writes) = operands.exactly()?;
-                self.forward(reads, writes);
+                self.forward(reads, writes, None);
             }
             NormPass::Infer => {
                 let ([input, parameters, statistics], [output]) = operands.exactly()?;

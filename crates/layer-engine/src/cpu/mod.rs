@@ -109,6 +109,11 @@ impl<T: Real> Engine for CpuEngine<T> {
         Ok(vec![T::zero(); elements])
     }
 
+    fn reuse(&self, buffer: &mut Vec<T>, elements: usize, (): &mut ()) -> Result<(), EngineError> {
+        buffer.resize(elements, T::zero());
+        Ok(())
+    }
+
     fn queue(&self) -> Result<Self::Queue, EngineError> {
         Ok(())
     }

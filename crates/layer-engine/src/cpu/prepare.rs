@@ -105,6 +105,7 @@ fn operation<T: Real>(
             let pass = match pass {
                 Pass::ForwardMoments => NormPass::ForwardMoments,
                 Pass::Forward => NormPass::Forward,
+                Pass::Recompute => NormPass::Recompute,
                 Pass::Infer => NormPass::Infer,
                 Pass::BackwardMoments => NormPass::BackwardMoments,
                 Pass::Backward => NormPass::Backward,

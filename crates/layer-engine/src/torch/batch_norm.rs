@@ -37,7 +37,8 @@ impl Normalisation {
     pub(super) fn operation(self, pass: Pass) -> Option<Operation> {
         match pass {
             Pass::ForwardMoments => Some(Box::new(move |launch| self.forward_moments(launch))),
-            Pass::Forward => Some(Box::new(move |launch| self.forward(launch))),
+            Pass::Forward => Some(Box::new(move |launch| self.forward(launch, true))),
+            Pass::Recompute => Some(Box::new(move |launch| self.forward(launch, false))),
             Pass::Infer => Some(Box::new(move |launch| self.infer(launch))),
             Pass::BackwardMoments => Some(Box::new(move |launch| self.backward_moments(launch))),
             Pass::Backward => Some(Box::new(move |launch| self.backward(launch))),
@@ -64,14 +65,16 @@ impl Normalisation {
         self.operands.put_moments(launch, Role::Moments, moments)
     }
 
-    fn forward(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
+    fn forward(&self, launch: &mut Launch<'_, '_>, updates_running: bool) -> Result<(), Failure> {
         let statistics = match self.operands.source(launch, Role::Moments)?.memory() {
             Memory::Moments(Moments::Forward { mean, inverse_deviation, .. }) => {
                 let statistics = [mean.shallow_clone(), inverse_deviation.shallow_clone()];
-                self.update_running(launch, &statistics, None)?;
+                if updates_running {
+                    self.update_running(launch, &statistics, None)?;
+                }
                 statistics
             }
-            _ => self.reduced_statistics(launch)?,
+            _ => self.reduced_statistics(launch, updates_running)?,
         };
         if self.count > 0 {
             let parameters = self.operands.parameters(launch)?;
@@ -137,8 +140,12 @@ impl Normalisation {
         Ok(())
     }
 
-    /// Statistics from flat moments, which ranks may have added up; and the running ones with them.
-    fn reduced_statistics(&self, launch: &mut Launch<'_, '_>) -> Result<Statistics, Failure> {
+    /// Statistics from flat moments, which ranks may have added up; and the running ones with them, where they are to be updated.
+    fn reduced_statistics(
+        &self,
+        launch: &mut Launch<'_, '_>,
+        updates_running: bool,
+    ) -> Result<Statistics, Failure> {
         let flat = self.operands.source(launch, Role::Moments)?.flat()?.f_to_kind(Kind::Double)?;
         let count = flat.f_narrow(0, 2 * self.channels, 1)?;
         let sums = flat.f_narrow(0, 0, 2 * self.channels)?.f_div(&count.f_clamp_min(1.0)?)?;
@@ -149,7 +156,9 @@ impl Normalisation {
         let inverse = variance.f_add_scalar(self.rule.epsilon)?.f_rsqrt()?;
         let kind = self.numbers.kind;
         let statistics = [mean.f_to_kind(kind)?, inverse.f_to_kind(kind)?];
-        self.update_running(launch, &statistics, Some(&count.f_to_kind(kind)?))?;
+        if updates_running {
+            self.update_running(launch, &statistics, Some(&count.f_to_kind(kind)?))?;
+        }
         Ok(statistics)
     }
 

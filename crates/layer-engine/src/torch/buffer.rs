@@ -37,6 +37,14 @@ impl TorchBuffer {
         Ok(Self { elements, memory: Memory::Flat(Some(flat)) })
     }
 
+    /// Takes new memory: what is there may be memory of another buffer as well.
+    pub(super) fn reuse(&mut self, elements: usize, kind: Kind, device: Device) -> Result<(), Failure> {
+        *self = Self::default();
+        let flat = Tensor::f_empty([elements as i64], (kind, device))?;
+        *self = Self { elements, memory: Memory::Flat(Some(flat)) };
+        Ok(())
+    }
+
     /// Elements of the buffer.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -152,6 +152,16 @@ impl<T: Real> Engine for TorchEngine<T> {
         outward(self.between_queues(|| TorchBuffer::zeros(elements, Self::kind(), self.place())))
     }
 
+    fn reuse(
+        &self,
+        buffer: &mut TorchBuffer,
+        elements: usize,
+        queue: &mut TorchQueue,
+    ) -> Result<(), EngineError> {
+        let _entered = outward(queue.enter())?;
+        outward(buffer.reuse(elements, Self::kind(), self.place()))
+    }
+
     fn queue(&self) -> Result<TorchQueue, EngineError> {
         self.queue_with_priority(0)
     }

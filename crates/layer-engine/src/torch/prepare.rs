@@ -56,8 +56,10 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
             let operands = Operands::new(layer, signature, *shard);
-            let updates = matches!((layer.kind(), pass), (LayerKind::BatchNorm(_), Pass::Forward));
-            let operation = if shard.samples == 0 && !updates {
+            // A batch normalisation learns from the samples of other ranks, too.
+            let works_without = matches!(layer.kind(), LayerKind::BatchNorm(_))
+                && matches!(pass, Pass::Forward | Pass::Recompute);
+            let operation = if shard.samples == 0 && !works_without {
                 nothing(operands)
             } else {
                 operation(layer, *pass, *shard, operands, numbers)?.ok_or_else(unsupported)?

@@ -7,6 +7,7 @@ mod gradients;
 mod network;
 mod optimizer;
 mod random;
+mod recompute;
 mod sequences;
 mod shards;
 mod single_layer;

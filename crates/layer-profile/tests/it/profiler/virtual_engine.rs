@@ -58,6 +58,11 @@ impl Engine for VirtualEngine {
         Ok(vec![0.0; elements])
     }
 
+    fn reuse(&self, buffer: &mut Vec<f32>, elements: usize, _: &mut Duration) -> Result<(), EngineError> {
+        buffer.resize(elements, 0.0);
+        Ok(())
+    }
+
     fn queue(&self) -> Result<Duration, EngineError> {
         Ok(Duration::ZERO)
     }

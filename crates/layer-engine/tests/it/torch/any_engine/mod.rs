@@ -107,6 +107,21 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         }
     }
 
+    /// The backward step once more, after the memory of what the forward step left was used for something else.
+    pub(crate) fn step_again(&mut self, input_gradient: bool) {
+        let again = Signature::of(&self.layer, Pass::Recompute).unwrap();
+        for role in again.writes {
+            let elements = role.elements(&self.layer, self.shard.samples);
+            let buffer = self.buffers.get_mut(&role).unwrap();
+            self.engine.reuse(buffer, elements / 2, &mut self.queue).unwrap();
+            self.engine.reuse(buffer, elements, &mut self.queue).unwrap();
+        }
+        self.run(Pass::Recompute).unwrap();
+        for &pass in Pass::backward(&self.layer, input_gradient) {
+            self.run(pass).unwrap();
+        }
+    }
+
     pub(crate) fn set(&mut self, role: Role, values: &[f64]) {
         let host: Vec<E::Scalar> = values.iter().map(|&value| E::Scalar::narrow(value)).collect();
         let buffer = self.buffers.get_mut(&role).unwrap();

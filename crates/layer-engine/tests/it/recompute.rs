@@ -1,0 +1,47 @@
+//! What a layer's forward pass wrote is written once more, to the last bit, and nothing else is touched.
+
+use layer_engine::{CpuEngine, Pass, Role, Shard, Signature};
+use layer_graph::{
+    BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, Shape,
+};
+
+use crate::single_layer::{SingleLayer, layer};
+
+#[test]
+fn what_was_overwritten_comes_back() {
+    let image = || Shape::image(3, 9, 9);
+    let sequence = || Shape::sequence(5, 6);
+    let cases: [(LayerKind, Vec<Shape>); 9] = [
+        (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
+        (Linear::new(7).into(), vec![sequence()]),
+        (LayerKind::Relu, vec![image()]),
+        (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),
+        (BatchNorm::default().into(), vec![image()]),
+        (Dropout { probability: 0.5 }.into(), vec![image()]),
+        (LayerKind::Add, vec![image(), image()]),
+        (LayerNorm::default().into(), vec![sequence()]),
+        (MultiHeadAttention { heads: 2, causal: true }.into(), vec![Shape::sequence(5, 18)]),
+    ];
+    for (kind, inputs) in cases {
+        let mut single =
+            SingleLayer::new(layer(kind, &inputs), Shard { first: 3, samples: 4 }, CpuEngine::<f32>::new());
+        single.forward();
+        let before = single.buffers.clone();
+        for role in Signature::of(&single.layer, Pass::Recompute).unwrap().writes {
+            assert!(matches!(role, Role::Output | Role::Saved), "{:?}: {role:?}", single.layer.kind());
+            let elements = before[&role].len();
+            single.set(role, vec![f32::NAN; elements]);
+        }
+        single.run(Pass::Recompute).unwrap();
+        let bits = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        for (role, values) in &before {
+            assert_eq!(bits(&single.buffers[role]), bits(values), "{:?}: {role:?}", single.layer.kind());
+        }
+    }
+}
+
+#[test]
+fn a_loss_is_not_computed_again() {
+    let loss = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(10)]);
+    assert_eq!(Signature::of(&loss, Pass::Recompute), None);
+}
