@@ -272,6 +272,15 @@ pub enum Error {
         /// The nodes that it would hold most for, with their bytes, the largest first.
         nodes: Vec<(String, u64)>,
     },
+    /// A node cannot be a checkpoint.
+    #[error(
+        "node `{node}` cannot be a checkpoint: every other node has to come before or after it, and one after it; \
+         leave it out"
+    )]
+    NotACheckpoint {
+        /// The node's name.
+        node: String,
+    },
     /// No plan takes as little GPU time as was asked for.
     #[error(
         "no plan takes {budget_us} us of GPU time or less: the smallest that can be reached is {smallest_us} us"

@@ -77,9 +77,9 @@ pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
 pub use program::{
-    Activity, AllReduceTime, Arrangement, Evaluator, GradientOptions, NodeMemory, PathKind, PathStep, Share,
-    StepTimes, SynchronizedBytes, TableCosts, TrainingCosts, TrainingFrontier, TrainingNode, TrainingPoint,
-    TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, search_training,
+    Activity, AllReduceTime, Arrangement, BackwardReads, Evaluator, GradientOptions, NodeMemory, PathKind,
+    PathStep, Share, StepTimes, SynchronizedBytes, TableCosts, TrainingCosts, TrainingFrontier, TrainingNode,
+    TrainingPoint, TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, search_training,
 };
 pub use search::{
     Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, fastest, frontier, supported,

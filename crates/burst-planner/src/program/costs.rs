@@ -27,6 +27,8 @@ pub struct NodeMemory {
     pub held_bytes: u64,
     /// The samples that it reads, where it reads any. Nodes on the same list of ranks load them once.
     pub samples_bytes: u64,
+    /// Of that what its forward step leaves beside its output.
+    pub saved_bytes: u64,
     /// Its output. A copy for consumers on other ranks is as large as theirs is there, and so is the gradient that comes back.
     pub output_bytes: u64,
 }

@@ -12,6 +12,7 @@ use super::known::Known;
 use super::memory::Placed;
 use super::order::Ordered;
 use super::problem::Structure;
+use super::recompute::Recomputation;
 use super::{Arrangement, TrainingProblem};
 use crate::{Error, Result};
 
@@ -42,6 +43,7 @@ pub struct Evaluator<'p, C> {
     /// Those of the arrangement that was evaluated last, as all that follow.
     slots: Slots,
     ordered: Ordered,
+    recomputation: Recomputation,
     /// The structure's own order.
     own_order: Rc<[u32]>,
     lanes: Lanes,
@@ -90,6 +92,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             slots: Slots::default(),
             ordered: Ordered::new(&structure, &own_order),
             own_order,
+            recomputation: Recomputation::default(),
             structure,
             lanes: Lanes::default(),
             ends: Vec::new(),
@@ -225,6 +228,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             micro_batches: self.problem.micro_batches.get(),
             structure: &self.structure,
             ordered: &self.ordered,
+            recomputation: &self.recomputation,
             groups: &self.slots.nodes,
             parameter_groups: &self.slots.parameters,
             classes: &classes,
@@ -249,6 +253,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     /// The classes of the ranks of an arrangement, whose groups are in use from now on.
     pub(super) fn classes_of(&mut self, numbered: &Numbered) -> Result<Rc<Classes>> {
         self.number_groups(numbered);
+        self.recomputation.set(self.problem, &self.structure, &self.slots.nodes, &numbered.order);
         self.classes()
     }
 
@@ -262,6 +267,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
             groups: &self.slots.nodes,
             parameter_groups: &self.slots.parameters,
             all_parameters: self.slots.all_parameters,
+            recomputation: &self.recomputation,
             order,
         }
     }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::{
-    AllReduceTime, GradientOptions, StepTimes, SynchronizedBytes, TableCosts, TrainingNode, TrainingProblem,
-    TransferTimes,
+    AllReduceTime, BackwardReads, GradientOptions, StepTimes, SynchronizedBytes, TableCosts, TrainingNode,
+    TrainingProblem, TransferTimes,
 };
 use crate::json::{check_schema, parse};
 use crate::{Error, Result};
@@ -30,6 +30,8 @@ struct Document {
     edges: Vec<Edge>,
     #[serde(default)]
     all_reduce: Vec<AllReduce>,
+    #[serde(default)]
+    checkpoints: Vec<Reference>,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +49,16 @@ struct Node {
     synchronized: Option<Synchronized>,
     #[serde(default)]
     output: Vec<Transfer>,
+    #[serde(default = "yes")]
+    backward_reads_input: bool,
+    #[serde(default = "yes")]
+    backward_reads_output: bool,
+    #[serde(default)]
+    kept: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -59,6 +71,8 @@ struct NodeOption {
     update_us: f64,
     #[serde(default)]
     memory_bytes: u64,
+    #[serde(default)]
+    saved_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -147,6 +161,11 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
             state_bytes: node.state_bytes,
             parameters_of: owner,
             synchronized,
+            backward_reads: BackwardReads {
+                input: node.backward_reads_input,
+                output: node.backward_reads_output,
+            },
+            is_kept: node.kept,
             ..TrainingNode::new(node.name, node.options.iter().map(|option| option.gpus))
         });
     }
@@ -161,14 +180,19 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
             return Err(Error::Json { path: path(), message: format!("{gpus} GPUs are listed twice") });
         }
     }
+    let checkpoints = document.checkpoints.into_iter().enumerate();
+    problem.checkpoints = checkpoints
+        .map(|(index, checkpoint)| find(checkpoint, format!("checkpoints[{index}]")))
+        .collect::<Result<_>>()?;
     costs.validate(&problem)?;
     Ok((problem, costs))
 }
 
 fn set_options(costs: &mut TableCosts, node: usize, options: &[NodeOption], path: &str) -> Result<()> {
     for (index, option) in options.iter().enumerate() {
-        let &NodeOption { gpus, forward_us, backward_us, update_us, memory_bytes } = option;
+        let &NodeOption { gpus, forward_us, backward_us, update_us, memory_bytes, saved_bytes } = option;
         costs.set_memory(node, gpus, memory_bytes);
+        costs.set_saved(node, gpus, saved_bytes);
         if costs.set_steps(node, gpus, StepTimes { forward_us, backward_us, update_us }).is_some() {
             let path = format!("{path}.options[{index}].gpus");
             return Err(Error::Json { path, message: format!("{gpus} GPUs are listed twice") });

@@ -1,9 +1,13 @@
 //! What ranks hold.
 
-use super::costs::{NodeMemory, TrainingCosts};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::costs::{NodeMemory, Share, TrainingCosts};
 use super::groups::{Class, Classes, Slot};
 use super::known::Known;
 use super::problem::Structure;
+use super::recompute::Recomputation;
 use super::{Arrangement, Evaluator, TrainingProblem};
 use crate::{Error, Result};
 
@@ -24,6 +28,7 @@ pub(super) struct Placed<'a, C> {
     pub(super) parameter_groups: &'a [Slot],
     /// Who holds any parameters, where their norm is needed.
     pub(super) all_parameters: Option<Slot>,
+    pub(super) recomputation: &'a Recomputation,
     pub(super) order: &'a [u32],
 }
 
@@ -37,12 +42,18 @@ impl<C: TrainingCosts> Placed<'_, C> {
             if loads {
                 loaded.push(group);
             }
-            self.on(group, node, &mut add, |memory| {
-                memory.held_bytes.saturating_add(if loads { memory.samples_bytes } else { 0 })
-            });
+            for member in self.classes.members(group) {
+                add(member.class, node, self.own(node, member.share));
+            }
+            if loads {
+                self.on(group, node, &mut add, |memory| memory.samples_bytes);
+            }
             self.state(node, &mut add);
-            self.copies(node, &mut add);
+            if !self.recomputation.is_local(node) {
+                self.copies(node, &mut add);
+            }
         }
+        self.shared(&mut add);
         self.buckets(&mut add);
         self.totals(&mut add);
         if let (Some(group), Some(&last)) = (self.all_parameters, self.order.last()) {
@@ -65,6 +76,61 @@ impl<C: TrainingCosts> Placed<'_, C> {
         let memory = self.known.memory(node, group);
         for member in self.classes.members(group) {
             add(member.class, node, part(&memory[member.share as usize]));
+        }
+    }
+
+    /// What a node needs of its own on a member of its group: all but what is in shared memory, its output and the gradients of its
+    /// local producers' outputs.
+    fn own(&self, node: usize, share: Share) -> u64 {
+        let group = self.groups[node];
+        let memory = |node: usize| self.known.memory(node, group)[share as usize];
+        let NodeMemory { held_bytes, saved_bytes, output_bytes, .. } = memory(node);
+        let left =
+            if self.recomputation.is_local(node) { saved_bytes.saturating_add(output_bytes) } else { 0 };
+        let producers = self.structure.producers[node].iter().copied();
+        let gradients = producers.filter(|&producer| self.has_local_gradient(producer));
+        let gradients =
+            gradients.map(|producer| memory(producer).output_bytes).fold(left, u64::saturating_add);
+        held_bytes.saturating_sub(gradients)
+    }
+
+    fn has_local_gradient(&self, node: usize) -> bool {
+        self.recomputation.is_local(node) && self.structure.needs_gradient[node]
+    }
+
+    /// Memory that the segments between checkpoints take turns in: as many pieces as any of them needs, the largest for its largest.
+    fn shared(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        // By class and segment: what is in it, with the node that it is for.
+        let mut segments: BTreeMap<(Class, usize), Vec<(u64, usize)>> = BTreeMap::new();
+        for node in (0..self.groups.len()).filter(|&node| self.recomputation.is_local(node)) {
+            let consumers = self.structure.consumers[node].len();
+            let gradients = match consumers {
+                _ if !self.has_local_gradient(node) => 0,
+                1 => 1,
+                // From each of them, and their sum.
+                several => several + 1,
+            };
+            let memory = self.known.memory(node, self.groups[node]);
+            for member in self.classes.members(self.groups[node]) {
+                let NodeMemory { saved_bytes, output_bytes, .. } = memory[member.share as usize];
+                let segment = segments.entry((member.class, self.recomputation.segment(node))).or_default();
+                segment.push((saved_bytes, node));
+                segment.extend(std::iter::repeat_n((output_bytes, node), 1 + gradients));
+            }
+        }
+        let mut pieces: BTreeMap<Class, Vec<(u64, usize)>> = BTreeMap::new();
+        for ((class, _), mut segment) in segments {
+            segment.sort_unstable_by_key(|&piece| Reverse(piece));
+            let pieces = pieces.entry(class).or_default();
+            pieces.resize(pieces.len().max(segment.len()), (0, 0));
+            for (piece, other) in pieces.iter_mut().zip(segment) {
+                *piece = (*piece).max(other);
+            }
+        }
+        for (class, pieces) in pieces {
+            for (bytes, node) in pieces {
+                add(class, node, bytes);
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod memory;
 mod order;
 mod path;
 mod problem;
+mod recompute;
 mod search;
 mod table;
 
@@ -21,6 +22,6 @@ pub use arrangement::Arrangement;
 pub use costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
 pub use path::{PathKind, PathStep};
-pub use problem::{GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
+pub use problem::{BackwardReads, GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
 pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

@@ -26,6 +26,8 @@ pub struct PathStep {
 pub enum PathKind {
     /// The forward step of a node.
     Forward,
+    /// The forward step of a node once more, for the backward pass.
+    Recompute,
     /// The backward step of a node.
     Backward,
     /// The optimiser's step over a node's parameters.
@@ -75,6 +77,7 @@ impl Recorder for Log {
     fn collective(&mut self, event: Event<'_>, classes: &[Class], start: f64, end: f64) {
         let (kind, node) = match event {
             Event::Forward(node) => (PathKind::Forward, Some(node)),
+            Event::Recompute(node) => (PathKind::Recompute, Some(node)),
             Event::Backward(node) => (PathKind::Backward, Some(node)),
             Event::Update(node) => (PathKind::Update, Some(node)),
             Event::Activations(node) => (PathKind::Activations, Some(node)),

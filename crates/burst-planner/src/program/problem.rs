@@ -28,6 +28,10 @@ pub struct TrainingProblem {
     /// The time of everything on one GPU, microseconds, which amplification is a multiple of. It is the sum of the nodes' times on
     /// one GPU unless it is given, as it should be with micro-batches, which one GPU need not have.
     pub single_gpu_us: Option<f64>,
+    /// Nodes whose outputs are kept, while those of the nodes before them, as far as only these use them, share memory and are computed
+    /// again in the backward pass. Every other node comes before or after each of them
+    /// ([`possible_checkpoints`](Self::possible_checkpoints)).
+    pub checkpoints: Vec<usize>,
 }
 
 /// One thing to place, usually a layer.
@@ -47,6 +51,19 @@ pub struct TrainingNode {
     /// What its ranks sum up before the forward step and after the backward step, as synchronised batch normalisation
     /// does.
     pub synchronized: Option<SynchronizedBytes>,
+    /// What its backward step reads of the outputs of forward steps: all unless said otherwise.
+    pub backward_reads: BackwardReads,
+    /// Whether its output is kept wherever the [checkpoints](TrainingProblem::checkpoints) are.
+    pub is_kept: bool,
+}
+
+/// What the backward step of a node reads of what forward steps left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackwardReads {
+    /// The outputs of its producers.
+    pub input: bool,
+    /// Its own output, or what else its forward step left.
+    pub output: bool,
 }
 
 /// What a node's ranks sum up in the course of its steps.
@@ -92,6 +109,8 @@ impl TrainingNode {
             state_bytes: 0,
             parameters_of: None,
             synchronized: None,
+            backward_reads: BackwardReads { input: true, output: true },
+            is_kept: false,
         }
     }
 
@@ -114,7 +133,17 @@ impl TrainingProblem {
             memory_limit_bytes: None,
             micro_batches: NonZeroUsize::MIN,
             single_gpu_us: None,
+            checkpoints: Vec::new(),
         }
+    }
+
+    /// The nodes that can be [checkpoints](Self::checkpoints), producers first. O(nodes x (nodes + edges)).
+    ///
+    /// # Errors
+    /// What [`validate`](Self::validate) reports.
+    pub fn possible_checkpoints(&self) -> Result<Vec<usize>> {
+        self.validate()?;
+        Ok(Structure::new(self)?.possible_checkpoints().collect())
     }
 
     /// Adds a node and returns its index.
@@ -132,7 +161,7 @@ impl TrainingProblem {
     ///
     /// # Errors
     /// No GPU, no nodes, a name twice, a node without GPU counts or with one of 0, an edge to nowhere, to itself or twice,
-    /// a cycle, parameters of a node that has none of its own.
+    /// a cycle, parameters of a node that has none of its own, a checkpoint that cannot be one.
     pub fn validate(&self) -> Result<()> {
         if self.gpus == 0 {
             return Err(Error::NoGpus);
@@ -174,7 +203,12 @@ impl TrainingProblem {
                 return Err(Error::DuplicateEdge { first, second: edge, from, to });
             }
         }
-        Structure::new(self).map(|_| ())
+        let structure = Structure::new(self)?;
+        let is_wrong = |&node: &usize| self.nodes.get(node).is_none() || !structure.can_be_checkpoint(node);
+        self.checkpoints.iter().copied().find(is_wrong).map_or(Ok(()), |node| {
+            let name = self.nodes.get(node).map_or_else(|| format!("#{node}"), |node| node.name.clone());
+            Err(Error::NotACheckpoint { node: name })
+        })
     }
 }
 

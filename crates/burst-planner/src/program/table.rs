@@ -40,6 +40,8 @@ pub struct TableCosts {
     all_reduce: BTreeMap<usize, AllReduceTime>,
     /// By node and GPU count: what the node holds on each.
     held_bytes: Vec<BTreeMap<usize, u64>>,
+    /// Of that what its forward step leaves beside its output.
+    saved_bytes: Vec<BTreeMap<usize, u64>>,
     /// By node: the whole output.
     output_bytes: Vec<u64>,
 }
@@ -77,6 +79,11 @@ impl TableCosts {
     /// Sets what a node holds on each of so many GPUs; 0 where it is not set. Returns what was set before.
     pub fn set_memory(&mut self, node: usize, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.held_bytes, node).insert(gpus, bytes)
+    }
+
+    /// Sets how much of that its forward step leaves beside its output; 0 where it is not set. Returns what was set before.
+    pub fn set_saved(&mut self, node: usize, gpus: usize, bytes: u64) -> Option<u64> {
+        entry(&mut self.saved_bytes, node).insert(gpus, bytes)
     }
 
     /// Sets the size of a node's whole output, of which each of its ranks has an equal part; 0 where it is not set.
@@ -208,11 +215,13 @@ impl TrainingCosts for TableCosts {
     }
 
     fn memory(&self, node: usize, ranks: usize, _share: Share) -> NodeMemory {
-        let held = self.held_bytes.get(node).and_then(|by_count| by_count.get(&ranks));
+        let of_count = |table: &[BTreeMap<usize, u64>]| table.get(node)?.get(&ranks).copied();
+        let (held, saved) = (of_count(&self.held_bytes), of_count(&self.saved_bytes));
         let output = self.output_bytes.get(node).copied().unwrap_or(0);
         NodeMemory {
-            held_bytes: held.copied().unwrap_or(0),
+            held_bytes: held.unwrap_or(0),
             samples_bytes: 0,
+            saved_bytes: saved.unwrap_or(0),
             output_bytes: output.div_ceil(ranks.max(1) as u64),
         }
     }

@@ -74,7 +74,10 @@ impl Writer<'_> {
         for &node in &order {
             self.forward(node, &mut known);
         }
-        for &node in order.iter().rev() {
+        for (place, &node) in order.iter().enumerate().rev() {
+            if self.problem.checkpoints.contains(&node) {
+                self.recompute(&order[..=place]);
+            }
             if self.learns(node) {
                 self.backward(node, &mut known);
             }
@@ -211,6 +214,35 @@ impl Writer<'_> {
                 self.move_output(node, &to, known);
             }
         }
+    }
+
+    /// The forward steps, once more, of the nodes of an order since the checkpoint before its last node, which is one.
+    fn recompute(&mut self, order: &[usize]) {
+        let before = &order[..order.len() - 1];
+        let is_checkpoint = |node: &usize| self.problem.checkpoints.contains(node);
+        let first = before.iter().rposition(is_checkpoint).map_or(0, |last| last + 1);
+        let segment = &order[first..];
+        let again: Vec<usize> =
+            segment.iter().copied().filter(|&node| self.is_needed_again(node, segment)).collect();
+        for node in again {
+            let ranks = self.ranks(node).to_vec();
+            for (place, &rank) in ranks.iter().enumerate() {
+                let us = self.steps(node, place, ranks.len()).forward_us;
+                self.compute(rank, us, Vec::new());
+            }
+        }
+    }
+
+    /// Whether the output of a node of a segment is gone, and something in the backward pass reads it.
+    fn is_needed_again(&self, node: usize, segment: &[usize]) -> bool {
+        let of = &self.problem.nodes[node];
+        let consumers = self.consumers(node);
+        let is_beside = |&other: &usize| segment.contains(&other) && self.ranks(other) == self.ranks(node);
+        let is_gone = !of.is_kept && !consumers.is_empty() && consumers.iter().all(is_beside);
+        let reads_own = self.learns(node) && of.backward_reads.output;
+        let reads_input = |other: usize| self.learns(other) && self.problem.nodes[other].backward_reads.input;
+        let is_read = |other: usize| reads_input(other) || self.is_needed_again(other, segment);
+        is_gone && (reads_own || consumers.into_iter().any(is_read))
     }
 
     fn backward(&mut self, node: usize, known: &mut Known) {

@@ -4,8 +4,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::{
-    AllReduceTime, Arrangement, StepTimes, SynchronizedBytes, TableCosts, TrainingNode, TrainingProblem,
-    TransferTimes,
+    AllReduceTime, Arrangement, BackwardReads, StepTimes, SynchronizedBytes, TableCosts, TrainingNode,
+    TrainingProblem, TransferTimes,
 };
 
 /// How the nodes of a random problem hang together.
@@ -106,6 +106,7 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
     set_communication(&mut problem, &mut costs, &output_bytes, &mut draws);
     set_program(&mut problem, &mut draws);
     set_memory(&mut problem, &mut costs, &output_bytes, seed);
+    set_checkpoints(&mut problem, &mut costs, &output_bytes, seed);
     RandomProblem { seed, problem, costs }
 }
 
@@ -195,6 +196,31 @@ fn set_memory(problem: &mut TrainingProblem, costs: &mut TableCosts, output_byte
             costs.set_memory(index, count, node.gradient_bytes + (kept / count as f64) as u64);
         }
     }
+}
+
+/// Some of the nodes that can be checkpoints, in a third of the problems.
+fn set_checkpoints(problem: &mut TrainingProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
+    let mut draws = Draws::new(seed ^ 0x6a09_e667_f3bc_c908);
+    if !draws.one_in(3) {
+        return;
+    }
+    let edges = problem.edges.clone();
+    for (index, node) in problem.nodes.iter_mut().enumerate() {
+        node.backward_reads = BackwardReads { input: draws.one_in(2), output: draws.one_in(2) };
+        node.is_kept = draws.one_in(6);
+        let saved = output_bytes[index] * draws.between(0.01, 1.0);
+        let producers = edges.iter().filter(|edge| edge.1 == index).map(|edge| output_bytes[edge.0]);
+        let gradients: f64 = producers.sum();
+        for &count in &node.gpu_counts {
+            let part = |bytes: f64| (bytes as u64).div_ceil(count as u64);
+            let more = part(saved) + part(output_bytes[index]) + 2 * part(gradients);
+            let held = costs.set_memory(index, count, 0).unwrap_or(0);
+            costs.set_memory(index, count, held + more);
+            costs.set_saved(index, count, part(saved));
+        }
+    }
+    let possible = problem.possible_checkpoints().unwrap_or_default();
+    problem.checkpoints = possible.into_iter().filter(|_| !draws.one_in(3)).collect();
 }
 
 /// What the program does with gradients: mostly the usual.

@@ -6,7 +6,10 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     /// The gradients of parameters are reduced in the last micro-batch.
     pub(super) fn backward_pass(&mut self, is_last: bool) {
         let program = self.program;
-        for &node in program.ordered.nodes.iter().rev() {
+        for (place, &node) in program.ordered.nodes.iter().enumerate().rev() {
+            for again in program.recomputation.before_backward(&program.ordered.nodes, place) {
+                self.recompute(again);
+            }
             let node = node as usize;
             if !program.structure.needs_gradient[node] {
                 continue;
@@ -35,6 +38,16 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
             if is_last && !program.structure.users[node].is_empty() {
                 self.add_to_bucket(node);
             }
+        }
+    }
+
+    /// Takes the forward step of a node once more, whose inputs are there.
+    fn recompute(&mut self, node: usize) {
+        let group = self.group(node);
+        let times = self.prices.steps(node, group).map(|steps| steps.forward_us);
+        for &Member { class, share } in self.members(group) {
+            let start = self.lanes.compute[usize::from(class)];
+            self.computed(Event::Recompute(node), class, start, start + times[share as usize]);
         }
     }
 

@@ -12,6 +12,7 @@ use super::costs::StepTimes;
 use super::groups::{Class, Classes, Member, Slot};
 use super::order::Ordered;
 use super::problem::{GradientOptions, Structure, TrainingNode};
+use super::recompute::Recomputation;
 
 /// What is evaluated.
 pub(super) struct Program<'a> {
@@ -20,6 +21,7 @@ pub(super) struct Program<'a> {
     pub(super) micro_batches: usize,
     pub(super) structure: &'a Structure,
     pub(super) ordered: &'a Ordered,
+    pub(super) recomputation: &'a Recomputation,
     /// By node.
     pub(super) groups: &'a [Slot],
     /// By node: who holds the parameters that it owns.
@@ -42,6 +44,7 @@ pub(super) trait Prices {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event<'a> {
     Forward(usize),
+    Recompute(usize),
     Backward(usize),
     Update(usize),
     Activations(usize),

@@ -51,6 +51,7 @@ impl Coarse {
                 state_bytes: block.iter().map(|&node| problem.nodes[node].state_bytes).sum(),
                 parameters_of: first.parameters_of.map(|owner| block_of[owner]),
                 synchronized: first.synchronized,
+                is_kept: first.is_kept,
                 ..TrainingNode::new(first.name.clone(), first.gpu_counts.iter().copied())
             }
         };
@@ -59,7 +60,9 @@ impl Coarse {
             (block_of[from] != block_of[to]).then_some((block_of[from], block_of[to]))
         };
         let edges = problem.edges.iter().filter_map(between).collect();
-        let coarse = TrainingProblem { nodes, edges, ..*problem };
+        // A checkpoint is a block of its own.
+        let checkpoints = problem.checkpoints.iter().map(|&node| block_of[node]).collect();
+        let coarse = TrainingProblem { nodes, edges, checkpoints, ..*problem };
         Self { problem: coarse, blocks }
     }
 
@@ -79,8 +82,12 @@ impl Coarse {
 /// Whether a node can be placed with its only producer: nothing happens between them, and neither shares parameters.
 fn can_join(problem: &TrainingProblem, structure: &Structure, before: usize, node: usize) -> bool {
     let is_plain = |node: usize| {
-        let TrainingNode { parameters_of, synchronized, .. } = &problem.nodes[node];
-        parameters_of.is_none() && synchronized.is_none() && structure.users[node].len() < 2
+        let TrainingNode { parameters_of, synchronized, is_kept, .. } = &problem.nodes[node];
+        parameters_of.is_none()
+            && synchronized.is_none()
+            && !is_kept
+            && structure.users[node].len() < 2
+            && !problem.checkpoints.contains(&node)
     };
     structure.consumers[before].len() == 1
         && is_plain(before)
@@ -122,10 +129,13 @@ impl<C: TrainingCosts> TrainingCosts for CoarseCosts<'_, C> {
 
     fn memory(&self, block: usize, ranks: usize, share: Share) -> NodeMemory {
         let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(node, ranks, share));
-        // What leaves a block is its last node's.
+        // What leaves a block is its last node's; what is computed again with it, the outputs of the others and their gradients.
         of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {
             held_bytes: sum.held_bytes.saturating_add(memory.held_bytes),
             samples_bytes: sum.samples_bytes.max(memory.samples_bytes),
+            saved_bytes: [sum.saved_bytes, sum.output_bytes, sum.output_bytes, memory.saved_bytes]
+                .into_iter()
+                .fold(0, u64::saturating_add),
             output_bytes: memory.output_bytes,
         })
     }
