@@ -6,7 +6,7 @@ use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Placement};
+use deeppool::program::{LowerOptions, Placement, possible_checkpoints};
 use deeppool::train::{BackgroundJob, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, LayerId};
@@ -59,6 +59,32 @@ pub fn reordered(network: &LayerGraph, placement: Placement, seed: u64) -> Resul
         order.push(next);
     }
     placement.with_order(network, order)
+}
+
+/// A placement in which a layer is mostly where the one before it is.
+///
+/// # Errors
+/// Never for at least one rank.
+pub fn in_stretches(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placement, Error> {
+    let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "stretches", 0);
+    let mut here: Vec<usize> = (0..ranks).collect();
+    let layers = (1..network.len()).map(|_| {
+        if random.below(5) == 0 {
+            here = (0..ranks).collect();
+            random.shuffle(&mut here);
+            here.truncate(1 + random.below(ranks));
+        }
+        here.clone()
+    });
+    Placement::new(network, ranks, layers.collect())
+}
+
+/// The names of some layers that can be checkpoints of activations: each with the chance of one in `rarity`.
+#[must_use]
+pub fn some_checkpoints(network: &LayerGraph, rarity: usize, seed: u64) -> Vec<String> {
+    let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "checkpoints", 0);
+    let chosen = possible_checkpoints(network).into_iter().filter(|_| random.below(rarity) == 0);
+    chosen.map(|id| network.layer(id).name().to_owned()).collect()
 }
 
 /// A short training run.

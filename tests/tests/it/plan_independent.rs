@@ -3,8 +3,9 @@
 
 use deeppool::data::{DataSource, Dataset};
 use deeppool::plan::Mode;
-use deeppool::program::{LowerOptions, Placement};
-use deeppool_tests::{Run, planned, scattered};
+use deeppool::program::{LowerOptions, Placement, possible_checkpoints};
+use deeppool::train::TrainReport;
+use deeppool_tests::{Run, in_stretches, planned, scattered};
 use layer_engine::Sgd;
 use layer_graph::{
     BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
@@ -90,6 +91,32 @@ fn micro_batches_learn_the_same_by_every_plan() {
         let distance = distance(&whole.losses, &report.losses);
         println!("{ranks} ranks, {micro_batches} micro-batches: {distance:.1e}");
         assert!(distance <= 1e-6, "{ranks} ranks, {micro_batches} micro-batches: {distance:.1e}");
+    }
+}
+
+/// What is computed again is what was computed before, with dropout and running statistics: not a bit is different.
+#[test]
+fn computing_activations_again_changes_nothing() {
+    let networks = [zoo::model("digits-cnn").unwrap(), normalised(), language_model()];
+    for (index, network) in networks.iter().enumerate() {
+        let source = if index == 2 { DataSource::Synthetic { seed: 0 } } else { DataSource::Digits };
+        let dataset = Dataset::open(&source, network).unwrap();
+        for (ranks, micro_batches, sync_batch_norm) in [(1, 1, false), (3, 1, true), (3, 3, false)] {
+            let seed = ranks as u64 + micro_batches as u64;
+            let placement = in_stretches(network, ranks, seed).unwrap();
+            let lowering = LowerOptions { micro_batches, sync_batch_norm, ..LowerOptions::default() };
+            let run = Run { network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
+            let kept = run.with(&placement).unwrap();
+            let checkpoints = possible_checkpoints(network).into_iter().skip(2).step_by(3);
+            let checkpoints: Vec<String> =
+                checkpoints.map(|id| network.layer(id).name().to_owned()).collect();
+            assert!(!checkpoints.is_empty(), "nothing is computed again");
+            let lowering = LowerOptions { checkpoints, ..run.lowering.clone() };
+            let again = Run { lowering, ..run }.with(&placement).unwrap();
+            assert_eq!(kept.losses, again.losses, "{} on {ranks} ranks", network.name());
+            let accuracy = |report: &TrainReport| report.epochs[0].test_accuracy.to_bits();
+            assert_eq!(accuracy(&kept), accuracy(&again), "{} on {ranks} ranks", network.name());
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate};
-use deeppool_tests::{reordered, scattered};
+use deeppool_tests::{in_stretches, reordered, scattered, some_checkpoints};
 use layer_engine::Sgd;
 use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
@@ -146,12 +146,15 @@ proptest! {
         sync_batch_norm: bool,
         clip: bool,
         micro_batches in 1usize..5,
+        recomputes: bool,
+        is_in_stretches: bool,
     ) {
         let network = random_network(seed);
-        let placement = scattered(&network, ranks, seed).unwrap();
-        let placement = reordered(&network, placement, seed).unwrap();
+        let place = if is_in_stretches { in_stretches } else { scattered };
+        let placement = reordered(&network, place(&network, ranks, seed).unwrap(), seed).unwrap();
+        let checkpoints = if recomputes { some_checkpoints(&network, 2, seed) } else { Vec::new() };
         let lowering =
-            LowerOptions { micro_batches, ..lowering(overlap, bucket_bytes, sync_batch_norm, clip) };
+            LowerOptions { micro_batches, checkpoints, ..lowering(overlap, bucket_bytes, sync_batch_norm, clip) };
         check(&network, &placement, batch * micro_batches, &lowering, &links()[link]);
     }
 }
@@ -167,6 +170,9 @@ fn for_the_zoo() {
         let gpus = vec![5; network.len() - 1];
         let data_parallel = Placement::first_ranks(&network, 6, &gpus).unwrap();
         check(&network, &data_parallel, 16, &LowerOptions::default(), &links()[index]);
+        let checkpoints = some_checkpoints(&network, 3, index as u64);
+        let recomputing = LowerOptions { checkpoints, ..LowerOptions::default() };
+        check(&network, &data_parallel, 16, &recomputing, &links()[index]);
     }
 }
 

@@ -7,7 +7,7 @@ use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::program::{LowerOptions, Placement, RankProgram, lower_for_simulation, lower_training};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended, simulate};
-use deeppool_tests::{reordered, scattered};
+use deeppool_tests::{reordered, scattered, some_checkpoints};
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
@@ -50,6 +50,7 @@ proptest! {
         clip: bool,
         micro_batches in 1usize..3,
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
+        recomputes: bool,
     ) {
         for model in ["digits-cnn", "resnet-18"] {
             let network = zoo::model(model).unwrap();
@@ -58,8 +59,9 @@ proptest! {
             let link = LinkModel::dgx_a100();
             let costs = Costs::new(&network, &profile, &link);
             let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
+            let checkpoints = if recomputes { some_checkpoints(&network, 3, seed) } else { Vec::new() };
             let lowering =
-                LowerOptions { optimizer, bucket_bytes, micro_batches, ..LowerOptions::default() };
+                LowerOptions { optimizer, bucket_bytes, micro_batches, checkpoints, ..LowerOptions::default() };
             let placement = placement(&network, world, seed, blocks).unwrap();
             let every = lower_training(&network, &placement, batch, &lowering).unwrap();
             let classes = lower_for_simulation(&network, &placement, batch, &lowering).unwrap();

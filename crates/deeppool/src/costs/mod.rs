@@ -59,7 +59,7 @@ impl<'a> Costs<'a> {
     pub fn compute(&self, op: &Op) -> Result<Duration, Error> {
         let time = |layer: LayerId, samples| self.layer_time(layer, samples);
         Ok(match op {
-            Op::Forward { layer, pass: Pass::Forward | Pass::Infer, shard } => {
+            Op::Forward { layer, pass: Pass::Forward | Pass::Recompute | Pass::Infer, shard } => {
                 time(*layer, shard.samples)?.forward
             }
             // The gradient of a batch normalisation's parameters comes with its first pass.

@@ -16,6 +16,9 @@ pub(super) struct LayerBytes {
     /// For each sample, beside the samples themselves.
     a_sample: u64,
     loaded_a_sample: u64,
+    /// Of both what the forward step leaves beside the output.
+    saved_fixed: u64,
+    saved_a_sample: u64,
     output_a_sample: u64,
 }
 
@@ -35,8 +38,13 @@ impl LayerBytes {
         };
         for role in operands(layer, Pass::forward(layer).iter().chain(backward)) {
             let elements = |samples| role.elements(layer, samples) as u64;
-            bytes.fixed += elements(0) * ELEMENT_BYTES;
-            bytes.a_sample += (elements(1) - elements(0)) * ELEMENT_BYTES;
+            let (fixed, a_sample) =
+                (elements(0) * ELEMENT_BYTES, (elements(1) - elements(0)) * ELEMENT_BYTES);
+            bytes.fixed += fixed;
+            bytes.a_sample += a_sample;
+            if role == Role::Saved {
+                (bytes.saved_fixed, bytes.saved_a_sample) = (fixed, a_sample);
+            }
         }
         if !needs_gradient[id.index()] {
             return bytes;
@@ -60,6 +68,7 @@ impl LayerBytes {
         NodeMemory {
             held_bytes: self.fixed + self.a_sample * samples,
             samples_bytes: self.loaded_a_sample * samples,
+            saved_bytes: self.saved_fixed + self.saved_a_sample * samples,
             output_bytes: self.output_a_sample * samples,
         }
     }

@@ -76,8 +76,9 @@ impl Job<'_> {
         })
     }
 
-    /// The same job with its batch as a whole.
+    /// The same job with its batch as a whole and all its activations kept.
     pub(super) fn uncut(&self) -> Self {
-        Self { lowering: LowerOptions { micro_batches: 1, ..self.lowering.clone() }, ..self.clone() }
+        let lowering = LowerOptions { micro_batches: 1, checkpoints: Vec::new(), ..self.lowering.clone() };
+        Self { lowering, ..self.clone() }
     }
 }

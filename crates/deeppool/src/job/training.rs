@@ -16,7 +16,7 @@ use super::Job;
 use super::memory::LayerBytes;
 use crate::Error;
 use crate::costs::{Costs, micros};
-use crate::program::{ELEMENT_BYTES, LowerOptions};
+use crate::program::{ELEMENT_BYTES, LowerOptions, backward_reads, checkpoints, is_read_once};
 
 /// Elements of the metrics: the loss, and the samples that were classified right.
 const METRICS: u64 = 2;
@@ -46,6 +46,8 @@ impl Job<'_> {
             problem.micro_batches = cut;
             problem.single_gpu_us = Some(self.uncut().single_gpu_us()?);
         }
+        let checkpoints = checkpoints(network, &self.lowering.checkpoints)?;
+        problem.checkpoints = checkpoints.into_iter().map(|id| id.index() - 1).collect();
         let needs_gradient = network.needs_gradient();
         for (id, _) in network.layers().skip(1) {
             problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
@@ -136,6 +138,8 @@ fn node(
         state_bytes: 2 * gradient_bytes,
         parameters_of: (owner != id).then(|| owner.index() - 1),
         synchronized: (lowering.sync_batch_norm && forward).then_some(synchronized),
+        backward_reads: backward_reads(network, id, needs_gradient),
+        is_kept: !is_read_once(network, id),
         ..TrainingNode::new(layer.name(), counts.iter().copied())
     }
 }

@@ -121,6 +121,9 @@ pub struct PlannedLowering {
     pub micro_batches: usize,
     /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
     pub sync_batch_norm: bool,
+    /// The layers whose outputs are kept, where those before them are computed again in the backward pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<String>,
 }
 
 /// What data parallelism takes.
@@ -166,15 +169,25 @@ impl PlannedLowering {
     /// With this optimiser, what lowering needs.
     #[must_use]
     pub fn options(&self, optimizer: Sgd) -> LowerOptions {
-        let Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm } = *self;
-        LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, sync_batch_norm, micro_batches }
+        let Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, ref checkpoints } =
+            *self;
+        let checkpoints = checkpoints.clone();
+        LowerOptions {
+            optimizer,
+            overlap_all_reduce,
+            bucket_bytes,
+            sync_batch_norm,
+            micro_batches,
+            checkpoints,
+        }
     }
 }
 
 impl From<&LowerOptions> for PlannedLowering {
     fn from(options: &LowerOptions) -> Self {
         let &LowerOptions { overlap_all_reduce, bucket_bytes, sync_batch_norm, micro_batches, .. } = options;
-        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm }
+        let checkpoints = options.checkpoints.clone();
+        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, checkpoints }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Assembles the programs of the ranks that are lowered side by side: allocates buffers, derives dependencies, numbers
 //! collectives. A rank is spoken of by its place among those that are lowered.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use layer_engine::Role;
@@ -72,6 +73,11 @@ impl ProgramBuilder {
         }
     }
 
+    /// How many ranks are lowered.
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks.len()
+    }
+
     pub(super) fn rank(&mut self, place: usize) -> &mut RankBuilder {
         &mut self.ranks[place]
     }
@@ -132,8 +138,12 @@ pub(super) struct Operands {
 /// Assembles the program of one rank.
 pub(super) struct RankBuilder {
     program: RankProgram,
-    /// By buffer: who has to be finished before it may be read or written.
+    /// By buffer that has its own memory: who has to be finished before it may be read or written.
     uses: Vec<Uses>,
+    /// The same, by piece of shared memory.
+    uses_of_shared: Vec<Uses>,
+    /// What is in shared memory, and where.
+    shared: HashMap<(LayerId, Role), usize>,
     operands: HashMap<(LayerId, Role), BufferId>,
     velocities: HashMap<LayerId, BufferId>,
     /// What the micro-batches so far gave in a role.
@@ -154,8 +164,17 @@ impl RankBuilder {
         let rank = class.first().copied().unwrap_or_default();
         let (buffers, steps) = (Vec::new(), Vec::new());
         Self {
-            program: RankProgram { rank, stands_for: class, buffers, state_buffers: 0, steps },
+            program: RankProgram {
+                rank,
+                stands_for: class,
+                buffers,
+                state_buffers: 0,
+                shared_elements: Vec::new(),
+                steps,
+            },
             uses: Vec::new(),
+            uses_of_shared: Vec::new(),
+            shared: HashMap::new(),
             operands: HashMap::new(),
             velocities: HashMap::new(),
             totals: HashMap::new(),
@@ -171,7 +190,11 @@ impl RankBuilder {
 
     /// A new buffer, or one of an earlier micro-batch that was made for the same.
     pub(super) fn buffer(&mut self, elements: usize, contents: Contents) -> BufferId {
-        let spec = BufferSpec { elements, contents };
+        let shared = match contents {
+            Contents::Operand(id, role) => self.shared.get(&(id, role)).copied(),
+            _ => None,
+        };
+        let spec = BufferSpec { elements, contents, shared };
         if let Some(place) = self.free.iter().position(|id| self.program.buffers[id.0] == spec) {
             return self.free.remove(place);
         }
@@ -187,6 +210,29 @@ impl RankBuilder {
         let kept: HashSet<BufferId> = self.totals.values().copied().collect();
         let scratch = (state..self.program.buffers.len()).map(BufferId);
         self.free = scratch.filter(|buffer| !kept.contains(buffer)).collect();
+    }
+
+    /// From now on, what has these numbers of elements is in shared memory: within a segment each in a piece of its own, and all
+    /// segments in the same. The largest are where the largest of other segments are.
+    pub(super) fn share(&mut self, segments: Vec<Vec<((LayerId, Role), usize)>>) {
+        self.shared.clear();
+        for mut segment in segments {
+            segment.sort_by_key(|&(_, elements)| Reverse(elements));
+            let pieces = &mut self.program.shared_elements;
+            pieces.resize(pieces.len().max(segment.len()), 0);
+            self.uses_of_shared.resize_with(pieces.len(), Uses::default);
+            for (piece, (operand, elements)) in segment.into_iter().enumerate() {
+                pieces[piece] = pieces[piece].max(elements);
+                self.shared.insert(operand, piece);
+            }
+        }
+    }
+
+    fn uses(&mut self, buffer: BufferId) -> &mut Uses {
+        match self.program.buffers[buffer.0].shared {
+            Some(piece) => &mut self.uses_of_shared[piece],
+            None => &mut self.uses[buffer.0],
+        }
     }
 
     /// Adds what the micro-batch gave in a role, whose length does not depend on the number of samples, to what those
@@ -231,18 +277,20 @@ impl RankBuilder {
     pub(super) fn step(&mut self, op: Op, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
         let id = StepId(self.program.steps.len());
         let mut after: Vec<StepId> =
-            reads.iter().chain(&writes).filter_map(|buffer| self.uses[buffer.0].writer).collect();
-        after.extend(writes.iter().flat_map(|buffer| &self.uses[buffer.0].readers_since));
+            reads.iter().chain(&writes).filter_map(|&buffer| self.uses(buffer).writer).collect();
+        for &buffer in &writes {
+            after.extend(&self.uses(buffer).readers_since);
+        }
         if matches!(op, Op::Collective(_)) {
             after.extend(self.collectives_wait_for);
         }
         after.sort_unstable();
         after.dedup();
-        for buffer in &reads {
-            self.uses[buffer.0].readers_since.push(id);
+        for &buffer in &reads {
+            self.uses(buffer).readers_since.push(id);
         }
-        for buffer in &writes {
-            self.uses[buffer.0] = Uses { writer: Some(id), readers_since: Vec::new() };
+        for &buffer in &writes {
+            *self.uses(buffer) = Uses { writer: Some(id), readers_since: Vec::new() };
         }
         self.program.steps.push(Step { op, label, after, reads, writes });
     }

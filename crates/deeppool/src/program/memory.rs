@@ -7,8 +7,8 @@ use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
 
 /// What a rank holds while it trains, bytes in single precision, by kind.
 ///
-/// Buffers have fixed addresses and are held for the whole run, so that their sum is also the peak. What kernels allocate for
-/// themselves is not in it; it depends on the engine.
+/// Memory has fixed addresses and is held for the whole run, so that its sum is also the peak. What kernels allocate for themselves is
+/// not in it; it depends on the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RankMemory {
@@ -26,6 +26,14 @@ pub struct RankMemory {
     pub communication_bytes: u64,
     /// Moments, metrics and the squared norm.
     pub workspace_bytes: u64,
+    /// Activations and their gradients that take turns in the same memory, because they are computed again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub recomputed_bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl RankMemory {
@@ -37,7 +45,7 @@ impl RankMemory {
 
     /// Each kind by its name.
     #[must_use]
-    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+    pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
             ("parameters", self.parameters_bytes),
             ("gradients", self.gradients_bytes),
@@ -46,6 +54,7 @@ impl RankMemory {
             ("their gradients", self.activation_gradients_bytes),
             ("communication", self.communication_bytes),
             ("workspace", self.workspace_bytes),
+            ("recomputed activations", self.recomputed_bytes),
         ]
     }
 
@@ -72,8 +81,9 @@ impl RankProgram {
     #[must_use]
     pub fn memory(&self) -> RankMemory {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
-        let mut memory = RankMemory::default();
-        for buffer in &self.buffers {
+        let recomputed_bytes = self.shared_elements.iter().map(|&elements| bytes(elements)).sum();
+        let mut memory = RankMemory { recomputed_bytes, ..RankMemory::default() };
+        for buffer in self.buffers.iter().filter(|buffer| buffer.shared.is_none()) {
             *memory.of(buffer.contents) += bytes(buffer.elements);
         }
         for step in self.steps.iter().filter(|step| step.is_bucket()) {

@@ -4,6 +4,7 @@ mod builder;
 mod lower;
 mod memory;
 mod placement;
+mod recompute;
 
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use crate::Error;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_training};
 pub use memory::RankMemory;
 pub use placement::Placement;
+pub use recompute::possible_checkpoints;
+pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
 
 /// The programs of all ranks, and the collectives that they take part in.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,24 +73,10 @@ pub struct RankProgram {
     pub buffers: Vec<BufferSpec>,
     /// How many of the buffers are state: they outlive the iteration.
     pub state_buffers: usize,
+    /// Elements of each piece of memory that buffers take turns in, where activations are computed again.
+    pub shared_elements: Vec<usize>,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
-}
-
-impl RankProgram {
-    /// The steps between which each buffer is alive, first and last use; `None` for one that no step uses. State is
-    /// alive throughout, whatever this says.
-    #[must_use]
-    pub fn lifetimes(&self) -> Vec<Option<(StepId, StepId)>> {
-        let mut lifetimes = vec![None; self.buffers.len()];
-        for (index, step) in self.steps.iter().enumerate() {
-            for buffer in step.reads.iter().chain(&step.writes) {
-                let lifetime = &mut lifetimes[buffer.0];
-                *lifetime = Some((lifetime.map_or(StepId(index), |(first, _)| first), StepId(index)));
-            }
-        }
-        lifetimes
-    }
 }
 
 /// Index of a step within its [`RankProgram`].
@@ -197,6 +186,9 @@ pub struct BufferSpec {
     pub elements: usize,
     /// What it holds.
     pub contents: Contents,
+    /// The piece of [shared memory](RankProgram::shared_elements) that it is in, which only steps of the compute lane use: whoever
+    /// writes it ends what was there before. `None` for memory of its own.
+    pub shared: Option<usize>,
 }
 
 /// What a buffer holds.

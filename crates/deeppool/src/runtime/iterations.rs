@@ -110,8 +110,12 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     fn communicate(&mut self) -> Result<(), Error> {
         while let Some(&index) = self.loaded.communication.get(self.communicated) {
             let step = &self.loaded.program.steps[index];
-            let mut memory =
-                Memory::<B> { state: &mut self.state.buffers, scratch: &mut self.loaded.scratch };
+            let mut memory = Memory::<B> {
+                specs: &self.loaded.program.buffers,
+                state: &mut self.state.buffers,
+                scratch: &mut self.loaded.scratch,
+                shared: &mut self.loaded.shared,
+            };
             let mut at = Workplace {
                 step,
                 memory: &mut memory,
@@ -149,7 +153,12 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
 
     fn compute(&mut self, index: usize) -> Result<(), Error> {
         let step = &self.loaded.program.steps[index];
-        let mut memory = Memory::<B> { state: &mut self.state.buffers, scratch: &mut self.loaded.scratch };
+        let mut memory = Memory::<B> {
+            specs: &self.loaded.program.buffers,
+            state: &mut self.state.buffers,
+            scratch: &mut self.loaded.scratch,
+            shared: &mut self.loaded.shared,
+        };
         if let Op::LoadBatch { part, shard } = step.op {
             self.staging.clear();
             let samples = shard.first..shard.first + shard.samples;
@@ -161,6 +170,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             )?);
         }
         let Some(kernel) = &mut self.loaded.kernels[index] else { return Ok(()) };
+        memory.claim(&step.writes, self.device)?;
         let mut written = memory.take(&step.writes);
         let reads: Vec<&B::Buffer> = step.reads.iter().map(|&id| memory.get(id)).collect();
         let mut writes: Vec<&mut B::Buffer> = written.iter_mut().collect();

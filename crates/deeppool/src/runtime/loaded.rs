@@ -3,6 +3,7 @@ use layer_engine::{Engine, KernelSpec, Precision, Role};
 use layer_graph::LayerGraph;
 
 use super::bucket::Bucket;
+use super::memory::Shared;
 use super::{Backend, Device};
 use crate::Error;
 use crate::program::{BufferId, Collective, CollectiveId, Contents, Lane, Op, Program, RankProgram, Step};
@@ -13,8 +14,9 @@ pub struct LoadedProgram<B: Backend> {
     pub(super) collectives: Vec<Collective>,
     /// By step.
     pub(super) kernels: Vec<Option<<B::Engine as Engine>::Kernel>>,
-    /// The buffers that are not state.
+    /// The buffers that are not state; empty for those in shared memory.
     pub(super) scratch: Vec<B::Buffer>,
+    pub(super) shared: Vec<Shared<B>>,
     /// By step: where the buffers of a collective travel as one.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
     /// By step: the group of a collective.
@@ -44,12 +46,15 @@ impl<B: Backend> LoadedProgram<B> {
             own.steps.iter().map(|step| kernel::<B>(&device.engine, network, own, step)).collect();
         let mut scratch = Vec::new();
         for spec in &own.buffers[own.state_buffers..] {
-            let mut buffer = device.allocate(spec.elements)?;
+            let own_elements = if spec.shared.is_some() { 0 } else { spec.elements };
+            let mut buffer = device.allocate(own_elements)?;
             if let Contents::Constant(value) = spec.contents {
                 device.engine.upload(&vec![value as f32; spec.elements], &mut buffer, &mut device.queue)?;
             }
             scratch.push(buffer);
         }
+        let shared: Result<_, Error> =
+            own.shared_elements.iter().map(|&elements| Shared::new(device, elements)).collect();
         let groups: Result<_, Error> = own
             .steps
             .iter()
@@ -69,6 +74,7 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Self {
             kernels: kernels?,
             scratch,
+            shared: shared?,
             buckets: buckets?,
             groups: groups?,
             compute: on_lane(Lane::Compute),

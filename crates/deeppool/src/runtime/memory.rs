@@ -3,7 +3,7 @@ use layer_graph::LayerGraph;
 
 use super::{Backend, Device};
 use crate::Error;
-use crate::program::{BufferId, Contents, RankProgram};
+use crate::program::{BufferId, BufferSpec, Contents, RankProgram};
 
 /// What a rank keeps from iteration to iteration: parameters, velocities and running statistics.
 ///
@@ -58,14 +58,33 @@ impl<B: Backend> RankState<B> {
     }
 }
 
+/// Memory that several buffers of a program take turns in.
+pub(super) struct Shared<B: Backend> {
+    memory: B::Buffer,
+    /// What is in it.
+    holds: Option<BufferId>,
+}
+
+impl<B: Backend> Shared<B> {
+    pub(super) fn new(device: &mut Device<B>, elements: usize) -> Result<Self, Error> {
+        Ok(Self { memory: device.allocate(elements)?, holds: None })
+    }
+}
+
 /// A program's buffers: the state, and its own.
 pub(super) struct Memory<'a, B: Backend> {
+    pub(super) specs: &'a [BufferSpec],
     pub(super) state: &'a mut [B::Buffer],
+    /// Empty for those in shared memory.
     pub(super) scratch: &'a mut [B::Buffer],
+    pub(super) shared: &'a mut [Shared<B>],
 }
 
 impl<B: Backend> Memory<'_, B> {
     pub(super) fn get(&self, id: BufferId) -> &B::Buffer {
+        if let Some(piece) = self.specs[id.0].shared {
+            return &self.shared[piece].memory;
+        }
         match id.0.checked_sub(self.state.len()) {
             Some(index) => &self.scratch[index],
             None => &self.state[id.0],
@@ -73,10 +92,25 @@ impl<B: Backend> Memory<'_, B> {
     }
 
     pub(super) fn get_mut(&mut self, id: BufferId) -> &mut B::Buffer {
+        if let Some(piece) = self.specs[id.0].shared {
+            return &mut self.shared[piece].memory;
+        }
         match id.0.checked_sub(self.state.len()) {
             Some(index) => &mut self.scratch[index],
             None => &mut self.state[id.0],
         }
+    }
+
+    /// Gives shared memory to those of the buffers that are in it and are about to be written.
+    pub(super) fn claim(&mut self, ids: &[BufferId], device: &mut Device<B>) -> Result<(), Error> {
+        for &id in ids {
+            let BufferSpec { elements, shared, .. } = self.specs[id.0];
+            let Some(shared) = shared.map(|piece| &mut self.shared[piece]) else { continue };
+            if shared.holds.replace(id) != Some(id) {
+                device.engine.reuse(&mut shared.memory, elements, &mut device.queue)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lifts buffers out of their places, so that they can be written while others are read.

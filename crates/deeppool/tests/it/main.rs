@@ -20,6 +20,7 @@ mod files;
 mod memory_limit;
 #[cfg(feature = "cli")]
 mod profile;
+mod recompute;
 #[cfg(feature = "cli")]
 mod simulate;
 #[cfg(feature = "cli")]

@@ -9,7 +9,9 @@ use collectives::{
     Communicator, Group, PendingRedistribution, Redistribution, ThreadCommunicator, ThreadWorld,
 };
 use deeppool::Error;
-use deeppool::program::{BatchPart, LowerOptions, Placement, RankMemory, lower_training};
+use deeppool::program::{
+    BatchPart, LowerOptions, Placement, RankMemory, lower_training, possible_checkpoints,
+};
 use deeppool::runtime::{Backend, BatchSource, CpuThreads, Device, Iterations, LoadedProgram, RankState};
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{
@@ -138,6 +140,7 @@ proptest! {
         bucket_bytes in prop::sample::select(vec![1, 500, 25 << 20]),
         overlap_all_reduce: bool,
         clip: bool,
+        checkpoints in prop::collection::vec(any::<bool>(), 16),
     ) {
         let mut state = seed;
         let mut below = |count: usize| {
@@ -153,8 +156,10 @@ proptest! {
         };
         let placement = Placement::new(&network, ranks, (1..network.len()).map(|_| list()).collect()).unwrap();
         let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
+        let possible = possible_checkpoints(&network).into_iter().zip(checkpoints).filter(|(_, chosen)| *chosen);
+        let checkpoints = possible.map(|(id, _)| network.layer(id).name().to_owned()).collect();
         let options =
-            LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, micro_batches, ..LowerOptions::default() };
+            LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, micro_batches, checkpoints, ..LowerOptions::default() };
         let program = lower_training(&network, &placement, batch, &options).unwrap();
         let world = ThreadWorld::new(ranks).with_timeout(Duration::from_secs(60));
         let allocated = world.run(|communicator| {

@@ -24,6 +24,9 @@ impl Lowering<'_> {
         let consumers = self.network.layers().map(|(id, _)| self.consumers(id).len());
         let mut missing: Vec<usize> = consumers.collect();
         for &id in self.placement.order().iter().rev() {
+            for again in self.recomputation.before_backward(id, self.placement.order()) {
+                self.passes(again, Pass::Recompute, |pass, layer, shard| Op::Forward { layer, pass, shard });
+            }
             let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
                 continue;

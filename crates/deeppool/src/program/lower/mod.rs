@@ -13,7 +13,8 @@ use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
 use super::builder::{Bucket, Operands, ProgramBuilder};
-use super::{BufferId, CollectiveOp, Contents, Op, Placement, Program};
+use super::recompute::Recomputation;
+use super::{BufferId, CollectiveOp, Contents, Op, Placement, Program, checkpoints};
 use crate::Error;
 use classes::classes_of_ranks;
 use layout::{Layout, Layouts, Lowered};
@@ -34,11 +35,19 @@ pub struct LowerOptions {
     /// that much shorter. Batch normalisation is the exception: it normalises over a micro-batch, and its running
     /// statistics move with each.
     pub micro_batches: usize,
+    /// The names of layers whose outputs are kept while those of the layers before them, as far as only these use them, are computed
+    /// again in the backward pass. Their memory is shared, so that a rank holds less and computes more; what is learned is
+    /// the same to the last bit. What comes after the last checkpoint is not computed again; without checkpoints nothing is.
+    /// Which layers can be one: [`possible_checkpoints`](super::possible_checkpoints).
+    ///
+    /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies that came from other ranks are kept, so that
+    /// nothing is communicated again.
+    pub checkpoints: Vec<String>,
 }
 
 impl Default for LowerOptions {
     /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`), and batch
-    /// normalisation by shard; the batch is not cut.
+    /// normalisation by shard; the batch is not cut, and all activations are kept.
     fn default() -> Self {
         Self {
             optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
@@ -46,6 +55,7 @@ impl Default for LowerOptions {
             bucket_bytes: 25 << 20,
             sync_batch_norm: false,
             micro_batches: 1,
+            checkpoints: Vec::new(),
         }
     }
 }
@@ -56,7 +66,8 @@ impl Default for LowerOptions {
 /// depend on the placement, nor on the number of micro-batches.
 ///
 /// # Errors
-/// When the network does not end in exactly one loss, the batch is empty, or it has fewer samples than micro-batches.
+/// When the network does not end in exactly one loss, the batch is empty or has fewer samples than micro-batches, or a layer cannot
+/// be a checkpoint.
 pub fn lower_training(
     network: &LayerGraph,
     placement: &Placement,
@@ -93,7 +104,8 @@ fn training(
 ) -> Result<Program, Error> {
     check_micro_batches(batch, options)?;
     let count = options.micro_batches;
-    let mut lowering = Lowering::new(network, placement, batch, classes)?;
+    let checkpoints = checkpoints(network, &options.checkpoints)?;
+    let mut lowering = Lowering::new(network, placement, batch, classes, &checkpoints)?;
     for index in 0..count {
         lowering.begin(index * batch / count..(index + 1) * batch / count)?;
         for &id in placement.order() {
@@ -112,7 +124,7 @@ fn training(
 /// # Errors
 /// As [`lower_training`].
 pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usize) -> Result<Program, Error> {
-    let mut lowering = Lowering::new(network, placement, batch, every_rank(placement))?;
+    let mut lowering = Lowering::new(network, placement, batch, every_rank(placement), &[])?;
     lowering.begin(0..batch)?;
     lowering.share_statistics();
     for &id in placement.order() {
@@ -165,6 +177,7 @@ struct Lowering<'a> {
     placement: &'a Placement,
     batch: usize,
     loss: LayerId,
+    recomputation: Recomputation,
     /// By layer: its place in the order in which layers run.
     turn: Vec<usize>,
     lowered: Lowered,
@@ -189,6 +202,7 @@ impl<'a> Lowering<'a> {
         placement: &'a Placement,
         batch: usize,
         classes: Vec<Vec<usize>>,
+        checkpoints: &[LayerId],
     ) -> Result<Self, Error> {
         if batch == 0 {
             return Err(Error::EmptyBatch);
@@ -215,6 +229,7 @@ impl<'a> Lowering<'a> {
             placement,
             batch,
             loss: loss_layer(network)?,
+            recomputation: Recomputation::new(network, placement, checkpoints),
             turn,
             lowered,
             layouts: Layouts::default(),
@@ -238,9 +253,36 @@ impl<'a> Lowering<'a> {
         self.gradients = vec![Vec::new(); self.network.len()];
         self.micro_batch = micro_batch;
         self.program.reuse_buffers();
+        self.share_memory();
         // What arrives may be needed to the end of the micro-batch before.
         self.program.collectives_wait();
         Ok(())
+    }
+
+    /// Lets what is local to the segments between checkpoints take turns in the same memory.
+    fn share_memory(&mut self) {
+        let segments = self.recomputation.local(self.network);
+        let mut by_place = vec![vec![Vec::new(); segments.len()]; self.program.ranks()];
+        let needs_gradient = self.network.needs_gradient();
+        for (segment, layers) in segments.into_iter().enumerate() {
+            for id in layers {
+                let consumers = self.network.consumers(id);
+                let mut operands = vec![(id, Role::Output), (id, Role::Saved)];
+                if needs_gradient[id.index()] {
+                    operands.extend(consumers.iter().map(|&(id, slot)| (id, Role::InputGradient(slot))));
+                    operands.extend((consumers.len() > 1).then_some((id, Role::OutputGradient)));
+                }
+                for (place, shard) in self.layout[id.index()].shards(self.micro_batch.start) {
+                    let sized = operands.iter().map(|&(id, role)| {
+                        ((id, role), role.elements(self.network.layer(id), shard.samples))
+                    });
+                    by_place[place][segment].extend(sized.filter(|&(_, elements)| elements > 0));
+                }
+            }
+        }
+        for (place, segments) in by_place.into_iter().enumerate() {
+            self.program.rank(place).share(segments);
+        }
     }
 
     /// How a layer's samples lie.
@@ -341,6 +383,7 @@ fn verb(pass: Pass) -> &'static str {
     match pass {
         Pass::ForwardMoments => "forward moments",
         Pass::Forward => "forward",
+        Pass::Recompute => "recompute",
         Pass::Infer => "infer",
         Pass::BackwardMoments => "backward moments",
         Pass::Backward | Pass::BackwardParameters => "backward",

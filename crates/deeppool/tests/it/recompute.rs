@@ -1,0 +1,88 @@
+//! Activations that are computed again: what is read is what was written, and ranks hold less.
+
+use std::collections::HashMap;
+
+use deeppool::program::{LowerOptions, Op, Placement, RankProgram, lower_training, possible_checkpoints};
+use layer_engine::Pass;
+use layer_graph::{LayerGraph, zoo};
+
+const BATCH: usize = 12;
+
+fn lowered(
+    network: &LayerGraph,
+    ranks: usize,
+    checkpoints: Vec<String>,
+    micro_batches: usize,
+) -> Vec<RankProgram> {
+    let gpus: Vec<usize> = (1..network.len()).map(|layer| 1 + layer / 7 % ranks).collect();
+    let placement = Placement::first_ranks(network, ranks, &gpus).unwrap();
+    let options = LowerOptions { checkpoints, micro_batches, ..LowerOptions::default() };
+    lower_training(network, &placement, BATCH, &options).unwrap().ranks
+}
+
+fn every(network: &LayerGraph, nth: usize) -> Vec<String> {
+    let possible = possible_checkpoints(network).into_iter().skip(nth / 2).step_by(nth);
+    possible.map(|id| network.layer(id).name().to_owned()).collect()
+}
+
+#[test]
+fn nothing_is_read_after_its_memory_went_to_something_else() {
+    for model in ["digits-cnn", "resnet-18", "inception-v3", "gpt2"] {
+        let network = zoo::model(model).unwrap();
+        for (ranks, micro_batches) in [(1, 1), (3, 1), (2, 5)] {
+            for program in lowered(&network, ranks, every(&network, 3), micro_batches) {
+                let mut holds = HashMap::new();
+                for step in &program.steps {
+                    let shared = |id: &deeppool::program::BufferId| program.buffers[id.0].shared;
+                    for id in step.reads.iter() {
+                        if let Some(piece) = shared(id) {
+                            assert_eq!(holds.get(&piece), Some(id), "{model}, `{}`", step.label);
+                        }
+                    }
+                    for id in &step.writes {
+                        if let Some(piece) = shared(id) {
+                            assert!(!matches!(step.op, Op::Collective(_)), "{model}, `{}`", step.label);
+                            assert!(program.buffers[id.0].elements <= program.shared_elements[piece]);
+                            holds.insert(piece, *id);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_hold_less_and_compute_more() {
+    for (model, at_most) in [("vgg16", 0.85), ("resnet-50", 0.5), ("gpt2", 0.6)] {
+        let network = zoo::model(model).unwrap();
+        let [kept, again] =
+            [Vec::new(), every(&network, 6)].map(|checkpoints| lowered(&network, 1, checkpoints, 1));
+        let activations = |program: &RankProgram| {
+            let memory = program.memory();
+            memory.activations_bytes + memory.activation_gradients_bytes + memory.recomputed_bytes
+        };
+        let part = activations(&again[0]) as f64 / activations(&kept[0]) as f64;
+        assert!(part < at_most, "{model}: {part:.2}");
+        let recomputed =
+            again[0].steps.iter().filter(|step| matches!(step.op, Op::Forward { pass: Pass::Recompute, .. }));
+        let recomputed = recomputed.count();
+        assert!(recomputed > 0 && recomputed < network.len(), "{model}: {recomputed}");
+        assert_eq!(again[0].steps.len(), kept[0].steps.len() + recomputed, "{model}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_checkpoint_is_refused() {
+    let network = zoo::model("inception-v3").unwrap();
+    let loss = network.layers().last().unwrap().1.name();
+    let input = network.layer(network.input()).name();
+    let possible = possible_checkpoints(&network);
+    let branch = network.layers().skip(1).find(|(id, _)| !possible.contains(id)).unwrap().1.name();
+    for wrong in [loss, input, branch, "nothing"] {
+        let placement = Placement::single(&network).unwrap();
+        let options = LowerOptions { checkpoints: vec![wrong.into()], ..LowerOptions::default() };
+        let error = lower_training(&network, &placement, BATCH, &options).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains(&format!("`{wrong}`")), "{error}");
+    }
+}
