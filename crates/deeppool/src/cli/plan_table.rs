@@ -69,6 +69,14 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
             "the batch is cut into {cut} micro-batches, one after another: nothing has room for more at once"
         ));
     }
+    if let Some(last) = plan.lowering.checkpoints.last() {
+        let segments = plan.lowering.checkpoints.len();
+        lines.push(format!(
+            "activations up to `{last}` are computed again in the backward pass, in {segments} {}: nothing has room \
+             for all of them at once",
+            if segments == 1 { "part" } else { "parts" }
+        ));
+    }
     lines.extend(memory_line(plan));
     lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &path)));
     Ok(lines.join("\n"))
@@ -106,7 +114,9 @@ fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
         end += run.len();
         let is_here = |step: &PathStep| step.node.is_some_and(|node| (begin..end).contains(&place[node]));
         let time = |kind: PathKind| total(path.iter().filter(|step| step.kind == kind && is_here(step)));
-        let [forward, backward, update] = [PathKind::Forward, PathKind::Backward, PathKind::Update].map(time);
+        let [forward, again, backward, update] =
+            [PathKind::Forward, PathKind::Recompute, PathKind::Backward, PathKind::Update].map(time);
+        let backward = again + backward;
         let (first, last) = (&plan.layers[run[0]], &plan.layers[run[run.len() - 1]]);
         let names =
             if run.len() == 1 { first.name.clone() } else { format!("{} .. {}", first.name, last.name) };

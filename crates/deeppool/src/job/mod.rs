@@ -5,6 +5,8 @@ mod frontier;
 mod memory;
 mod micro_batches;
 mod prediction;
+mod recompute;
+mod room;
 mod scaled;
 mod training;
 

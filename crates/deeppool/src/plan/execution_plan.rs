@@ -4,7 +4,7 @@ use layer_profile::{Measurement, ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::program::{LowerOptions, Placement, RankMemory};
+use crate::program::{LowerOptions, Placement, RankMemory, checkpoints};
 
 /// Everything that is decided about how a network is trained: where each layer runs, in which order, and how an iteration is
 /// lowered; what it was decided from, and what it should take.
@@ -209,9 +209,10 @@ impl ExecutionPlan {
     ///
     /// # Errors
     /// [`Error::Plan`] when the plan is of another network or its order is none of this one's,
-    /// [`Error::Placement`] when its ranks cannot be.
+    /// [`Error::Placement`] when its ranks cannot be, [`Error::Setting`] when its checkpoints cannot.
     pub fn placement(&self, network: &LayerGraph) -> Result<Placement, Error> {
         self.check_layers(network)?;
+        checkpoints(network, &self.lowering.checkpoints)?;
         let ranks = self.layers.iter().map(|layer| layer.ranks.clone()).collect();
         let placement = Placement::new(network, self.gpus, ranks)?;
         let Some(order) = &self.order else { return Ok(placement) };

@@ -96,3 +96,46 @@ fn a_batch_is_cut_where_nothing_else_has_room() {
     let off = simulated["iteration_us"].as_f64().unwrap() / plan["iteration_us"].as_f64().unwrap() - 1.0;
     assert!(off.abs() < 1e-3, "{off}");
 }
+
+#[test]
+fn activations_are_computed_again_where_nothing_else_has_room() {
+    let folder = tempfile::tempdir().unwrap();
+    // Batch normalisation is in the way of micro-batches.
+    let question = "plan --model inception-v3 --device a100 --gpus 2 --batch 48 --mode dp";
+    let free = json(folder.path(), &format!("{question} --json"));
+    let text = succeed(folder.path(), &format!("{question} --memory 6GB -o plan.json"));
+    assert!(text.contains("are computed again in the backward pass, in "), "{text}");
+    assert!(text.contains(" of 5.00 GB available (recomputed activations "), "{text}");
+    let plan = json(folder.path(), &format!("{question} --memory 6GB --json"));
+    assert!(bytes(&plan, "/memory_peak_bytes") <= 5_000_000_000);
+    assert!(bytes(&free, "/memory_peak_bytes") > 5_000_000_000);
+    assert_eq!(plan["single_gpu_us"], free["single_gpu_us"]);
+    assert_eq!(plan["lowering"]["micro_batches"], 1);
+    let slower = plan["iteration_us"].as_f64().unwrap() / free["iteration_us"].as_f64().unwrap();
+    assert!(slower > 1.0 && slower < 4.0 / 3.0, "at most one forward pass more: {slower}");
+    let simulated = json(folder.path(), "simulate --model inception-v3 --plan plan.json --json");
+    let off = simulated["iteration_us"].as_f64().unwrap() / plan["iteration_us"].as_f64().unwrap() - 1.0;
+    assert!(off.abs() < 1e-3, "{off}");
+}
+
+#[test]
+fn a_plan_that_computes_activations_again_is_trained_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let question = "plan --model digits-cnn --device cpu-core --gpus 2 --batch 100";
+    let mut plan = json(folder.path(), &format!("{question} --json"));
+    let train = "train --model digits-cnn --data digits --epochs 1 --plan plan.json --json";
+    let mut losses = |checkpoints: serde_json::Value| {
+        plan["lowering"]["checkpoints"] = checkpoints;
+        std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
+        json(folder.path(), train)["losses"].clone()
+    };
+    let kept = losses(serde_json::json!([]));
+    let network = layer_graph::zoo::model("digits-cnn").unwrap();
+    let possible = deeppool::program::possible_checkpoints(&network);
+    let name = |at: usize| network.layer(possible[at]).name();
+    assert_eq!(losses(serde_json::json!([name(3)])), kept);
+    assert!(kept.as_array().is_some_and(|losses| losses.len() == 14), "{kept}");
+    plan["lowering"]["checkpoints"] = serde_json::json!(["conv9"]);
+    std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
+    refused(folder.path(), train.trim_end_matches(" --json"), "a checkpoint of activations");
+}

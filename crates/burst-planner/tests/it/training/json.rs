@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use burst_planner::{
-    Arrangement, Error, Evaluator, NodeMemory, Problem, Share, SynchronizedBytes, TrainingCosts,
-    TrainingProblem, TrainingSearch, search_training,
+    Arrangement, BackwardReads, Error, Evaluator, NodeMemory, Problem, Share, SynchronizedBytes,
+    TrainingCosts, TrainingProblem, TrainingSearch, search_training,
 };
 
 const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7, "overlap": false, "clip_norm": true,
@@ -75,6 +75,29 @@ fn memory_is_read_where_it_is_given() {
     let held = |node, ranks| costs.memory(node, ranks, Share::Larger);
     assert_eq!(held(0, 2), NodeMemory { held_bytes: 50, output_bytes: 16, ..NodeMemory::default() });
     assert_eq!(held(1, 2), NodeMemory::default());
+}
+
+#[test]
+fn what_is_computed_again_is_read_where_it_is_given() {
+    let (problem, _) = TrainingProblem::from_json(DOCUMENT).expect("a valid document");
+    let reads = BackwardReads { input: true, output: true };
+    assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, false));
+    let text = DOCUMENT
+        .replacen(r#""gpus": 3,"#, r#""gpus": 3, "checkpoints": ["a"],"#, 1)
+        .replacen(
+            r#""gradient_bytes": 100,"#,
+            r#""gradient_bytes": 100, "backward_reads_input": false, "kept": true,"#,
+            1,
+        )
+        .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50, "saved_bytes": 20}"#, 1);
+    let (problem, costs) = TrainingProblem::from_json(&text).expect("a valid document");
+    let reads = BackwardReads { input: false, output: true };
+    assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, true));
+    assert_eq!(problem.checkpoints, [0]);
+    assert_eq!(costs.memory(0, 2, Share::Larger).saved_bytes, 20);
+    // Nothing comes after the last node.
+    let error = TrainingProblem::from_json(&text.replacen(r#"["a"]"#, "[1]", 1)).unwrap_err();
+    assert!(matches!(&error, Error::NotACheckpoint { node } if node == "b"), "{error}");
 }
 
 #[test]

@@ -100,6 +100,41 @@ fn what_is_held_adds_up() {
     assert_eq!(on([0, 1]), [100 + 8 + 10, 60 + 8 + 10]);
 }
 
+/// Four nodes of 10 bytes of output each on one rank, of which the second is a checkpoint.
+#[test]
+fn segments_take_turns_in_the_same_memory() {
+    let mut problem = TrainingProblem::new(1);
+    let mut costs = TableCosts::new();
+    for index in 0..4 {
+        problem.add_node(TrainingNode::new(index.to_string(), [1]).with_gradient_bytes(4));
+        let steps = burst_planner::StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 0.0 };
+        costs.set_steps(index, 1, steps);
+        // Its output, the gradients of its input and its parameters, and 5 bytes more.
+        costs.set_memory(index, 1, 29);
+        costs.set_saved(index, 1, 5);
+        costs.set_output_bytes(index, 10);
+        if index > 0 {
+            problem.add_edge(index - 1, index);
+        }
+    }
+    let alone = Arrangement::data_parallel(&problem, 1).unwrap();
+    let of = |problem: &TrainingProblem| {
+        let mut evaluator = Evaluator::new(problem, &costs).unwrap();
+        (evaluator.memory(&alone).unwrap()[0], evaluator.evaluate(&alone).unwrap().iteration_us)
+    };
+    assert_eq!(of(&problem), (4 * 29, 4.0 * 30.0));
+    assert_eq!(problem.possible_checkpoints().unwrap(), [0, 1, 2]);
+    problem.checkpoints = vec![1];
+    // Of the first and the third node output, gradient and the 5 bytes take turns; the first is computed again.
+    assert_eq!(of(&problem), (4 * 29 - 25, 4.0 * 30.0 + 10.0));
+    // Nothing reads it.
+    problem.nodes[0].backward_reads.output = false;
+    problem.nodes[1].backward_reads.input = false;
+    assert_eq!(of(&problem), (4 * 29 - 25, 4.0 * 30.0));
+    problem.nodes[0].is_kept = true;
+    assert_eq!(of(&problem), (4 * 29, 4.0 * 30.0));
+}
+
 #[test]
 fn nodes_are_spread_where_one_rank_has_no_room() {
     let (mut problem, costs) = two_nodes();
