@@ -85,18 +85,23 @@ impl Signature {
     /// The operands of a pass; `None` where the layer has no such pass.
     #[must_use]
     pub fn of(layer: &Layer, pass: Pass) -> Option<Self> {
+        if pass != Pass::Recompute {
+            return Self::of_first(layer, pass);
+        }
+        // The loss is followed by its backward pass at once.
+        let is_loss = *layer.kind() == LayerKind::SoftmaxCrossEntropy;
+        let mut again = Self::of_first(layer, Pass::Forward).filter(|_| !is_loss)?;
+        again.writes.retain(|role| *role != Role::Statistics);
+        Some(again)
+    }
+
+    /// The operands of a pass other than [`Pass::Recompute`].
+    fn of_first(layer: &Layer, pass: Pass) -> Option<Self> {
         use LayerKind as K;
         use Role::{
             GradientMoments, Input, InputGradient, Labels, Metrics, Moments, Output, OutputGradient,
             ParameterGradient, Parameters, Saved, Statistics,
         };
-        if pass == Pass::Recompute {
-            // The loss is followed by its backward pass at once.
-            let mut again =
-                Self::of(layer, Pass::Forward).filter(|_| *layer.kind() != K::SoftmaxCrossEntropy)?;
-            again.writes.retain(|role| *role != Statistics);
-            return Some(again);
-        }
         let slots = 0..layer.input_shapes().len();
         let (reads, writes) = match (layer.kind(), pass) {
             (K::Conv2d(_) | K::Linear(_), Pass::Forward | Pass::Infer) => {

@@ -34,7 +34,7 @@ fn nothing_is_read_after_its_memory_went_to_something_else() {
                 let mut holds = HashMap::new();
                 for step in &program.steps {
                     let shared = |id: &deeppool::program::BufferId| program.buffers[id.0].shared;
-                    for id in step.reads.iter() {
+                    for id in &step.reads {
                         if let Some(piece) = shared(id) {
                             assert_eq!(holds.get(&piece), Some(id), "{model}, `{}`", step.label);
                         }
