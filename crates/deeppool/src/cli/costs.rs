@@ -181,18 +181,18 @@ impl ModeArgs {
     }
 }
 
-/// A plan that was read from a file, or one that is made now, with the job that it is of.
+/// A plan that was read from a file, or one that is made now and keeps the limit on memory, with the job that it is of.
 pub(crate) fn job_and_plan<'a>(
     read: Option<ExecutionPlan>,
     costs: Costs<'a>,
     (gpus, batch): (usize, usize),
     mode: &ModeArgs,
+    memory_limit_bytes: Option<u64>,
     optimizer: Sgd,
 ) -> Result<(Job<'a>, ExecutionPlan), deeppool::Error> {
     if let Some(plan) = read {
         return Ok((Job::of_plan(costs, &plan, optimizer)?, plan));
     }
-    let memory_limit_bytes = mode.capacity(costs.profile().device()).limit_bytes();
     let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
     let job = Job::new(costs, batch, mode.lowering(optimizer));
     while_showing("searching for a plan", || job.plan_with_room(&request))
@@ -201,9 +201,14 @@ pub(crate) fn job_and_plan<'a>(
 /// Names the plan's file in what was found wrong with it when it met the network.
 pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>) -> anyhow::Result<T> {
     match (path, result) {
-        (Some(path), Err(error @ (deeppool::Error::Plan(_) | deeppool::Error::Placement(_)))) => {
-            Err(anyhow::Error::from(error).context(path.display().to_string()))
-        }
+        (
+            Some(path),
+            Err(
+                error @ (deeppool::Error::Plan(_)
+                | deeppool::Error::Placement(_)
+                | deeppool::Error::Setting { .. }),
+            ),
+        ) => Err(anyhow::Error::from(error).context(path.display().to_string())),
         (_, result) => Ok(result?),
     }
 }

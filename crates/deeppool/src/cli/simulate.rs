@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::files::{check_folder, write_atomically};
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
 use super::network::NetworkArgs;
-use super::output::{micros, print_json, rate, save_json, say, time};
+use super::output::{byte_size, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
 
 /// Run a plan in virtual time
@@ -69,6 +70,28 @@ pub(crate) struct Simulate {
     json: bool,
 }
 
+/// An error where a plan that was read leaves a background job no room.
+fn check_room(
+    plan: &ExecutionPlan,
+    background: Option<&BackgroundCosts>,
+    room_bytes: Option<u64>,
+) -> anyhow::Result<()> {
+    let (Some(background), Some(room), Some(peak)) = (background, room_bytes, plan.memory_peak_bytes) else {
+        return Ok(());
+    };
+    if peak > room {
+        bail!(
+            "the plan holds {} on its fullest GPU, where the background job, which holds {}, leaves {} of what it was made for: \
+             make it with --memory {}, or give the background a smaller batch",
+            byte_size(peak),
+            byte_size(background.memory_bytes()),
+            byte_size(room),
+            byte_size(room),
+        );
+    }
+    Ok(())
+}
+
 impl Simulate {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         for file in [&self.trace, &self.workload].into_iter().flatten() {
@@ -81,11 +104,19 @@ impl Simulate {
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let optimizer = LowerOptions::default().optimizer;
-        let made = job_and_plan(read, costs, size, &self.mode, optimizer);
+        let background = self.background(&tables.profile, &tables.link)?;
+        let limit_bytes = match &read {
+            Some(plan) => plan.memory_limit_bytes,
+            None => self.mode.capacity(tables.profile.device()).limit_bytes(),
+        };
+        let room_bytes =
+            background.as_ref().map_or(Ok(limit_bytes), |background| background.room_beside(limit_bytes))?;
+        let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
+        check_room(&plan, background.as_ref(), room_bytes)?;
         let options = SimulateOptions {
             iterations: self.iterations,
-            background: self.background(&tables.profile, &tables.link)?,
+            background,
             policy,
             device: if self.contention { contended() } else { undisturbed() },
             timeline: self.trace.is_some(),
@@ -100,7 +131,7 @@ impl Simulate {
         if let (Some(path), Some(timeline)) = (&self.trace, &result.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
-        self.show(&job, &plan, &result, &alone)
+        self.show(&job, &plan, options.background.as_ref(), &result, &alone)
     }
 
     fn background(
@@ -118,6 +149,7 @@ impl Simulate {
         &self,
         job: &Job<'_>,
         plan: &ExecutionPlan,
+        background: Option<&BackgroundCosts>,
         result: &Simulation,
         alone: &Simulation,
     ) -> anyhow::Result<()> {
@@ -158,7 +190,8 @@ impl Simulate {
         say!("amplification, simulated            {amplification:.3}");
         say!("foreground                          {}", rate(result.foreground_samples_per_s));
         self.show_activity(result);
-        if self.background.is_some() {
+        if let Some(background) = background {
+            say!("memory of the background job        {} on each GPU", byte_size(background.memory_bytes()));
             say!("background                          {}", rate(result.background_samples_per_s));
             say!("foreground slowdown                 {slowdown:.3} (collocated / alone)");
             if let Some(share) = result.background_share_of_idle {

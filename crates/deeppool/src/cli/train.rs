@@ -103,7 +103,8 @@ impl Train {
             .map(|spec| Background::new(spec, &dataset, &self.costs, &tables))
             .transpose()?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let made = job_and_plan(read, costs, size, &self.mode, self.optimizer());
+        let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes();
+        let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, self.optimizer());
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
         let simulation = job.simulate(&plan, &SimulateOptions::default())?;
         let predictions = Predictions {

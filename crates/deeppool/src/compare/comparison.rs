@@ -52,7 +52,7 @@ impl Comparison {
         mut progress: impl FnMut(f64),
     ) -> Result<Self, Error> {
         let gpus = request.gpus;
-        let beside = with_room_for(request, background)?;
+        let beside = request.clone().with_memory_limit(background.room_beside(request.memory_limit_bytes)?);
         let frontier = match job.frontier(&beside) {
             // The foreground may have room by itself.
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => job.frontier(request)?,
@@ -145,23 +145,6 @@ impl Comparison {
 
 fn fits(bytes: Option<u64>, limit: Option<u64>) -> bool {
     bytes.zip(limit).is_none_or(|(bytes, limit)| bytes <= limit)
-}
-
-/// The request for plans that leave room for a background job beside the foreground on every GPU.
-///
-/// # Errors
-/// When not even the background job alone has room.
-pub(super) fn with_room_for(
-    request: &PlanRequest,
-    background: &BackgroundCosts,
-) -> Result<PlanRequest, Error> {
-    let Some(limit) = request.memory_limit_bytes else { return Ok(request.clone()) };
-    let room = limit.checked_sub(background.memory_bytes()).ok_or_else(|| Error::Setting {
-        setting: "what a background job holds",
-        expected: "no more than a GPU has room for: give it a smaller batch",
-        got: format!("{} of {limit} bytes", background.memory_bytes()),
-    })?;
-    Ok(request.clone().with_memory_limit(Some(room)))
 }
 
 /// The numbers of GPUs that data parallelism is simulated on, of those on which it has room: powers of two, the most, and those that give

@@ -1,6 +1,5 @@
 //! The plan that leaves the background most.
 
-use super::comparison::with_room_for;
 use crate::Error;
 use crate::job::Job;
 use crate::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -40,7 +39,8 @@ pub fn most_total(
         Mode::Burst { amplification } => amplification,
         _ => f64::INFINITY,
     };
-    let frontier = job.frontier(&with_room_for(request, background)?)?;
+    let room = background.room_beside(request.memory_limit_bytes)?;
+    let frontier = job.frontier(&request.clone().with_memory_limit(room))?;
     let fastest_us = frontier.arrangements().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);
     let points = frontier.arrangements().points().iter().map(|point| (point.time.iteration_us, point));

@@ -52,6 +52,20 @@ impl BackgroundCosts {
         self.memory_bytes
     }
 
+    /// What a limit on memory leaves a foreground job beside it on the same device.
+    ///
+    /// # Errors
+    /// When not even the background job alone has room.
+    pub fn room_beside(&self, limit_bytes: Option<u64>) -> Result<Option<u64>, Error> {
+        let Some(limit) = limit_bytes else { return Ok(None) };
+        let room = limit.checked_sub(self.memory_bytes).ok_or_else(|| Error::Setting {
+            setting: "what a background job holds",
+            expected: "no more than a GPU has room for: give it a smaller batch",
+            got: format!("{} of {limit} bytes", self.memory_bytes),
+        })?;
+        Ok(Some(room))
+    }
+
     /// Samples of an iteration.
     #[must_use]
     pub fn batch(&self) -> usize {

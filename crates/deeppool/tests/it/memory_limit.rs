@@ -139,3 +139,26 @@ fn a_plan_that_computes_activations_again_is_trained_by() {
     std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
     refused(folder.path(), train.trim_end_matches(" --json"), "a checkpoint of activations");
 }
+
+#[test]
+fn a_background_job_takes_its_part_of_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulate = "simulate --model vgg16 --device a100 --iterations 3 --background vgg16:32";
+    let made = succeed(folder.path(), &format!("{simulate} --memory 12.5GB --gpus 8 --batch 32"));
+    assert!(made.contains("memory of the background job        9.22 GB on each GPU"), "{made}");
+    assert!(made.contains(" of 2.28 GB available"), "{made}");
+    refused(
+        folder.path(),
+        &format!("{simulate} --memory 5GB --gpus 8 --batch 32"),
+        "what a background job holds",
+    );
+    for (memory, fits) in [("14GB", true), ("11GB", false)] {
+        succeed(folder.path(), &format!("{VGG} --memory {memory} -o plan.json"));
+        let question = format!("{simulate} --plan plan.json");
+        if fits {
+            succeed(folder.path(), &question);
+        } else {
+            refused(folder.path(), &question, "the background job, which holds 9.22 GB");
+        }
+    }
+}

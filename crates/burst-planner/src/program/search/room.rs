@@ -4,32 +4,51 @@ use std::rc::Rc;
 
 use super::super::costs::{Share, TrainingCosts};
 use super::super::evaluator::{Evaluator, Numbered};
+use super::super::groups::GroupId;
 
-/// The order of the nodes in stretches that hold about as much each, on ranks of their own: for every number of stretches, as many
-/// ranks each as there are for all of them. None without a limit on memory. O(nodes x gpus).
+/// The order of the nodes in stretches on ranks of their own, cut so that ranks hold about as much each. For every number of stretches,
+/// as many ranks for each as there are for all of them; and two stretches with every number of ranks for the first. None without a
+/// limit on memory. O(nodes x gpus).
 pub(super) fn stretches<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, gpus: usize) -> Vec<Numbered> {
     if evaluator.problem().memory_limit_bytes.is_none() {
         return Vec::new();
     }
     let order = Rc::clone(evaluator.own_order());
     let held: Vec<f64> = order.iter().map(|&node| held(evaluator, node as usize)).collect();
-    let all: f64 = held.iter().sum();
+    let even = (2..=gpus).map(|count| vec![gpus / count; count]);
+    let uneven = (1..gpus).map(|first| vec![first, gpus - first]);
     let mut found = Vec::new();
-    for count in 2..=gpus {
-        let ranks = gpus / count;
-        let (mut groups, mut before) = (vec![0; order.len()], 0.0);
-        for (&node, &held) in order.iter().zip(&held) {
-            // By the middle of what the node holds.
-            let place = (before + held / 2.0) / all.max(1.0) * count as f64;
-            before += held;
-            let stretch = (place as usize).min(count - 1);
-            groups[node as usize] = evaluator.range(stretch * ranks, ranks);
-        }
+    for sizes in even.chain(uneven) {
+        let groups = in_stretches(evaluator, &order, &held, &sizes);
         if order.iter().all(|&node| evaluator.is_option(node as usize, groups[node as usize])) {
             found.push(Numbered { groups, order: Rc::clone(&order) });
         }
     }
     found
+}
+
+/// By node: the ranks of its stretch, where stretches have so many ranks each, one after another.
+fn in_stretches<C: TrainingCosts>(
+    evaluator: &mut Evaluator<'_, C>,
+    order: &[u32],
+    held: &[f64],
+    sizes: &[usize],
+) -> Vec<GroupId> {
+    let all: f64 = held.iter().sum();
+    let ranks = sizes.iter().sum::<usize>() as f64;
+    let (mut stretch, mut start, mut before) = (0, 0, 0.0);
+    let mut groups = vec![0; order.len()];
+    for (&node, &held) in order.iter().zip(held) {
+        // By the middle of what the node holds.
+        let place = (before + held / 2.0) / all.max(1.0) * ranks;
+        before += held;
+        while stretch + 1 < sizes.len() && place >= (start + sizes[stretch]) as f64 {
+            start += sizes[stretch];
+            stretch += 1;
+        }
+        groups[node as usize] = evaluator.range(start, sizes[stretch]);
+    }
+    groups
 }
 
 /// What a node holds on one rank.
