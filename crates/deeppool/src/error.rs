@@ -58,6 +58,15 @@ pub enum Error {
         /// The batch.
         batch: usize,
     },
+    /// It is not known how devices of this name are linked.
+    #[error(
+        "it is not known how devices such as `{device}` are linked: name a link model, one of {}, or give the file of one",
+        collectives::LinkModel::names().join(", ")
+    )]
+    UnknownLinks {
+        /// The device.
+        device: String,
+    },
     /// A setting is out of its range.
     #[error("{setting} must be {expected}, got {got}")]
     Setting {

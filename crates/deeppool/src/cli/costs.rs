@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use collectives::LinkModel;
-use deeppool::costs::{Costs, shard_sizes};
+use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
 use deeppool::program::LowerOptions;
@@ -14,7 +14,6 @@ use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::capacity::Capacity;
-use super::links::default_link;
 use super::progress::while_showing;
 
 #[derive(Args)]
@@ -72,14 +71,14 @@ impl CostArgs {
                 (None, None, Some(device)) => device,
                 (None, None, None) => bail!("give --device NAME or --profile FILE"),
             };
-            device_model(device)?.profile(network, &shard_sizes(batch, gpus))?
+            DeviceModel::named_or_loaded(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
             (Some(link), _) => LinkModel::named_or_loaded(link)?,
             (None, Some(link)) => LinkModel::named(link).with_context(|| {
                 format!("the plan was made with the links `{link}`: give their file with --link FILE.json")
             })?,
-            (None, None) => default_link(profile.device(), gpus)?,
+            (None, None) => default_link(profile.device(), gpus).context("--link")?,
         };
         link.check_ranks(gpus).context("--link")?;
         Ok(CostTables { profile, link })
@@ -94,7 +93,8 @@ impl CostArgs {
     ) -> anyhow::Result<ProfileTable> {
         if foreground.origin() == Origin::Modelled && self.profile.is_none() {
             let device = self.device.as_deref().unwrap_or(foreground.device());
-            return Ok(device_model(device)?.profile(network, &shard_sizes(job.batch, job.batch))?);
+            let model = DeviceModel::named_or_loaded(device)?;
+            return Ok(model.profile(network, &shard_sizes(job.batch, job.batch))?);
         }
         if job.model != foreground.model() {
             bail!(
@@ -105,13 +105,6 @@ impl CostArgs {
         }
         Ok(foreground.clone())
     }
-}
-
-/// A device model by the name of a built-in one, or by its file.
-pub(crate) fn device_model(device: &str) -> anyhow::Result<DeviceModel> {
-    let is_file = std::path::Path::new(device).extension().is_some_and(|extension| extension == "json");
-    let model = if is_file { DeviceModel::load(device)? } else { DeviceModel::named(device)? };
-    Ok(model)
 }
 
 #[derive(Args)]
@@ -127,8 +120,9 @@ pub(crate) struct ModeArgs {
     /// powers-of-two, all, or a list such as 1,2,3,6
     #[arg(long, value_name = "COUNTS", default_value_t)]
     pub(crate) gpu_counts: GpuCounts,
-    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, the batch is cut into 2, 4, 8 or
-    /// more micro-batches, if they divide it and the network has no batch normalisation
+    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, activations are computed again in the
+    /// backward pass, or the batch is cut into 2, 4, 8 or more micro-batches, if they divide it and the network has no batch
+    /// normalisation: whichever is faster
     /// [default: what a built-in GPU has; unlimited for other devices]
     #[arg(long, value_name = "BYTES")]
     pub(crate) memory: Option<Capacity>,

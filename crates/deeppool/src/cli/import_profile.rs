@@ -3,10 +3,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use deeppool::files::check_folder;
-use layer_profile::PublishedProfile;
+use layer_profile::{DeviceModel, PublishedProfile};
 use serde_json::{Value, json};
 
-use super::costs::device_model;
 use super::network::NetworkArgs;
 use super::output::{print_json, say, table, time};
 
@@ -37,7 +36,7 @@ pub(crate) struct ImportProfile {
 impl ImportProfile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
-        let model = device_model(&self.device)?;
+        let model = DeviceModel::named_or_loaded(&self.device)?;
         check_folder(&self.output)?;
         let published = PublishedProfile::load(&self.from)?;
         let imported =

@@ -7,7 +7,6 @@ mod explanations;
 mod fit;
 mod graph;
 mod import_profile;
-mod links;
 mod measured;
 mod models;
 mod network;

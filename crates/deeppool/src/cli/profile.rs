@@ -5,10 +5,10 @@ use clap::{Args, ValueEnum};
 use deeppool::files::check_folder;
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
-use layer_profile::{ProfileRun, Profiler};
+use layer_profile::{DeviceModel, ProfileRun, Profiler};
 use serde_json::{Value, json};
 
-use super::costs::{at_least_one, device_model};
+use super::costs::at_least_one;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
 use super::output::{print_json, say, table, time};
@@ -133,7 +133,7 @@ impl Profile {
     }
 
     fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {
-        let profile = device_model(device)?.profile(network, &self.batches)?;
+        let profile = DeviceModel::named_or_loaded(device)?.profile(network, &self.batches)?;
         profile.save(&self.output)?;
         if self.json {
             let document: Value = serde_json::from_str(&profile.to_json())?;

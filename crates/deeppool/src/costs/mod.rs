@@ -1,6 +1,7 @@
 //! What layers and collectives cost.
 
 mod kernels;
+mod links;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use kernels::Footprint;
 
 pub use kernels::KernelCost;
 pub(crate) use kernels::LayerKernels;
+pub use links::default_link;
 
 /// The costs of a network's layers on one device, and of the links between devices.
 ///

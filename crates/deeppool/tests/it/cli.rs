@@ -533,7 +533,7 @@ fn gpus_under_the_names_that_cuda_reports_have_the_links_of_their_data_sheets() 
     }
     profile["device"] = "NVIDIA B200".into();
     std::fs::write(path.join("named.json"), profile.to_string()).unwrap();
-    refused(path, size, "`NVIDIA B200` are linked: give --link NAME, one of dgx-a100, dgx-h100, dgx-h200, ");
+    refused(path, size, "`NVIDIA B200` are linked: name a link model, one of dgx-a100, dgx-h100, dgx-h200, ");
     assert_eq!(json(path, &format!("{size} --link dgx-a100 --json"))["link"], "dgx-a100");
 }
 
@@ -591,7 +591,7 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     refused(
         path,
         "plan --model digits-cnn --device here.json --gpus 2 --batch 16",
-        "give --link NAME, one of dgx-a100, dgx-h100, dgx-h200, ",
+        "name a link model, one of dgx-a100, dgx-h100, dgx-h200, ",
     );
 
     refused(

@@ -83,6 +83,16 @@ impl DeviceModel {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
         load(path.as_ref(), Self::from_json)
     }
+
+    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load) whose name ends in `.json`.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn named_or_loaded(name_or_file: &str) -> Result<Self, ProfileError> {
+        let path = Path::new(name_or_file);
+        let is_file = path.extension().is_some_and(|extension| extension == "json");
+        if is_file { Self::load(path) } else { Self::named(name_or_file) }
+    }
 }
 
 /// Five digits: far finer than any fit is certain of.

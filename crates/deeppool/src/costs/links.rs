@@ -1,14 +1,18 @@
 //! Which links go with a device.
 
-use anyhow::bail;
 use collectives::LinkModel;
 use layer_profile::DataSheet;
 
+use crate::Error;
+
 /// The links between so many devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
-/// their short names or those that CUDA reports, or of a pod of them where one has too few, and shared memory for processors. There is none of a DGX-1, whose V100s
-/// are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no switch between them, and
-/// how they are linked is the server's business.
-pub(crate) fn default_link(device: &str, gpus: usize) -> anyhow::Result<LinkModel> {
+/// their short names or those that CUDA reports, or of a pod of them where one has too few, and shared memory for processors. There is
+/// none of a DGX-1, whose V100s are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no
+/// switch between them, and how they are linked is the server's business.
+///
+/// # Errors
+/// [`Error::UnknownLinks`] for any other device.
+pub fn default_link(device: &str, gpus: usize) -> Result<LinkModel, Error> {
     let enough = |host: LinkModel, pod: fn() -> LinkModel| {
         if host.check_ranks(gpus).is_ok() { host } else { pod() }
     };
@@ -17,12 +21,7 @@ pub(crate) fn default_link(device: &str, gpus: usize) -> anyhow::Result<LinkMode
         Some(DataSheet::H200) => Ok(enough(LinkModel::dgx_h200(), LinkModel::dgx_h100_pod)),
         Some(_) => Ok(enough(LinkModel::dgx_a100(), LinkModel::dgx_a100_pod)),
         None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::shared_memory()),
-        None => {
-            let names = LinkModel::names().join(", ");
-            bail!(
-                "it is not known how devices such as `{device}` are linked: give --link NAME, one of {names}, or --link FILE.json"
-            )
-        }
+        None => Err(Error::UnknownLinks { device: device.into() }),
     }
 }
 
@@ -71,7 +70,7 @@ mod tests {
             "Tesla V100-PCIE-16GB",
         ] {
             let error = default_link(card, 8).unwrap_err().to_string();
-            assert!(error.contains(card) && error.contains("give --link NAME"), "{error}");
+            assert!(error.contains(card) && error.contains("name a link model, one of "), "{error}");
         }
         for unknown in ["NVIDIA GH200 480GB", "NVIDIA A10", "my-h200", "board, many threads", ""] {
             assert_eq!(link(unknown), None, "{unknown}");
