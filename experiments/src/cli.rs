@@ -7,6 +7,8 @@ use clap::error::ErrorKind as UsageError;
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 
+use crate::choice::{MachineOptions, NetworkOptions};
+use crate::layers::{self, Layers};
 use crate::report::Report;
 use crate::scale::{self, Scale};
 use crate::sweep::{self, Grid, Sweep};
@@ -39,6 +41,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// How much faster each layer of a network is on more GPUs
+    Layers(LayersOptions),
     /// DP, BP, DP+Col, BP+Col and background alone
     #[command(visible_alias = "fig7")]
     Throughput(Options),
@@ -77,6 +81,34 @@ struct SweepOptions {
     /// Only this network, with all its batches
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Each layer by itself, with the same global batch on 1, 2, 4, ... GPUs: by the device model's times.
+
+Examples:
+  experiments layers
+  experiments layers --model inception-v3 --batch 256 --gpus 32
+  experiments layers --onnx net.onnx --device h100 --out results"
+)]
+struct LayersOptions {
+    #[command(flatten)]
+    network: NetworkOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Samples of the global batch
+    #[arg(long, value_name = "N", default_value = "128", value_parser = batch)]
+    batch: usize,
+    /// Up to how many GPUs
+    #[arg(long, value_name = "N", default_value = "64", value_parser = gpus)]
+    gpus: usize,
+    /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -137,6 +169,9 @@ struct Options {
 const SWEEP: &str =
     "planned times against simulated ones and against older models of time, over 768 questions";
 
+/// What the layers show.
+const LAYERS: &str = "each layer of a network on 1 to 64 GPUs: how much faster it is, and what that costs";
+
 /// What the comparison on clusters compares.
 const SCALE: &str = "BP+Col against every static partition on 16 to 1,024 GPUs of several hosts";
 
@@ -183,6 +218,7 @@ pub(crate) fn run() -> ExitCode {
     };
     let result = match cli.command {
         Command::List { json } => Ok(list(json)),
+        Command::Layers(options) => options.run(),
         Command::Throughput(options) => options.run(&[throughput::run]),
         Command::Partition(options) => options.run(&[partition::run]),
         Command::Qos(options) => options.run(&[qos::run]),
@@ -202,8 +238,11 @@ pub(crate) fn run() -> ExitCode {
 
 fn list(json: bool) -> String {
     let experiments = EXPERIMENTS.map(|(name, aliases, about, _)| (name, aliases, about));
-    let experiments =
-        experiments.into_iter().chain([(sweep::NAME, &[][..], SWEEP), (scale::NAME, &[], SCALE)]);
+    let experiments = experiments.into_iter().chain([
+        (layers::NAME, &[][..], LAYERS),
+        (sweep::NAME, &[], SWEEP),
+        (scale::NAME, &[], SCALE),
+    ]);
     if json {
         let experiments: Vec<_> = experiments
             .map(|(name, aliases, about)| json!({"name": name, "aliases": aliases, "about": about}))
@@ -217,6 +256,18 @@ fn list(json: bool) -> String {
     lines.collect::<String>()
         + "\nAll of them are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
            are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
+}
+
+impl LayersOptions {
+    /// Evaluates the layers, writes their files, and gives what is to be printed.
+    fn run(&self) -> anyhow::Result<String> {
+        let network = self.network.load_or("vgg16")?;
+        let (device, link) = self.machine.load(self.gpus)?;
+        let layers = Layers::run(&network, self.batch, self.gpus, (&device, &link))?;
+        make_folder(&self.out)?;
+        let files = names(&layers.save(&self.out)?);
+        if self.json { layers.to_json() } else { Ok(format!("{}\nwrote {files}\n", layers.text())) }
+    }
 }
 
 impl SweepOptions {
@@ -282,6 +333,14 @@ fn print(output: &str) -> ExitCode {
 
 fn gpus(text: &str) -> Result<usize, String> {
     const MOST: usize = 1024;
+    match text.parse() {
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from 1 to {MOST}")),
+    }
+}
+
+fn batch(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1 << 20;
     match text.parse() {
         Ok(count) if (1..=MOST).contains(&count) => Ok(count),
         _ => Err(format!("expected a whole number from 1 to {MOST}")),

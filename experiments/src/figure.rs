@@ -66,7 +66,7 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
 }
 
 /// A line in lines of at most so many letters, unless a word has more.
-fn wrapped(line: &str, most: usize) -> Vec<String> {
+pub(crate) fn wrapped(line: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in line.split(' ') {
         match lines.last_mut() {

@@ -4,10 +4,12 @@
 //! device model and the collectives' times of a link model. Each experiment leaves a table on stdout, and a CSV, an SVG
 //! and a JSON report in a folder.
 
+mod choice;
 mod cli;
 mod figure;
 mod files;
 mod job;
+mod layers;
 mod partition;
 mod progress;
 mod qos;

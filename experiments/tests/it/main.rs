@@ -1,5 +1,6 @@
 //! The experiments: their command, and their figures.
 
 mod command;
+mod layers;
 mod rows;
 mod sweep;

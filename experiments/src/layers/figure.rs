@@ -1,0 +1,141 @@
+//! Speed-ups by GPU count, a line a layer.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::{Layers, Row};
+use crate::figure::wrapped;
+
+/// Of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+const COLORS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+const INK: RGBColor = RGBColor(40, 40, 40);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const SIZE: (u32, u32) = (900, 620);
+const HEADER: u32 = 82;
+/// Letters in a line of small print.
+const PRINT: usize = 150;
+/// Width for the names at the ends of lines.
+const NAMES: u32 = 170;
+/// Height of a name, pixels.
+const NAME_HEIGHT: f64 = 14.0;
+
+/// An SVG image, both axes logarithmic. Lines have the colour of the layer's kind; the longest layers are named.
+pub(super) fn svg(layers: &Layers) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (header, body) = root.split_vertically(HEADER);
+        let text = |size: i32| TextStyle::from(("sans-serif", size)).color(&INK);
+        let title = format!("Speed-up of each layer of {} (modelled)", layers.model);
+        header.draw(&Text::new(title, (22, 14), text(20)))?;
+        for (line, top) in wrapped(&layers.origin(), PRINT).into_iter().zip((40..).step_by(16)) {
+            header.draw(&Text::new(line, (22, top), text(11)))?;
+        }
+        let most_gpus = layers.rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
+        let least = layers.rows.iter().map(|row| row.speedup).fold(1.0, f64::min);
+        let (bottom, top) = (least * 0.9, most_gpus * 1.08);
+        let mut chart = ChartBuilder::on(&body)
+            .margin(14)
+            .margin_right(NAMES)
+            .set_label_area_size(LabelAreaPosition::Left, 60)
+            .set_label_area_size(LabelAreaPosition::Bottom, 46)
+            .build_cartesian_2d(
+                (1.0..most_gpus).log_scale().base(2.0),
+                (bottom..top).log_scale().base(2.0),
+            )?;
+        chart
+            .configure_mesh()
+            .x_desc("GPUs")
+            .y_desc("times as fast as on one GPU")
+            .x_label_formatter(&|count| format!("{count:.0}"))
+            .y_label_formatter(&|times| {
+                if *times < 1.0 { format!("{times:.1}") } else { format!("{times:.0}") }
+            })
+            .bold_line_style(GRID)
+            .light_line_style(WHITE)
+            .axis_style(INK)
+            .label_style(text(12))
+            .axis_desc_style(text(13))
+            .draw()?;
+        let ideal = vec![(1.0, 1.0), (most_gpus, most_gpus)];
+        chart.draw_series(DashedLineSeries::new(ideal, 6, 5, INK.stroke_width(1)))?;
+        let kinds = kinds(layers);
+        let color = |kind: &str| {
+            kinds
+                .iter()
+                .position(|&known| known == kind)
+                .and_then(|place| COLORS.get(place))
+                .copied()
+                .unwrap_or(INK)
+        };
+        for rows in layers.by_layer() {
+            let points: Vec<(f64, f64)> = rows.iter().map(|row| (row.gpus as f64, row.speedup)).collect();
+            let color = color(rows[0].kind);
+            chart.draw_series([PathElement::new(points.clone(), color.stroke_width(1))])?;
+            chart.draw_series(points.into_iter().map(|point| Circle::new(point, 2, color.filled())))?;
+        }
+        for &kind in &kinds {
+            let color = color(kind);
+            chart
+                .draw_series([PathElement::new(Vec::<(f64, f64)>::new(), color)])?
+                .label(kind)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(GRID)
+            .label_font(text(13))
+            .draw()?;
+        let plot_height = chart.plotting_area().dim_in_pixel().1;
+        for row in named(layers, plot_height, (top / bottom).ln()) {
+            let at = (row.gpus as f64, row.speedup);
+            let color = color(row.kind);
+            let style = text(11).color(&color).pos(Pos::new(HPos::Left, VPos::Center));
+            let name = format!("{} {:.1}", row.layer, row.speedup);
+            chart.draw_series([EmptyElement::at(at) + Text::new(name, (6, 0), style)])?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// The kinds of layers, those that take most time on one GPU first.
+fn kinds(layers: &Layers) -> Vec<&'static str> {
+    let mut kinds: Vec<(&'static str, f64)> = Vec::new();
+    for row in layers.by_layer().filter_map(<[Row]>::first) {
+        match kinds.iter_mut().find(|(kind, _)| *kind == row.kind) {
+            Some((_, us)) => *us += row.step_us(),
+            None => kinds.push((row.kind, row.step_us())),
+        }
+    }
+    kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    kinds.into_iter().map(|(kind, _)| kind).collect()
+}
+
+/// The ends of the lines that there is room to name, the layers that take longest on one GPU first.
+fn named(layers: &Layers, plot_height: u32, range: f64) -> Vec<&Row> {
+    let mut ends: Vec<(&Row, &Row)> =
+        layers.by_layer().filter_map(|rows| Some((rows.first()?, rows.last()?))).collect();
+    ends.sort_by(|a, b| b.0.step_us().total_cmp(&a.0.step_us()));
+    let height = |row: &Row| -row.speedup.ln() / range * f64::from(plot_height);
+    let mut taken: Vec<f64> = Vec::new();
+    let mut named = Vec::new();
+    for (_, end) in ends {
+        let at = height(end);
+        if taken.iter().all(|other| (at - other).abs() >= NAME_HEIGHT) {
+            taken.push(at);
+            named.push(end);
+        }
+    }
+    named
+}

@@ -1,0 +1,158 @@
+//! How far each layer of a network gets faster on more GPUs, with the same global batch.
+
+mod figure;
+mod text;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use collectives::LinkModel;
+use layer_graph::LayerGraph;
+use layer_profile::{DeviceModel, ModelAccuracy, Origin};
+use serde::Serialize;
+
+use crate::files;
+use crate::report::SCHEMA;
+
+pub(crate) const NAME: &str = "layers";
+
+/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Layers {
+    schema: &'static str,
+    experiment: &'static str,
+    /// By models of the device and its links.
+    simulated: bool,
+    model: String,
+    batch: usize,
+    device: String,
+    origin: Origin,
+    accuracy: ModelAccuracy,
+    link: String,
+    rows: Vec<Row>,
+}
+
+/// A layer on some GPUs, each with an equal part of the batch, or one sample more. Times are of the one that takes longest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Row {
+    layer: String,
+    kind: &'static str,
+    gpus: usize,
+    /// Samples of the GPU that has most.
+    samples: usize,
+    forward_us: f64,
+    backward_us: f64,
+    update_us: f64,
+    /// Summing the layer's gradients over the GPUs, by itself.
+    all_reduce_us: f64,
+    /// The time of the layer on one GPU over that on these: forward, backward and update.
+    speedup: f64,
+    /// The same, with the all-reduce after the backward step instead of beside it.
+    speedup_with_all_reduce: f64,
+    /// The time of all these GPUs together over that on one: what speed costs.
+    amplification: f64,
+}
+
+impl Row {
+    fn step_us(&self) -> f64 {
+        self.forward_us + self.backward_us + self.update_us
+    }
+}
+
+impl Layers {
+    /// Each layer on 1, 2, 4, ... GPUs up to `gpus`, and as many as there are samples at most.
+    pub(crate) fn run(
+        network: &LayerGraph,
+        batch: usize,
+        gpus: usize,
+        (device, link): (&DeviceModel, &LinkModel),
+    ) -> anyhow::Result<Self> {
+        let most = gpus.min(batch);
+        let powers =
+            std::iter::successors(Some(1), |count| Some(2 * count)).take_while(|&count| count < most);
+        let counts: Vec<usize> = powers.chain([most]).collect();
+        let mut sizes: Vec<usize> = counts.iter().map(|count| batch.div_ceil(*count)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let profile = device.profile(network, &sizes)?;
+        let mut rows = Vec::new();
+        for (id, layer) in network.layers().skip(1) {
+            let gradient_bytes = 4 * network.own_parameter_count(id) as u64;
+            let mut alone: Option<Row> = None;
+            for &count in &counts {
+                let samples = batch.div_ceil(count);
+                let time = profile.time(layer.name(), samples)?;
+                let ranks: Vec<usize> = (0..count).collect();
+                let all_reduce = match gradient_bytes {
+                    0 => Duration::ZERO,
+                    bytes if count > 1 => link.all_reduce_among(&ranks, bytes),
+                    _ => Duration::ZERO,
+                };
+                let us = |time: Duration| 1e6 * time.as_secs_f64();
+                let mut row = Row {
+                    layer: layer.name().into(),
+                    kind: layer.kind().label(),
+                    gpus: count,
+                    samples,
+                    forward_us: us(time.forward),
+                    backward_us: us(time.backward),
+                    update_us: us(time.update),
+                    all_reduce_us: us(all_reduce),
+                    speedup: 1.0,
+                    speedup_with_all_reduce: 1.0,
+                    amplification: 1.0,
+                };
+                if let Some(alone_us) = alone.as_ref().map(Row::step_us) {
+                    row.speedup = alone_us / row.step_us();
+                    row.speedup_with_all_reduce = alone_us / (row.step_us() + row.all_reduce_us);
+                    row.amplification = count as f64 / row.speedup;
+                } else {
+                    alone = Some(row.clone());
+                }
+                // Such as a reshape, which takes no time.
+                if row.step_us() > 0.0 {
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(Self {
+            schema: SCHEMA,
+            experiment: NAME,
+            simulated: true,
+            model: network.name().into(),
+            batch,
+            device: device.name().into(),
+            origin: Origin::Modelled,
+            accuracy: device.accuracy().clone(),
+            link: link.name().into(),
+            rows,
+        })
+    }
+
+    /// The rows of each layer, by rising GPU count.
+    fn by_layer(&self) -> impl Iterator<Item = &[Row]> {
+        self.rows.chunk_by(|a, b| a.layer == b.layer)
+    }
+
+    /// What the times are from.
+    fn origin(&self) -> String {
+        format!(
+            "layer times of device model {} ({}, {}), all-reduces of link model {}; global batch {}",
+            self.device, self.origin, self.accuracy, self.link, self.batch
+        )
+    }
+
+    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
+        files::json(self)
+    }
+
+    /// Writes CSV, figure and JSON to a folder, each whole or not at all.
+    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+        let written = [
+            ("csv", files::csv(&self.rows)?),
+            ("svg", figure::svg(self)?.into_bytes()),
+            ("json", self.to_json()?.into_bytes()),
+        ];
+        files::save(folder, NAME, &written)
+    }
+}

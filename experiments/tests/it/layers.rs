@@ -1,0 +1,85 @@
+//! Layers by themselves on more and more GPUs.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+fn layers(folder: &Path, options: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+        .args(["layers", "--json", "--out", folder.to_str().unwrap()])
+        .args(options)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} is not a number in {row}"))
+}
+
+#[test]
+fn figures_follow_from_the_times() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, counts) in [
+        (&[][..], &[1, 2, 4, 8, 16, 32, 64][..]),
+        (
+            &["--model", "inception-v3", "--batch", "12", "--gpus", "64", "--device", "h100"],
+            &[1, 2, 4, 8, 12],
+        ),
+        (&["--model", "gpt2", "--gpus", "6", "--link", "ethernet-25g"], &[1, 2, 4, 6]),
+    ] {
+        let report = layers(folder.path(), options);
+        let batch = report["batch"].as_u64().unwrap();
+        for rows in report["rows"].as_array().unwrap().chunk_by(|a, b| a["layer"] == b["layer"]) {
+            let gpus: Vec<u64> = rows.iter().map(|row| row["gpus"].as_u64().unwrap()).collect();
+            assert_eq!(gpus, counts);
+            let time =
+                |row: &Value| ["forward_us", "backward_us", "update_us"].map(|field| number(row, field));
+            let time = |row: &Value| time(row).iter().sum::<f64>();
+            for (row, gpus) in rows.iter().zip(gpus) {
+                assert_eq!(number(row, "samples"), batch.div_ceil(gpus) as f64);
+                let speedup = time(&rows[0]) / time(row);
+                let summed = time(&rows[0]) / (time(row) + number(row, "all_reduce_us"));
+                for (field, expected) in [
+                    ("speedup", speedup),
+                    ("speedup_with_all_reduce", summed),
+                    ("amplification", gpus as f64 / speedup),
+                ] {
+                    assert!((number(row, field) / expected - 1.0).abs() < 1e-9, "{field} of {row}");
+                }
+                // Fewer samples take no longer, and nothing gets faster than by its part of them.
+                assert!(speedup > 1.0 - 1e-9 && speedup < gpus as f64 * (1.0 + 1e-9), "{row}");
+            }
+        }
+        let csv = std::fs::read_to_string(folder.path().join("layers.csv")).unwrap();
+        let records = csv::Reader::from_reader(csv.as_bytes()).deserialize::<Value>().count();
+        assert_eq!(records, report["rows"].as_array().unwrap().len());
+        let svg = std::fs::read_to_string(folder.path().join("layers.svg")).unwrap();
+        assert!(svg.contains("Speed-up of each layer of ") && svg.contains("(modelled"), "{svg}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, says) in [
+        (["--model", "vgg"], "vgg16"),
+        (["--onnx", "none.onnx"], "none.onnx"),
+        (["--batch", "0"], "from 1 to"),
+        (["--device", "b200"], "a100"),
+        (["--link", "no.json"], "no.json"),
+    ] {
+        let out = folder.path().join("out");
+        let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+            .args(["layers", "--out", out.to_str().unwrap()])
+            .args(options)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+        assert!(!out.exists(), "nothing is left");
+    }
+}
