@@ -128,7 +128,7 @@ struct Options {
     /// The limit of burst plans: GPU time over the iteration time on one GPU
     #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
     amplification: f64,
-    /// How background jobs share the GPUs: naive, priority, deeppool, feedback or default; qos compares them all
+    /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
 }
