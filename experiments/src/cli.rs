@@ -159,7 +159,7 @@ const EXPERIMENTS: [(&str, &[&str], &str, Experiment); 3] = [
     (
         qos::NAME,
         &[],
-        "BP+Col of VGG-16 by every policy of sharing: slowdown of the foreground, share of its idle time",
+        "policies of sharing GPUs: slowdown of the foreground (median, p99), BG's share of each part of its time",
         qos::run,
     ),
 ];

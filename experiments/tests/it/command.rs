@@ -10,7 +10,7 @@ fn experiments(args: &[&str]) -> Output {
 }
 
 /// Runs an experiment into a folder of its own and gives what it printed.
-fn run(folder: &Path, args: &[&str]) -> String {
+pub(crate) fn run(folder: &Path, args: &[&str]) -> String {
     let output = experiments(&[args, &["--out", folder.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
