@@ -50,7 +50,7 @@ pub use idle::Idle;
 pub use job::{Job, JobFn, JobState, Upcoming, job_fn};
 pub use multiplexer::{Command, Event, Multiplexer};
 pub use pieces::{Piece, pieces};
-pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Policy, Running};
+pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, Running};
 pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
 #[cfg(feature = "json")]

@@ -5,7 +5,7 @@ use crate::background::Background;
 use crate::feedback::Slowdown;
 use crate::gaps::GapFitting;
 use crate::in_order::InOrder;
-use crate::policy::{Ahead, BesideCommunication};
+use crate::policy::{Ahead, BesideCommunication, Merging};
 use crate::queue::Queue;
 use crate::running::RunningRule;
 use crate::turn::Turn;
@@ -122,7 +122,10 @@ impl Multiplexer {
             policy,
             now: Duration::ZERO,
             foreground: Queue::default(),
-            launched: InOrder::default(),
+            launched: InOrder::new(match policy.foreground_ahead_counts {
+                Ahead::InOrder(merging) => merging,
+                Ahead::Compute => Merging::default(),
+            }),
             background: Background::new(policy.background_piece),
             slowdown: policy.feedback.map(Slowdown::new),
             running: policy.running.map(RunningRule::new),
@@ -313,10 +316,14 @@ impl Multiplexer {
         let Some(next) = self.foreground.next() else { return false };
         let (ahead, time) = match self.policy.foreground_ahead_counts {
             Ahead::Compute if next.lane == Lane::Communication => return true,
-            Ahead::Compute => (self.foreground.compute_in_flight(), self.foreground.compute_estimate()),
-            Ahead::InOrder => (self.launched.len(), self.launched.estimate()),
+            Ahead::Compute => {
+                (self.foreground.compute_in_flight() as u64, self.foreground.compute_estimate())
+            }
+            // What is merged is launched as one.
+            Ahead::InOrder(_) if self.launched.joins(next) => return true,
+            Ahead::InOrder(_) => (self.launched.len(), self.launched.estimate()),
         };
-        ahead < self.policy.foreground_ahead.get()
+        ahead < self.policy.foreground_ahead.get() as u64
             || time.is_some_and(|time| time < self.policy.foreground_ahead_time)
     }
 

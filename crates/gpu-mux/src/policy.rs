@@ -61,7 +61,20 @@ pub enum Ahead {
     Compute,
     /// Tasklets of both lanes, in the order of their launches, as in DeepPool's runtimes: each until it and all that
     /// were launched before it have finished.
-    InOrder,
+    InOrder(Merging),
+}
+
+/// Which compute tasklets that follow each other count as one, as if they were merged into one graph.
+///
+/// With no time at all, each counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Merging {
+    /// No more are merged once they take longer than this together, by their estimates.
+    pub enough: Duration,
+    /// They never take longer than this together.
+    pub most: Duration,
+    /// How many are merged at most.
+    pub tasklets: usize,
 }
 
 /// When background is launched while foreground communication is in flight: runs, or is queued on the device.

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::Policy;
-use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Running};
+use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Running};
 
 /// A bound on pieces that no iteration reaches: each is one piece.
 const WHOLE_ITERATION: Duration = Duration::from_secs(3_600);
@@ -46,7 +46,7 @@ impl Policy {
             background_piece: Some(WHOLE_ITERATION),
             foreground_ahead: ahead(4),
             foreground_ahead_time: Duration::from_millis(1),
-            foreground_ahead_counts: Ahead::InOrder,
+            foreground_ahead_counts: merged(500),
             background_in_flight: 2,
             background_in_flight_alone: 2,
             ..Self::priority()
@@ -55,7 +55,8 @@ impl Policy {
 
     /// The rule of DeepPool's MLSys artifact (df866c5): one background piece in flight, beside compute of the foreground
     /// too, but none while a send, a receive or an all-reduce of the foreground is queued on the device; of the
-    /// foreground four tasklets or 1 ms are queued, whichever is more.
+    /// foreground four tasklets or 1 ms are queued, whichever is more, and layers count as merged into tasklets of more
+    /// than 500 us.
     ///
     /// The artifact's pieces take half a millisecond *or more*; here that is their bound.
     #[must_use]
@@ -69,8 +70,8 @@ impl Policy {
         }
     }
 
-    /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground tasklets are queued, and
-    /// only the one that [the foreground is at](Running) withholds the one background piece that may be in flight; four
+    /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground tasklets are queued, where
+    /// layers count as merged into tasklets of more than 250 us, and only the one that [the foreground is at](Running) withholds the one background piece that may be in flight; four
     /// pieces are while there is no foreground.
     ///
     /// Pieces as in [`artifact`](Self::artifact).
@@ -79,6 +80,7 @@ impl Policy {
         Self {
             foreground_ahead: ahead(2),
             foreground_ahead_time: Duration::ZERO,
+            foreground_ahead_counts: merged(250),
             background_in_flight_alone: 4,
             background_beside_communication: BesideCommunication::Always,
             running: Some(Running {
@@ -191,6 +193,15 @@ impl Default for Policy {
             ..Self::priority()
         }
     }
+}
+
+/// Compute tasklets count as one until they take longer than so many microseconds, at most twice as long, or are eleven.
+const fn merged(enough_us: u64) -> Ahead {
+    Ahead::InOrder(Merging {
+        enough: Duration::from_micros(enough_us),
+        most: Duration::from_micros(2 * enough_us),
+        tasklets: 11,
+    })
 }
 
 /// So many foreground tasklets, at least one.

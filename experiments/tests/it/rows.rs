@@ -4,14 +4,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::command::run;
-
-pub(crate) struct Report {
-    pub(crate) rows: Vec<Value>,
+struct Report {
+    rows: Vec<Value>,
 }
 
 impl Report {
-    pub(crate) fn of(experiment: &str, options: &[&str]) -> Self {
+    fn of(experiment: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
             .args([experiment, "--json", "--out", folder.path().to_str().unwrap()])
@@ -27,12 +25,6 @@ impl Report {
         assert_eq!(report["origin"], "modelled");
         assert_eq!(report["link"], "dgx-a100");
         Self { rows: report["rows"].as_array().unwrap().clone() }
-    }
-
-    /// What is printed for people.
-    pub(crate) fn text(experiment: &str) -> String {
-        let folder = tempfile::tempdir().unwrap();
-        run(folder.path(), &[experiment])
     }
 
     /// The rows of each model.

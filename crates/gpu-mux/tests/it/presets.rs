@@ -46,13 +46,16 @@ fn runs_beside(policy: Policy, tasklet: Tasklet) -> bool {
 
 #[test]
 fn the_artifact_queues_four_tasklets_or_a_millisecond_whichever_is_more() {
-    let mut mux = Multiplexer::new(Policy::artifact());
-    // Ten of 100 us are a millisecond; communication counts.
-    let short = |number| if number == 3 { layer(number).receiving() } else { layer(number) };
-    assert_eq!(offer(&mut mux, 0, (0..20).map(short)), ids((0..10).map(short)));
-    let mut mux = Multiplexer::new(Policy::artifact());
-    let long = |number| layer(number).estimated(us(2000));
-    assert_eq!(offer(&mut mux, 0, (0..20).map(long)), ids((0..4).map(long)));
+    let queued = |tasklet: &dyn Fn(u64) -> Tasklet| {
+        let mut mux = Multiplexer::new(Policy::artifact());
+        offer(&mut mux, 0, (0..100).map(tasklet)).len()
+    };
+    // Communication counts.
+    assert_eq!(queued(&|number| layer(number).receiving()), 10);
+    assert_eq!(queued(&|number| layer(number).estimated(us(2000))), 4);
+    // Six of 100 us are more than 500 us and merged; of shorter ones not more than eleven are.
+    assert_eq!(queued(&layer), 4 * 6);
+    assert_eq!(queued(&|number| layer(number).estimated(us(30))), 4 * 11);
 }
 
 #[test]
@@ -72,11 +75,23 @@ fn the_artifact_runs_background_beside_compute_and_not_beside_any_queued_communi
 #[test]
 fn the_later_runtime_queues_two_tasklets_and_lets_them_go_in_order() {
     let mut mux = Multiplexer::new(Policy::deeppool());
-    let of =
-        |number| if number == 0 { layer(0).communicating(Communication::AllReduce) } else { layer(number) };
+    let of = |number| match number {
+        0 => layer(0).communicating(Communication::AllReduce),
+        _ => layer(number).estimated(us(300)),
+    };
     assert_eq!(offer(&mut mux, 0, (0..5).map(of)), ids([of(0), of(1)]));
     assert_eq!(finish(&mut mux, 50, of(1)), [], "the all-reduce before it has not finished");
     assert_eq!(finish(&mut mux, 90, of(0)), ids([of(2), of(3)]));
+}
+
+#[test]
+fn layers_that_follow_each_other_count_as_one_until_the_last_of_them_has_left() {
+    let mut mux = Multiplexer::new(Policy::deeppool());
+    // Three of 100 us are more than 250 us.
+    assert_eq!(offer(&mut mux, 0, (0..12).map(layer)), ids((0..6).map(layer)));
+    assert_eq!(finish(&mut mux, 100, layer(0)), []);
+    assert_eq!(finish(&mut mux, 200, layer(1)), []);
+    assert_eq!(finish(&mut mux, 300, layer(2)), ids((6..9).map(layer)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use gpu_mux::{
-    Ahead, BesideCommunication, Command, Communication, Error, Event, Feedback, Gaps, JobId, Lane,
+    Ahead, BesideCommunication, Command, Communication, Error, Event, Feedback, Gaps, JobId, Lane, Merging,
     Multiplexer, Policy, Running, Tasklet, TaskletId,
 };
 use proptest::prelude::*;
@@ -72,7 +72,12 @@ pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 pub(super) fn policies() -> impl Strategy<Value = Policy> {
     let beside = prop_oneof![Just(BesideCommunication::Never), Just(BesideCommunication::Always)];
-    let counts = prop_oneof![Just(Ahead::Compute), Just(Ahead::InOrder)];
+    let merging = (0..400_u64, 0..800_u64, 0..4_usize).prop_map(|(enough, most, tasklets)| Merging {
+        enough: us(enough),
+        most: us(most),
+        tasklets,
+    });
+    let counts = prop_oneof![Just(Ahead::Compute), merging.prop_map(Ahead::InOrder)];
     let running = (10..20_u32, 0..=10_u32, 0..300_u64).prop_map(|(limit, fall, long)| Running {
         limit: f64::from(limit) / 10.0,
         rise: 1.0,
@@ -154,6 +159,8 @@ pub(super) struct World {
     pub(super) jobs: [Job; JOBS as usize],
     pub(super) wake: Option<Duration>,
     pub(super) commands: Vec<Command>,
+    /// The foreground's tasklets in the order of their launches, by those that count as one.
+    groups: Vec<Vec<TaskletId>>,
 }
 
 impl World {
@@ -166,6 +173,7 @@ impl World {
             jobs: [Job { paused: false, course: Course::Open }; JOBS as usize],
             wake: None,
             commands: Vec::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -259,6 +267,9 @@ impl World {
                 Command::WakeAt(time) => self.wake = Some(time),
                 Command::Launch(id) => {
                     self.judge(id);
+                    if id.job.is_foreground() {
+                        self.group(id);
+                    }
                     self.set(id, State::InFlight);
                 }
             }
@@ -291,16 +302,43 @@ impl World {
             Ahead::Compute => {
                 (self.foreground_compute(State::InFlight).collect(), next.lane == Lane::Communication)
             }
-            Ahead::InOrder => (self.launched_in_order(), false),
+            Ahead::InOrder(_) => (self.launched_in_order(), self.joins(next)),
         };
         let time: Option<Duration> = ahead.iter().map(|t| t.estimate).sum();
-        let room = ahead.len() < self.policy.foreground_ahead.get()
+        let is_ahead = |id: &TaskletId| ahead.iter().any(|t| t.id == *id);
+        let count = match self.policy.foreground_ahead_counts {
+            Ahead::Compute => ahead.len(),
+            Ahead::InOrder(_) => self.groups.iter().filter(|group| group.iter().any(is_ahead)).count(),
+        };
+        let room = count < self.policy.foreground_ahead.get()
             || time.is_some_and(|time| time < self.policy.foreground_ahead_time);
         (free || room).then_some(next.id)
     }
 
     fn foreground_compute(&self, state: State) -> impl Iterator<Item = &Tasklet> {
         self.select(JobId::FOREGROUND, state).filter(|t| t.lane == Lane::Compute)
+    }
+
+    /// Whether a tasklet of the foreground counts as one with the newest that was launched.
+    fn joins(&self, next: &Tasklet) -> bool {
+        let Ahead::InOrder(merging) = self.policy.foreground_ahead_counts else { return false };
+        let Some(newest) = self.groups.last().filter(|_| !self.launched_in_order().is_empty()) else {
+            return false;
+        };
+        let merged: Vec<&Tasklet> = newest.iter().filter_map(|id| self.tasklet(*id)).chain([next]).collect();
+        let time = |tasklets: &[&Tasklet]| tasklets.iter().map(|t| t.estimate).sum::<Option<Duration>>();
+        merged.iter().all(|t| t.lane == Lane::Compute)
+            && newest.len() < merging.tasklets
+            && time(&merged[..newest.len()]).is_some_and(|time| time <= merging.enough)
+            && time(&merged).is_some_and(|time| time <= merging.most)
+    }
+
+    fn group(&mut self, id: TaskletId) {
+        let joins = self.tasklet(id).is_some_and(|tasklet| self.joins(tasklet));
+        match self.groups.last_mut().filter(|_| joins) {
+            Some(newest) => newest.push(id),
+            None => self.groups.push(vec![id]),
+        }
     }
 
     /// The foreground's tasklets from the oldest that is in flight to the newest that has been launched.
