@@ -160,7 +160,7 @@ struct Options {
     /// The limit of burst plans: GPU time over the iteration time on one GPU
     #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
     amplification: f64,
-    /// How background jobs share the GPUs: naive, priority, deeppool, feedback or default; qos compares them all
+    /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
 }
@@ -194,7 +194,7 @@ const EXPERIMENTS: [(&str, &[&str], &str, Experiment); 3] = [
     (
         qos::NAME,
         &[],
-        "BP+Col of VGG-16 by every policy of sharing: slowdown of the foreground, share of its idle time",
+        "policies of sharing GPUs: slowdown of the foreground (median, p99), BG's share of each part of its time",
         qos::run,
     ),
 ];

@@ -32,33 +32,43 @@ const BOTTOM: u32 = 10;
 const MARGIN: u32 = LEFT as u32;
 const LEFT: i32 = 22;
 
-/// The rows as an SVG image: a panel a model, a bar a row, foreground and background end to end.
+/// The rows as an SVG image: a panel a model, or a setting where those are compared, a bar a row, foreground and background
+/// end to end. Models, which have the same bars, stand side by side, and settings one below the other.
 pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
-    let models: Vec<&[Row]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
-    let bars = models.iter().map(|rows| rows.len()).max().unwrap_or(0) as u32;
-    let panels = models.len() as u32;
+    let of_panels: Vec<&[Row]> =
+        report.rows.chunk_by(|a, b| (a.model, a.setting) == (b.model, b.setting)).collect();
+    let is_stacked = report.rows.iter().any(|row| row.setting.is_some());
+    let columns = if is_stacked { 1 } else { of_panels.len() as u32 };
     let longest = report.rows.iter().map(|row| row.label().len()).max().unwrap_or(0) as u32;
     let label_width = LABEL_WIDTH.max(longest * LABEL_LETTER);
     // What stands behind a bar of a policy needs as much as the bar.
     let panel_width = if report.rows.iter().any(|row| row.policy.is_some()) { 2 } else { 1 } * PANEL_WIDTH;
-    let width = label_width + panels * panel_width + 2 * MARGIN;
+    let width = label_width + columns * panel_width + 2 * MARGIN;
     let print_width = ((width - 2 * MARGIN) / PRINT_WIDTH) as usize;
     let print: Vec<String> = report.provenance.iter().flat_map(|line| wrapped(line, print_width)).collect();
     let header_height = HEADER_HEIGHT + print.len() as u32 * PRINT_HEIGHT.unsigned_abs();
-    let height = header_height + TITLE_HEIGHT + bars * BAR_HEIGHT + AXIS_HEIGHT + BOTTOM;
+    let heights =
+        of_panels.iter().map(|rows| TITLE_HEIGHT + rows.len() as u32 * BAR_HEIGHT + AXIS_HEIGHT + BOTTOM);
+    let body_height = if is_stacked { heights.clone().sum() } else { heights.clone().max().unwrap_or(0) };
+    let height = header_height + body_height;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         root.fill(&WHITE)?;
         let (header, body) = root.split_vertically(header_height);
         draw_header(&header, report.title, &print)?;
-        for (index, rows) in models.iter().enumerate() {
-            // The first panel names the bars for all of them.
-            let labels = if index == 0 { label_width } else { 0 };
-            let left = MARGIN + index as u32 * panel_width + label_width - labels;
-            let (_, from_here) = body.split_horizontally(left);
+        let mut top = 0;
+        for (index, (rows, height)) in of_panels.iter().zip(heights).enumerate() {
+            let column = if is_stacked { 0 } else { index as u32 };
+            // The first panel of a line names the bars for all of them.
+            let labels = if column == 0 { label_width } else { 0 };
+            let left = MARGIN + column * panel_width + label_width - labels;
+            let (_, below) = body.split_vertically(top);
+            let (line, _) = below.split_vertically(height);
+            let (_, from_here) = line.split_horizontally(left);
             let (panel, _) = from_here.split_horizontally(panel_width + labels);
             draw_panel(&panel, rows, labels)?;
+            top += if is_stacked { height } else { 0 };
         }
         root.present()?;
     }
@@ -103,7 +113,11 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
     let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
     // Room for the figure at the end of the longest bar.
     let range = longest * if rows.iter().any(|row| row.policy.is_some()) { 2.4 } else { 1.16 };
-    let title = rows.first().map(|row| format!("{}, batch {}", row.title, row.batch)).unwrap_or_default();
+    let title = rows.first().map(|row| match row.setting {
+        Some(setting) => setting.into(),
+        None => format!("{}, batch {}", row.title, row.batch),
+    });
+    let title = title.unwrap_or_default();
     let mut chart = ChartBuilder::on(area)
         .margin_top(TITLE_HEIGHT)
         .margin_right(28)
@@ -154,9 +168,11 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
 /// What stands at the end of a bar: the total, and for a policy what it does to the foreground and its idle time.
 fn beside(row: &Row) -> String {
     let total = format!("{:.0}", row.total_samples_per_s());
-    match (row.policy, row.foreground_slowdown, row.background_share_of_idle) {
-        (Some(_), Some(slowdown), Some(share)) => {
-            format!("{total} (FG slowdown {slowdown:.3}, BG has {:.0}% of idle time)", share * 100.0)
+    let slowdown = row.foreground_slowdown_median.zip(row.foreground_slowdown_p99);
+    match (row.policy, slowdown, row.background_share_of_idle) {
+        (Some(_), Some((median, p99)), Some(share)) => {
+            let share = share * 100.0;
+            format!("{total} (FG slowdown {median:.3}, p99 {p99:.3}; BG has {share:.0}% of idle time)")
         }
         _ => total,
     }

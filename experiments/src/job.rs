@@ -18,22 +18,31 @@ pub(crate) struct Workload {
     /// The model's name as people write it.
     pub(crate) title: &'static str,
     pub(crate) batch: usize,
+    /// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
+    pub(crate) background_batch: usize,
 }
 
 /// The foreground jobs of the DeepPool paper (Park et al., `MLSys` 2022).
 pub(crate) const WORKLOADS: [Workload; 3] = [
-    Workload { model: "vgg16", title: "VGG-16", batch: 32 },
-    Workload { model: "wrn-101-2", title: "WRN-101-2", batch: 16 },
-    Workload { model: "inception-v3", title: "Inception-V3", batch: 32 },
+    workload("vgg16", "VGG-16", 32),
+    workload("wrn-101-2", "WRN-101-2", 16),
+    workload("inception-v3", "Inception-V3", 32),
 ];
 
-/// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
+const fn workload(model: &'static str, title: &'static str, batch: usize) -> Workload {
+    Workload { model, title, batch, background_batch: BACKGROUND_BATCH }
+}
+
+/// Samples of a background job's batch, where an experiment does not say otherwise.
 pub(crate) const BACKGROUND_BATCH: usize = 8;
 
+/// Iterations that are simulated, of which a quarter warms up, where an experiment does not say otherwise.
+const ITERATIONS: usize = 20;
+
 /// The batches that a profile needs for a foreground on up to so many GPUs, and for the background.
-pub(crate) fn batches(batch: usize, gpus: usize) -> Vec<usize> {
+pub(crate) fn batches(batch: usize, gpus: usize, background_batch: usize) -> Vec<usize> {
     let mut batches = shard_sizes(batch, gpus);
-    batches.push(BACKGROUND_BATCH);
+    batches.push(background_batch);
     batches.sort_unstable();
     batches.dedup();
     batches
@@ -69,7 +78,9 @@ pub(crate) fn for_each_workload(
 impl<'a> Job<'a> {
     pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
         let network = zoo::model(workload.model)?;
-        let profile = testbed.device.profile(&network, &batches(workload.batch, testbed.gpus))?;
+        let profile = testbed
+            .device
+            .profile(&network, &batches(workload.batch, testbed.gpus, workload.background_batch))?;
         Ok(Self { workload, testbed, network, profile })
     }
 
@@ -107,7 +118,7 @@ impl<'a> Job<'a> {
 
     /// Simulates the foreground by itself.
     pub(crate) fn alone(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
-        self.alone_on(foreground, undisturbed())
+        self.alone_on(foreground, undisturbed(), ITERATIONS)
     }
 
     /// Simulates the foreground by itself on GPUs of this kind.
@@ -115,14 +126,15 @@ impl<'a> Job<'a> {
         &self,
         foreground: &Foreground,
         device: DeviceParameters,
+        iterations: usize,
     ) -> anyhow::Result<Simulation> {
-        let options = SimulateOptions { device, ..SimulateOptions::default() };
+        let options = SimulateOptions { device, iterations, ..SimulateOptions::default() };
         self.simulate(foreground, &options)
     }
 
     /// Simulates the foreground with a background job on each of its GPUs, by the testbed's policy.
     pub(crate) fn collocated(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
-        self.collocated_on(foreground, self.testbed.policy, undisturbed())
+        self.collocated_on(foreground, self.testbed.policy, undisturbed(), ITERATIONS)
     }
 
     /// Simulates the foreground with a background job on each of its GPUs, by this policy on GPUs of this kind.
@@ -131,9 +143,11 @@ impl<'a> Job<'a> {
         foreground: &Foreground,
         policy: Policy,
         device: DeviceParameters,
+        iterations: usize,
     ) -> anyhow::Result<Simulation> {
         let background = Some(self.background()?);
-        let options = SimulateOptions { background, policy, device, ..SimulateOptions::default() };
+        let options =
+            SimulateOptions { background, policy, device, iterations, ..SimulateOptions::default() };
         self.simulate(foreground, &options)
     }
 
@@ -143,6 +157,6 @@ impl<'a> Job<'a> {
     }
 
     fn background(&self) -> anyhow::Result<BackgroundCosts> {
-        Ok(BackgroundCosts::new(&self.costs(), BACKGROUND_BATCH)?)
+        Ok(BackgroundCosts::new(&self.costs(), self.workload.background_batch)?)
     }
 }

@@ -16,6 +16,7 @@ mod qos;
 mod report;
 mod row;
 mod scale;
+mod sharing_table;
 mod spreadsheet;
 mod sweep;
 mod table;

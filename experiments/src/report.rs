@@ -73,9 +73,9 @@ impl Report {
         let compares = rows.iter().all(|row| row.policy.is_some());
         let policy = (!compares).then(|| testbed.policy_name.clone());
         let jobs = format!(
-            "background: the same network, batch {BACKGROUND_BATCH} on each GPU; \
-             policy: {}; \
+            "background: the same network, batch {BACKGROUND_BATCH} on each GPU{}; policy: {}; \
              burst plans: amplification limit {limit}; all-reduce: overlapped unless stated",
+            if compares { " unless stated" } else { "" },
             policy.as_deref().unwrap_or("as in each row"),
         );
         Self {

@@ -45,6 +45,10 @@ pub(crate) struct Row {
     pub(crate) background_gpus: usize,
     /// Samples of the foreground's global batch.
     pub(crate) batch: usize,
+    /// Samples of each background job's batch.
+    pub(crate) background_batch: usize,
+    /// What is shared and on which GPUs, where that is compared.
+    pub(crate) setting: Option<&'static str>,
     pub(crate) mode: Mode,
     /// The policy of sharing, where policies are compared.
     pub(crate) policy: Option<&'static str>,
@@ -67,6 +71,13 @@ pub(crate) struct Row {
     pub(crate) background_samples_per_s: f64,
     /// Iteration time with background jobs on the same GPUs over that without.
     pub(crate) foreground_slowdown: Option<f64>,
+    /// The same of the middle one of all iterations, and of the slowest in a hundred.
+    pub(crate) foreground_slowdown_median: Option<f64>,
+    pub(crate) foreground_slowdown_p99: Option<f64>,
+    /// The parts of the time in which the foreground computes, and in which it only communicates, in which a background job is on
+    /// the GPU as well.
+    pub(crate) background_share_of_computing: Option<f64>,
+    pub(crate) background_share_of_communicating: Option<f64>,
     /// The part that background jobs used of the time in which the foreground waits or has nothing to do.
     pub(crate) background_share_of_idle: Option<f64>,
     /// The part of all GPUs' time in which they compute.
@@ -95,6 +106,8 @@ impl Row {
             foreground_gpus: 0,
             background_gpus: gpus,
             batch: job.workload.batch,
+            background_batch: job.workload.background_batch,
+            setting: None,
             mode: Mode::Background,
             policy: None,
             overlap: None,
@@ -107,6 +120,10 @@ impl Row {
             foreground_samples_per_s: 0.0,
             background_samples_per_s,
             foreground_slowdown: None,
+            foreground_slowdown_median: None,
+            foreground_slowdown_p99: None,
+            background_share_of_computing: None,
+            background_share_of_communicating: None,
             background_share_of_idle: None,
             // Its tasklets follow each other without a gap.
             gpu_busy_fraction: 1.0,
@@ -139,6 +156,8 @@ impl Row {
             foreground_gpus: job.testbed.gpus,
             background_gpus: 0,
             batch: job.workload.batch,
+            background_batch: job.workload.background_batch,
+            setting: None,
             mode,
             policy: None,
             overlap: Some(foreground.plan.lowering.overlap_all_reduce),
@@ -151,6 +170,10 @@ impl Row {
             foreground_samples_per_s: alone.foreground_samples_per_s,
             background_samples_per_s: 0.0,
             foreground_slowdown: Some(1.0),
+            foreground_slowdown_median: Some(1.0),
+            foreground_slowdown_p99: Some(1.0),
+            background_share_of_computing: None,
+            background_share_of_communicating: None,
             background_share_of_idle: None,
             gpu_busy_fraction: alone.gpu_busy_fraction,
             computing_fraction: part(computing),
@@ -177,6 +200,10 @@ impl Row {
             background_gpus: job.testbed.gpus,
             background_samples_per_s: collocated.background_samples_per_s,
             foreground_slowdown: Some(slowdown),
+            foreground_slowdown_median: slowdown_at(0.5, collocated, alone),
+            foreground_slowdown_p99: slowdown_at(0.99, collocated, alone),
+            background_share_of_computing: collocated.background_share_of_computing,
+            background_share_of_communicating: collocated.background_share_of_communicating,
             background_share_of_idle: collocated.background_share_of_idle,
             background_computing_samples_per_s: rates.computing,
             background_communicating_samples_per_s: rates.communicating,
@@ -242,4 +269,19 @@ impl Row {
     pub(crate) fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s
     }
+}
+
+/// The time of an iteration that so large a part of them takes at most, collocated over alone.
+fn slowdown_at(part: f64, collocated: &Simulation, alone: &Simulation) -> Option<f64> {
+    Some(percentile(&collocated.iterations, part)? / percentile(&alone.iterations, part)?)
+}
+
+/// In seconds, with straight lines between the times; `None` without any, or when they are zero.
+fn percentile(times: &[Duration], part: f64) -> Option<f64> {
+    let mut times: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    times.sort_by(f64::total_cmp);
+    let place = part * times.len().checked_sub(1)? as f64;
+    let (below, above) = (times[place.floor() as usize], times[place.ceil() as usize]);
+    let time = below + (above - below) * place.fract();
+    (time > 0.0).then_some(time)
 }

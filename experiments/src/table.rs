@@ -2,12 +2,15 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::report::Report;
 use crate::row::Row;
+use crate::sharing_table;
 
 /// A report as lines of text: what the figures are from, the rows, and what they come to.
 pub(crate) fn text(report: &Report) -> String {
     let provenance = report.provenance.join("\n");
     let summary = report.summary.join("\n");
-    let rows = rows(&report.rows).to_string();
+    let compares_policies = report.rows.iter().all(|row| row.policy.is_some());
+    let table = if compares_policies { sharing_table::table(&report.rows) } else { rows(&report.rows) };
+    let rows = table.to_string();
     let rows: Vec<&str> = rows.lines().map(str::trim_end).collect();
     format!("{} ({})\n{provenance}\n\n{}\n\n{summary}\n", report.title, report.experiment, rows.join("\n"))
 }

@@ -26,13 +26,19 @@ impl BySite {
     }
 
     pub(crate) fn learn(&mut self, site: Option<u32>, time: Duration) {
-        let Some(site) = site.map(|site| site as usize).filter(|&site| site < SITES) else { return };
-        if self.averages.len() <= site {
-            self.averages.resize(site + 1, None);
-        }
+        let Some(average) = average_at(&mut self.averages, site) else { return };
         let time = time.as_secs_f64();
-        let known = self.averages[site].unwrap_or(time);
+        let known = average.unwrap_or(time);
         let weight = if time < known { self.shorter } else { self.longer };
-        self.averages[site] = Some(known + weight * (time - known));
+        *average = Some(known + weight * (time - known));
     }
+}
+
+/// The place of a site's average, or none for a site that is not learned.
+pub(crate) fn average_at(averages: &mut Vec<Option<f64>>, site: Option<u32>) -> Option<&mut Option<f64>> {
+    let site = site.map(|site| site as usize).filter(|&site| site < SITES)?;
+    if averages.len() <= site {
+        averages.resize(site + 1, None);
+    }
+    averages.get_mut(site)
 }

@@ -23,6 +23,7 @@ mod error;
 mod feedback;
 mod gaps;
 mod idle;
+mod in_order;
 mod job;
 #[cfg(feature = "json")]
 mod json;
@@ -31,6 +32,7 @@ mod pieces;
 mod policy;
 mod presets;
 mod queue;
+mod running;
 mod seconds;
 mod tasklet;
 mod turn;
@@ -48,8 +50,8 @@ pub use idle::Idle;
 pub use job::{Job, JobFn, JobState, Upcoming, job_fn};
 pub use multiplexer::{Command, Event, Multiplexer};
 pub use pieces::{Piece, pieces};
-pub use policy::{BesideCommunication, Feedback, Gaps, Policy};
-pub use tasklet::{JobId, Lane, Tasklet, TaskletId};
+pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, Running};
+pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
 #[cfg(feature = "json")]
 pub use virtual_device::ParametersFile;

@@ -4,8 +4,10 @@ use std::time::Duration;
 use crate::background::Background;
 use crate::feedback::Slowdown;
 use crate::gaps::GapFitting;
-use crate::policy::BesideCommunication;
+use crate::in_order::InOrder;
+use crate::policy::{Ahead, BesideCommunication, Merging};
 use crate::queue::Queue;
+use crate::running::RunningRule;
 use crate::turn::Turn;
 use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 
@@ -62,8 +64,8 @@ pub enum Command {
 /// - every tasklet is launched once, and each job's in the order of their numbers;
 /// - the foreground goes first, as soon as it is ready, as far as it may be launched ahead;
 /// - background is launched while no more of it is in flight than may be, no second tasklet that is longer than
-///   its bound is, and no rule withholds it: for compute or communication of the foreground, for its slow-down, or
-///   because the gap is too short;
+///   its bound is, and no rule withholds it: for compute or communication of the foreground, for its slow-down, for
+///   the tasklet that it is at, or because the gap is too short;
 /// - background jobs share by their weights;
 /// - the same events, asked for commands at the same points, give the same commands.
 ///
@@ -95,8 +97,11 @@ pub struct Multiplexer {
     policy: Policy,
     now: Duration,
     foreground: Queue,
+    /// What of it is in flight, in the order of the launches.
+    launched: InOrder,
     background: Background,
     slowdown: Option<Slowdown>,
+    running: Option<RunningRule>,
     gaps: Option<GapFitting>,
     /// The foreground computed when it was last looked at.
     computing: bool,
@@ -117,8 +122,13 @@ impl Multiplexer {
             policy,
             now: Duration::ZERO,
             foreground: Queue::default(),
+            launched: InOrder::new(match policy.foreground_ahead_counts {
+                Ahead::InOrder(merging) => merging,
+                Ahead::Compute => Merging::default(),
+            }),
             background: Background::new(policy.background_piece),
             slowdown: policy.feedback.map(Slowdown::new),
+            running: policy.running.map(RunningRule::new),
             gaps: policy.gaps.as_ref().map(GapFitting::new),
             computing: false,
             quiet: (Duration::ZERO, None),
@@ -226,6 +236,12 @@ impl Multiplexer {
 
     fn foreground_finished(&mut self, now: Duration, id: TaskletId, took: Duration) -> Result<(), Error> {
         let finished = self.foreground.finish(id)?;
+        self.launched.finish(id);
+        while let Some((tasklet, took)) = self.launched.leave(now) {
+            if let Some(running) = &mut self.running {
+                running.left(&tasklet, took);
+            }
+        }
         match finished.lane {
             Lane::Compute => {
                 self.quiet = (now, finished.site);
@@ -244,6 +260,7 @@ impl Multiplexer {
 
     fn launch_foreground(&mut self) -> Option<TaskletId> {
         let tasklet = self.foreground.launch()?;
+        self.launched.launch(self.now, tasklet);
         self.withholding += usize::from(self.withholds(&tasklet));
         match tasklet.lane {
             Lane::Compute => self.computes_from(self.now),
@@ -291,23 +308,23 @@ impl Multiplexer {
         tasklet.lane == Lane::Communication
             && match self.policy.background_beside_communication {
                 BesideCommunication::Never => true,
-                BesideCommunication::LongReceives(longer) => {
-                    !(tasklet.receives && tasklet.estimate.is_some_and(|estimate| estimate > longer))
-                }
                 BesideCommunication::Always => false,
             }
     }
 
-    /// Communication does not fill the compute units, so it is not counted against the launch-ahead limits.
     fn foreground_may_launch(&self) -> bool {
-        self.foreground.next().is_some_and(|next| {
-            next.lane == Lane::Communication
-                || self.foreground.compute_in_flight() < self.policy.foreground_ahead.get()
-                || self
-                    .foreground
-                    .compute_estimate()
-                    .is_some_and(|time| time < self.policy.foreground_ahead_time)
-        })
+        let Some(next) = self.foreground.next() else { return false };
+        let (ahead, time) = match self.policy.foreground_ahead_counts {
+            Ahead::Compute if next.lane == Lane::Communication => return true,
+            Ahead::Compute => {
+                (self.foreground.compute_in_flight() as u64, self.foreground.compute_estimate())
+            }
+            // What is merged is launched as one.
+            Ahead::InOrder(_) if self.launched.joins(next) => return true,
+            Ahead::InOrder(_) => (self.launched.len(), self.launched.estimate()),
+        };
+        ahead < self.policy.foreground_ahead.get() as u64
+            || time.is_some_and(|time| time < self.policy.foreground_ahead_time)
     }
 
     /// Asked only when the foreground has nothing to launch: any compute of its that still waits does so because of
@@ -321,6 +338,7 @@ impl Multiplexer {
         if self.background.in_flight() >= limit
             || self.withholding > 0
             || (self.computing && !self.policy.background_beside_compute)
+            || self.is_at_what_withholds()
         {
             return None;
         }
@@ -328,6 +346,12 @@ impl Multiplexer {
         let turn = Turn::of(&self.background, gaps, now)?;
         let held = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(now));
         Some(held.map_or(turn, |until| Turn::NotBefore(Some(until))))
+    }
+
+    /// Whether the tasklet that the foreground is at withholds the background.
+    fn is_at_what_withholds(&self) -> bool {
+        let rule = self.running.as_ref().zip(self.launched.first());
+        rule.is_some_and(|(rule, first)| rule.withholds(first))
     }
 }
 

@@ -27,13 +27,15 @@ pub struct Policy {
     /// Samples that a background kernel works on at most; `None` for the whole batch. Smaller kernels can be cut
     /// finer, and use the device less well.
     pub background_micro_batch: Option<NonZeroUsize>,
-    /// Foreground compute tasklets that may be in flight at once. More than one hides the launch latency of an
-    /// asynchronous device.
+    /// Foreground tasklets that may be in flight at once, of those that [count](Self::foreground_ahead_counts). More
+    /// than one hides the launch latency of an asynchronous device.
     pub foreground_ahead: NonZeroUsize,
     /// More than [`foreground_ahead`](Self::foreground_ahead) may be in flight while all of them together are
     /// estimated to take less than this, so that a run of short tasklets does not leave the device dry. Zero
     /// switches the rule off.
     pub foreground_ahead_time: Duration,
+    /// Which tasklets of the foreground count as in flight for these two limits.
+    pub foreground_ahead_counts: Ahead,
     /// Background tasklets of all jobs that may be in flight at once while the foreground has something queued or in
     /// flight. Zero holds the background back.
     pub background_in_flight: usize,
@@ -46,8 +48,33 @@ pub struct Policy {
     pub background_beside_communication: BesideCommunication,
     /// Holds the background back while the foreground is seen to be slow.
     pub feedback: Option<Feedback>,
+    /// Withholds the background by the one tasklet that the foreground is at.
+    pub running: Option<Running>,
     /// Launches background where it is expected to end before the foreground comes back.
     pub gaps: Option<Gaps>,
+}
+
+/// Which tasklets of the foreground count as launched ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// Compute tasklets that have not finished. Communication does not fill the compute units, and is launched at once.
+    Compute,
+    /// Tasklets of both lanes, in the order of their launches, as in DeepPool's runtimes: each until it and all that
+    /// were launched before it have finished.
+    InOrder(Merging),
+}
+
+/// Which compute tasklets that follow each other count as one, as if they were merged into one graph.
+///
+/// With no time at all, each counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Merging {
+    /// No more are merged once they take longer than this together, by their estimates.
+    pub enough: Duration,
+    /// They never take longer than this together.
+    pub most: Duration,
+    /// How many are merged at most.
+    pub tasklets: usize,
 }
 
 /// When background is launched while foreground communication is in flight: runs, or is queued on the device.
@@ -58,8 +85,6 @@ pub struct Policy {
 pub enum BesideCommunication {
     /// Not before all of it has finished.
     Never,
-    /// While all of it is [received](crate::Tasklet::receives) and is estimated to take longer than this.
-    LongReceives(Duration),
     /// Communication holds no background back.
     Always,
 }
@@ -80,6 +105,27 @@ pub struct Feedback {
     pub fall: f64,
     /// How long after the foreground's last tasklet the average still counts.
     pub patience: Duration,
+}
+
+/// The rule of DeepPool's later runtime: the background is withheld by the one tasklet that the foreground is at.
+///
+/// That is the oldest tasklet, of either lane, that has been launched and has not finished; in launch order, each begins
+/// when the one before it has ended. The background is withheld while it is an
+/// [all-reduce](crate::Communication::AllReduce), or while that tasklet has lately taken more than `limit` times its
+/// [estimate](crate::Tasklet::estimate): a moving average over the rounds, by its [site](crate::Tasklet::site). One
+/// that [receives](crate::Communication::Receive) and is estimated to take longer than `long_receive` withholds
+/// nothing in any case: what it does is wait. Nothing else withholds the background either, such as compute that is
+/// not slowed, or an empty queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Running {
+    /// The background is withheld beside a tasklet above this slow-down; 1 is no slow-down.
+    pub limit: f64,
+    /// The weight, from 0 to 1, of a round in which the tasklet was slower than the limit.
+    pub rise: f64,
+    /// The weight, from 0 to 1, of one in which it was not.
+    pub fall: f64,
+    /// What receives for longer than this withholds nothing.
+    pub long_receive: Duration,
 }
 
 /// Gap fitting: background is launched where it is expected to end before the foreground comes back.

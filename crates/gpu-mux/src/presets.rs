@@ -4,7 +4,10 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::Policy;
-use crate::policy::{BesideCommunication, Feedback, Gaps};
+use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Running};
+
+/// A bound on pieces that no iteration reaches: each is one piece.
+const WHOLE_ITERATION: Duration = Duration::from_secs(3_600);
 
 impl Policy {
     /// Two jobs on two streams, and nothing done about it: kernels are launched one by one as they come.
@@ -17,11 +20,13 @@ impl Policy {
             background_micro_batch: None,
             foreground_ahead: NonZeroUsize::MAX,
             foreground_ahead_time: Duration::ZERO,
+            foreground_ahead_counts: Ahead::Compute,
             background_in_flight: usize::MAX,
             background_in_flight_alone: usize::MAX,
             background_beside_compute: true,
             background_beside_communication: BesideCommunication::Always,
             feedback: None,
+            running: None,
             gaps: None,
         }
     }
@@ -32,38 +37,75 @@ impl Policy {
         Self { stream_priority: true, ..Self::naive() }
     }
 
-    /// The rules of DeepPool's published artifact: graphs, one background piece in flight, which is withheld while
-    /// foreground communication is queued on the device, and four foreground tasklets or 1 ms launched ahead. The artifact's
-    /// pieces take half a millisecond *or more*; here that is their bound.
+    /// DeepPool's runtime before it withheld anything (`seojinpark/DeepPool`, 7922cac): the background launches whole
+    /// iterations by itself, two of them in flight, on a stream of low priority.
     #[must_use]
-    pub const fn deeppool() -> Self {
+    pub const fn ungated() -> Self {
         Self {
             captured_graphs: true,
-            background_piece: Some(Duration::from_micros(500)),
-            foreground_ahead: NonZeroUsize::MIN.saturating_add(3),
+            background_piece: Some(WHOLE_ITERATION),
+            foreground_ahead: ahead(4),
             foreground_ahead_time: Duration::from_millis(1),
-            background_in_flight: 1,
-            background_in_flight_alone: 1,
-            background_beside_communication: BesideCommunication::Never,
+            foreground_ahead_counts: merged(500),
+            background_in_flight: 2,
+            background_in_flight_alone: 2,
             ..Self::priority()
         }
     }
 
-    /// The rules of DeepPool's later variant: as [`deeppool`](Self::deeppool), but background is held back while
-    /// the foreground's slow-down is above 1.1, may run beside receives of more than 500 us, and has four pieces
-    /// in flight while there is no foreground.
+    /// The rule of DeepPool's MLSys artifact (df866c5): one background piece in flight, beside compute of the foreground
+    /// too, but none while a send, a receive or an all-reduce of the foreground is queued on the device; of the
+    /// foreground four tasklets or 1 ms are queued, whichever is more, and layers count as merged into tasklets of more
+    /// than 500 us.
+    ///
+    /// The artifact's pieces take half a millisecond *or more*; here that is their bound.
     #[must_use]
-    pub const fn feedback() -> Self {
+    pub const fn artifact() -> Self {
         Self {
+            background_piece: Some(Duration::from_micros(500)),
+            background_in_flight: 1,
+            background_in_flight_alone: 1,
+            background_beside_communication: BesideCommunication::Never,
+            ..Self::ungated()
+        }
+    }
+
+    /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground tasklets are queued, where
+    /// layers count as merged into tasklets of more than 250 us, and only the one that [the foreground is at](Running) withholds the one background piece that may be in flight; four
+    /// pieces are while there is no foreground.
+    ///
+    /// Pieces as in [`artifact`](Self::artifact).
+    #[must_use]
+    pub const fn deeppool() -> Self {
+        Self {
+            foreground_ahead: ahead(2),
+            foreground_ahead_time: Duration::ZERO,
+            foreground_ahead_counts: merged(250),
             background_in_flight_alone: 4,
-            background_beside_communication: BesideCommunication::LongReceives(Duration::from_micros(500)),
+            background_beside_communication: BesideCommunication::Always,
+            running: Some(Running {
+                limit: 1.1,
+                rise: 1.0,
+                fall: 0.1,
+                long_receive: Duration::from_micros(500),
+            }),
+            ..Self::artifact()
+        }
+    }
+
+    /// The [default](Self::default), and background is held back while the foreground as a whole is seen to be slower than
+    /// 1.1 times what it is alone: for work whose estimates the default cannot trust. Not a rule of DeepPool's, whose
+    /// later runtime looks at [one tasklet at a time](Self::deeppool).
+    #[must_use]
+    pub fn feedback() -> Self {
+        Self {
             feedback: Some(Feedback {
                 limit: 1.1,
                 rise: 1.0,
                 fall: 0.1,
                 patience: Duration::from_millis(10),
             }),
-            ..Self::deeppool()
+            ..Self::default()
         }
     }
 
@@ -73,6 +115,8 @@ impl Policy {
         vec![
             ("naive", Self::naive()),
             ("priority", Self::priority()),
+            ("ungated", Self::ungated()),
+            ("artifact", Self::artifact()),
             ("deeppool", Self::deeppool()),
             ("feedback", Self::feedback()),
             ("default", Self::default()),
@@ -110,7 +154,6 @@ impl Policy {
                 "default, withheld beside communication",
                 Self { background_beside_communication: beside, ..all },
             ),
-            ("default, feedback", Self { feedback: Self::feedback().feedback, ..all }),
             ("default, micro-batches of 2", Self { background_micro_batch: micro_batch, ..all }),
         ]);
         ladder
@@ -139,13 +182,29 @@ impl Default for Policy {
     /// are expected to end before it comes back.
     fn default() -> Self {
         Self {
+            captured_graphs: true,
             background_piece: Some(Duration::from_micros(250)),
+            foreground_ahead: ahead(4),
+            foreground_ahead_time: Duration::from_millis(1),
             background_in_flight: 2,
             background_in_flight_alone: 2,
             background_beside_compute: false,
-            background_beside_communication: BesideCommunication::Always,
             gaps: Some(Gaps { delay_share: 0.01, credit: Duration::from_micros(500), weight: 0.5 }),
-            ..Self::deeppool()
+            ..Self::priority()
         }
     }
+}
+
+/// Compute tasklets count as one until they take longer than so many microseconds, at most twice as long, or are eleven.
+const fn merged(enough_us: u64) -> Ahead {
+    Ahead::InOrder(Merging {
+        enough: Duration::from_micros(enough_us),
+        most: Duration::from_micros(2 * enough_us),
+        tasklets: 11,
+    })
+}
+
+/// So many foreground tasklets, at least one.
+const fn ahead(tasklets: usize) -> NonZeroUsize {
+    NonZeroUsize::MIN.saturating_add(tasklets - 1)
 }

@@ -62,6 +62,18 @@ pub enum Lane {
     Communication,
 }
 
+/// What a tasklet on the communication lane does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Communication {
+    /// It sends, and receives nothing.
+    #[default]
+    Send,
+    /// It receives, whether or not it sends as well. It is on the device while it waits for the sender.
+    Receive,
+    /// It sums up what all devices of a group have.
+    AllReduce,
+}
+
 /// The unit that is launched: work that runs to completion once it has started.
 ///
 /// ```
@@ -79,7 +91,8 @@ pub struct Tasklet {
     pub id: TaskletId,
     /// What it occupies.
     pub lane: Lane,
-    /// How long it takes on a device of its own, if that is known. Background without it is taken to take
+    /// How long it takes on a device of its own, if that is known: of a communication with the time for which it waits
+    /// for other devices. Background without it is taken to take
     /// [as long as it should at most](crate::Policy::background_piece).
     pub estimate: Option<Duration>,
     /// A tasklet of the same job's other lane that the device makes it wait for, so that it may be launched before
@@ -89,8 +102,8 @@ pub struct Tasklet {
     /// Its place in what the job does over and over, such as the step of a training iteration: what is learned
     /// about a place in one round is used in the next. Places above 65,535 are not learned.
     pub site: Option<u32>,
-    /// Communication that only waits for what another device sends.
-    pub receives: bool,
+    /// What it does on the communication lane; without meaning on the other.
+    pub communication: Communication,
 }
 
 impl Tasklet {
@@ -103,7 +116,7 @@ impl Tasklet {
             estimate: None,
             after: None,
             site: None,
-            receives: false,
+            communication: Communication::Send,
         }
     }
 
@@ -131,9 +144,15 @@ impl Tasklet {
         Self { site: site.into(), ..self }
     }
 
-    /// The same tasklet on the communication lane, where it only waits for another device.
+    /// The same tasklet on the communication lane, where it does this.
+    #[must_use]
+    pub fn communicating(self, communication: Communication) -> Self {
+        Self { lane: Lane::Communication, communication, ..self }
+    }
+
+    /// The same tasklet on the communication lane, where it receives.
     #[must_use]
     pub fn receiving(self) -> Self {
-        Self { lane: Lane::Communication, receives: true, ..self }
+        self.communicating(Communication::Receive)
     }
 }

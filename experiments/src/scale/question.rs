@@ -71,7 +71,8 @@ impl Question {
     pub(super) fn answer(&self, link: &LinkModel, limit: f64) -> anyhow::Result<Row> {
         let &Self { model, gpus, batch } = self;
         let network = zoo::model(model)?;
-        let profile = DeviceModel::named("a100")?.profile(&network, &batches(batch, gpus))?;
+        let profile =
+            DeviceModel::named("a100")?.profile(&network, &batches(batch, gpus, BACKGROUND_BATCH))?;
         let job = Job::new(Costs::new(&network, &profile, link), batch, LowerOptions::default());
         let background = BackgroundCosts::new(job.costs(), BACKGROUND_BATCH)?;
         let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());

@@ -10,7 +10,7 @@ fn experiments(args: &[&str]) -> Output {
 }
 
 /// Runs an experiment into a folder of its own and gives what it printed.
-fn run(folder: &Path, args: &[&str]) -> String {
+pub(crate) fn run(folder: &Path, args: &[&str]) -> String {
     let output = experiments(&[args, &["--out", folder.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
@@ -107,7 +107,10 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     assert_refused(&["throughput", "--gpus", "0"], "1 to 1024");
     assert_refused(&["throughput", "--amplification", "0.9"], "at least 1");
     assert_refused(&["throughput", "--amplification", "inf"], "at least 1");
-    assert_refused(&["throughput", "--policy", "rude"], "naive, priority, deeppool, feedback or default");
+    assert_refused(
+        &["throughput", "--policy", "rude"],
+        "naive, priority, ungated, artifact, deeppool, feedback or default",
+    );
 }
 
 #[test]

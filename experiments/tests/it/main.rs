@@ -1,6 +1,8 @@
 //! The experiments: their command, and their figures.
 
 mod command;
+mod figures;
 mod layers;
+mod qos;
 mod rows;
 mod sweep;

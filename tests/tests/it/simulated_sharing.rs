@@ -1,5 +1,7 @@
 //! What the simulator says about background jobs on the foreground's GPUs, by every policy.
 
+use std::time::Duration;
+
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{Policy, Workload};
@@ -45,6 +47,9 @@ fn every_policy_keeps_to_what_a_device_can_do() {
             let result = shared(policy);
             assert_eq!(result, shared(policy), "{name}: the same question has the same answer");
             assert!(slowdown(&result) >= 1.0, "{name}: {}", slowdown(&result));
+            let all: Duration = result.iterations.iter().sum();
+            let rounded = all.abs_diff(result.iteration * result.iterations.len() as u32);
+            assert!(rounded < Duration::from_nanos(result.iterations.len() as u64), "{name}");
             let share = result.background_share_of_idle.unwrap();
             for part in [share, result.gpu_busy_fraction, result.foreground_busy_fraction] {
                 assert!((0.0..=1.0 + 1e-9).contains(&part), "{name}: {part}");

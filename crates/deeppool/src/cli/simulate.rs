@@ -47,7 +47,7 @@ pub(crate) struct Simulate {
     /// A background job on every GPU, such as vgg16:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
-    /// How the background shares the GPUs: naive, priority, deeppool, feedback or default
+    /// How the background shares the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
     /// Charge what an A100's host takes to launch, and what communication takes from computing beside it

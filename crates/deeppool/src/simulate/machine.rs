@@ -82,7 +82,7 @@ impl<'a> Machine<'a> {
             self.advance(rank, now)?;
             self.meet()?;
         }
-        let end = self.ranks.iter().map(Rank::end).max().unwrap_or_default();
+        let end = self.ranks.iter().filter_map(|rank| rank.ends().last()).max().copied().unwrap_or_default();
         for rank in 0..self.ranks.len() {
             self.advance(rank, end)?;
         }

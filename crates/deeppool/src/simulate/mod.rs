@@ -81,7 +81,7 @@ impl SimulateOptions {
 pub fn policy_named(name: &str) -> Result<Policy, Error> {
     Policy::named(name).ok_or_else(|| Error::Setting {
         setting: "the policy",
-        expected: "naive, priority, deeppool, feedback or default",
+        expected: "naive, priority, ungated, artifact, deeppool, feedback or default",
         got: format!("`{name}`"),
     })
 }

@@ -43,8 +43,8 @@ pub(super) struct Rank<'a> {
     figures: [Option<Figures>; 2],
     /// When the last iteration that has begun did so.
     begin: Duration,
-    /// When the last iteration that has ended did so.
-    end: Duration,
+    /// When each iteration ended.
+    ends: Vec<Duration>,
     /// By step of the iteration: when it ran last.
     spans: Vec<Span>,
     /// When the last compute tasklet ended, of the foreground and of the background.
@@ -80,7 +80,7 @@ impl<'a> Rank<'a> {
             warm_up: u64::from(options.warm_up()),
             figures: [None; 2],
             begin: Duration::ZERO,
-            end: Duration::ZERO,
+            ends: Vec::new(),
             spans: vec![Span::default(); count],
             computed: [Duration::ZERO; 2],
             communication_end: Duration::ZERO,
@@ -189,7 +189,7 @@ impl<'a> Rank<'a> {
             self.computed[0] = now;
         }
         if self.foreground.iterations_ended() > ended {
-            self.end = now;
+            self.ends.push(now);
             self.take_figures();
             if self.foreground.iterations_ended() < self.iterations {
                 self.begin = now;
@@ -221,9 +221,9 @@ impl<'a> Rank<'a> {
         Ok(device.partners_finish(tasklet, device.now())?)
     }
 
-    /// When the last iteration ended.
-    pub(super) fn end(&self) -> Duration {
-        self.end
+    /// When each iteration so far ended; none on a rank without steps.
+    pub(super) fn ends(&self) -> &[Duration] {
+        &self.ends
     }
 
     /// How long after the communication before it the partners of each step came, in the last iteration.

@@ -16,6 +16,9 @@ pub struct Simulation {
     /// when the last rank has ended the last iteration, by the number of iterations between. Ranks go on to their next
     /// iteration without waiting for each other, so iterations may overlap.
     pub iteration: Duration,
+    /// The time of each of these iterations: from the moment when the last rank has ended the one before to the moment
+    /// when the last rank has ended it. They add up to [`iteration`](Self::iteration) times their number.
+    pub iterations: Vec<Duration>,
     /// Samples of the foreground's global batch by second: one batch an iteration.
     pub foreground_samples_per_s: f64,
     /// Background samples by second, of all ranks together; 0 without background.
@@ -31,6 +34,10 @@ pub struct Simulation {
     /// The part that the background used of all time in which the foreground neither computes nor transfers: it waits
     /// for other ranks, or has nothing to do. `None` without background, or when there is no such time.
     pub background_share_of_idle: Option<f64>,
+    /// The same of the time in which it [computes](Activity::computing).
+    pub background_share_of_computing: Option<f64>,
+    /// The same of the time in which it [only communicates](Activity::communicating).
+    pub background_share_of_communicating: Option<f64>,
     /// By rank: the steps of the last iteration, by index, in the order in which they started.
     pub started: Vec<Vec<usize>>,
     /// The last iteration's timeline, if it was asked for.
@@ -94,10 +101,14 @@ impl Simulation {
         let idle = all_ranks.saturating_sub(computing).saturating_sub(communicating);
         let used = totals.background(&IDLE);
         let foreground = totals.part(totals.time(&[ForegroundState::Computing]));
-        let idle_time = totals.time(&IDLE).as_secs_f64();
-        let share = (options.background.is_some() && idle_time > 0.0).then(|| used.as_secs_f64() / idle_time);
+        let share = |states: &[ForegroundState]| {
+            let time = totals.time(states).as_secs_f64();
+            (options.background.is_some() && time > 0.0)
+                .then(|| totals.background(states).as_secs_f64() / time)
+        };
         Self {
             iteration,
+            iterations: iteration_times(classes, &window, options.warm_up()),
             // A program that takes no time at all has no rates.
             foreground_samples_per_s: if seconds > 0.0 {
                 program.batch as f64 * f64::from(iterations) / seconds
@@ -115,11 +126,23 @@ impl Simulation {
                 + totals.part(totals.background(&[ForegroundState::Transferring]))
                 + totals.part(used),
             foreground_busy_fraction: foreground,
-            background_share_of_idle: share,
+            background_share_of_idle: share(&IDLE),
+            background_share_of_computing: share(&[ForegroundState::Computing]),
+            background_share_of_communicating: share(&[ForegroundState::Transferring]),
             started: by_rank(classes.iter().flat_map(Rank::started)),
             timeline: options.timeline.then(|| timeline(classes)),
         }
     }
+}
+
+/// The time of each iteration of the window, which begins after so many iterations.
+fn iteration_times(classes: &[Rank<'_>], window: &Window, warm_up: u32) -> Vec<Duration> {
+    let ends = (warm_up..warm_up + window.iterations).map(|iteration| {
+        let ends = classes.iter().filter_map(|class| class.ends().get(iteration as usize));
+        ends.max().copied().unwrap_or_default()
+    });
+    let mut before = window.start;
+    ends.map(|end| end.saturating_sub(std::mem::replace(&mut before, end))).collect()
 }
 
 /// The time of all ranks together, each in its own iterations after the warm-up.

@@ -1,7 +1,6 @@
-use std::collections::HashSet;
 use std::time::Duration;
 
-use gpu_mux::{Iteration, Kernel, Step, StepWork};
+use gpu_mux::{Communication, Iteration, Kernel, Step, StepWork};
 
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
@@ -88,7 +87,8 @@ fn collectives_by_rank(program: &Program) -> Result<Vec<Vec<usize>>, Error> {
 /// What a collective is to a device.
 struct Transfer {
     takes: Duration,
-    /// The ranks that only receive, ascending.
+    all_reduces: bool,
+    /// The ranks that receive, ascending; none of an all-reduce.
     receivers: Vec<usize>,
 }
 
@@ -96,14 +96,24 @@ impl Transfer {
     fn new(collective: &Collective, costs: &Costs<'_>) -> Self {
         let mut receivers = match &collective.op {
             CollectiveOp::Redistribute { redistribution, .. } => {
-                let senders: HashSet<usize> = redistribution.moves().iter().map(|m| m.from_rank).collect();
-                collective.ranks.iter().copied().filter(|rank| !senders.contains(rank)).collect()
+                redistribution.moves().iter().map(|m| m.to_rank).collect()
             }
             CollectiveOp::Broadcast { .. } => collective.ranks.get(1..).unwrap_or_default().to_vec(),
             CollectiveOp::AllReduce { .. } => Vec::new(),
         };
         receivers.sort_unstable();
-        Self { takes: costs.collective(collective), receivers }
+        receivers.dedup();
+        let all_reduces = matches!(collective.op, CollectiveOp::AllReduce { .. });
+        Self { takes: costs.collective(collective), all_reduces, receivers }
+    }
+
+    /// What it is to one of its ranks.
+    fn of(&self, rank: usize) -> Communication {
+        match self.receivers.binary_search(&rank) {
+            _ if self.all_reduces => Communication::AllReduce,
+            Ok(_) => Communication::Receive,
+            Err(_) => Communication::Send,
+        }
     }
 }
 
@@ -143,11 +153,11 @@ fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Resu
     if let Op::Collective(id) = op {
         let no_such =
             || Error::Program(format!("rank {rank} comes to a collective #{} that is not there", id.0));
-        let Transfer { takes, receivers } = transfers.get(id.0).ok_or_else(no_such)?;
+        let transfer = transfers.get(id.0).ok_or_else(no_such)?;
         return Ok(Some(StepWork::Communication {
-            transfer: *takes,
+            transfer: transfer.takes,
             partners_after: Duration::ZERO,
-            receives: receivers.binary_search(&rank).is_ok(),
+            communication: transfer.of(rank),
         }));
     }
     let costs = costs.kernels(op)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Iteration, Step, StepWork, Workload};
 use crate::json::{self, duration, micros};
-use crate::{Error, Kernel};
+use crate::{Communication, Error, Kernel};
 
 const SCHEMA: &str = "deeppool/workload/v1";
 
@@ -43,6 +43,8 @@ struct StepFields {
     partners_us: Option<f64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     receives: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    all_reduces: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<usize>,
 }
@@ -87,7 +89,8 @@ impl Workload {
     /// ```
     ///
     /// The fields are those of [`Workload`], [`Step`] and [`StepWork`], with times in microseconds, and those of
-    /// [`Kernel`]. `after`, `receives` and `waves` (1) may be left out. Samples of the background
+    /// [`Kernel`]. A communication is an all-reduce with `"all_reduces": true`, and sends if it does not say what it does.
+    /// `after` and `waves` (1) may be left out, too. Samples of the background
     /// times its kernels are 4194304 (2^22) at most, since a policy may cut it so finely.
     ///
     /// [`Error::BadFile`] when there is no such file or it holds something else: it names the file and the place in
@@ -168,14 +171,20 @@ fn work(step: &StepFields) -> Result<StepWork, String> {
         if !step.kernels.is_empty() {
             return Err("a communication has no kernels".to_owned());
         }
+        let communication = match (step.receives, step.all_reduces) {
+            (false, false) => Communication::Send,
+            (true, false) => Communication::Receive,
+            (false, true) => Communication::AllReduce,
+            (true, true) => return Err("a communication receives or all_reduces: leave one out".to_owned()),
+        };
         return Ok(StepWork::Communication {
             transfer: time("transfer_us", step.transfer_us)?,
             partners_after: time("partners_us", step.partners_us)?,
-            receives: step.receives,
+            communication,
         });
     }
-    if step.transfer_us.is_some() || step.partners_us.is_some() || step.receives {
-        return Err("compute has no transfer_us, partners_us and receives".to_owned());
+    if step.transfer_us.is_some() || step.partners_us.is_some() || step.receives || step.all_reduces {
+        return Err("compute has no transfer_us, partners_us, receives and all_reduces".to_owned());
     }
     let kernels = step.kernels.iter().map(|kernel| {
         let time = duration(kernel.time_us)
@@ -195,6 +204,7 @@ fn iteration_fields(iteration: &Iteration) -> IterationFields {
             transfer_us: None,
             partners_us: None,
             receives: false,
+            all_reduces: false,
             after: step.after,
         };
         match &step.work {
@@ -207,11 +217,12 @@ fn iteration_fields(iteration: &Iteration) -> IterationFields {
                 };
                 fields.kernels = kernels.iter().map(kernel).collect();
             }
-            StepWork::Communication { transfer, partners_after, receives } => {
+            StepWork::Communication { transfer, partners_after, communication } => {
                 fields.lane = LaneName::Communication;
                 fields.transfer_us = Some(micros(*transfer));
                 fields.partners_us = Some(micros(*partners_after));
-                fields.receives = *receives;
+                fields.receives = *communication == Communication::Receive;
+                fields.all_reduces = *communication == Communication::AllReduce;
             }
         }
         fields

@@ -34,15 +34,15 @@ impl<'a> ForegroundHost<'a> {
     #[must_use]
     pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
-        let estimate = |step: &Step| match &step.work {
-            StepWork::Compute(kernels) => estimate(step.estimate(), kernels.len(), gap),
-            StepWork::Communication { .. } => step.estimate(),
+        let estimate = |(step, time): (&Step, Duration)| match &step.work {
+            StepWork::Compute(kernels) => estimate(time, kernels.len(), gap),
+            StepWork::Communication { .. } => time,
         };
         let last = |lane: Lane| iteration.steps.iter().rposition(|step| step.lane() == lane);
         Self {
             iteration,
             works: iteration.steps.iter().map(|step| work(step, captured)).collect(),
-            estimates: iteration.steps.iter().map(estimate).collect(),
+            estimates: iteration.steps.iter().zip(iteration.in_order_times()).map(estimate).collect(),
             last_compute: last(Lane::Compute),
             last_communication: last(Lane::Communication),
             offered: 0,
@@ -78,8 +78,8 @@ impl<'a> ForegroundHost<'a> {
             .estimated(self.estimates[index])
             .after(self.after(number, index))
             .at_site(index as u32);
-        if let StepWork::Communication { receives: true, .. } = step.work {
-            tasklet = tasklet.receiving();
+        if let StepWork::Communication { communication, .. } = step.work {
+            tasklet = tasklet.communicating(communication);
         }
         Some((tasklet, self.works[index].clone()))
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use hosts::{BackgroundHost, ForegroundHost};
 pub use player::{Jobs, Play, Played};
 
-use crate::{Kernel, Lane};
+use crate::{Communication, Kernel, Lane};
 
 /// A foreground and a background job as one device sees them: the steps of one iteration of each.
 ///
@@ -59,8 +59,8 @@ pub enum StepWork {
         /// iterations, because other devices see no more of this one than its communication. The first of all is
         /// counted from the start.
         partners_after: Duration,
-        /// Whether it only waits for what another device sends.
-        receives: bool,
+        /// What it does.
+        communication: Communication,
     },
 }
 
@@ -69,6 +69,32 @@ impl Iteration {
     #[must_use]
     pub fn compute_time(&self) -> Duration {
         self.kernels().map(Kernel::time).sum()
+    }
+
+    /// How long each step takes when the job runs by itself and does one step after another, whatever their lanes: a
+    /// communication with the time for which it waits for its partners then. This is how `DeepPool`'s runtimes time
+    /// their tasklets, and know how long a gap is.
+    #[must_use]
+    pub fn in_order_times(&self) -> Vec<Duration> {
+        let (mut now, mut communication_end) = (Duration::ZERO, Duration::ZERO);
+        let mut round = || -> Vec<Duration> {
+            let times = self.steps.iter().map(|step| {
+                let begin = now;
+                match &step.work {
+                    StepWork::Compute(kernels) => now += kernels.iter().map(Kernel::time).sum::<Duration>(),
+                    StepWork::Communication { transfer, partners_after, .. } => {
+                        let partners_come = communication_end.saturating_add(*partners_after);
+                        now = now.max(partners_come).saturating_add(*transfer);
+                        communication_end = now;
+                    }
+                }
+                now.saturating_sub(begin)
+            });
+            times.collect()
+        };
+        // In the first round the first communication's partners come by the start, and not by the round before.
+        round();
+        round()
     }
 
     /// All kernels of its compute steps, in order.
@@ -87,18 +113,6 @@ impl Step {
         match self.work {
             StepWork::Compute(_) => Lane::Compute,
             StepWork::Communication { .. } => Lane::Communication,
-        }
-    }
-
-    /// How long it is expected to take on a device of its own; for a communication with the time for which it
-    /// waits for its partners, at most.
-    #[must_use]
-    pub fn estimate(&self) -> Duration {
-        match &self.work {
-            StepWork::Compute(kernels) => kernels.iter().map(Kernel::time).sum(),
-            StepWork::Communication { transfer, partners_after, .. } => {
-                transfer.saturating_add(*partners_after)
-            }
         }
     }
 }

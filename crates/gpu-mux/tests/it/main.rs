@@ -9,6 +9,7 @@ mod cuda;
 mod laws;
 mod multiplexer;
 mod pieces;
+mod presets;
 mod serial_device;
 mod virtual_device;
 mod virtual_device_oracle;

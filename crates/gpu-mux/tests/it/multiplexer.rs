@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use gpu_mux::{
-    BesideCommunication, Command, Error, Event, Feedback, Gaps, JobId, Lane, Multiplexer, Policy, Tasklet,
+    BesideCommunication, Command, Communication, Error, Event, Feedback, Gaps, JobId, Lane, Multiplexer,
+    Policy, Tasklet,
 };
 
 const fn us(us: u64) -> Duration {
@@ -110,19 +111,16 @@ fn compute_that_waits_for_communication_leaves_the_device_to_the_background() {
 
 #[test]
 fn communication_withholds_the_background_as_the_policy_says() {
-    let long = layer(0).receiving().estimated(us(501));
-    let short = layer(0).receiving().estimated(us(500));
-    let reduction = layer(0).on(Lane::Communication).estimated(us(900));
+    let receive = layer(0).receiving().estimated(us(501));
+    let all_reduce = layer(0).communicating(Communication::AllReduce).estimated(us(900));
     let beside = |rule, communication| {
         let mut mux = Multiplexer::new(Policy { background_beside_communication: rule, ..without_gaps() });
         tell(&mut mux, 0, Event::Ready(communication));
         !tell(&mut mux, 0, Event::Ready(piece(0))).is_empty()
     };
-    for communication in [long, short, reduction] {
+    for communication in [receive, all_reduce] {
         assert!(beside(BesideCommunication::Always, communication));
         assert!(!beside(BesideCommunication::Never, communication));
-        let longer = BesideCommunication::LongReceives(us(500));
-        assert_eq!(beside(longer, communication), communication == long);
     }
 }
 

@@ -185,7 +185,7 @@ fn a_card_that_cannot_be_had_is_one_line() {
 fn ranks_on_threads_are_measured() {
     let folder = TempDir::new().unwrap();
     let json = folder.path().join("found.json");
-    let policies = "--policy naive --policy default --policy deeppool";
+    let policies = "--policy naive --policy default --policy artifact";
     let table = succeed(&format!("--device cpu {policies} --iterations 7 --out {}", json.display()));
     assert!(
         table.contains("CPU: 2 ranks") && table.contains("default: foreground within 10% of alone"),
@@ -204,7 +204,7 @@ fn ranks_on_threads_are_measured() {
         "uncut, and unbounded"
     );
     assert_eq!(report.rows[2].background_pieces, 0, "all that the ranks wait for is communication");
-    let alone = succeed("--device cpu --ranks 1 --policy deeppool --iterations 1 --json");
+    let alone = succeed("--device cpu --ranks 1 --policy artifact --iterations 1 --json");
     assert!(alone.contains("CPU: 1 ranks"), "{alone}");
 }
 

@@ -103,7 +103,7 @@ fn what_is_asked_for_before_the_run_counts() {
 #[test]
 fn what_a_drained_job_has_announced_runs_when_it_is_resumed() {
     let log = RefCell::new(String::new());
-    let mut driver = CpuDriver::new(Policy { background_in_flight_alone: 1, ..Policy::deeppool() });
+    let mut driver = CpuDriver::new(Policy::artifact());
     let control = driver.add(Scripted::new('a', &[Go; 9], &log));
     let run = |driver: &mut CpuDriver<_>, foreground: &[Step]| {
         driver.run(&mut Scripted::new('F', foreground, &log)).unwrap();

@@ -154,7 +154,7 @@ fn the_background_goes_on_in_the_next_run() {
 #[test]
 fn communication_holds_the_background_back_where_the_policy_says_so() {
     let script = [Go, Communicate, Communicate, Wait, Go, Communicate, Go];
-    assert_eq!(run_by(Policy::deeppool(), &script, &[&[Go; 9]]).log, "FaFF");
+    assert_eq!(run_by(Policy::artifact(), &script, &[&[Go; 9]]).log, "FaFF");
     assert_eq!(run_by(scripted(), &script, &[&[Go; 9]]).log, "FaaaFaF");
 }
 

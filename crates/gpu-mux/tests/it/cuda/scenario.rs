@@ -51,7 +51,7 @@ fn use_everything(context: &Context) -> Result<()> {
     stream.synchronize()?;
     assert!(stream.is_idle()?);
 
-    let policy = Policy { background_piece: Some(us(35)), ..Policy::deeppool() };
+    let policy = Policy { background_piece: Some(us(35)), ..Policy::artifact() };
     let options = DeviceOptions { gate: true, background_multiprocessors: Some(16) };
     let mut device = CudaDevice::new(context, policy, options)?;
     let once = NonZeroUsize::MIN;

@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use gpu_mux::{
-    BesideCommunication, Command, Error, Event, Feedback, Gaps, JobId, Lane, Multiplexer, Policy, Tasklet,
-    TaskletId,
+    Ahead, BesideCommunication, Command, Communication, Error, Event, Feedback, Gaps, JobId, Lane, Merging,
+    Multiplexer, Policy, Running, Tasklet, TaskletId,
 };
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ pub(super) enum Action {
     Foreground {
         lane: Lane,
         estimate: Option<Duration>,
-        receives: bool,
+        communication: Communication,
         site: Option<u32>,
         /// Whether it comes after the newest tasklet of the other lane.
         after: bool,
@@ -46,10 +46,12 @@ impl Action {
 
 pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
     let estimate = || prop::option::of((0..400_u64).prop_map(us));
-    let foreground = (any::<bool>(), estimate(), any::<bool>(), prop::option::of(0..4_u32), any::<bool>())
-        .prop_map(|(compute, estimate, receives, site, after)| {
+    let communication =
+        prop_oneof![Just(Communication::Send), Just(Communication::Receive), Just(Communication::AllReduce)];
+    let foreground = (any::<bool>(), estimate(), communication, prop::option::of(0..4_u32), any::<bool>())
+        .prop_map(|(compute, estimate, communication, site, after)| {
             let lane = if compute { Lane::Compute } else { Lane::Communication };
-            Action::Foreground { lane, estimate, receives, site, after }
+            Action::Foreground { lane, estimate, communication, site, after }
         });
     let job = 0..JOBS;
     let action = prop_oneof![
@@ -69,11 +71,19 @@ pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 pub(super) fn policies() -> impl Strategy<Value = Policy> {
-    let beside = prop_oneof![
-        Just(BesideCommunication::Never),
-        (0..300_u64).prop_map(|longer| BesideCommunication::LongReceives(us(longer))),
-        Just(BesideCommunication::Always),
-    ];
+    let beside = prop_oneof![Just(BesideCommunication::Never), Just(BesideCommunication::Always)];
+    let merging = (0..400_u64, 0..800_u64, 0..4_usize).prop_map(|(enough, most, tasklets)| Merging {
+        enough: us(enough),
+        most: us(most),
+        tasklets,
+    });
+    let counts = prop_oneof![Just(Ahead::Compute), merging.prop_map(Ahead::InOrder)];
+    let running = (10..20_u32, 0..=10_u32, 0..300_u64).prop_map(|(limit, fall, long)| Running {
+        limit: f64::from(limit) / 10.0,
+        rise: 1.0,
+        fall: f64::from(fall) / 10.0,
+        long_receive: us(long),
+    });
     let feedback = (10..20_u32, 0..=10_u32, 1..5_u64).prop_map(|(limit, fall, patience)| Feedback {
         limit: f64::from(limit) / 10.0,
         rise: 1.0,
@@ -86,20 +96,31 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
         weight: f64::from(weight) / 4.0,
     });
     (
-        (1..4_usize, 0..600_u64, 1..4_usize, 1..4_usize, prop::option::of(50..300_u64)),
-        (any::<bool>(), beside, prop::option::of(feedback), prop::option::of(gaps)),
+        (1..4_usize, 0..600_u64, counts, 1..4_usize, 1..4_usize, prop::option::of(50..300_u64)),
+        (
+            any::<bool>(),
+            beside,
+            prop::option::of(feedback),
+            prop::option::of(running),
+            prop::option::of(gaps),
+        ),
     )
         .prop_map(
-            |((ahead, ahead_time, in_flight, alone, piece), (beside_compute, beside, feedback, gaps))| {
+            |(
+                (ahead, ahead_time, counts, in_flight, alone, piece),
+                (beside_compute, beside, feedback, running, gaps),
+            )| {
                 Policy {
                     background_piece: piece.map(us),
                     foreground_ahead: NonZeroUsize::new(ahead).unwrap(),
                     foreground_ahead_time: us(ahead_time),
+                    foreground_ahead_counts: counts,
                     background_in_flight: in_flight,
                     background_in_flight_alone: alone,
                     background_beside_compute: beside_compute,
                     background_beside_communication: beside,
                     feedback,
+                    running,
                     gaps,
                     ..Policy::default()
                 }
@@ -138,6 +159,8 @@ pub(super) struct World {
     pub(super) jobs: [Job; JOBS as usize],
     pub(super) wake: Option<Duration>,
     pub(super) commands: Vec<Command>,
+    /// The foreground's tasklets in the order of their launches, by those that count as one.
+    groups: Vec<Vec<TaskletId>>,
 }
 
 impl World {
@@ -150,6 +173,7 @@ impl World {
             jobs: [Job { paused: false, course: Course::Open }; JOBS as usize],
             wake: None,
             commands: Vec::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -164,15 +188,14 @@ impl World {
 
     pub(super) fn act(&mut self, action: &Action) {
         match *action {
-            Action::Foreground { lane, estimate, receives, site, after } => {
+            Action::Foreground { lane, estimate, communication, site, after } => {
                 let other = |t: &&Tasklet| t.id.job.is_foreground() && t.lane != lane;
                 let newest = self.tasklets.iter().map(|(t, _)| t).rfind(other).map(|t| t.id);
                 let tasklet = self.next(JobId::FOREGROUND).on(lane).estimated(estimate).at_site(site);
                 let tasklet = tasklet.after(newest.filter(|_| after));
-                self.ready(if receives && lane == Lane::Communication {
-                    tasklet.receiving()
-                } else {
-                    tasklet
+                self.ready(match lane {
+                    Lane::Compute => tasklet,
+                    Lane::Communication => tasklet.communicating(communication),
                 });
             }
             Action::Background(job, estimate) => {
@@ -244,6 +267,9 @@ impl World {
                 Command::WakeAt(time) => self.wake = Some(time),
                 Command::Launch(id) => {
                     self.judge(id);
+                    if id.job.is_foreground() {
+                        self.group(id);
+                    }
                     self.set(id, State::InFlight);
                 }
             }
@@ -272,15 +298,54 @@ impl World {
     /// The foreground tasklet that the rules say must be launched now.
     fn foreground_due(&self) -> Option<TaskletId> {
         let next = self.select(JobId::FOREGROUND, State::Waiting).next()?;
-        let ahead: Vec<&Tasklet> = self.foreground_compute(State::InFlight).collect();
+        let (ahead, free): (Vec<&Tasklet>, bool) = match self.policy.foreground_ahead_counts {
+            Ahead::Compute => {
+                (self.foreground_compute(State::InFlight).collect(), next.lane == Lane::Communication)
+            }
+            Ahead::InOrder(_) => (self.launched_in_order(), self.joins(next)),
+        };
         let time: Option<Duration> = ahead.iter().map(|t| t.estimate).sum();
-        let room = ahead.len() < self.policy.foreground_ahead.get()
+        let is_ahead = |id: &TaskletId| ahead.iter().any(|t| t.id == *id);
+        let count = match self.policy.foreground_ahead_counts {
+            Ahead::Compute => ahead.len(),
+            Ahead::InOrder(_) => self.groups.iter().filter(|group| group.iter().any(is_ahead)).count(),
+        };
+        let room = count < self.policy.foreground_ahead.get()
             || time.is_some_and(|time| time < self.policy.foreground_ahead_time);
-        (next.lane == Lane::Communication || room).then_some(next.id)
+        (free || room).then_some(next.id)
     }
 
     fn foreground_compute(&self, state: State) -> impl Iterator<Item = &Tasklet> {
         self.select(JobId::FOREGROUND, state).filter(|t| t.lane == Lane::Compute)
+    }
+
+    /// Whether a tasklet of the foreground counts as one with the newest that was launched.
+    fn joins(&self, next: &Tasklet) -> bool {
+        let Ahead::InOrder(merging) = self.policy.foreground_ahead_counts else { return false };
+        let Some(newest) = self.groups.last().filter(|_| !self.launched_in_order().is_empty()) else {
+            return false;
+        };
+        let merged: Vec<&Tasklet> = newest.iter().filter_map(|id| self.tasklet(*id)).chain([next]).collect();
+        let time = |tasklets: &[&Tasklet]| tasklets.iter().map(|t| t.estimate).sum::<Option<Duration>>();
+        merged.iter().all(|t| t.lane == Lane::Compute)
+            && newest.len() < merging.tasklets
+            && time(&merged[..newest.len()]).is_some_and(|time| time <= merging.enough)
+            && time(&merged).is_some_and(|time| time <= merging.most)
+    }
+
+    fn group(&mut self, id: TaskletId) {
+        let joins = self.tasklet(id).is_some_and(|tasklet| self.joins(tasklet));
+        match self.groups.last_mut().filter(|_| joins) {
+            Some(newest) => newest.push(id),
+            None => self.groups.push(vec![id]),
+        }
+    }
+
+    /// The foreground's tasklets from the oldest that is in flight to the newest that has been launched.
+    fn launched_in_order(&self) -> Vec<&Tasklet> {
+        let of_foreground = self.tasklets.iter().filter(|(t, _)| t.id.job.is_foreground());
+        let unfinished = of_foreground.skip_while(|(_, s)| *s != State::InFlight);
+        unfinished.take_while(|(_, s)| *s != State::Waiting).map(|(t, _)| t).collect()
     }
 
     pub(super) fn is_withheld(&self) -> bool {
@@ -293,14 +358,15 @@ impl World {
             t.lane == Lane::Communication
                 && match self.policy.background_beside_communication {
                     BesideCommunication::Never => true,
-                    BesideCommunication::LongReceives(longer) => {
-                        !t.receives || t.estimate.is_none_or(|e| e <= longer)
-                    }
                     BesideCommunication::Always => false,
                 }
         };
         let communicates = self.select(JobId::FOREGROUND, State::InFlight).any(withholds);
-        communicates || (computes && !self.policy.background_beside_compute)
+        let all_reduces = self.policy.running.is_some()
+            && self.launched_in_order().first().is_some_and(|t| {
+                t.lane == Lane::Communication && t.communication == Communication::AllReduce
+            });
+        communicates || all_reduces || (computes && !self.policy.background_beside_compute)
     }
 
     pub(super) fn background_limit(&self) -> usize {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, Work};
-use gpu_mux::{JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
+use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
 
 use super::hosts::{Host, Step};
 use super::kernels::{Compute, Kernels};
@@ -43,7 +43,8 @@ impl Card<'_> {
 
     fn foreground(&mut self, device: &mut CudaDevice) -> Result<Host> {
         let mut steps = Vec::new();
-        for step in &self.workload.foreground.steps {
+        let iteration = &self.workload.foreground;
+        for (step, estimate) in iteration.steps.iter().zip(iteration.in_order_times()) {
             let all = Arc::clone(self.kernels);
             steps.push(match &step.work {
                 StepWork::Compute(kernels) => {
@@ -51,17 +52,23 @@ impl Card<'_> {
                     let prepared = device.prepare_foreground(Lane::Compute, RUNS, move |stream| {
                         launches.iter().try_for_each(|launch| all.compute(stream, *launch))
                     })?;
-                    Step { lane: Lane::Compute, receives: false, after: step.after, transfer: None, prepared }
+                    Step {
+                        lane: Lane::Compute,
+                        communication: Communication::Send,
+                        after: step.after,
+                        transfer: None,
+                        prepared,
+                    }
                 }
-                StepWork::Communication { transfer, partners_after, receives } => {
+                StepWork::Communication { transfer, partners_after, communication } => {
                     let exchange = self.rounds.exchange(*transfer, *partners_after);
                     let work = Work::enqueue(move |stream| all.exchange(stream, exchange));
                     Step {
                         lane: Lane::Communication,
-                        receives: *receives,
+                        communication: *communication,
                         after: step.after,
                         transfer: Some(*transfer),
-                        prepared: Prepared { work, estimate: step.estimate() },
+                        prepared: Prepared { work, estimate },
                     }
                 }
             });
@@ -89,7 +96,7 @@ impl Card<'_> {
             })?;
             steps.extend(prepared.pieces.into_iter().map(|prepared| Step {
                 lane: Lane::Compute,
-                receives: false,
+                communication: Communication::Send,
                 after: None,
                 transfer: None,
                 prepared,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpu_mux::cuda::{Prepared, Work};
-use gpu_mux::{JobId, Lane, Tasklet, TaskletId};
+use gpu_mux::{Communication, JobId, Lane, Tasklet, TaskletId};
 
 /// Background pieces that their host is ahead of the device.
 const PIECES_AHEAD: u64 = 32;
@@ -11,7 +11,7 @@ const PIECES_AHEAD: u64 = 32;
 /// A step of what a job does over and over.
 pub(super) struct Step {
     pub(super) lane: Lane,
-    pub(super) receives: bool,
+    pub(super) communication: Communication,
     /// The step on the other lane that it waits for.
     pub(super) after: Option<usize>,
     /// How long it transfers, if that is what it does.
@@ -56,7 +56,10 @@ impl Host {
             .estimated(step.prepared.estimate)
             .after(self.after(number, index))
             .at_site(index as u32);
-        let tasklet = if step.receives { tasklet.receiving() } else { tasklet };
+        let tasklet = match step.lane {
+            Lane::Compute => tasklet,
+            Lane::Communication => tasklet.communicating(step.communication),
+        };
         Some((tasklet, step.prepared.work.clone()))
     }
 

@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use crate::by_site::average_at;
+use crate::policy::Running;
+use crate::{Communication, Lane, Tasklet};
+
+/// What each of the foreground's tasklets has lately taken, and whether it withholds the background.
+#[derive(Debug, Clone)]
+pub(crate) struct RunningRule {
+    rules: Running,
+    /// By site: a moving average of how much longer than its estimate a tasklet took.
+    slowdowns: Vec<Option<f64>>,
+}
+
+impl RunningRule {
+    pub(crate) fn new(rules: Running) -> Self {
+        Self { rules, slowdowns: Vec::new() }
+    }
+
+    /// The foreground has left a tasklet, at which it was for so long. What has no estimate, or one of zero, says
+    /// nothing.
+    pub(crate) fn left(&mut self, tasklet: &Tasklet, took: Duration) {
+        let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) else { return };
+        let Some(average) = average_at(&mut self.slowdowns, tasklet.site) else { return };
+        let slowdown = took.as_secs_f64() / alone.as_secs_f64();
+        let weight = if slowdown > self.rules.limit { self.rules.rise } else { self.rules.fall };
+        let known = average.unwrap_or(1.0);
+        *average = Some(known + weight * (slowdown - known));
+    }
+
+    /// Whether the background is withheld while the foreground is at this tasklet.
+    pub(crate) fn withholds(&self, tasklet: &Tasklet) -> bool {
+        if tasklet.lane == Lane::Communication {
+            match tasklet.communication {
+                Communication::AllReduce => return true,
+                Communication::Receive
+                    if tasklet.estimate.is_some_and(|alone| alone > self.rules.long_receive) =>
+                {
+                    return false;
+                }
+                Communication::Receive | Communication::Send => {}
+            }
+        }
+        let known = tasklet.site.and_then(|site| *self.slowdowns.get(site as usize)?);
+        known.is_some_and(|slowdown| slowdown > self.rules.limit)
+    }
+}

@@ -1,0 +1,154 @@
+//! The rules of DeepPool's runtimes, as its code has them.
+
+use std::time::Duration;
+
+use gpu_mux::{Command, Communication, Event, JobId, Multiplexer, Policy, Tasklet, TaskletId};
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+fn layer(number: u64) -> Tasklet {
+    Tasklet::new(JobId::FOREGROUND, number).estimated(us(100)).at_site((number % 10) as u32)
+}
+
+fn piece(number: u64) -> Tasklet {
+    Tasklet::new(JobId::BACKGROUND, number).estimated(us(500))
+}
+
+/// Offers tasklets, and gives what is launched.
+fn offer(mux: &mut Multiplexer, now: u64, tasklets: impl IntoIterator<Item = Tasklet>) -> Vec<TaskletId> {
+    tasklets.into_iter().for_each(|tasklet| mux.handle(us(now), Event::Ready(tasklet)).unwrap());
+    launched(mux)
+}
+
+/// A tasklet finishes, and what is launched then.
+fn finish(mux: &mut Multiplexer, now: u64, tasklet: Tasklet) -> Vec<TaskletId> {
+    mux.handle(us(now), Event::Finished { tasklet: tasklet.id, took: us(1) }).unwrap();
+    launched(mux)
+}
+
+fn launched(mux: &mut Multiplexer) -> Vec<TaskletId> {
+    let launch = |command| if let Command::Launch(id) = command { Some(id) } else { None };
+    std::iter::from_fn(|| mux.poll_command()).filter_map(launch).collect()
+}
+
+fn ids(tasklets: impl IntoIterator<Item = Tasklet>) -> Vec<TaskletId> {
+    tasklets.into_iter().map(|tasklet| tasklet.id).collect()
+}
+
+/// Whether a background piece is launched beside this alone.
+fn runs_beside(policy: Policy, tasklet: Tasklet) -> bool {
+    let mut mux = Multiplexer::new(policy);
+    offer(&mut mux, 0, [tasklet]);
+    !offer(&mut mux, 0, [piece(0)]).is_empty()
+}
+
+#[test]
+fn the_artifact_queues_four_tasklets_or_a_millisecond_whichever_is_more() {
+    let queued = |tasklet: &dyn Fn(u64) -> Tasklet| {
+        let mut mux = Multiplexer::new(Policy::artifact());
+        offer(&mut mux, 0, (0..100).map(tasklet)).len()
+    };
+    // Communication counts.
+    assert_eq!(queued(&|number| layer(number).receiving()), 10);
+    assert_eq!(queued(&|number| layer(number).estimated(us(2000))), 4);
+    // Six of 100 us are more than 500 us and merged; of shorter ones not more than eleven are.
+    assert_eq!(queued(&layer), 4 * 6);
+    assert_eq!(queued(&|number| layer(number).estimated(us(30))), 4 * 11);
+}
+
+#[test]
+fn the_artifact_runs_background_beside_compute_and_not_beside_any_queued_communication() {
+    assert!(runs_beside(Policy::artifact(), layer(0)));
+    for communication in [Communication::Send, Communication::Receive, Communication::AllReduce] {
+        assert!(!runs_beside(Policy::artifact(), layer(0).communicating(communication).estimated(us(5000))));
+    }
+    // Also if it is behind compute that runs.
+    let mut mux = Multiplexer::new(Policy::artifact());
+    offer(&mut mux, 0, [layer(0), layer(1).receiving()]);
+    assert_eq!(offer(&mut mux, 0, [piece(0)]), []);
+    finish(&mut mux, 100, layer(0));
+    assert_eq!(finish(&mut mux, 200, layer(1)), ids([piece(0)]));
+}
+
+#[test]
+fn the_later_runtime_queues_two_tasklets_and_lets_them_go_in_order() {
+    let mut mux = Multiplexer::new(Policy::deeppool());
+    let of = |number| match number {
+        0 => layer(0).communicating(Communication::AllReduce),
+        _ => layer(number).estimated(us(300)),
+    };
+    assert_eq!(offer(&mut mux, 0, (0..5).map(of)), ids([of(0), of(1)]));
+    assert_eq!(finish(&mut mux, 50, of(1)), [], "the all-reduce before it has not finished");
+    assert_eq!(finish(&mut mux, 90, of(0)), ids([of(2), of(3)]));
+}
+
+#[test]
+fn layers_that_follow_each_other_count_as_one_until_the_last_of_them_has_left() {
+    let mut mux = Multiplexer::new(Policy::deeppool());
+    // Three of 100 us are more than 250 us.
+    assert_eq!(offer(&mut mux, 0, (0..12).map(layer)), ids((0..6).map(layer)));
+    assert_eq!(finish(&mut mux, 100, layer(0)), []);
+    assert_eq!(finish(&mut mux, 200, layer(1)), []);
+    assert_eq!(finish(&mut mux, 300, layer(2)), ids((6..9).map(layer)));
+}
+
+#[test]
+fn the_later_runtime_looks_at_the_tasklet_that_runs_only() {
+    let policy = Policy::deeppool();
+    assert!(runs_beside(policy, layer(0)));
+    assert!(runs_beside(policy, layer(0).communicating(Communication::Send)));
+    assert!(runs_beside(policy, layer(0).receiving()));
+    assert!(!runs_beside(policy, layer(0).communicating(Communication::AllReduce)));
+    let mut mux = Multiplexer::new(policy);
+    offer(&mut mux, 0, [layer(0), layer(1).communicating(Communication::AllReduce)]);
+    assert_eq!(offer(&mut mux, 0, [piece(0)]), ids([piece(0)]), "the all-reduce does not run yet");
+    finish(&mut mux, 100, piece(0));
+    finish(&mut mux, 100, layer(0));
+    assert_eq!(offer(&mut mux, 100, [piece(1)]), []);
+}
+
+#[test]
+fn the_later_runtime_withholds_beside_what_was_slowed_until_that_is_forgotten_and_never_beside_long_receives()
+{
+    let receive = |number, us_alone| layer(number).receiving().estimated(us(us_alone));
+    let cases: [(&dyn Fn(u64) -> Tasklet, bool); 3] =
+        [(&layer, true), (&|number| receive(number, 500), true), (&|number| receive(number, 501), false)];
+    for (tasklet, withholds) in cases {
+        let mut mux = Multiplexer::new(Policy::deeppool());
+        let mut now = 0;
+        // Twice as long as alone, once.
+        let mut round = |number: u64, slowdown: u32| {
+            let tasklet = tasklet(number);
+            offer(&mut mux, now, [tasklet]);
+            let runs = !offer(&mut mux, now, [piece(number)]).is_empty();
+            now += (tasklet.estimate.unwrap() * slowdown).as_micros() as u64;
+            finish(&mut mux, now, tasklet);
+            finish(&mut mux, now, piece(number));
+            runs
+        };
+        assert!(round(0, 2), "nothing is known yet");
+        // 2, 1.9, 1.81, ...: 1 + 0.9^n is not above 1.1 from n = 22 on.
+        let runs: Vec<bool> = (1..30).map(|number| round(10 * number, 1)).collect();
+        let held = runs.iter().take_while(|runs| !**runs).count();
+        assert_eq!(held, if withholds { 22 } else { 0 });
+        assert!(runs[held..].iter().all(|runs| *runs));
+    }
+}
+
+#[test]
+fn without_a_foreground_the_later_runtime_has_four_pieces_in_flight_and_the_artifact_one() {
+    for (policy, pieces) in [(Policy::deeppool(), 4), (Policy::artifact(), 1), (Policy::ungated(), 2)] {
+        let mut mux = Multiplexer::new(policy);
+        assert_eq!(offer(&mut mux, 0, (0..8).map(piece)).len(), pieces);
+    }
+}
+
+#[test]
+fn nothing_withholds_the_ungated_background() {
+    for communication in [Communication::Send, Communication::Receive, Communication::AllReduce] {
+        assert!(runs_beside(Policy::ungated(), layer(0).communicating(communication)));
+    }
+    assert!(runs_beside(Policy::ungated(), layer(0)));
+}

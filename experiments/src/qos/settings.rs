@@ -1,0 +1,99 @@
+use std::time::Duration;
+
+use deeppool::gpu_mux::DeviceParameters;
+use deeppool::plan::Mode as PlanMode;
+use deeppool::simulate::contended;
+
+use crate::job::{WORKLOADS, Workload};
+use crate::row::Mode;
+use crate::testbed::Testbed;
+
+/// What is shared, and on which GPUs.
+pub(super) struct Setting {
+    pub(super) name: &'static str,
+    /// What is special about it, for people.
+    pub(super) about: &'static str,
+    pub(super) workload: Workload,
+    /// Collocated: with a burst plan under the testbed's limit, or with data parallelism.
+    pub(super) mode: Mode,
+    /// Hardware queues of a GPU, where they are not those of the card.
+    hardware_queues: Option<u32>,
+    /// What launching a kernel takes the host, where that is not what CUDA takes.
+    launch_time: Option<Duration>,
+    /// Iterations that are simulated, of which a quarter warms up.
+    pub(super) iterations: usize,
+    pub(super) compares_presets: bool,
+}
+
+/// Rules that learn from iteration to iteration take some, and the slowest are looked for.
+const ITERATIONS: usize = 80;
+
+pub(super) const BURST: &str = "VGG-16";
+pub(super) const ONE_QUEUE: &str = "VGG-16, one launch queue";
+pub(super) const LONG_PIECES: &str = "VGG-16, long BG kernels";
+pub(super) const DATA_PARALLEL: &str = "VGG-16, data parallel";
+pub(super) const SMALL_KERNELS: &str = "WRN-101-2";
+pub(super) const SLOW_HOST: &str = "Inception-V3, slow host";
+
+/// Each by itself: the rows of one follow each other.
+pub(super) const SETTINGS: [Setting; 6] = [
+    Setting { compares_presets: true, ..burst(BURST, "a burst plan, which leaves GPUs idle", WORKLOADS[0]) },
+    Setting {
+        compares_presets: true,
+        hardware_queues: Some(1),
+        // Some take thirty times as long.
+        iterations: 20,
+        ..burst(
+            ONE_QUEUE,
+            "the same, and all streams launch through one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)",
+            WORKLOADS[0],
+        )
+    },
+    burst(
+        LONG_PIECES,
+        "the same beside background jobs of batch 64, whose kernels take up to eight times as long",
+        Workload { background_batch: 64, ..WORKLOADS[0] },
+    ),
+    Setting {
+        mode: Mode::DataParallelCollocated,
+        ..burst(DATA_PARALLEL, "all layers on all GPUs, which leaves hardly any time idle", WORKLOADS[0])
+    },
+    burst(SMALL_KERNELS, "a burst plan of many small layers, which do not fill a GPU", WORKLOADS[1]),
+    Setting {
+        launch_time: Some(Duration::from_micros(10)),
+        ..burst(
+            SLOW_HOST,
+            "a burst plan of short kernels, each of which takes the host 10 us to launch",
+            WORKLOADS[2],
+        )
+    },
+];
+
+const fn burst(name: &'static str, about: &'static str, workload: Workload) -> Setting {
+    Setting {
+        name,
+        about,
+        workload,
+        mode: Mode::BurstCollocated,
+        hardware_queues: None,
+        launch_time: None,
+        iterations: ITERATIONS,
+        compares_presets: false,
+    }
+}
+
+impl Setting {
+    pub(super) fn plan(&self, testbed: &Testbed) -> PlanMode {
+        if self.mode == Mode::BurstCollocated { testbed.burst() } else { PlanMode::DataParallel }
+    }
+
+    /// Its GPUs, on which communication takes from computing, and launching takes time.
+    pub(super) fn device(&self) -> DeviceParameters {
+        let card = contended();
+        DeviceParameters {
+            hardware_queues: self.hardware_queues.unwrap_or(card.hardware_queues),
+            launch_time: self.launch_time.unwrap_or(card.launch_time),
+            ..card
+        }
+    }
+}

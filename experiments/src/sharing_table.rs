@@ -1,0 +1,66 @@
+//! Rows that compare policies of sharing, as a table.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::row::Row;
+
+/// A line a policy, setting by setting.
+pub(crate) fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "setting\n",
+        "policy\n",
+        "FG\nms/iteration",
+        "FG slowdown\nmedian",
+        "\np99",
+        "FG computes/\ncomm./idle",
+        "FG\nsamples/s",
+        "BG\nsamples/s",
+        "BG on the GPU while FG\ncomputes/comm./idle",
+        "BG samples/s in\neach of the three",
+    ]);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for (index, of_setting) in rows.chunk_by(|a, b| a.setting == b.setting).enumerate() {
+        if index > 0 {
+            table.add_row([""]);
+        }
+        for (index, row) in of_setting.iter().enumerate() {
+            let setting = row.setting.filter(|_| index == 0).unwrap_or_default();
+            table.add_row(cells(setting, row));
+        }
+    }
+    table
+}
+
+fn cells(setting: &str, row: &Row) -> [String; 10] {
+    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
+    let slowdown = |figure: Option<f64>| or_dash(figure.map(|figure| format!("{figure:.3}")));
+    let percent = |part: f64| format!("{:.0}", part * 100.0);
+    let percents = |parts: [Option<f64>; 3]| parts.map(|part| or_dash(part.map(percent))).join("/") + "%";
+    let time = [row.computing_fraction, row.communicating_fraction, row.idle_fraction];
+    let shares = [
+        row.background_share_of_computing,
+        row.background_share_of_communicating,
+        row.background_share_of_idle,
+    ];
+    let rates = [
+        row.background_computing_samples_per_s,
+        row.background_communicating_samples_per_s,
+        row.background_idle_samples_per_s,
+    ];
+    let rate = |samples_per_s: f64| format!("{samples_per_s:.0}");
+    [
+        setting.to_owned(),
+        row.label(),
+        or_dash(row.iteration_us.map(|us| format!("{:.2}", us / 1e3))),
+        slowdown(row.foreground_slowdown_median),
+        slowdown(row.foreground_slowdown_p99),
+        percents(time.map(Some)),
+        rate(row.foreground_samples_per_s),
+        rate(row.background_samples_per_s),
+        percents(shares),
+        rates.map(rate).join("/"),
+    ]
+}

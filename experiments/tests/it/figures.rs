@@ -1,0 +1,81 @@
+//! Figures against the CSV beside them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::command::run;
+
+const FOREGROUND: &str = "#0072B2";
+const BACKGROUND: &str = "#E69F00";
+
+/// The widths of the bars' rectangles of a colour, in the order in which they are drawn, without that of the legend.
+fn widths(svg: &str, color: &str) -> Vec<f64> {
+    let rectangles = svg.lines().filter(|line| line.starts_with("<rect") && line.contains(color));
+    let width = |line: &str| {
+        let (_, width) = line.split_once(" width=\"").unwrap();
+        width.split_once('"').unwrap().0.parse().unwrap()
+    };
+    rectangles.skip(1).map(width).collect()
+}
+
+/// Its records, by the names of their fields.
+fn records(csv: &Path) -> Vec<HashMap<String, String>> {
+    csv::Reader::from_path(csv).unwrap().deserialize().map(Result::unwrap).collect()
+}
+
+/// One bar for each record, as long as the record says, in the order of the records, with its figures beside it.
+#[test]
+fn every_bar_is_derived_from_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["all"]);
+    for experiment in ["throughput", "partition", "qos"] {
+        let file = folder.path().join(experiment);
+        let svg = std::fs::read_to_string(file.with_extension("svg")).unwrap();
+        let records = records(&file.with_extension("csv"));
+        assert!(!records.is_empty());
+        for (color, rate) in
+            [(FOREGROUND, "foreground_samples_per_s"), (BACKGROUND, "background_samples_per_s")]
+        {
+            let drawn = widths(&svg, color);
+            let of = |record: &HashMap<String, String>| record[rate].parse::<f64>().unwrap();
+            let shown: Vec<_> = records.iter().filter(|record| of(record) > 0.0).collect();
+            assert_eq!(drawn.len(), shown.len(), "{experiment}: {rate}");
+            // A panel, of one model and setting, has a scale of its own.
+            let panel =
+                |record: &HashMap<String, String>| (record["model"].clone(), record["setting"].clone());
+            let bars: Vec<_> = shown.iter().zip(drawn).collect();
+            for of_panel in bars.chunk_by(|(a, _), (b, _)| panel(a) == panel(b)) {
+                let longest = of_panel.iter().map(|(record, _)| of(record)).fold(0.0, f64::max);
+                let widest = of_panel.iter().map(|(_, width)| *width).fold(0.0, f64::max);
+                for (record, width) in of_panel {
+                    let expected = of(record) / longest * widest;
+                    // Both ends are whole pixels.
+                    assert!(
+                        (width - expected).abs() <= 2.5,
+                        "{experiment}: {width}, not {expected}: {record:?}"
+                    );
+                }
+            }
+        }
+        let mut rest = svg.as_str();
+        for record in &records {
+            let number = |field: &str| record[field].parse::<f64>().ok();
+            let [foreground, background] =
+                ["foreground_samples_per_s", "background_samples_per_s"].map(|rate| number(rate).unwrap());
+            let total = format!("{:.0}", foreground + background);
+            let slowdown = number("foreground_slowdown_median").zip(number("foreground_slowdown_p99"));
+            let beside = match (slowdown, number("background_share_of_idle")) {
+                (Some((median, p99)), Some(share)) if !record["policy"].is_empty() => {
+                    let share = share * 100.0;
+                    format!(
+                        "{total} (FG slowdown {median:.3}, p99 {p99:.3}; BG has {share:.0}% of idle time)"
+                    )
+                }
+                _ => total,
+            };
+            let place = rest.find(&format!("\n{beside}\n"));
+            let place = place.unwrap_or_else(|| panic!("{experiment}: no {beside:?} for {record:?}"));
+            rest = &rest[place + beside.len()..];
+        }
+    }
+}
