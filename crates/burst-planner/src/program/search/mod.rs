@@ -5,6 +5,7 @@ mod coarse;
 mod improve;
 mod levels;
 mod moves;
+mod polish;
 mod room;
 mod seeds;
 mod sequence;
@@ -77,7 +78,7 @@ pub struct TrainingFrontier {
 /// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; what a
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
-/// as one node, then nodes by themselves. Where there are few of them, and an evaluation takes next to nothing, many more changes are
+/// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation takes next to nothing, many more changes are
 /// tried by iterated local search.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
@@ -207,7 +208,8 @@ impl<C: TrainingCosts> Search<'_, C> {
             self.nodes.offer(&expanded)?;
         }
         self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
-        self.nodes.evolve(gpus, steps / 4, &mut random)
+        self.nodes.evolve(gpus, steps / 4, &mut random)?;
+        self.nodes.polish(gpus, &self.proposed)
     }
 
     /// How many changes are tried, and how many more where there are few blocks.
