@@ -20,11 +20,12 @@ pub(crate) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// The network that is asked for, or the built-in one of this name.
-    pub(crate) fn load_or(&self, default: &str) -> anyhow::Result<LayerGraph> {
-        Ok(match &self.onnx {
-            Some(path) => onnx::import(path)?.graph,
-            None => zoo::model(self.model.as_deref().unwrap_or(default))?,
+    /// The network that is asked for, if any.
+    pub(crate) fn load(&self) -> anyhow::Result<Option<LayerGraph>> {
+        Ok(match (&self.onnx, &self.model) {
+            (Some(path), _) => Some(onnx::import(path)?.graph),
+            (None, Some(model)) => Some(zoo::model(model)?),
+            (None, None) => None,
         })
     }
 }

@@ -1,13 +1,17 @@
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::error::ErrorKind as UsageError;
 use clap::{Args, Parser, Subcommand};
+use deeppool::simulate::policy_named;
+use layer_graph::zoo;
 use serde_json::json;
 
 use crate::choice::{MachineOptions, NetworkOptions};
+use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 use crate::layers::{self, Layers};
 use crate::report::Report;
 use crate::scale::{self, Scale};
@@ -146,6 +150,7 @@ foreground leaves them idle.
 Examples:
   experiments throughput
   experiments throughput --gpus 4 --amplification 1.5 --out results
+  experiments throughput --onnx net.onnx --batch 64 --device h100 --gpus 16
   experiments partition --policy deeppool --json")]
 struct Options {
     /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
@@ -154,6 +159,16 @@ struct Options {
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    network: NetworkOptions,
+    /// Samples of that network's global batch
+    #[arg(long, value_name = "N", value_parser = batch)]
+    batch: Option<usize>,
+    /// Samples of each background job's batch: it trains the same network
+    #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
+    background_batch: usize,
+    #[command(flatten)]
+    machine: MachineOptions,
     /// How many GPUs there are
     #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
     gpus: usize,
@@ -221,10 +236,10 @@ pub(crate) fn run() -> ExitCode {
         Command::Layers(options) => options.run(),
         Command::Throughput(options) => options.run(&[throughput::run]),
         Command::Partition(options) => options.run(&[partition::run]),
-        Command::Qos(options) => options.run(&[qos::run]),
+        Command::Qos(options) => options.run_with_its_own(qos::run),
         Command::Sweep(options) => options.run(),
         Command::Scale(options) => options.run(),
-        Command::All(options) => options.run(&EXPERIMENTS.map(|(.., run)| run)),
+        Command::All(options) => options.run_all(),
     };
     match result {
         Ok(output) => print(&output),
@@ -261,7 +276,7 @@ fn list(json: bool) -> String {
 impl LayersOptions {
     /// Evaluates the layers, writes their files, and gives what is to be printed.
     fn run(&self) -> anyhow::Result<String> {
-        let network = self.network.load_or("vgg16")?;
+        let network = self.network.load()?.map_or_else(|| zoo::model("vgg16"), Ok)?;
         let (device, link) = self.machine.load(self.gpus)?;
         let layers = Layers::run(&network, self.batch, self.gpus, (&device, &link))?;
         make_folder(&self.out)?;
@@ -300,10 +315,69 @@ fn names(files: &[PathBuf]) -> String {
 }
 
 impl Options {
+    /// The paper's foreground jobs, or the one that is asked for.
+    fn workloads(&self) -> anyhow::Result<Vec<Workload>> {
+        match (self.network.load()?, self.batch) {
+            (None, None) => {
+                let built_in = |built_in: &BuiltIn| {
+                    Ok(Workload { background_batch: self.background_batch, ..built_in.load()? })
+                };
+                WORKLOADS.iter().map(built_in).collect()
+            }
+            (Some(network), Some(batch)) => {
+                let title = network.name().to_owned();
+                let (network, background_batch) = (Arc::new(network), self.background_batch);
+                Ok(vec![Workload { network, title, batch, background_batch }])
+            }
+            (Some(_), None) => bail!("give the network's global batch, too: --batch N"),
+            (None, Some(_)) => {
+                bail!("--batch is for a network of --model or --onnx: give one, or leave it out")
+            }
+        }
+    }
+
+    fn testbed(&self) -> anyhow::Result<Testbed> {
+        let (device, link) = self.machine.load(self.gpus)?;
+        Ok(Testbed {
+            device,
+            link,
+            gpus: self.gpus,
+            amplification_limit: self.amplification,
+            policy_name: self.policy.clone(),
+            policy: policy_named(&self.policy)?,
+            workloads: self.workloads()?,
+            background_batch: self.background_batch,
+        })
+    }
+
+    /// Whether it is about the paper's foreground jobs.
+    fn is_of_the_paper(&self) -> bool {
+        self.network.model.is_none()
+            && self.network.onnx.is_none()
+            && self.background_batch == BACKGROUND_BATCH
+    }
+
+    /// Runs an experiment that has workloads of its own.
+    fn run_with_its_own(&self, experiment: Experiment) -> anyhow::Result<String> {
+        if !self.is_of_the_paper() {
+            bail!(
+                "this experiment has networks of its own: leave out --model, --onnx and --background-batch"
+            );
+        }
+        self.run(&[experiment])
+    }
+
+    /// Runs all experiments, but for those with workloads of their own where another one is asked for.
+    fn run_all(&self) -> anyhow::Result<String> {
+        let is_asked = |name: &str| name != qos::NAME || self.is_of_the_paper();
+        let asked = EXPERIMENTS.into_iter().filter(|(name, ..)| is_asked(name));
+        self.run(&asked.map(|(.., run)| run).collect::<Vec<_>>())
+    }
+
     /// Runs experiments, writes their files, and gives what is to be printed.
     fn run(&self, experiments: &[Experiment]) -> anyhow::Result<String> {
+        let testbed = self.testbed()?;
         make_folder(&self.out)?;
-        let testbed = Testbed::dgx_a100(self.gpus, self.amplification, &self.policy)?;
         let reports: anyhow::Result<Vec<Report>> =
             experiments.iter().map(|experiment| experiment(&testbed)).collect();
         let reports = reports?;

@@ -36,7 +36,7 @@ const LEFT: i32 = 22;
 /// end to end. Models, which have the same bars, stand side by side, and settings one below the other.
 pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
     let of_panels: Vec<&[Row]> =
-        report.rows.chunk_by(|a, b| (a.model, a.setting) == (b.model, b.setting)).collect();
+        report.rows.chunk_by(|a, b| (&a.model, a.setting) == (&b.model, b.setting)).collect();
     let is_stacked = report.rows.iter().any(|row| row.setting.is_some());
     let columns = if is_stacked { 1 } else { of_panels.len() as u32 };
     let longest = report.rows.iter().map(|row| row.label().len()).max().unwrap_or(0) as u32;

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use anyhow::Context;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{DeviceParameters, Policy};
@@ -5,32 +7,50 @@ use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, undisturbed};
 use layer_graph::{LayerGraph, zoo};
-use layer_profile::ProfileTable;
+use layer_profile::{DataSheet, ProfileTable};
 use rayon::prelude::*;
 
 use crate::row::Row;
 use crate::testbed::Testbed;
 
-/// A network and the global batch that it is trained with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A network and the batches that it is trained with.
+#[derive(Debug, Clone)]
 pub(crate) struct Workload {
-    pub(crate) model: &'static str,
-    /// The model's name as people write it.
-    pub(crate) title: &'static str,
+    pub(crate) network: Arc<LayerGraph>,
+    /// The network's name as people write it.
+    pub(crate) title: String,
+    /// Samples of the foreground's global batch.
     pub(crate) batch: usize,
     /// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
     pub(crate) background_batch: usize,
 }
 
+/// A workload of a built-in network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BuiltIn {
+    pub(crate) model: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) batch: usize,
+    pub(crate) background_batch: usize,
+}
+
+impl BuiltIn {
+    pub(crate) fn load(&self) -> anyhow::Result<Workload> {
+        let &Self { model, title, batch, background_batch } = self;
+        let network = Arc::new(zoo::model(model)?);
+        Ok(Workload { network, title: title.into(), batch, background_batch })
+    }
+}
+
 /// The foreground jobs of the DeepPool paper (Park et al., `MLSys` 2022).
-pub(crate) const WORKLOADS: [Workload; 3] = [
+pub(crate) const WORKLOADS: [BuiltIn; 3] = [
     workload("vgg16", "VGG-16", 32),
     workload("wrn-101-2", "WRN-101-2", 16),
     workload("inception-v3", "Inception-V3", 32),
 ];
 
-const fn workload(model: &'static str, title: &'static str, batch: usize) -> Workload {
-    Workload { model, title, batch, background_batch: BACKGROUND_BATCH }
+const fn workload(model: &'static str, title: &'static str, batch: usize) -> BuiltIn {
+    BuiltIn { model, title, batch, background_batch: BACKGROUND_BATCH }
 }
 
 /// Samples of a background job's batch, where an experiment does not say otherwise.
@@ -52,7 +72,6 @@ pub(crate) fn batches(batch: usize, gpus: usize, background_batch: usize) -> Vec
 pub(crate) struct Job<'a> {
     pub(crate) workload: Workload,
     pub(crate) testbed: &'a Testbed,
-    network: LayerGraph,
     profile: ProfileTable,
 }
 
@@ -61,31 +80,28 @@ pub(crate) struct Foreground {
     pub(crate) plan: ExecutionPlan,
 }
 
-/// Runs an experiment's rows for every workload on a testbed, workloads side by side, rows in the order of
-/// [`WORKLOADS`].
+/// Runs an experiment's rows for every workload of a testbed, workloads side by side, rows in their order.
 pub(crate) fn for_each_workload(
     testbed: &Testbed,
     rows: impl Fn(&Job<'_>) -> anyhow::Result<Vec<Row>> + Sync,
 ) -> anyhow::Result<Vec<Row>> {
-    let of_workload = |&workload: &Workload| {
-        let job = Job::new(workload, testbed);
-        job.and_then(|job| rows(&job)).with_context(|| workload.title)
+    let of_workload = |workload: &Workload| {
+        let job = Job::new(workload.clone(), testbed);
+        job.and_then(|job| rows(&job)).with_context(|| workload.title.clone())
     };
-    let by_workload: anyhow::Result<Vec<Vec<Row>>> = WORKLOADS.par_iter().map(of_workload).collect();
+    let by_workload: anyhow::Result<Vec<Vec<Row>>> = testbed.workloads.par_iter().map(of_workload).collect();
     Ok(by_workload?.into_iter().flatten().collect())
 }
 
 impl<'a> Job<'a> {
     pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
-        let network = zoo::model(workload.model)?;
-        let profile = testbed
-            .device
-            .profile(&network, &batches(workload.batch, testbed.gpus, workload.background_batch))?;
-        Ok(Self { workload, testbed, network, profile })
+        let batches = batches(workload.batch, testbed.gpus, workload.background_batch);
+        let profile = testbed.device.profile(&workload.network, &batches)?;
+        Ok(Self { workload, testbed, profile })
     }
 
     fn costs(&self) -> Costs<'_> {
-        Costs::new(&self.network, &self.profile, &self.testbed.link)
+        Costs::new(&self.workload.network, &self.profile, &self.testbed.link)
     }
 
     /// The workload as a job that is planned and simulated.
@@ -98,7 +114,7 @@ impl<'a> Job<'a> {
     /// search, which does not depend on the limit.
     pub(crate) fn bursts(&self) -> anyhow::Result<[Foreground; 2]> {
         let job = self.job(true);
-        let frontier = job.frontier(&PlanRequest::new(self.testbed.gpus, self.testbed.burst()))?;
+        let frontier = job.frontier(&self.request(self.testbed.gpus, self.testbed.burst())?)?;
         let asked = frontier.plan(self.testbed.burst())?;
         // On few GPUs rounding may leave it a trace below 1, which is no limit.
         let amplification = asked.dp.amplification.max(1.0);
@@ -108,7 +124,14 @@ impl<'a> Job<'a> {
 
     /// Plans the foreground on the first `gpus` GPUs.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
-        Ok(Foreground { plan: self.job(overlap).plan(&PlanRequest::new(gpus, mode))? })
+        Ok(Foreground { plan: self.job(overlap).plan(&self.request(gpus, mode)?)? })
+    }
+
+    /// A question to the planner that leaves a background job room on every GPU, where it is known how much there is.
+    fn request(&self, gpus: usize, mode: Mode) -> anyhow::Result<PlanRequest> {
+        let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
+        let room = self.background()?.room_beside(usable)?;
+        Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
     }
 
     fn simulate(&self, foreground: &Foreground, options: &SimulateOptions) -> anyhow::Result<Simulation> {

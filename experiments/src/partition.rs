@@ -52,7 +52,7 @@ fn summary(rows: &[Row]) -> Vec<String> {
         let competitor = partitions.iter().filter(is_as_fast).max_by(most).map(over);
         let competitor = competitor.unwrap_or_else(|| "none".into());
         let highest = over(partitions.iter().max_by(most)?);
-        let title = bp.title;
+        let title = &bp.title;
         Some(format!("  {title:12}  {competitor} (best with an FG as fast), {highest} (highest FG + BG)"))
     };
     let heading = "BP+Col, its FG and its FG + BG samples/s, over static partitions:".into();

@@ -6,7 +6,6 @@ use deeppool::simulate::undisturbed;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
-use crate::job::BACKGROUND_BATCH;
 use crate::row::Row;
 use crate::testbed::Testbed;
 use crate::{figure, files, spreadsheet};
@@ -69,11 +68,11 @@ impl Report {
         rows: Vec<Row>,
         summary: Vec<String>,
     ) -> Self {
-        let limit = testbed.amplification_limit;
+        let (limit, background_batch) = (testbed.amplification_limit, testbed.background_batch);
         let compares = rows.iter().all(|row| row.policy.is_some());
         let policy = (!compares).then(|| testbed.policy_name.clone());
         let jobs = format!(
-            "background: the same network, batch {BACKGROUND_BATCH} on each GPU{}; policy: {}; \
+            "background: the same network, batch {background_batch} on each GPU{}; policy: {}; \
              burst plans: amplification limit {limit}; all-reduce: overlapped unless stated",
             if compares { " unless stated" } else { "" },
             policy.as_deref().unwrap_or("as in each row"),
@@ -89,7 +88,7 @@ impl Report {
             gpus: testbed.gpus,
             amplification_limit: limit,
             policy,
-            background_batch: BACKGROUND_BATCH,
+            background_batch,
             rows,
             title,
             provenance: vec![testbed.origin(), jobs, charges(gpu)],

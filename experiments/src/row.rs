@@ -33,10 +33,10 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) experiment: &'static str,
-    pub(crate) model: &'static str,
+    pub(crate) model: String,
     /// The model's name as people write it.
     #[serde(skip)]
-    pub(crate) title: &'static str,
+    pub(crate) title: String,
     /// GPUs of the machine.
     pub(crate) gpus: usize,
     /// GPUs that the foreground may use.
@@ -100,8 +100,8 @@ impl Row {
         let background_samples_per_s = job.background_samples_per_s(gpus)?;
         Ok(Self {
             experiment,
-            model: job.workload.model,
-            title: job.workload.title,
+            model: job.workload.network.name().into(),
+            title: job.workload.title.clone(),
             gpus,
             foreground_gpus: 0,
             background_gpus: gpus,
@@ -150,8 +150,8 @@ impl Row {
         let part = |time: Duration| if all > 0.0 { time.as_secs_f64() / all } else { 0.0 };
         Self {
             experiment,
-            model: job.workload.model,
-            title: job.workload.title,
+            model: job.workload.network.name().into(),
+            title: job.workload.title.clone(),
             gpus: job.testbed.gpus,
             foreground_gpus: job.testbed.gpus,
             background_gpus: 0,

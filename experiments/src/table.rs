@@ -42,7 +42,7 @@ fn rows(rows: &[Row]) -> Table {
         }
         for (index, row) in of_model.iter().enumerate() {
             let model = match index {
-                0 => row.title.to_owned(),
+                0 => row.title.clone(),
                 1 => format!("batch {}", row.batch),
                 _ => String::new(),
             };

@@ -1,10 +1,11 @@
 use collectives::LinkModel;
 use deeppool::gpu_mux::Policy;
 use deeppool::plan::Mode;
-use deeppool::simulate::policy_named;
 use layer_profile::DeviceModel;
 
-/// The simulated machine, and the limit of the burst plans on it.
+use crate::job::Workload;
+
+/// The simulated machine, what is trained on it, and the limit of the burst plans.
 pub(crate) struct Testbed {
     pub(crate) device: DeviceModel,
     pub(crate) link: LinkModel,
@@ -14,19 +15,13 @@ pub(crate) struct Testbed {
     /// How background jobs share the GPUs, by its name.
     pub(crate) policy_name: String,
     pub(crate) policy: Policy,
+    /// The foreground jobs, each by itself.
+    pub(crate) workloads: Vec<Workload>,
+    /// Samples of each background job's batch, unless an experiment says otherwise.
+    pub(crate) background_batch: usize,
 }
 
 impl Testbed {
-    /// A DGX A100, or as many of them in a pod as so many GPUs take.
-    pub(crate) fn dgx_a100(gpus: usize, amplification_limit: f64, policy_name: &str) -> anyhow::Result<Self> {
-        let device = DeviceModel::named("a100")?;
-        let host = LinkModel::dgx_a100();
-        let link = if host.check_ranks(gpus).is_ok() { host } else { LinkModel::dgx_a100_pod() };
-        link.check_ranks(gpus)?;
-        let policy = policy_named(policy_name)?;
-        Ok(Self { device, link, gpus, amplification_limit, policy_name: policy_name.into(), policy })
-    }
-
     /// The mode of a burst plan under the limit.
     pub(crate) fn burst(&self) -> Mode {
         Mode::Burst { amplification: self.amplification_limit }

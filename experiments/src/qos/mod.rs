@@ -28,7 +28,7 @@ pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
 
 /// What is asked about a setting: by every preset where those are compared, and by what its techniques are judged by.
 fn rows(setting: &Setting, testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
-    let job = Job::new(setting.workload, testbed)?;
+    let job = Job::new(setting.workload.load()?, testbed)?;
     let foreground = job.foreground(testbed.gpus, setting.plan(testbed), true)?;
     let device = setting.device();
     let alone = job.alone_on(&foreground, device, setting.iterations)?;

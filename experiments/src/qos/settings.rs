@@ -4,7 +4,7 @@ use deeppool::gpu_mux::DeviceParameters;
 use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::contended;
 
-use crate::job::{WORKLOADS, Workload};
+use crate::job::{BuiltIn, WORKLOADS};
 use crate::row::Mode;
 use crate::testbed::Testbed;
 
@@ -13,7 +13,7 @@ pub(super) struct Setting {
     pub(super) name: &'static str,
     /// What is special about it, for people.
     pub(super) about: &'static str,
-    pub(super) workload: Workload,
+    pub(super) workload: BuiltIn,
     /// Collocated: with a burst plan under the testbed's limit, or with data parallelism.
     pub(super) mode: Mode,
     /// Hardware queues of a GPU, where they are not those of the card.
@@ -52,7 +52,7 @@ pub(super) const SETTINGS: [Setting; 6] = [
     burst(
         LONG_PIECES,
         "the same beside background jobs of batch 64, whose kernels take up to eight times as long",
-        Workload { background_batch: 64, ..WORKLOADS[0] },
+        BuiltIn { background_batch: 64, ..WORKLOADS[0] },
     ),
     Setting {
         mode: Mode::DataParallelCollocated,
@@ -69,7 +69,7 @@ pub(super) const SETTINGS: [Setting; 6] = [
     },
 ];
 
-const fn burst(name: &'static str, about: &'static str, workload: Workload) -> Setting {
+const fn burst(name: &'static str, about: &'static str, workload: BuiltIn) -> Setting {
     Setting {
         name,
         about,

@@ -132,3 +132,39 @@ fn clusters_are_compared_with_partitions() {
     assert_refused(&["scale", "--link", "rope"], "there is no link model");
     assert_refused(&["scale", "--quick", "--link", "dgx-a100"], "connects 8 ranks, not 16");
 }
+
+#[test]
+fn any_network_on_any_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = [
+        "--model",
+        "resnet-18",
+        "--batch",
+        "48",
+        "--background-batch",
+        "4",
+        "--device",
+        "h100",
+        "--gpus",
+        "6",
+    ];
+    let report = json(folder.path(), &[&["throughput", "--link", "ethernet-100g"], &own[..]].concat());
+    assert_eq!((&report["device"], &report["link"]), (&"h100".into(), &"ethernet-100g".into()));
+    assert_eq!((&report["background_batch"], &report["gpus"]), (&4.into(), &6.into()));
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.iter().all(|row| row["model"] == "resnet-18" && row["batch"] == 48), "{rows:?}");
+    // What has networks of its own is left out of all.
+    let all = json(folder.path(), &[&["all"], &own[..]].concat());
+    let names = all["rows"].as_array().unwrap().iter().map(|row| row["experiment"].as_str().unwrap());
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["partition", "throughput"]);
+    assert_refused(&["throughput", "--model", "resnet-18"], "--batch N");
+    assert_refused(&["throughput", "--batch", "48"], "--model or --onnx");
+    assert_refused(&["qos", "--model", "resnet-18", "--batch", "48"], "networks of its own");
+    assert_refused(&["throughput", "--link", "dgx-a100", "--gpus", "16"], "dgx-a100");
+    assert_refused(
+        &["throughput", "--model", "gpt2", "--batch", "16", "--background-batch", "4096"],
+        "background",
+    );
+}
