@@ -13,8 +13,8 @@ const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 
 impl<C: TrainingCosts> Stage<'_, C> {
     /// Changes the fastest arrangements within some budgets of GPU time, as long as they get faster: a run of nodes on the same ranks
-    /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to a number between those of
-    /// the two runs, so that what is sent from many ranks to few does not all come to these at once.
+    /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to the other run, or to a number of
+    /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once.
     pub(super) fn polish(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<Numbered> = Vec::new();
         for budget in BUDGETS {
@@ -48,6 +48,8 @@ impl<C: TrainingCosts> Stage<'_, C> {
             }
         }
         for pair in runs.windows(2) {
+            let (last, next) = (pair[0].end - 1, pair[1].start);
+            changes.extend([(last..last + 1, ranks_of(&pair[1])), (next..next + 1, ranks_of(&pair[0]))]);
             let [first, second] =
                 [&pair[0], &pair[1]].map(|run| self.evaluator.ranks(ranks_of(run)).to_vec());
             let (few, many) = if first.len() < second.len() { (first, second) } else { (second, first) };
@@ -56,7 +58,6 @@ impl<C: TrainingCosts> Stage<'_, C> {
                 let mut between: Vec<usize> = few.iter().chain(others).copied().take(count).collect();
                 between.sort_unstable();
                 let between = self.evaluator.group(&between);
-                let (last, next) = (pair[0].end - 1, pair[1].start);
                 changes.extend([(last..last + 1, between), (next..next + 1, between)]);
             }
         }
