@@ -15,6 +15,7 @@ use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 use crate::layers::{self, Layers};
 use crate::report::Report;
 use crate::scale::{self, Scale};
+use crate::sensitivity::{self, Sensitivity};
 use crate::sweep::{self, Grid, Sweep};
 use crate::testbed::Testbed;
 use crate::{partition, qos, table, throughput};
@@ -54,6 +55,8 @@ enum Command {
     Partition(Options),
     /// What each technique of sharing a GPU costs the foreground and gives to the background
     Qos(Options),
+    /// How conclusions move when figures of the models are off by half
+    Sensitivity(Options),
     /// Planned times against simulated ones and against older models, over 768 questions: some minutes
     Sweep(SweepOptions),
     /// BP+Col against every static partition on 16 to 1,024 GPUs of several hosts: some minutes
@@ -184,6 +187,10 @@ struct Options {
 const SWEEP: &str =
     "planned times against simulated ones and against older models of time, over 768 questions";
 
+/// What the variations show.
+const SENSITIVITY: &str =
+    "what conclusions owe to link bandwidth, layer times, launches, contention and the background's batch";
+
 /// What the layers show.
 const LAYERS: &str = "each layer of a network on 1 to 64 GPUs: how much faster it is, and what that costs";
 
@@ -237,6 +244,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Throughput(options) => options.run(&[throughput::run]),
         Command::Partition(options) => options.run(&[partition::run]),
         Command::Qos(options) => options.run_with_its_own(qos::run),
+        Command::Sensitivity(options) => options.run_sensitivity(),
         Command::Sweep(options) => options.run(),
         Command::Scale(options) => options.run(),
         Command::All(options) => options.run_all(),
@@ -255,6 +263,7 @@ fn list(json: bool) -> String {
     let experiments = EXPERIMENTS.map(|(name, aliases, about, _)| (name, aliases, about));
     let experiments = experiments.into_iter().chain([
         (layers::NAME, &[][..], LAYERS),
+        (sensitivity::NAME, &[], SENSITIVITY),
         (sweep::NAME, &[], SWEEP),
         (scale::NAME, &[], SCALE),
     ]);
@@ -365,6 +374,15 @@ impl Options {
             );
         }
         self.run(&[experiment])
+    }
+
+    /// Varies what models say, writes the files, and gives what is to be printed.
+    fn run_sensitivity(&self) -> anyhow::Result<String> {
+        let testbed = self.testbed()?;
+        make_folder(&self.out)?;
+        let found = Sensitivity::run(&testbed)?;
+        let files = names(&found.save(&self.out)?);
+        if self.json { found.to_json() } else { Ok(format!("{}\nwrote {files}\n", found.text())) }
     }
 
     /// Runs all experiments, but for those with workloads of their own where another one is asked for.

@@ -72,7 +72,7 @@ pub(crate) fn batches(batch: usize, gpus: usize, background_batch: usize) -> Vec
 pub(crate) struct Job<'a> {
     pub(crate) workload: Workload,
     pub(crate) testbed: &'a Testbed,
-    profile: ProfileTable,
+    pub(crate) profile: ProfileTable,
 }
 
 /// A foreground job that is ready to be simulated.
@@ -134,7 +134,11 @@ impl<'a> Job<'a> {
         Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
     }
 
-    fn simulate(&self, foreground: &Foreground, options: &SimulateOptions) -> anyhow::Result<Simulation> {
+    pub(crate) fn simulate(
+        &self,
+        foreground: &Foreground,
+        options: &SimulateOptions,
+    ) -> anyhow::Result<Simulation> {
         let plan = &foreground.plan;
         Ok(self.job(plan.lowering.overlap_all_reduce).simulate(plan, options)?)
     }
@@ -179,7 +183,7 @@ impl<'a> Job<'a> {
         Ok(gpus as f64 * self.background()?.samples_per_s())
     }
 
-    fn background(&self) -> anyhow::Result<BackgroundCosts> {
+    pub(crate) fn background(&self) -> anyhow::Result<BackgroundCosts> {
         Ok(BackgroundCosts::new(&self.costs(), self.workload.background_batch)?)
     }
 }

@@ -16,6 +16,7 @@ mod qos;
 mod report;
 mod row;
 mod scale;
+mod sensitivity;
 mod sharing_table;
 mod spreadsheet;
 mod sweep;

@@ -6,6 +6,7 @@ use layer_profile::DeviceModel;
 use crate::job::Workload;
 
 /// The simulated machine, what is trained on it, and the limit of the burst plans.
+#[derive(Debug, Clone)]
 pub(crate) struct Testbed {
     pub(crate) device: DeviceModel,
     pub(crate) link: LinkModel,

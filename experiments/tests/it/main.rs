@@ -5,4 +5,5 @@ mod figures;
 mod layers;
 mod qos;
 mod rows;
+mod sensitivity;
 mod sweep;

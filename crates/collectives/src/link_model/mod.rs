@@ -108,6 +108,21 @@ impl LinkModel {
         self
     }
 
+    /// The same links with so many times the bandwidth, on all levels.
+    ///
+    /// # Errors
+    /// A bandwidth that is not positive and finite then.
+    pub fn with_bandwidth_scaled(mut self, factor: f64) -> Result<Self> {
+        for level in &mut self.levels {
+            level.bandwidth_bytes_per_s *= factor;
+            let bytes_per_s = level.bandwidth_bytes_per_s;
+            if !(bytes_per_s.is_finite() && bytes_per_s > 0.0) {
+                return Err(Error::BadBandwidth { name: self.name, bytes_per_s });
+            }
+        }
+        Ok(self)
+    }
+
     /// By what part its times are known to be off from measured ones at worst, 0.1 for 10%.
     #[must_use]
     pub fn with_relative_error(self, error: f64) -> Self {

@@ -1,0 +1,77 @@
+//! The variations for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::headline::HEADLINES;
+use super::variation::FIGURES;
+use super::{Row, Sensitivity};
+
+impl Sensitivity {
+    /// A line a headline of each workload, with what it is under each variation, and which conclusions flip.
+    pub(crate) fn text(&self) -> String {
+        let mut table = Table::new();
+        let columns = FIGURES.iter().map(|figure| {
+            let changes: Vec<String> = figure.factors().iter().map(|&factor| figure.change(factor)).collect();
+            format!("{}\n{}", figure.label(), changes.join(" / "))
+        });
+        let first = ["workload\n".to_owned(), "headline\n".into(), "as\nit is".into()];
+        table.load_preset(presets::NOTHING).set_header(first.into_iter().chain(columns));
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for (index, group) in self.groups().enumerate() {
+            let [base, varied @ ..] = group else { continue };
+            let title = if index % HEADLINES.len() == 0 { base.title.as_str() } else { "" };
+            let mut cells = vec![title.to_owned(), base.headline.into(), format!("{:.2}", base.value)];
+            for figure in FIGURES {
+                let of_figure = varied.iter().filter(|row| row.figure == Some(figure.label()));
+                let value = |row: &Row| format!("{:.2}{}", row.value, if row.flips { "*" } else { "" });
+                cells.push(of_figure.map(value).collect::<Vec<_>>().join(" / "));
+            }
+            table.add_row(cells);
+        }
+        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let mut lines = vec![
+            format!("How conclusions move when figures are off by half ({})", self.experiment),
+            self.provenance.clone(),
+            format!(
+                "burst plans: amplification limit {}; policy {}; launching and communication kernels cost what they cost on \
+                 an A100, unless varied; plans are made anew for every variation",
+                self.amplification_limit, self.policy
+            ),
+            String::new(),
+            table.join("\n"),
+            String::new(),
+        ];
+        lines.extend(HEADLINES.map(|headline| format!("{:31} {}", headline.label(), headline.about())));
+        lines.extend(FIGURES.map(|figure| format!("{:31} {}", figure.label(), figure.about())));
+        lines.push(String::new());
+        lines.extend(self.summary());
+        lines.join("\n") + "\n"
+    }
+
+    /// Which conclusions flip, and what moves each number most.
+    fn summary(&self) -> Vec<String> {
+        let flips: Vec<String> = self.rows.iter().filter(|row| row.flips).map(flip).collect();
+        let mut lines = if flips.is_empty() {
+            vec!["* No conclusion flips: no number that is above 1 comes to 1 or below, and none the other way.".into()]
+        } else {
+            std::iter::once("* Conclusions that flip:".to_owned()).chain(flips).collect()
+        };
+        lines.push("What moves each number most:".into());
+        lines.extend(self.groups().filter_map(|group| {
+            let by = |row: &&Row| (row.value / row.base).ln().abs();
+            let most = group.iter().max_by(|a, b| by(a).total_cmp(&by(b)))?;
+            let (figure, change) = (most.figure?, most.change.as_deref()?);
+            let Row { title, headline, value, base, .. } = most;
+            Some(format!("  {title}: {headline}: {base:.2} to {value:.2} with {figure} {change}"))
+        }));
+        lines
+    }
+}
+
+fn flip(row: &Row) -> String {
+    let Row { title, headline, value, base, .. } = row;
+    let (figure, change) = (row.figure.unwrap_or_default(), row.change.as_deref().unwrap_or_default());
+    format!("  {title}: {headline} goes from {base:.2} to {value:.2} with {figure} {change}")
+}

@@ -1,0 +1,146 @@
+//! What is varied: figures of the models that are not known well.
+
+use std::time::Duration;
+
+use deeppool::gpu_mux::{DeviceParameter, DeviceParameters, Policy};
+use deeppool::simulate::contended;
+use layer_profile::{BatchTime, LayerProfile, ProfileTable};
+
+use crate::job::Workload;
+use crate::testbed::Testbed;
+
+/// Half down, half up.
+pub(super) const FACTORS: [f64; 2] = [0.5, 1.5];
+
+/// A figure that is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figure {
+    LinkBandwidth,
+    FixedLayerTime,
+    LaunchTime,
+    Contention,
+    BackgroundBatch,
+    Eager,
+}
+
+pub(super) const FIGURES: [Figure; 6] = [
+    Figure::LinkBandwidth,
+    Figure::FixedLayerTime,
+    Figure::LaunchTime,
+    Figure::Contention,
+    Figure::BackgroundBatch,
+    Figure::Eager,
+];
+
+impl Figure {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::LinkBandwidth => "link bandwidth",
+            Self::FixedLayerTime => "small-batch layer times",
+            Self::LaunchTime => "launch time",
+            Self::Contention => "contention",
+            Self::BackgroundBatch => "background batch",
+            Self::Eager => "launches",
+        }
+    }
+
+    /// What exactly it is, for people.
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Self::LinkBandwidth => "of all links, in and between hosts",
+            Self::FixedLayerTime => {
+                "the part of a layer's time that does not shrink with its samples, from its two smallest batches"
+            }
+            Self::LaunchTime => "what launching a kernel or a graph takes the host",
+            Self::Contention => {
+                "the multiprocessors and the memory bandwidth that communication kernels hold"
+            }
+            Self::BackgroundBatch => "samples of each background job's batch",
+            Self::Eager => "kernel by kernel instead of by captured graphs",
+        }
+    }
+
+    /// The factors that it is varied by; launches are captured or not.
+    pub(super) fn factors(self) -> &'static [f64] {
+        if self == Self::Eager { &[0.0] } else { &FACTORS }
+    }
+
+    /// What a variation is called: `x 0.5`, or `eager`.
+    pub(super) fn change(self, factor: f64) -> String {
+        if self == Self::Eager { "eager".into() } else { format!("x {factor}") }
+    }
+}
+
+/// What an answer depends on.
+pub(super) struct Setup {
+    pub(super) testbed: Testbed,
+    pub(super) workload: Workload,
+    pub(super) device: DeviceParameters,
+    pub(super) policy: Policy,
+    /// Times that part of layers' times which does not shrink with their samples.
+    pub(super) fixed_time: f64,
+}
+
+impl Setup {
+    /// Nothing varied, on GPUs on which launching and communication cost what they cost on a card.
+    pub(super) fn new(testbed: &Testbed, workload: &Workload) -> Self {
+        Self {
+            testbed: testbed.clone(),
+            workload: workload.clone(),
+            device: contended(),
+            policy: testbed.policy,
+            fixed_time: 1.0,
+        }
+    }
+
+    pub(super) fn with(mut self, figure: Figure, factor: f64) -> anyhow::Result<Self> {
+        let scaled = |device: DeviceParameters, parameters: [DeviceParameter; 2]| {
+            parameters.into_iter().fold(device, |device, parameter| device.scaled(parameter, factor))
+        };
+        match figure {
+            Figure::LinkBandwidth => self.testbed.link = self.testbed.link.with_bandwidth_scaled(factor)?,
+            Figure::FixedLayerTime => self.fixed_time = factor,
+            Figure::LaunchTime => {
+                let times = [DeviceParameter::LaunchTime, DeviceParameter::GraphLaunchTime];
+                self.device = scaled(self.device, times);
+            }
+            Figure::Contention => {
+                let shares = [DeviceParameter::CommunicationShare, DeviceParameter::CommunicationMemory];
+                self.device = scaled(self.device, shares);
+            }
+            Figure::BackgroundBatch => {
+                let batch = self.workload.background_batch as f64 * factor;
+                self.workload.background_batch = batch.round().max(1.0) as usize;
+            }
+            Figure::Eager => self.policy.captured_graphs = false,
+        }
+        Ok(self)
+    }
+}
+
+/// The same table where what does not shrink with samples takes `factor` times as long.
+pub(super) fn with_fixed_time(table: &ProfileTable, factor: f64) -> anyhow::Result<ProfileTable> {
+    let layers = table.layers().iter().map(|layer| {
+        let fixed = |time: fn(&BatchTime) -> Duration| fixed_time(layer, time).mul_f64((factor - 1.0).abs());
+        let (forward, backward) = (fixed(|time| time.forward), fixed(|time| time.backward));
+        let moved = |time: Duration, by: Duration| {
+            if factor < 1.0 { time.saturating_sub(by) } else { time.saturating_add(by) }
+        };
+        let times = layer.times.iter().map(|time| BatchTime {
+            forward: moved(time.forward, forward),
+            backward: moved(time.backward, backward),
+            ..*time
+        });
+        LayerProfile { times: times.collect(), ..layer.clone() }
+    });
+    let (model, device, origin) = (table.model(), table.device(), table.origin());
+    Ok(ProfileTable::new(model, device, origin, layers.collect(), Vec::new())?)
+}
+
+/// A line through the times of the two smallest batches, at no samples; 0 where it is below, and at most the time of the smallest.
+fn fixed_time(layer: &LayerProfile, time: fn(&BatchTime) -> Duration) -> Duration {
+    let [first, second, ..] = &layer.times[..] else { return Duration::ZERO };
+    let a_sample =
+        time(second).saturating_sub(time(first)).as_secs_f64() / (second.batch - first.batch) as f64;
+    time(first).saturating_sub(Duration::from_secs_f64(a_sample * first.batch as f64))
+}

@@ -1,0 +1,46 @@
+//! What conclusions owe to figures that are not known well.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn every_number_is_there_under_every_variation() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+        .args(["sensitivity", "--model", "resnet-18", "--batch", "16", "--gpus", "4", "--json", "--out"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    // What nothing is varied in, five figures by half down and up, and launches.
+    assert_eq!(rows.len(), 3 * (1 + 5 * 2 + 1));
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
+    for headline in rows.chunk_by(|a, b| a["headline"] == b["headline"]) {
+        assert_eq!(headline.len(), 12);
+        assert!(headline[0]["figure"].is_null());
+        for row in headline {
+            let (value, base) = (number(row, "value"), number(row, "base"));
+            assert!((base - number(&headline[0], "value")).abs() < 1e-12, "{row}");
+            assert!(value > 0.0 && value.is_finite(), "{row}");
+            assert_eq!(row["flips"], (value > 1.0) != (base > 1.0), "{row}");
+        }
+        // Something moves.
+        assert!(headline.iter().any(|row| (number(row, "value") / number(row, "base") - 1.0).abs() > 1e-3));
+    }
+    // Alone, the foreground does not know of the background's batch.
+    let burst_over_dp = rows
+        .iter()
+        .filter(|row| row["headline"] == "BP over DP, foreground" && row["figure"] == "background batch");
+    for row in burst_over_dp {
+        assert!((number(row, "value") / number(row, "base") - 1.0).abs() < 1e-9, "{row}");
+    }
+    let csv = std::fs::read_to_string(folder.path().join("sensitivity.csv")).unwrap();
+    assert_eq!(csv::Reader::from_reader(csv.as_bytes()).deserialize::<Value>().count(), rows.len());
+    // A bar for each variation, beside those of the legend.
+    let svg = std::fs::read_to_string(folder.path().join("sensitivity.svg")).unwrap();
+    let bars = svg.lines().filter(|line| line.starts_with("<rect") && !line.contains("#FFFFFF")).count();
+    assert_eq!(bars, 2 + 3 * 11, "{svg}");
+}
