@@ -43,6 +43,14 @@ pub(crate) struct MachineOptions {
 }
 
 impl MachineOptions {
+    /// So many GPUs, or as many as the links connect that are asked for.
+    pub(crate) fn at_most(&self, gpus: usize, link: &LinkModel) -> usize {
+        match (&self.link, link.most_ranks()) {
+            (Some(_), Some(most)) => gpus.min(most),
+            _ => gpus,
+        }
+    }
+
     /// The device and the links of so many.
     pub(crate) fn load(&self, gpus: usize) -> anyhow::Result<(DeviceModel, LinkModel)> {
         let device = DeviceModel::named_or_loaded(&self.device)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::error::ErrorKind as UsageError;
 use clap::{Args, Parser, Subcommand};
+use deeppool::files::write_atomically;
 use deeppool::simulate::policy_named;
 use layer_graph::zoo;
 use serde_json::json;
@@ -18,7 +19,7 @@ use crate::scale::{self, Scale};
 use crate::sensitivity::{self, Sensitivity};
 use crate::sweep::{self, Grid, Sweep};
 use crate::testbed::Testbed;
-use crate::{partition, qos, table, throughput};
+use crate::{page, partition, qos, table, throughput};
 
 /// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
 #[derive(Parser)]
@@ -61,8 +62,8 @@ enum Command {
     Sweep(SweepOptions),
     /// BP+Col against every static partition on 16 to 1,024 GPUs of several hosts: some minutes
     Scale(ScaleOptions),
-    /// All of them but the sweep and scale
-    All(Options),
+    /// Layers, throughput, partition and qos, with a page of all of them
+    All(AllOptions),
 }
 
 #[derive(Args)]
@@ -105,10 +106,10 @@ struct LayersOptions {
     #[command(flatten)]
     machine: MachineOptions,
     /// Samples of the global batch
-    #[arg(long, value_name = "N", default_value = "128", value_parser = batch)]
+    #[arg(long, value_name = "N", default_value_t = LAYERS_BATCH, value_parser = batch)]
     batch: usize,
     /// Up to how many GPUs
-    #[arg(long, value_name = "N", default_value = "64", value_parser = gpus)]
+    #[arg(long, value_name = "N", default_value_t = LAYERS_GPUS, value_parser = gpus)]
     gpus: usize,
     /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
     #[arg(long, value_name = "DIR", default_value = "out")]
@@ -183,6 +184,24 @@ struct Options {
     policy: String,
 }
 
+#[derive(Args)]
+#[command(
+    after_help = "Leaves index.html beside the experiments' own files: figures, tables and findings in one file that needs no
+network. Layers are those of VGG-16, or of the network that is asked for.
+
+Examples:
+  experiments all --out results
+  experiments all --full --out results
+  experiments all --onnx net.onnx --batch 64 --device h100"
+)]
+struct AllOptions {
+    #[command(flatten)]
+    options: Options,
+    /// With sensitivity: another half a minute
+    #[arg(long)]
+    full: bool,
+}
+
 /// What the sweep compares.
 const SWEEP: &str =
     "planned times against simulated ones and against older models of time, over 768 questions";
@@ -196,6 +215,10 @@ const LAYERS: &str = "each layer of a network on 1 to 64 GPUs: how much faster i
 
 /// What the comparison on clusters compares.
 const SCALE: &str = "BP+Col against every static partition on 16 to 1,024 GPUs of several hosts";
+
+/// What layers are shown with: the paper's first picture.
+const LAYERS_BATCH: usize = 128;
+const LAYERS_GPUS: usize = 64;
 
 type Experiment = fn(&Testbed) -> anyhow::Result<Report>;
 
@@ -247,7 +270,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Sensitivity(options) => options.run_sensitivity(),
         Command::Sweep(options) => options.run(),
         Command::Scale(options) => options.run(),
-        Command::All(options) => options.run_all(),
+        Command::All(options) => options.run(),
     };
     match result {
         Ok(output) => print(&output),
@@ -385,30 +408,74 @@ impl Options {
         if self.json { found.to_json() } else { Ok(format!("{}\nwrote {files}\n", found.text())) }
     }
 
-    /// Runs all experiments, but for those with workloads of their own where another one is asked for.
-    fn run_all(&self) -> anyhow::Result<String> {
-        let is_asked = |name: &str| name != qos::NAME || self.is_of_the_paper();
-        let asked = EXPERIMENTS.into_iter().filter(|(name, ..)| is_asked(name));
-        self.run(&asked.map(|(.., run)| run).collect::<Vec<_>>())
-    }
-
     /// Runs experiments, writes their files, and gives what is to be printed.
     fn run(&self, experiments: &[Experiment]) -> anyhow::Result<String> {
         let testbed = self.testbed()?;
         make_folder(&self.out)?;
+        let (reports, texts) = self.reports(&testbed, experiments)?;
+        match (self.json, reports.as_slice()) {
+            (false, _) => Ok(texts.join("\n\n")),
+            (true, [report]) => report.to_json(),
+            (true, reports) => Report::of_all(reports, &testbed).to_json(),
+        }
+    }
+}
+
+impl Options {
+    /// Runs experiments and writes their files; what is to be printed of each.
+    fn reports(
+        &self,
+        testbed: &Testbed,
+        experiments: &[Experiment],
+    ) -> anyhow::Result<(Vec<Report>, Vec<String>)> {
         let reports: anyhow::Result<Vec<Report>> =
-            experiments.iter().map(|experiment| experiment(&testbed)).collect();
+            experiments.iter().map(|experiment| experiment(testbed)).collect();
         let reports = reports?;
         let mut texts = Vec::new();
         for report in &reports {
             let files = names(&report.save(&self.out)?);
             texts.push(format!("{}\nwrote {files}\n", table::text(report)));
         }
-        match (self.json, reports.as_slice()) {
-            (false, _) => Ok(texts.join("\n\n")),
-            (true, [report]) => report.to_json(),
-            (true, reports) => Report::of_all(reports, &testbed).to_json(),
+        Ok((reports, texts))
+    }
+}
+
+impl AllOptions {
+    /// Runs all experiments, but for those with workloads of their own where another one is asked for, writes their files and the page,
+    /// and gives what is to be printed.
+    fn run(&self) -> anyhow::Result<String> {
+        let options = &self.options;
+        let testbed = options.testbed()?;
+        make_folder(&options.out)?;
+        let network = match options.network.load()? {
+            Some(network) => network,
+            None => zoo::model("vgg16")?,
+        };
+        let layers_batch = options.batch.unwrap_or(LAYERS_BATCH);
+        let layers_gpus = options.machine.at_most(LAYERS_GPUS, &testbed.link);
+        let (device, link) = options.machine.load(layers_gpus)?;
+        let layers = Layers::run(&network, layers_batch, layers_gpus, (&device, &link))?;
+        let files = names(&layers.save(&options.out)?);
+        let mut texts = vec![format!("{}\nwrote {files}\n", layers.text())];
+        let is_asked = |name: &str| name != qos::NAME || options.is_of_the_paper();
+        let asked = EXPERIMENTS.into_iter().filter(|(name, ..)| is_asked(name));
+        let (reports, of_reports) =
+            options.reports(&testbed, &asked.map(|(.., run)| run).collect::<Vec<_>>())?;
+        texts.extend(of_reports);
+        let mut sections = vec![layers.section()?];
+        for report in &reports {
+            sections.push(report.section()?);
         }
+        if self.full {
+            let found = Sensitivity::run(&testbed)?;
+            let files = names(&found.save(&options.out)?);
+            texts.push(format!("{}\nwrote {files}\n", found.text()));
+            sections.push(found.section()?);
+        }
+        let page = options.out.join("index.html");
+        write_atomically(&page, page::html(&sections)?.as_bytes())?;
+        texts.push(format!("wrote {}\n", page.display()));
+        if options.json { Report::of_all(&reports, &testbed).to_json() } else { Ok(texts.join("\n\n")) }
     }
 }
 

@@ -10,6 +10,7 @@ mod figure;
 mod files;
 mod job;
 mod layers;
+mod page;
 mod partition;
 mod progress;
 mod qos;

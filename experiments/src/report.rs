@@ -6,9 +6,10 @@ use deeppool::simulate::undisturbed;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
+use crate::page::{Marks, Section};
 use crate::row::Row;
 use crate::testbed::Testbed;
-use crate::{figure, files, spreadsheet};
+use crate::{figure, files, spreadsheet, table};
 
 /// What the reader should know of the GPUs before comparing with a real machine.
 fn charges(gpu: &DeviceParameters) -> String {
@@ -111,6 +112,30 @@ impl Report {
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The report on a page of several, whose bars say what they are.
+    pub(crate) fn section(&self) -> anyhow::Result<Section> {
+        let bars = |contains, rate: fn(&Row) -> f64, whose: &str| {
+            let drawn = self.rows.iter().filter(|row| rate(row) > 0.0);
+            let setting = |row: &Row| row.setting.map_or_else(|| row.title.clone(), str::to_owned);
+            let value =
+                |row: &Row| format!("{}, {}: {whose} {:.1} samples/s", setting(row), row.label(), rate(row));
+            Marks { tag: "<rect", contains, legend: 1, values: drawn.map(value).collect() }
+        };
+        let marks = [
+            bars("#0072B2", |row| row.foreground_samples_per_s, "foreground"),
+            bars("#E69F00", |row| row.background_samples_per_s, "background"),
+        ];
+        let text = (table::text(self), self.summary.join("\n"));
+        let figure = (figure::svg(self)?, &marks[..]);
+        Section::new(
+            self.experiment,
+            format!("{} (simulated)", self.title),
+            text,
+            figure,
+            spreadsheet::csv(self)?,
+        )
     }
 
     /// Writes CSV, figure and JSON to a folder, each whole or not at all.

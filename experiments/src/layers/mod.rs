@@ -12,6 +12,7 @@ use layer_profile::{DeviceModel, ModelAccuracy, Origin};
 use serde::Serialize;
 
 use crate::files;
+use crate::page::{Marks, Section};
 use crate::report::SCHEMA;
 
 pub(crate) const NAME: &str = "layers";
@@ -140,6 +141,17 @@ impl Layers {
             "layer times of device model {} ({}, {}), all-reduces of link model {}; global batch {}",
             self.device, self.origin, self.accuracy, self.link, self.batch
         )
+    }
+
+    /// The layers on a page of several, whose points say what they are.
+    pub(crate) fn section(&self) -> anyhow::Result<Section> {
+        let point =
+            |row: &Row| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);
+        let values = self.rows.iter().map(point).collect();
+        let marks = [Marks { tag: "<circle", contains: "", legend: 0, values }];
+        let title = format!("How much faster each layer of {} is on more GPUs (modelled)", self.model);
+        let text = (self.text(), self.summary().join("\n"));
+        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), files::csv(&self.rows)?)
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {

@@ -33,7 +33,7 @@ impl Layers {
     }
 
     /// All layers together, and how unlike they are, on the most GPUs.
-    fn summary(&self) -> Vec<String> {
+    pub(super) fn summary(&self) -> Vec<String> {
         let most: Vec<&Row> = self.by_layer().filter_map(<[Row]>::last).collect();
         let alone_us: f64 = self.by_layer().filter_map(<[Row]>::first).map(Row::step_us).sum();
         let (Some(first), most_us) = (most.first(), most.iter().map(|row| row.step_us()).sum::<f64>()) else {

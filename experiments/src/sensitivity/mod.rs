@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::files;
 use crate::job::Workload;
+use crate::page::Section;
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use crate::testbed::Testbed;
@@ -110,6 +111,13 @@ impl Sensitivity {
     /// The rows of each workload and headline; the first of each varies nothing.
     fn groups(&self) -> impl Iterator<Item = &[Row]> {
         self.rows.chunk_by(|a, b| (&a.model, a.headline) == (&b.model, b.headline))
+    }
+
+    /// The variations on a page of several.
+    pub(crate) fn section(&self) -> anyhow::Result<Section> {
+        let title = "What conclusions owe to figures that may be off by half (simulated)".to_owned();
+        let text = (self.text(), self.summary().join("\n"));
+        Section::new(NAME, title, text, (figure::svg(self)?, &[]), files::csv(&self.rows)?)
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {

@@ -51,7 +51,7 @@ impl Sensitivity {
     }
 
     /// Which conclusions flip, and what moves each number most.
-    fn summary(&self) -> Vec<String> {
+    pub(super) fn summary(&self) -> Vec<String> {
         let flips: Vec<String> = self.rows.iter().filter(|row| row.flips).map(flip).collect();
         let mut lines = if flips.is_empty() {
             vec!["* No conclusion flips: no number that is above 1 comes to 1 or below, and none the other way.".into()]

@@ -3,6 +3,7 @@
 mod command;
 mod figures;
 mod layers;
+mod page;
 mod qos;
 mod rows;
 mod sensitivity;

@@ -1,0 +1,66 @@
+//! The page of all experiments.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+/// The page of a small network.
+fn page(folder: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+        .args(["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--out"])
+        .arg(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("index.html"));
+    std::fs::read_to_string(folder.join("index.html")).unwrap()
+}
+
+#[test]
+fn it_needs_nothing_else_and_has_every_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = page(folder.path());
+    for outside in ["http://", "https://", "src=", "@import", "<script", "<link"] {
+        let namespace = page.matches("http://www.w3.org/2000/svg").count();
+        let found = page.matches(outside).count();
+        assert!(found == 0 || outside == "http://" && found == namespace, "{outside} in the page");
+    }
+    for experiment in ["layers", "throughput", "partition"] {
+        assert!(page.contains(&format!("<section id=\"{experiment}\"")), "{experiment}");
+        assert!(page.contains(&format!("experiments -- {experiment} --model digits-cnn")), "its command");
+        // Every record of the CSV is a row of its table, and its figure is there.
+        let csv = std::fs::read_to_string(folder.path().join(experiment).with_extension("csv")).unwrap();
+        for record in csv::Reader::from_reader(csv.as_bytes()).records() {
+            let cells: String = record.unwrap().iter().map(|cell| format!("<td>{cell}</td>")).collect();
+            assert!(page.contains(&format!("<tr>{cells}</tr>")), "{cells}");
+        }
+    }
+    assert!(!page.contains("<section id=\"qos\""), "it has networks of its own");
+    assert_eq!(page.matches("<svg").count(), 3);
+    // A value for each bar and point of the figures.
+    let rows = |experiment: &str| {
+        let csv = std::fs::read_to_string(folder.path().join(experiment).with_extension("csv")).unwrap();
+        let mut reader = csv::Reader::from_reader(csv.as_bytes());
+        reader.deserialize::<HashMap<String, String>>().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let bars = ["throughput", "partition"].into_iter().flat_map(rows).map(|row| {
+        let drawn = |field: &str| usize::from(row[field].parse::<f64>().unwrap() > 0.0);
+        drawn("foreground_samples_per_s") + drawn("background_samples_per_s")
+    });
+    let values = page.matches("<title>").count() - 1;
+    assert_eq!(values, bars.sum::<usize>() + rows("layers").len());
+}
+
+#[test]
+fn its_elements_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = page(folder.path());
+    for element in
+        ["section", "table", "thead", "tbody", "tr", "th", "td", "svg", "details", "pre", "main", "title"]
+    {
+        let opened =
+            page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+        let closed = page.matches(&format!("</{element}>")).count();
+        assert_eq!(opened, closed, "{element}");
+    }
+}
