@@ -44,11 +44,9 @@ pub(crate) struct MachineOptions {
 
 impl MachineOptions {
     /// So many GPUs, or as many as the links connect that are asked for.
-    pub(crate) fn at_most(&self, gpus: usize, link: &LinkModel) -> usize {
-        match (&self.link, link.most_ranks()) {
-            (Some(_), Some(most)) => gpus.min(most),
-            _ => gpus,
-        }
+    pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
+        let Some(link) = &self.link else { return Ok(gpus) };
+        Ok(LinkModel::named_or_loaded(link)?.most_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
     /// The device and the links of so many.

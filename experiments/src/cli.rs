@@ -109,8 +109,9 @@ struct LayersOptions {
     #[arg(long, value_name = "N", default_value_t = LAYERS_BATCH, value_parser = batch)]
     batch: usize,
     /// Up to how many GPUs
-    #[arg(long, value_name = "N", default_value_t = LAYERS_GPUS, value_parser = gpus)]
-    gpus: usize,
+    /// [default: 64, or as many as the links of --link connect]
+    #[arg(long, value_name = "N", value_parser = gpus)]
+    gpus: Option<usize>,
     /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
@@ -187,7 +188,8 @@ struct Options {
 #[derive(Args)]
 #[command(
     after_help = "Leaves index.html beside the experiments' own files: figures, tables and findings in one file that needs no
-network. Layers are those of VGG-16, or of the network that is asked for.
+network. Layers are those of VGG-16, or of the network that is asked for; qos has networks of its own, and is left
+out where another one is asked for. With --json, the rows of throughput, partition and qos are printed.
 
 Examples:
   experiments all --out results
@@ -309,8 +311,12 @@ impl LayersOptions {
     /// Evaluates the layers, writes their files, and gives what is to be printed.
     fn run(&self) -> anyhow::Result<String> {
         let network = self.network.load()?.map_or_else(|| zoo::model("vgg16"), Ok)?;
-        let (device, link) = self.machine.load(self.gpus)?;
-        let layers = Layers::run(&network, self.batch, self.gpus, (&device, &link))?;
+        let gpus = match self.gpus {
+            Some(gpus) => gpus,
+            None => self.machine.at_most(LAYERS_GPUS)?,
+        };
+        let (device, link) = self.machine.load(gpus)?;
+        let layers = Layers::run(&network, self.batch, gpus, (&device, &link))?;
         make_folder(&self.out)?;
         let files = names(&layers.save(&self.out)?);
         if self.json { layers.to_json() } else { Ok(format!("{}\nwrote {files}\n", layers.text())) }
@@ -452,7 +458,7 @@ impl AllOptions {
             None => zoo::model("vgg16")?,
         };
         let layers_batch = options.batch.unwrap_or(LAYERS_BATCH);
-        let layers_gpus = options.machine.at_most(LAYERS_GPUS, &testbed.link);
+        let layers_gpus = options.machine.at_most(LAYERS_GPUS)?;
         let (device, link) = options.machine.load(layers_gpus)?;
         let layers = Layers::run(&network, layers_batch, layers_gpus, (&device, &link))?;
         let files = names(&layers.save(&options.out)?);

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use burst_planner::Error as Unplanned;
+use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{DeviceParameters, Policy};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -125,6 +127,16 @@ impl<'a> Job<'a> {
     /// Plans the foreground on the first `gpus` GPUs.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
         Ok(Foreground { plan: self.job(overlap).plan(&self.request(gpus, mode)?)? })
+    }
+
+    /// Data parallelism on the first `gpus` GPUs, which have no background job; `None` where they have no room for it.
+    pub(crate) fn part(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
+        let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
+        let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(usable);
+        match self.job(true).plan(&request) {
+            Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => Ok(None),
+            plan => Ok(Some(Foreground { plan: plan? })),
+        }
     }
 
     /// A question to the planner that leaves a background job room on every GPU, where it is known how much there is.

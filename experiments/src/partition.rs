@@ -1,6 +1,5 @@
 //! Sharing every GPU against giving some to the foreground and the rest to background jobs.
 
-use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::job::{Job, for_each_workload};
@@ -25,14 +24,15 @@ fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {
     let (alone, shared) = (job.alone(&bp)?, job.collocated(&bp)?);
     let mut rows = vec![Row::collocated(NAME, job, Mode::BurstCollocated, &bp, &alone, &shared)];
     for part in foreground_parts(gpus) {
-        let dp = job.foreground(part, PlanMode::DataParallel, true)?;
-        rows.push(Row::partition(NAME, job, part, &dp, &job.alone(&dp)?)?);
+        if let Some(dp) = job.part(part)? {
+            rows.push(Row::partition(NAME, job, part, &dp, &job.alone(&dp)?)?);
+        }
     }
     Ok(rows)
 }
 
 /// How many GPUs the foreground gets: 1, 2, 4, ... and all.
-fn foreground_parts(gpus: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn foreground_parts(gpus: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |part| Some(part * 2)).take_while(move |&part| part < gpus).chain([gpus])
 }
 

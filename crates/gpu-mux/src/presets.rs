@@ -71,8 +71,8 @@ impl Policy {
     }
 
     /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground tasklets are queued, where
-    /// layers count as merged into tasklets of more than 250 us, and only the one that [the foreground is at](Running) withholds the one background piece that may be in flight; four
-    /// pieces are while there is no foreground.
+    /// layers count as merged into tasklets of more than 250 us. One background piece may be in flight, four while there is no
+    /// foreground. Only the oldest launched foreground tasklet that has not finished withholds it: see [`Running`].
     ///
     /// Pieces as in [`artifact`](Self::artifact).
     #[must_use]

@@ -110,8 +110,8 @@ impl Layers {
                 } else {
                     alone = Some(row.clone());
                 }
-                // Such as a reshape, which takes no time.
-                if row.step_us() > 0.0 {
+                // What takes no time on one GPU does not get faster.
+                if alone.as_ref().is_some_and(|alone| alone.step_us() > 0.0) && row.step_us() > 0.0 {
                     rows.push(row);
                 }
             }

@@ -102,7 +102,8 @@ fn command_of(experiment: &str) -> String {
         crate::layers::NAME => OF_LAYERS.contains(&option),
         _ => option != "--full",
     };
-    let options = std::env::args().skip(2).filter(|argument| {
+    let arguments = std::env::args_os().skip(2).map(|argument| argument.to_string_lossy().into_owned());
+    let options = arguments.filter(|argument| {
         if argument.starts_with("--") {
             takes = is_taken(argument.split_once('=').map_or(argument.as_str(), |(option, _)| option));
         }

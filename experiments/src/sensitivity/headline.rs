@@ -2,10 +2,11 @@
 
 use deeppool::compare::Envelope;
 use deeppool::plan::Mode as PlanMode;
-use deeppool::simulate::{SimulateOptions, Simulation};
+use deeppool::simulate::SimulateOptions;
 
 use super::variation::{Setup, with_fixed_time};
 use crate::job::{Foreground, Job};
+use crate::partition::foreground_parts;
 
 /// A number above 1 is the conclusion that it is named for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +33,8 @@ impl Headline {
             Self::BurstOverDp => "samples/s of the foreground by itself",
             Self::SharedOverDp => "samples/s of foreground and background",
             Self::SharedOverPartitions => {
-                "the same, over the best static partitions that take turns and whose foreground is as fast; \
-                 where none is, its foreground over the fastest partition's"
+                "the same, over the best static partitions that take turns and whose foreground is as fast, or where none is, as \
+                 fast as a partition's can be"
             }
         }
     }
@@ -55,24 +56,21 @@ impl Setup {
         let alone = |foreground: &Foreground| job.simulate(foreground, &options);
         let background_of_all = job.background_samples_per_s(gpus)?;
         let mut partitions = vec![(0.0, background_of_all)];
-        let mut dp: Option<Simulation> = None;
-        for part in (1..=gpus).filter(|part| part.is_power_of_two() || *part == gpus) {
-            let simulation = alone(&job.foreground(part, PlanMode::DataParallel, true)?)?;
-            let foreground = simulation.foreground_samples_per_s;
+        for part in foreground_parts(gpus) {
+            let Some(foreground) = job.part(part)? else { continue };
+            let foreground = alone(&foreground)?.foreground_samples_per_s;
             let others = (gpus - part) as f64 / gpus as f64;
             partitions.push((foreground, foreground + others * background_of_all));
-            dp = Some(simulation);
         }
         let partitions = Envelope::new(partitions);
+        let dp = alone(&job.foreground(gpus, PlanMode::DataParallel, true)?)?.foreground_samples_per_s;
         let burst = job.foreground(gpus, self.testbed.burst(), true)?;
         let shared = SimulateOptions { background: Some(job.background()?), ..options.clone() };
         let shared = job.simulate(&burst, &shared)?;
-        let dp = dp.map_or(0.0, |dp| dp.foreground_samples_per_s);
         let total = shared.foreground_samples_per_s + shared.background_samples_per_s;
-        let over_partitions = match partitions.total_at(shared.foreground_samples_per_s) {
-            Some(partition) => total / partition,
-            None => shared.foreground_samples_per_s / partitions.fastest(),
-        };
+        // At the speed of the fastest partition, where none is as fast.
+        let speed = shared.foreground_samples_per_s.min(partitions.fastest());
+        let over_partitions = total / partitions.total_at(speed).unwrap_or(f64::NAN);
         Ok([alone(&burst)?.foreground_samples_per_s / dp, total / dp, over_partitions])
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::files;
 use crate::job::Workload;
-use crate::page::Section;
+use crate::page::{Marks, Section};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use crate::testbed::Testbed;
@@ -22,6 +22,8 @@ use headline::{HEADLINES, Headline, Numbers};
 use variation::{FIGURES, Figure, Setup};
 
 pub(crate) const NAME: &str = "sensitivity";
+/// Ratios that differ by less are the same.
+const ROUNDING: f64 = 1e-3;
 
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -117,7 +119,18 @@ impl Sensitivity {
     pub(crate) fn section(&self) -> anyhow::Result<Section> {
         let title = "What conclusions owe to figures that may be off by half (simulated)".to_owned();
         let text = (self.text(), self.summary().join("\n"));
-        Section::new(NAME, title, text, (figure::svg(self)?, &[]), files::csv(&self.rows)?)
+        let marks = |contains, is_down: bool| {
+            let drawn = self.rows.iter().filter_map(|row| Some((row, row.change.as_deref()?)));
+            let drawn = drawn.filter(|(_, change)| (*change == "x 0.5") == is_down);
+            let value = |(row, change): (&Row, &str)| {
+                let (figure, Row { title, headline, value, base, .. }) =
+                    (row.figure.unwrap_or_default(), row);
+                format!("{title}: {headline}: {base:.2} to {value:.2} with {figure} {change}")
+            };
+            Marks { tag: "<rect", contains, legend: 1, values: drawn.map(value).collect() }
+        };
+        let marks = [marks("#0072B2", true), marks("#E69F00", false)];
+        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), files::csv(&self.rows)?)
     }
 
     pub(crate) fn to_json(&self) -> anyhow::Result<String> {
@@ -135,6 +148,11 @@ impl Sensitivity {
     }
 }
 
+/// By more than rounding.
+fn is_above_one(ratio: f64) -> bool {
+    ratio > 1.0 + ROUNDING
+}
+
 fn row(
     workload: &Workload,
     headline: Headline,
@@ -150,6 +168,6 @@ fn row(
         change: change.map(|(figure, factor)| figure.change(factor)),
         value,
         base,
-        flips: (value > 1.0) != (base > 1.0),
+        flips: is_above_one(value) != is_above_one(base),
     }
 }

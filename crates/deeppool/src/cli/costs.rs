@@ -122,7 +122,7 @@ pub(crate) struct ModeArgs {
     pub(crate) gpu_counts: GpuCounts,
     /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, activations are computed again in the
     /// backward pass, or the batch is cut into 2, 4, 8 or more micro-batches, if they divide it and the network has no batch
-    /// normalisation: whichever is faster
+    /// normalisation: whichever is faster, or both where neither is enough
     /// [default: what a built-in GPU has; unlimited for other devices]
     #[arg(long, value_name = "BYTES")]
     pub(crate) memory: Option<Capacity>,

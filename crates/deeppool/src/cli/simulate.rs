@@ -34,7 +34,7 @@ pub(crate) struct Simulate {
     #[command(flatten)]
     costs: CostArgs,
     /// A plan that `deeppool plan -o` wrote, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED.into_iter().filter(|option| *option != "memory"))]
     plan: Option<PathBuf>,
     /// How many GPUs there are
     #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
@@ -70,7 +70,7 @@ pub(crate) struct Simulate {
     json: bool,
 }
 
-/// An error where a plan that was read leaves a background job no room.
+/// An error where GPUs have no room for both a plan that was read and a background job.
 fn check_room(
     plan: &ExecutionPlan,
     background: Option<&BackgroundCosts>,
@@ -81,11 +81,10 @@ fn check_room(
     };
     if peak > room {
         bail!(
-            "the plan holds {} on its fullest GPU, where the background job, which holds {}, leaves {} of what it was made for: \
-             make it with --memory {}, or give the background a smaller batch",
+            "the plan's fullest GPU holds {}, where the background job, which holds {}, leaves {}: give the background a \
+             smaller batch, make the plan with less --memory or with --objective total, or give --memory unlimited here",
             byte_size(peak),
             byte_size(background.memory_bytes()),
-            byte_size(room),
             byte_size(room),
         );
     }
@@ -105,10 +104,7 @@ impl Simulate {
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let optimizer = LowerOptions::default().optimizer;
         let background = self.background(&tables.profile, &tables.link)?;
-        let limit_bytes = match &read {
-            Some(plan) => plan.memory_limit_bytes,
-            None => self.mode.capacity(tables.profile.device()).limit_bytes(),
-        };
+        let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes();
         let room_bytes =
             background.as_ref().map_or(Ok(limit_bytes), |background| background.room_beside(limit_bytes))?;
         let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);

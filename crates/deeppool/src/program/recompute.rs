@@ -43,7 +43,7 @@ fn reached(network: &LayerGraph, from: LayerId, next: impl Fn(LayerId) -> Vec<La
     reached
 }
 
-/// The layers of these names, which have to be [possible checkpoints](possible_checkpoints).
+/// The layers of these names, which have to be [possible checkpoints](possible_checkpoints), each once and in the network's order.
 pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<LayerId>, Error> {
     let of_name = |name: &String| {
         let refused = |expected| {
@@ -57,7 +57,15 @@ pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<
             Some(id) => Ok(id),
         }
     };
-    names.iter().map(of_name).collect()
+    let checkpoints: Vec<LayerId> = names.iter().map(of_name).collect::<Result<_, Error>>()?;
+    match checkpoints.windows(2).position(|pair| pair[0] >= pair[1]) {
+        None => Ok(checkpoints),
+        Some(place) => Err(Error::Setting {
+            setting: "the order of checkpoints of activations",
+            expected: "the network's, with each of them once",
+            got: format!("`{}` after `{}`", names[place + 1], names[place]),
+        }),
+    }
 }
 
 /// What a layer's backward step reads of the activations; nothing where it has none.

@@ -152,13 +152,17 @@ fn a_background_job_takes_its_part_of_the_memory() {
         &format!("{simulate} --memory 5GB --gpus 8 --batch 32"),
         "what a background job holds",
     );
-    for (memory, fits) in [("14GB", true), ("11GB", false)] {
-        succeed(folder.path(), &format!("{VGG} --memory {memory} -o plan.json"));
-        let question = format!("{simulate} --plan plan.json");
-        if fits {
-            succeed(folder.path(), &question);
-        } else {
-            refused(folder.path(), &question, "the background job, which holds 9.22 GB");
-        }
-    }
+    succeed(folder.path(), &format!("{VGG} -o plan.json"));
+    let read = format!("{simulate} --plan plan.json");
+    // On 40 GB, on all that one asks for, and on too little.
+    succeed(folder.path(), &read);
+    succeed(folder.path(), &format!("{read} --memory unlimited"));
+    refused(
+        folder.path(),
+        &format!("{read} --memory 12GB"),
+        "the background job, which holds 9.22 GB, leaves 1.78 GB",
+    );
+    // What the message says helps.
+    succeed(folder.path(), &format!("{VGG} --memory 2.7GB -o plan.json"));
+    succeed(folder.path(), &format!("{read} --memory 12GB"));
 }

@@ -56,7 +56,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
             let operands = Operands::new(layer, signature, *shard);
-            // A batch normalisation learns from the samples of other ranks, too.
+            // A batch normalisation's moments may be those of other ranks' samples: what it saves is of use without samples of its own.
             let works_without = matches!(layer.kind(), LayerKind::BatchNorm(_))
                 && matches!(pass, Pass::Forward | Pass::Recompute);
             let operation = if shard.samples == 0 && !works_without {

@@ -82,7 +82,7 @@ pub struct TrainingFrontier {
 /// tried by iterated local search.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
-/// evaluations is bounded by [`TrainingSearch::effort`]; one takes O((nodes + edges) x classes of ranks).
+/// evaluations grows with [`TrainingSearch::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).
 ///
 /// # Errors
 /// What [`TrainingProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU, and

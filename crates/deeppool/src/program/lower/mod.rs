@@ -35,10 +35,12 @@ pub struct LowerOptions {
     /// that much shorter. Batch normalisation is the exception: it normalises over a micro-batch, and its running
     /// statistics move with each.
     pub micro_batches: usize,
-    /// The names of layers whose outputs are kept while those of the layers before them, as far as only these use them, are computed
-    /// again in the backward pass. Their memory is shared, so that a rank holds less and computes more; what is learned is
-    /// the same to the last bit. What comes after the last checkpoint is not computed again; without checkpoints nothing is.
-    /// Which layers can be one: [`possible_checkpoints`](super::possible_checkpoints).
+    /// Activation checkpoints, by the names of their layers, in the network's order. Outputs between two of them that are read only
+    /// between them, on the ranks that computed them, and once by each layer that reads them, are dropped after the forward pass and
+    /// computed again in the backward pass; all others are kept. Dropped outputs and their gradients share memory, so that a rank
+    /// holds less and computes more; what is learned is the same to the last bit. After the last checkpoint nothing is
+    /// computed again; without checkpoints nothing is. Which layers can be one:
+    /// [`possible_checkpoints`](super::possible_checkpoints).
     ///
     /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies that came from other ranks are kept, so that
     /// nothing is communicated again.
