@@ -8,18 +8,19 @@ use clap::error::ErrorKind as UsageError;
 use clap::{Args, Parser, Subcommand};
 use deeppool::files::write_atomically;
 use deeppool::simulate::policy_named;
-use layer_graph::zoo;
+use layer_graph::{LayerGraph, zoo};
 use serde_json::json;
 
 use crate::choice::{MachineOptions, NetworkOptions};
 use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 use crate::layers::{self, Layers};
+use crate::outcome::Outcome;
 use crate::report::Report;
 use crate::scale::{self, Scale};
 use crate::sensitivity::{self, Sensitivity};
 use crate::sweep::{self, Grid, Sweep};
 use crate::testbed::Testbed;
-use crate::{page, partition, qos, table, throughput};
+use crate::{page, partition, qos, throughput};
 
 /// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
 #[derive(Parser)]
@@ -310,26 +311,30 @@ fn list(json: bool) -> String {
 impl LayersOptions {
     /// Evaluates the layers, writes their files, and gives what is to be printed.
     fn run(&self) -> anyhow::Result<String> {
-        let network = self.network.load()?.map_or_else(|| zoo::model("vgg16"), Ok)?;
-        let gpus = match self.gpus {
-            Some(gpus) => gpus,
-            None => self.machine.at_most(LAYERS_GPUS)?,
-        };
-        let (device, link) = self.machine.load(gpus)?;
-        let layers = Layers::run(&network, self.batch, gpus, (&device, &link))?;
+        let layers = layers_of(self.network.load()?, &self.machine, self.batch, self.gpus)?;
         make_folder(&self.out)?;
-        let files = names(&layers.save(&self.out)?);
-        if self.json { layers.to_json() } else { Ok(format!("{}\nwrote {files}\n", layers.text())) }
+        layers.saved(&self.out, self.json)
     }
+}
+
+/// The layers of a network, or of VGG-16, on up to so many GPUs, or as many as are usual and the links connect.
+fn layers_of(
+    network: Option<LayerGraph>,
+    machine: &MachineOptions,
+    batch: usize,
+    gpus: Option<usize>,
+) -> anyhow::Result<Layers> {
+    let network = network.map_or_else(|| zoo::model("vgg16"), Ok)?;
+    let gpus = gpus.map_or_else(|| machine.at_most(LAYERS_GPUS), Ok)?;
+    let (device, link) = machine.load(gpus)?;
+    Layers::run(&network, batch, gpus, (&device, &link))
 }
 
 impl SweepOptions {
     /// Runs the sweep, writes its files, and gives what is to be printed.
     fn run(&self) -> anyhow::Result<String> {
         make_folder(&self.out)?;
-        let sweep = Sweep::run(&Grid::new(self.quick, self.model.as_deref())?)?;
-        let files = names(&sweep.save(&self.out)?);
-        if self.json { sweep.to_json() } else { Ok(format!("{}\nwrote {files}\n", sweep.text())) }
+        Sweep::run(&Grid::new(self.quick, self.model.as_deref())?)?.saved(&self.out, self.json)
     }
 }
 
@@ -337,19 +342,13 @@ impl ScaleOptions {
     /// Runs the comparison, writes its files, and gives what is to be printed.
     fn run(&self) -> anyhow::Result<String> {
         make_folder(&self.out)?;
-        let scale = Scale::run(&self.link, self.amplification, self.quick)?;
-        let files = names(&scale.save(&self.out)?);
-        if self.json { scale.to_json() } else { Ok(format!("{}\nwrote {files}\n", scale.text())) }
+        Scale::run(&self.link, self.amplification, self.quick)?.saved(&self.out, self.json)
     }
 }
 
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let name = folder.display();
     std::fs::create_dir_all(folder).with_context(|| format!("{name}: cannot make this folder"))
-}
-
-fn names(files: &[PathBuf]) -> String {
-    files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 impl Options {
@@ -409,9 +408,7 @@ impl Options {
     fn run_sensitivity(&self) -> anyhow::Result<String> {
         let testbed = self.testbed()?;
         make_folder(&self.out)?;
-        let found = Sensitivity::run(&testbed)?;
-        let files = names(&found.save(&self.out)?);
-        if self.json { found.to_json() } else { Ok(format!("{}\nwrote {files}\n", found.text())) }
+        Sensitivity::run(&testbed)?.saved(&self.out, self.json)
     }
 
     /// Runs experiments, writes their files, and gives what is to be printed.
@@ -425,9 +422,7 @@ impl Options {
             (true, reports) => Report::of_all(reports, &testbed).to_json(),
         }
     }
-}
 
-impl Options {
     /// Runs experiments and writes their files; what is to be printed of each.
     fn reports(
         &self,
@@ -437,12 +432,9 @@ impl Options {
         let reports: anyhow::Result<Vec<Report>> =
             experiments.iter().map(|experiment| experiment(testbed)).collect();
         let reports = reports?;
-        let mut texts = Vec::new();
-        for report in &reports {
-            let files = names(&report.save(&self.out)?);
-            texts.push(format!("{}\nwrote {files}\n", table::text(report)));
-        }
-        Ok((reports, texts))
+        let texts: anyhow::Result<Vec<String>> =
+            reports.iter().map(|report| report.save(&self.out)).collect();
+        Ok((reports, texts?))
     }
 }
 
@@ -453,16 +445,10 @@ impl AllOptions {
         let options = &self.options;
         let testbed = options.testbed()?;
         make_folder(&options.out)?;
-        let network = match options.network.load()? {
-            Some(network) => network,
-            None => zoo::model("vgg16")?,
-        };
-        let layers_batch = options.batch.unwrap_or(LAYERS_BATCH);
-        let layers_gpus = options.machine.at_most(LAYERS_GPUS)?;
-        let (device, link) = options.machine.load(layers_gpus)?;
-        let layers = Layers::run(&network, layers_batch, layers_gpus, (&device, &link))?;
-        let files = names(&layers.save(&options.out)?);
-        let mut texts = vec![format!("{}\nwrote {files}\n", layers.text())];
+        let network = options.network.load()?;
+        let batch = options.batch.unwrap_or(LAYERS_BATCH);
+        let layers = layers_of(network, &options.machine, batch, None)?;
+        let mut texts = vec![layers.save(&options.out)?];
         let is_asked = |name: &str| name != qos::NAME || options.is_of_the_paper();
         let asked = EXPERIMENTS.into_iter().filter(|(name, ..)| is_asked(name));
         let (reports, of_reports) =
@@ -474,8 +460,7 @@ impl AllOptions {
         }
         if self.full {
             let found = Sensitivity::run(&testbed)?;
-            let files = names(&found.save(&options.out)?);
-            texts.push(format!("{}\nwrote {files}\n", found.text()));
+            texts.push(found.save(&options.out)?);
             sections.push(found.section()?);
         }
         let page = options.out.join("index.html");
@@ -497,18 +482,17 @@ fn print(output: &str) -> ExitCode {
 }
 
 fn gpus(text: &str) -> Result<usize, String> {
-    const MOST: usize = 1024;
-    match text.parse() {
-        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
-        _ => Err(format!("expected a whole number from 1 to {MOST}")),
-    }
+    count(text, 1024)
 }
 
 fn batch(text: &str) -> Result<usize, String> {
-    const MOST: usize = 1 << 20;
+    count(text, 1 << 20)
+}
+
+fn count(text: &str, most: usize) -> Result<usize, String> {
     match text.parse() {
-        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
-        _ => Err(format!("expected a whole number from 1 to {MOST}")),
+        Ok(count) if (1..=most).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from 1 to {most}")),
     }
 }
 

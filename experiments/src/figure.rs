@@ -4,14 +4,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::report::Report;
 use crate::row::Row;
+use crate::style::{BLUE, GRID, INK, ORANGE, wrapped};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Blue and orange of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
-const FOREGROUND: RGBColor = RGBColor(0, 114, 178);
-const BACKGROUND: RGBColor = RGBColor(230, 159, 0);
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(crate) const FOREGROUND: RGBColor = BLUE;
+pub(crate) const BACKGROUND: RGBColor = ORANGE;
 const FONT: &str = "sans-serif";
 
 // Lengths in pixels.
@@ -73,21 +71,6 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
         root.present()?;
     }
     Ok(svg)
-}
-
-/// A line in lines of at most so many letters, unless a word has more.
-pub(crate) fn wrapped(line: &str, most: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in line.split(' ') {
-        match lines.last_mut() {
-            Some(last) if last.len() + 1 + word.len() <= most => {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 fn draw_header(area: &Area<'_>, title: &str, print: &[String]) -> anyhow::Result<()> {

@@ -1,4 +1,3 @@
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use deeppool::gpu_mux::DeviceParameters;
@@ -6,10 +5,12 @@ use deeppool::simulate::undisturbed;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
+use crate::outcome::{self, Outcome};
 use crate::page::{Marks, Section};
 use crate::row::Row;
+use crate::style::hex;
 use crate::testbed::Testbed;
-use crate::{figure, files, spreadsheet, table};
+use crate::{figure, table};
 
 /// What the reader should know of the GPUs before comparing with a real machine.
 fn charges(gpu: &DeviceParameters) -> String {
@@ -26,6 +27,14 @@ fn charges(gpu: &DeviceParameters) -> String {
         us(gpu.launch_time),
         us(gpu.graph_launch_time),
     )
+}
+
+/// What each record of a CSV repeats, since it has nowhere else to say it.
+#[derive(Serialize)]
+struct Provenance<'a> {
+    simulated: bool,
+    device: &'a str,
+    link: &'a str,
 }
 
 /// The format of all reports.
@@ -110,41 +119,40 @@ impl Report {
         all
     }
 
-    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
-
     /// The report on a page of several, whose bars say what they are.
     pub(crate) fn section(&self) -> anyhow::Result<Section> {
-        let bars = |contains, rate: fn(&Row) -> f64, whose: &str| {
+        let bars = |color, rate: fn(&Row) -> f64, whose: &str| {
             let drawn = self.rows.iter().filter(|row| rate(row) > 0.0);
             let setting = |row: &Row| row.setting.map_or_else(|| row.title.clone(), str::to_owned);
             let value =
                 |row: &Row| format!("{}, {}: {whose} {:.1} samples/s", setting(row), row.label(), rate(row));
-            Marks { tag: "<rect", contains, legend: 1, values: drawn.map(value).collect() }
+            Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
         };
         let marks = [
-            bars("#0072B2", |row| row.foreground_samples_per_s, "foreground"),
-            bars("#E69F00", |row| row.background_samples_per_s, "background"),
+            bars(figure::FOREGROUND, |row| row.foreground_samples_per_s, "foreground"),
+            bars(figure::BACKGROUND, |row| row.background_samples_per_s, "background"),
         ];
         let text = (table::text(self), self.summary.join("\n"));
         let figure = (figure::svg(self)?, &marks[..]);
-        Section::new(
-            self.experiment,
-            format!("{} (simulated)", self.title),
-            text,
-            figure,
-            spreadsheet::csv(self)?,
-        )
+        Section::new(self.experiment, format!("{} (simulated)", self.title), text, figure, self.csv()?)
+    }
+}
+
+impl Outcome for Report {
+    fn name(&self) -> &'static str {
+        self.experiment
     }
 
-    /// Writes CSV, figure and JSON to a folder, each whole or not at all.
-    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let written = [
-            ("csv", spreadsheet::csv(self)?),
-            ("svg", figure::svg(self)?.into_bytes()),
-            ("json", self.to_json()?.into_bytes()),
-        ];
-        files::save(folder, self.experiment, &written)
+    fn text(&self) -> String {
+        table::text(self)
+    }
+
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        let provenance = || Provenance { simulated: true, device: &self.device, link: &self.link };
+        outcome::csv(self.rows.iter().map(|row| (row, provenance())))
+    }
+
+    fn svg(&self) -> anyhow::Result<Option<String>> {
+        figure::svg(self).map(Some)
     }
 }

@@ -4,19 +4,17 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Layers, Row};
-use crate::figure::wrapped;
+use crate::style::{BLUE, GRID, INK, ORANGE, wrapped};
 
-/// Of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+/// Blue and orange with others of the same source.
 const COLORS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
+    BLUE,
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
+    ORANGE,
     RGBColor(86, 180, 233),
 ];
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(225, 225, 225);
 const SIZE: (u32, u32) = (900, 620);
 const HEADER: u32 = 82;
 /// Letters in a line of small print.

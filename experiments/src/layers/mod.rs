@@ -3,7 +3,6 @@
 mod figure;
 mod text;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use collectives::LinkModel;
@@ -11,7 +10,7 @@ use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ModelAccuracy, Origin};
 use serde::Serialize;
 
-use crate::files;
+use crate::outcome::{self, Outcome};
 use crate::page::{Marks, Section};
 use crate::report::SCHEMA;
 
@@ -148,23 +147,27 @@ impl Layers {
         let point =
             |row: &Row| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);
         let values = self.rows.iter().map(point).collect();
-        let marks = [Marks { tag: "<circle", contains: "", legend: 0, values }];
+        let marks = [Marks { tag: "<circle", contains: String::new(), legend: 0, values }];
         let title = format!("How much faster each layer of {} is on more GPUs (modelled)", self.model);
         let text = (self.text(), self.summary().join("\n"));
-        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), files::csv(&self.rows)?)
+        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), self.csv()?)
+    }
+}
+
+impl Outcome for Layers {
+    fn name(&self) -> &'static str {
+        NAME
     }
 
-    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
-        files::json(self)
+    fn text(&self) -> String {
+        self.printed()
     }
 
-    /// Writes CSV, figure and JSON to a folder, each whole or not at all.
-    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let written = [
-            ("csv", files::csv(&self.rows)?),
-            ("svg", figure::svg(self)?.into_bytes()),
-            ("json", self.to_json()?.into_bytes()),
-        ];
-        files::save(folder, NAME, &written)
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        outcome::csv(&self.rows)
+    }
+
+    fn svg(&self) -> anyhow::Result<Option<String>> {
+        figure::svg(self).map(Some)
     }
 }

@@ -6,7 +6,7 @@ use super::{Layers, Row};
 
 impl Layers {
     /// A line a layer, with its speed-up by GPU count, and what that comes to.
-    pub(crate) fn text(&self) -> String {
+    pub(super) fn printed(&self) -> String {
         let counts: Vec<usize> =
             self.by_layer().next().unwrap_or_default().iter().map(|row| row.gpus).collect();
         let mut table = Table::new();

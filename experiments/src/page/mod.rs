@@ -60,7 +60,7 @@ pub(crate) struct Marks {
     /// How their lines begin, such as `<rect`.
     pub(crate) tag: &'static str,
     /// What their lines have in them.
-    pub(crate) contains: &'static str,
+    pub(crate) contains: String,
     /// How many belong to the legend.
     pub(crate) legend: usize,
     /// What each of them is.
@@ -72,7 +72,7 @@ fn with_values(svg: &str, marks: &[Marks]) -> String {
     let mut values: Vec<_> = marks.iter().map(|marks| (marks.legend, marks.values.iter())).collect();
     let line = |line: &str| {
         for (marks, (legend, values)) in marks.iter().zip(&mut values) {
-            if line.starts_with(marks.tag) && line.contains(marks.contains) {
+            if line.starts_with(marks.tag) && line.contains(&marks.contains) {
                 if *legend > 0 {
                     *legend -= 1;
                 } else if let (Some(value), Some(open)) = (values.next(), line.strip_suffix("/>")) {

@@ -6,7 +6,7 @@ use super::Scale;
 
 impl Scale {
     /// What was asked, and what the answers come to.
-    pub(crate) fn text(&self) -> String {
+    pub(super) fn printed(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING).set_header([
             "model\n".into(),

@@ -5,13 +5,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::variation::FIGURES;
 use super::{Row, Sensitivity};
-use crate::figure::wrapped;
+use crate::style::{BLUE, GRID, INK, ORANGE, wrapped};
 
-/// Blue and orange of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
-const DOWN: RGBColor = RGBColor(0, 114, 178);
-const UP: RGBColor = RGBColor(230, 159, 0);
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(super) const DOWN: RGBColor = BLUE;
+pub(super) const UP: RGBColor = ORANGE;
 const PANEL: (u32, u32) = (300, 210);
 /// Width for the names of figures, left of each line of panels.
 const NAMES: u32 = 170;

@@ -5,18 +5,17 @@ mod headline;
 mod text;
 mod variation;
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Context;
 use layer_profile::{ModelAccuracy, Origin};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::files;
 use crate::job::Workload;
+use crate::outcome::{self, Outcome};
 use crate::page::{Marks, Section};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
+use crate::style::hex;
 use crate::testbed::Testbed;
 use headline::{HEADLINES, Headline, Numbers};
 use variation::{FIGURES, Figure, Setup};
@@ -119,7 +118,7 @@ impl Sensitivity {
     pub(crate) fn section(&self) -> anyhow::Result<Section> {
         let title = "What conclusions owe to figures that may be off by half (simulated)".to_owned();
         let text = (self.text(), self.summary().join("\n"));
-        let marks = |contains, is_down: bool| {
+        let marks = |color, is_down: bool| {
             let drawn = self.rows.iter().filter_map(|row| Some((row, row.change.as_deref()?)));
             let drawn = drawn.filter(|(_, change)| (*change == "x 0.5") == is_down);
             let value = |(row, change): (&Row, &str)| {
@@ -127,24 +126,28 @@ impl Sensitivity {
                     (row.figure.unwrap_or_default(), row);
                 format!("{title}: {headline}: {base:.2} to {value:.2} with {figure} {change}")
             };
-            Marks { tag: "<rect", contains, legend: 1, values: drawn.map(value).collect() }
+            Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
         };
-        let marks = [marks("#0072B2", true), marks("#E69F00", false)];
-        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), files::csv(&self.rows)?)
+        let marks = [marks(figure::DOWN, true), marks(figure::UP, false)];
+        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), self.csv()?)
+    }
+}
+
+impl Outcome for Sensitivity {
+    fn name(&self) -> &'static str {
+        NAME
     }
 
-    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
-        files::json(self)
+    fn text(&self) -> String {
+        self.printed()
     }
 
-    /// Writes CSV, figure and JSON to a folder, each whole or not at all.
-    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let written = [
-            ("csv", files::csv(&self.rows)?),
-            ("svg", figure::svg(self)?.into_bytes()),
-            ("json", self.to_json()?.into_bytes()),
-        ];
-        files::save(folder, NAME, &written)
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        outcome::csv(&self.rows)
+    }
+
+    fn svg(&self) -> anyhow::Result<Option<String>> {
+        figure::svg(self).map(Some)
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Row, Sensitivity};
 
 impl Sensitivity {
     /// A line a headline of each workload, with what it is under each variation, and which conclusions flip.
-    pub(crate) fn text(&self) -> String {
+    pub(super) fn printed(&self) -> String {
         let mut table = Table::new();
         let columns = FIGURES.iter().map(|figure| {
             let changes: Vec<String> = figure.factors().iter().map(|&factor| figure.change(factor)).collect();

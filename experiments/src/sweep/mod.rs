@@ -7,13 +7,11 @@ mod older;
 mod pair;
 mod text;
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Context;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::files;
+use crate::outcome::{self, Outcome};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use findings::Findings;
@@ -63,14 +61,18 @@ impl Sweep {
             rows,
         })
     }
+}
 
-    pub(crate) fn to_json(&self) -> anyhow::Result<String> {
-        files::json(self)
+impl Outcome for Sweep {
+    fn name(&self) -> &'static str {
+        NAME
     }
 
-    /// Writes CSV and JSON to a folder, each whole or not at all.
-    pub(crate) fn save(&self, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-        let written = [("csv", files::csv(&self.rows)?), ("json", self.to_json()?.into_bytes())];
-        files::save(folder, NAME, &written)
+    fn text(&self) -> String {
+        self.printed()
+    }
+
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        outcome::csv(&self.rows)
     }
 }

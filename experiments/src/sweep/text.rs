@@ -5,7 +5,7 @@ use super::findings::{AGREEMENT, Count};
 
 impl Sweep {
     /// What was asked, and what the answers come to.
-    pub(crate) fn text(&self) -> String {
+    pub(super) fn printed(&self) -> String {
         let found = &self.findings;
         let percent = |part: f64| format!("{:.4}%", part * 100.0);
         let mut lines = vec![
