@@ -1,28 +1,22 @@
-use plotters::coord::Shift;
+//! Rows as bars: foreground and background end to end.
+
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::canvas::{Area, Figure, Marks, text};
 use crate::report::Report;
 use crate::row::Row;
-use crate::style::{BLUE, GRID, INK, ORANGE, wrapped};
+use crate::style::{BLUE, GRID, INK, ORANGE, Style, hex};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-pub(crate) const FOREGROUND: RGBColor = BLUE;
-pub(crate) const BACKGROUND: RGBColor = ORANGE;
-const FONT: &str = "sans-serif";
+const FOREGROUND: RGBColor = BLUE;
+const BACKGROUND: RGBColor = ORANGE;
 
 // Lengths in pixels.
 const PANEL_WIDTH: u32 = 350;
 const LABEL_WIDTH: u32 = 115;
 /// Of a letter of a label, on average and then some.
 const LABEL_LETTER: u32 = 7;
-/// Of the header without its lines of small print; where the first of these is; from one to the next.
-const HEADER_HEIGHT: u32 = 80;
-const PRINT_TOP: i32 = 46;
-const PRINT_HEIGHT: i32 = 18;
-/// Of a letter of small print, on average and then some.
-const PRINT_WIDTH: u32 = 6;
+const LEGEND_HEIGHT: u32 = 30;
 const BAR_HEIGHT: u32 = 34;
 const TITLE_HEIGHT: u32 = 32;
 const AXIS_HEIGHT: u32 = 44;
@@ -30,11 +24,11 @@ const BOTTOM: u32 = 10;
 const MARGIN: u32 = LEFT as u32;
 const LEFT: i32 = 22;
 
-/// The rows as an SVG image: a panel a model, or a setting where those are compared, a bar a row, foreground and background
-/// end to end. Models, which have the same bars, stand side by side, and settings one below the other.
-pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
+/// The rows as a figure: a panel a model, or a setting where those are compared, a bar a row. Models, which have the same bars, stand
+/// side by side, and settings one below the other.
+pub(crate) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     let of_panels: Vec<&[Row]> =
-        report.rows.chunk_by(|a, b| (&a.model, a.setting) == (&b.model, b.setting)).collect();
+        report.rows.chunk_by(|a, b| (&a.model, &a.setting) == (&b.model, &b.setting)).collect();
     let is_stacked = report.rows.iter().any(|row| row.setting.is_some());
     let columns = if is_stacked { 1 } else { of_panels.len() as u32 };
     let longest = report.rows.iter().map(|row| row.label().len()).max().unwrap_or(0) as u32;
@@ -42,50 +36,49 @@ pub(crate) fn svg(report: &Report) -> anyhow::Result<String> {
     // What stands behind a bar of a policy needs as much as the bar.
     let panel_width = if report.rows.iter().any(|row| row.policy.is_some()) { 2 } else { 1 } * PANEL_WIDTH;
     let width = label_width + columns * panel_width + 2 * MARGIN;
-    let print_width = ((width - 2 * MARGIN) / PRINT_WIDTH) as usize;
-    let print: Vec<String> = report.provenance.iter().flat_map(|line| wrapped(line, print_width)).collect();
-    let header_height = HEADER_HEIGHT + print.len() as u32 * PRINT_HEIGHT.unsigned_abs();
     let heights =
         of_panels.iter().map(|rows| TITLE_HEIGHT + rows.len() as u32 * BAR_HEIGHT + AXIS_HEIGHT + BOTTOM);
     let body_height = if is_stacked { heights.clone().sum() } else { heights.clone().max().unwrap_or(0) };
-    let height = header_height + body_height;
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
-        root.fill(&WHITE)?;
-        let (header, body) = root.split_vertically(header_height);
-        draw_header(&header, report.title, &print)?;
+    let size = (width, LEGEND_HEIGHT + body_height);
+    let title = format!("{} (simulated)", report.title);
+    let figure = Figure::draw(title, report.provenance.clone(), size, style, |root| {
+        let (legend, body) = root.split_vertically(LEGEND_HEIGHT);
+        draw_legend(&legend)?;
         let mut top = 0;
         for (index, (rows, height)) in of_panels.iter().zip(heights).enumerate() {
             let column = if is_stacked { 0 } else { index as u32 };
             // The first panel of a line names the bars for all of them.
             let labels = if column == 0 { label_width } else { 0 };
             let left = MARGIN + column * panel_width + label_width - labels;
-            let (_, below) = body.split_vertically(top);
-            let (line, _) = below.split_vertically(height);
-            let (_, from_here) = line.split_horizontally(left);
-            let (panel, _) = from_here.split_horizontally(panel_width + labels);
-            draw_panel(&panel, rows, labels)?;
+            draw_panel(&body.clone().shrink((left, top), (panel_width + labels, height)), rows, labels)?;
             top += if is_stacked { height } else { 0 };
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })?;
+    Ok(figure.with_marks(marks(&report.rows)))
 }
 
-fn draw_header(area: &Area<'_>, title: &str, print: &[String]) -> anyhow::Result<()> {
-    let title = format!("{title} (simulated)");
-    area.draw(&Text::new(title, (LEFT, 16), text(20).style(FontStyle::Bold).color(&INK)))?;
-    let mut top = PRINT_TOP;
-    for line in print {
-        area.draw(&Text::new(line.clone(), (LEFT, top), text(13).color(&INK)))?;
-        top += PRINT_HEIGHT;
-    }
+/// What each bar is.
+fn marks(rows: &[Row]) -> Vec<Marks> {
+    let bars = |color, rate: fn(&Row) -> f64, whose: &str| {
+        let drawn = rows.iter().filter(|row| rate(row) > 0.0);
+        let setting = |row: &Row| row.setting.clone().unwrap_or_else(|| row.title.clone());
+        let value =
+            |row: &Row| format!("{}, {}: {whose} {:.1} samples/s", setting(row), row.label(), rate(row));
+        Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
+    };
+    vec![
+        bars(FOREGROUND, |row| row.foreground_samples_per_s, "foreground"),
+        bars(BACKGROUND, |row| row.background_samples_per_s, "background"),
+    ]
+}
+
+fn draw_legend(area: &Area<'_>) -> anyhow::Result<()> {
     let entries = [(FOREGROUND, "foreground (FG)", 0), (BACKGROUND, "background (BG), all jobs", 150)];
     for (color, label, x) in entries {
-        let (x, y) = (LEFT + x, top + 8);
+        let (x, y) = (LEFT + x, 8);
         area.draw(&Rectangle::new([(x, y), (x + 14, y + 14)], color.filled()))?;
-        let style = text(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        let style = text(13).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(label, (x + 20, y + 7), style))?;
     }
     Ok(())
@@ -96,8 +89,8 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
     let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
     // Room for the figure at the end of the longest bar.
     let range = longest * if rows.iter().any(|row| row.policy.is_some()) { 2.4 } else { 1.16 };
-    let title = rows.first().map(|row| match row.setting {
-        Some(setting) => setting.into(),
+    let title = rows.first().map(|row| match &row.setting {
+        Some(setting) => setting.clone(),
         None => format!("{}, batch {}", row.title, row.batch),
     });
     let title = title.unwrap_or_default();
@@ -118,11 +111,11 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
         .x_label_formatter(&|samples_per_s| format!("{samples_per_s:.0}"))
         .bold_line_style(GRID)
         .axis_style(INK)
-        .label_style(text(12).color(&INK))
-        .axis_desc_style(text(13).color(&INK))
+        .label_style(text(12))
+        .axis_desc_style(text(13))
         .draw()?;
-    let label = |text: String, at, offset, style| EmptyElement::at(at) + Text::new(text, offset, style);
-    let above = self::text(14).style(FontStyle::Bold).color(&INK).pos(Pos::new(HPos::Left, VPos::Bottom));
+    let label = |words: String, at, offset, style| EmptyElement::at(at) + Text::new(words, offset, style);
+    let above = bold(14).pos(Pos::new(HPos::Left, VPos::Bottom));
     chart.draw_series([label(title, (0.0, 0.0), (0, -8), above)])?;
     for (index, row) in rows.iter().enumerate() {
         let (top, bottom) = (index as f64 + 0.14, index as f64 + 0.86);
@@ -133,15 +126,16 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
             chart.draw_series([Rectangle::new([(from, top), (to, bottom)], color.filled())])?;
             // What part of the bar it is, unless it is all of it or too small to hold the figure.
             if to - from < total && to - from > range * 0.13 {
-                let inside = self::text(12).color(&ink).pos(Pos::new(HPos::Center, VPos::Center));
+                let inside = TextStyle { color: ink.to_backend_color(), ..text(12) }
+                    .pos(Pos::new(HPos::Center, VPos::Center));
                 let at = (f64::midpoint(from, to), middle);
                 chart.draw_series([label(format!("{:.0}", to - from), at, (0, 0), inside)])?;
             }
         }
-        let after = self::text(12).style(FontStyle::Bold).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        let after = bold(12).pos(Pos::new(HPos::Left, VPos::Center));
         chart.draw_series([label(beside(row), (total, middle), (6, 0), after)])?;
         if label_width > 0 {
-            let before = self::text(13).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
+            let before = text(13).pos(Pos::new(HPos::Right, VPos::Center));
             chart.draw_series([label(row.label(), (0.0, middle), (-8, 0), before)])?;
         }
     }
@@ -152,7 +146,7 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
 fn beside(row: &Row) -> String {
     let total = format!("{:.0}", row.total_samples_per_s());
     let slowdown = row.foreground_slowdown_median.zip(row.foreground_slowdown_p99);
-    match (row.policy, slowdown, row.background_share_of_idle) {
+    match (&row.policy, slowdown, row.background_share_of_idle) {
         (Some(_), Some((median, p99)), Some(share)) => {
             let share = share * 100.0;
             format!("{total} (FG slowdown {median:.3}, p99 {p99:.3}; BG has {share:.0}% of idle time)")
@@ -161,6 +155,6 @@ fn beside(row: &Row) -> String {
     }
 }
 
-fn text(size: u32) -> FontDesc<'static> {
-    (FONT, size).into_font()
+fn bold(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().style(FontStyle::Bold).color(&INK)
 }

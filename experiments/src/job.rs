@@ -3,6 +3,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use burst_planner::Error as Unplanned;
 use deeppool::Error;
+use deeppool::compare::Comparison;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{DeviceParameters, Policy};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -10,8 +11,8 @@ use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, undisturbed};
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{DataSheet, ProfileTable};
-use rayon::prelude::*;
 
+use crate::journal::Journal;
 use crate::row::Row;
 use crate::testbed::Testbed;
 
@@ -82,17 +83,21 @@ pub(crate) struct Foreground {
     pub(crate) plan: ExecutionPlan,
 }
 
-/// Runs an experiment's rows for every workload of a testbed, workloads side by side, rows in their order.
-pub(crate) fn for_each_workload(
+/// An experiment's rows for every workload of a testbed, workloads side by side, rows in their order.
+pub(crate) fn rows_of_workloads(
     testbed: &Testbed,
+    journal: &Journal,
     rows: impl Fn(&Job<'_>) -> anyhow::Result<Vec<Row>> + Sync,
 ) -> anyhow::Result<Vec<Row>> {
-    let of_workload = |workload: &Workload| {
+    let by_workload: Vec<Vec<Row>> = journal.answers("networks", &testbed.workloads, |workload| {
         let job = Job::new(workload.clone(), testbed);
         job.and_then(|job| rows(&job)).with_context(|| workload.title.clone())
+    })?;
+    let titled = |(workload, rows): (&Workload, Vec<Row>)| {
+        let title = workload.title.clone();
+        rows.into_iter().map(move |row| Row { title: title.clone(), ..row })
     };
-    let by_workload: anyhow::Result<Vec<Vec<Row>>> = testbed.workloads.par_iter().map(of_workload).collect();
-    Ok(by_workload?.into_iter().flatten().collect())
+    Ok(testbed.workloads.iter().zip(by_workload).flat_map(titled).collect())
 }
 
 impl<'a> Job<'a> {
@@ -122,6 +127,14 @@ impl<'a> Job<'a> {
         let amplification = asked.dp.amplification.max(1.0);
         let as_dp = frontier.plan(Mode::Burst { amplification })?;
         Ok([Foreground { plan: asked }, Foreground { plan: as_dp }])
+    }
+
+    /// All ways to share the GPUs, simulated.
+    pub(crate) fn compared(&self) -> anyhow::Result<Comparison> {
+        let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
+        let request = PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(usable);
+        let options = SimulateOptions { policy: self.testbed.policy, ..SimulateOptions::default() };
+        Ok(Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})?)
     }
 
     /// Plans the foreground on the first `gpus` GPUs.

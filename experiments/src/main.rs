@@ -4,13 +4,20 @@
 //! device model and the collectives' times of a link model. Each experiment leaves a table on stdout, and a CSV, an SVG
 //! and a JSON report in a folder.
 
-mod choice;
+mod all;
+mod canvas;
+mod catalog;
 mod cli;
+mod experiment;
 mod figure;
+mod grid;
 mod job;
+mod journal;
 mod layers;
+mod options;
 mod outcome;
 mod page;
+mod part;
 mod partition;
 mod progress;
 mod qos;

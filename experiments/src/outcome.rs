@@ -5,46 +5,46 @@ use std::path::{Path, PathBuf};
 use deeppool::files::write_atomically;
 use serde::Serialize;
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
-pub(crate) trait Outcome: Serialize + Sized {
-    /// What the experiment is called: the name of its files.
-    fn name(&self) -> &'static str;
+use crate::canvas::Figure;
+use crate::style::Style;
 
-    /// For people.
+/// What was found.
+pub(crate) trait Outcome {
+    /// What was compared, for people.
+    fn title(&self) -> String;
+
+    /// For people: what was asked, the numbers, and what they come to.
     fn text(&self) -> String;
+
+    /// What the numbers come to, for people; [`text`](Self::text) has it, too.
+    fn findings(&self) -> String;
 
     /// A line a row, below the names of its fields.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
 
-    /// Its figure, if it has one.
-    fn svg(&self) -> anyhow::Result<Option<String>> {
-        Ok(None)
-    }
+    /// Its figures.
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>>;
 
-    fn to_json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
+    /// A JSON document of the format `deeppool/report/v1`.
+    fn to_json(&self) -> anyhow::Result<String>;
+}
 
-    /// Writes its files to a folder, each whole or not at all, and gives its text, which says which they are.
-    fn save(&self, folder: &Path) -> anyhow::Result<String> {
-        let mut files = vec![("csv", self.csv()?)];
-        files.extend(self.svg()?.map(|svg| ("svg", svg.into_bytes())));
-        files.push(("json", self.to_json()?.into_bytes()));
-        let save = |(extension, content): (&str, Vec<u8>)| -> anyhow::Result<PathBuf> {
-            let path = folder.join(self.name()).with_extension(extension);
-            write_atomically(&path, &content)?;
-            Ok(path)
-        };
-        let files = files.into_iter().map(save).collect::<anyhow::Result<Vec<PathBuf>>>()?;
-        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        Ok(format!("{}\nwrote {}\n", self.text(), names.join(", ")))
+/// Writes the files of what was found to a folder, each whole or not at all, and gives its text, which says which they are. Their names
+/// begin with `stem`.
+pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Style) -> anyhow::Result<String> {
+    let mut files = vec![(format!("{stem}.csv"), outcome.csv()?)];
+    for figure in outcome.figures(style)? {
+        files.push((format!("{}.svg", figure.stem(stem)), figure.svg.into_bytes()));
     }
-
-    /// Writes its files to a folder, and gives what is to be printed: its text, or its JSON.
-    fn saved(&self, folder: &Path, json: bool) -> anyhow::Result<String> {
-        let text = self.save(folder)?;
-        if json { self.to_json() } else { Ok(text) }
-    }
+    files.push((format!("{stem}.json"), outcome.to_json()?.into_bytes()));
+    let save = |(name, content): (String, Vec<u8>)| -> anyhow::Result<PathBuf> {
+        let path = folder.join(name);
+        write_atomically(&path, &content)?;
+        Ok(path)
+    };
+    let files = files.into_iter().map(save).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    Ok(format!("{}\nwrote {}\n", outcome.text(), names.join(", ")))
 }
 
 /// Rows as CSV with a header; what has no meaning in a row is empty.
@@ -54,4 +54,9 @@ pub(crate) fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> anyhow::Re
         writer.serialize(row)?;
     }
     Ok(writer.into_inner()?)
+}
+
+/// As JSON, for people to read, too.
+pub(crate) fn json(found: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(found)? + "\n")
 }

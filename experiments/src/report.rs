@@ -5,10 +5,10 @@ use deeppool::simulate::undisturbed;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
+use crate::canvas::Figure;
 use crate::outcome::{self, Outcome};
-use crate::page::{Marks, Section};
 use crate::row::Row;
-use crate::style::hex;
+use crate::style::Style;
 use crate::testbed::Testbed;
 use crate::{figure, table};
 
@@ -30,11 +30,11 @@ fn charges(gpu: &DeviceParameters) -> String {
 }
 
 /// What each record of a CSV repeats, since it has nowhere else to say it.
-#[derive(Serialize)]
-struct Provenance<'a> {
-    simulated: bool,
-    device: &'a str,
-    link: &'a str,
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct Provenance<'a> {
+    pub(crate) simulated: bool,
+    pub(crate) device: &'a str,
+    pub(crate) link: &'a str,
 }
 
 /// The format of all reports.
@@ -105,46 +105,19 @@ impl Report {
             summary,
         }
     }
-
-    /// One report with the rows of several, of the same testbed.
-    pub(crate) fn of_all(reports: &[Self], testbed: &Testbed) -> Self {
-        let rows = reports.iter().flat_map(|report| report.rows.clone()).collect();
-        let mut all = Self::new("all", "All experiments", testbed, &undisturbed(), rows, Vec::new());
-        // The last line of each says what its GPUs charge.
-        all.provenance.pop();
-        for report in reports {
-            let charges = report.provenance.last().map_or("", String::as_str);
-            all.provenance.push(format!("{}: {charges}", report.experiment));
-        }
-        all
-    }
-
-    /// The report on a page of several, whose bars say what they are.
-    pub(crate) fn section(&self) -> anyhow::Result<Section> {
-        let bars = |color, rate: fn(&Row) -> f64, whose: &str| {
-            let drawn = self.rows.iter().filter(|row| rate(row) > 0.0);
-            let setting = |row: &Row| row.setting.map_or_else(|| row.title.clone(), str::to_owned);
-            let value =
-                |row: &Row| format!("{}, {}: {whose} {:.1} samples/s", setting(row), row.label(), rate(row));
-            Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
-        };
-        let marks = [
-            bars(figure::FOREGROUND, |row| row.foreground_samples_per_s, "foreground"),
-            bars(figure::BACKGROUND, |row| row.background_samples_per_s, "background"),
-        ];
-        let text = (table::text(self), self.summary.join("\n"));
-        let figure = (figure::svg(self)?, &marks[..]);
-        Section::new(self.experiment, format!("{} (simulated)", self.title), text, figure, self.csv()?)
-    }
 }
 
 impl Outcome for Report {
-    fn name(&self) -> &'static str {
-        self.experiment
+    fn title(&self) -> String {
+        format!("{} (simulated)", self.title)
     }
 
     fn text(&self) -> String {
         table::text(self)
+    }
+
+    fn findings(&self) -> String {
+        self.summary.join("\n")
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
@@ -152,7 +125,11 @@ impl Outcome for Report {
         outcome::csv(self.rows.iter().map(|row| (row, provenance())))
     }
 
-    fn svg(&self) -> anyhow::Result<Option<String>> {
-        figure::svg(self).map(Some)
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
+        Ok(vec![figure::draw(self, style)?])
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
     }
 }

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use deeppool::simulate::{Activity, Simulation};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::job::{Foreground, Job};
 
 /// How the GPUs are shared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
     /// Data parallelism.
     #[serde(rename = "dp")]
@@ -23,16 +23,13 @@ pub(crate) enum Mode {
     /// Background jobs by themselves.
     #[serde(rename = "bg")]
     Background,
-    /// Data parallelism on some GPUs, background jobs on the others.
-    #[serde(rename = "partition")]
-    Partition,
 }
 
 /// One result: a line of the table, a record of the CSV, an entry of the report, a bar of the figure. `None` is what has
 /// no meaning in a mode.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    pub(crate) experiment: &'static str,
+    pub(crate) experiment: String,
     pub(crate) model: String,
     /// The model's name as people write it.
     #[serde(skip)]
@@ -48,10 +45,10 @@ pub(crate) struct Row {
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
     /// What is shared and on which GPUs, where that is compared.
-    pub(crate) setting: Option<&'static str>,
+    pub(crate) setting: Option<String>,
     pub(crate) mode: Mode,
     /// The policy of sharing, where policies are compared.
-    pub(crate) policy: Option<&'static str>,
+    pub(crate) policy: Option<String>,
     /// Whether gradients are all-reduced during the backward pass, or after it.
     pub(crate) overlap: Option<bool>,
     /// The limit that the plan had to keep.
@@ -95,11 +92,11 @@ pub(crate) struct Row {
 
 impl Row {
     /// Background jobs alone on all GPUs.
-    pub(crate) fn background(experiment: &'static str, job: &Job<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn background(experiment: &str, job: &Job<'_>) -> anyhow::Result<Self> {
         let gpus = job.testbed.gpus;
         let background_samples_per_s = job.background_samples_per_s(gpus)?;
         Ok(Self {
-            experiment,
+            experiment: experiment.into(),
             model: job.workload.network.name().into(),
             title: job.workload.title.clone(),
             gpus,
@@ -138,7 +135,7 @@ impl Row {
 
     /// A foreground on all GPUs, and no background.
     pub(crate) fn alone(
-        experiment: &'static str,
+        experiment: &str,
         job: &Job<'_>,
         mode: Mode,
         foreground: &Foreground,
@@ -149,7 +146,7 @@ impl Row {
         let all = (computing + communicating + idle).as_secs_f64();
         let part = |time: Duration| if all > 0.0 { time.as_secs_f64() / all } else { 0.0 };
         Self {
-            experiment,
+            experiment: experiment.into(),
             model: job.workload.network.name().into(),
             title: job.workload.title.clone(),
             gpus: job.testbed.gpus,
@@ -187,7 +184,7 @@ impl Row {
 
     /// A foreground on all GPUs, and a background job on each of them.
     pub(crate) fn collocated(
-        experiment: &'static str,
+        experiment: &str,
         job: &Job<'_>,
         mode: Mode,
         foreground: &Foreground,
@@ -212,36 +209,6 @@ impl Row {
         }
     }
 
-    /// A foreground on some of the GPUs, and a background job on each of the others.
-    pub(crate) fn partition(
-        experiment: &'static str,
-        job: &Job<'_>,
-        foreground_gpus: usize,
-        foreground: &Foreground,
-        alone: &Simulation,
-    ) -> anyhow::Result<Self> {
-        let gpus = job.testbed.gpus;
-        let background_gpus = gpus - foreground_gpus;
-        let busy = foreground_gpus as f64 * alone.gpu_busy_fraction + background_gpus as f64;
-        let background_samples_per_s = job.background_samples_per_s(background_gpus)?;
-        let of_part = Self::alone(experiment, job, Mode::Partition, foreground, alone);
-        let of_all = |part: f64| part * foreground_gpus as f64 / gpus as f64;
-        let [computing_fraction, communicating_fraction] =
-            [of_part.computing_fraction, of_part.communicating_fraction].map(of_all);
-        Ok(Self {
-            foreground_gpus,
-            background_gpus,
-            background_samples_per_s,
-            gpu_busy_fraction: busy / gpus as f64,
-            computing_fraction,
-            communicating_fraction,
-            // The foreground has nothing to do on the GPUs of the background.
-            idle_fraction: 1.0 - computing_fraction - communicating_fraction,
-            background_idle_samples_per_s: background_samples_per_s,
-            ..of_part
-        })
-    }
-
     /// This row of a burst plan whose limit is the amplification of data parallelism.
     pub(crate) fn at_dp_amplification(self) -> Self {
         Self { limit_is_dp: true, ..self }
@@ -249,19 +216,17 @@ impl Row {
 
     /// What the row is called among those of its model.
     pub(crate) fn label(&self) -> String {
-        if let Some(policy) = self.policy {
-            return policy.into();
+        if let Some(policy) = &self.policy {
+            return policy.clone();
         }
         let at = if self.limit_is_dp { ", as DP" } else { "" };
-        match (self.mode, self.overlap, self.background_gpus) {
-            (Mode::DataParallel, Some(false), _) => "DP, no overlap".into(),
+        match (self.mode, self.overlap) {
+            (Mode::DataParallel, Some(false)) => "DP, no overlap".into(),
             (Mode::DataParallel, ..) => "DP".into(),
             (Mode::DataParallelCollocated, ..) => "DP+Col".into(),
             (Mode::Burst, ..) => format!("BP{at}"),
             (Mode::BurstCollocated, ..) => format!("BP+Col{at}"),
             (Mode::Background, ..) => "BG only".into(),
-            (Mode::Partition, _, 0) => format!("{} FG", self.foreground_gpus),
-            (Mode::Partition, _, background) => format!("{} FG, {background} BG", self.foreground_gpus),
         }
     }
 

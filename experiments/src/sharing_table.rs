@@ -27,7 +27,7 @@ pub(crate) fn table(rows: &[Row]) -> Table {
             table.add_row([""]);
         }
         for (index, row) in of_setting.iter().enumerate() {
-            let setting = row.setting.filter(|_| index == 0).unwrap_or_default();
+            let setting = row.setting.as_deref().filter(|_| index == 0).unwrap_or_default();
             table.add_row(cells(setting, row));
         }
     }

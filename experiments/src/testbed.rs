@@ -3,7 +3,10 @@ use deeppool::gpu_mux::Policy;
 use deeppool::plan::Mode;
 use layer_profile::DeviceModel;
 
-use crate::job::Workload;
+use crate::job::{BACKGROUND_BATCH, Workload};
+
+/// What ours is called.
+pub(crate) const DEFAULT_POLICY: &str = "default";
 
 /// The simulated machine, what is trained on it, and the limit of the burst plans.
 #[derive(Debug, Clone)]
@@ -23,6 +26,20 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
+    /// GPUs for experiments that have workloads and policies of their own.
+    pub(crate) fn without_workloads(device: DeviceModel, link: LinkModel, gpus: usize, limit: f64) -> Self {
+        Self {
+            device,
+            link,
+            gpus,
+            amplification_limit: limit,
+            policy_name: DEFAULT_POLICY.into(),
+            policy: Policy::default(),
+            workloads: Vec::new(),
+            background_batch: BACKGROUND_BATCH,
+        }
+    }
+
     /// The mode of a burst plan under the limit.
     pub(crate) fn burst(&self) -> Mode {
         Mode::Burst { amplification: self.amplification_limit }

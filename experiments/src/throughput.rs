@@ -1,20 +1,48 @@
 //! Data parallelism and burst parallelism, with and without background jobs on the same GPUs.
 
+use clap::Args;
 use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
-use crate::job::{Job, for_each_workload};
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::job::{Job, rows_of_workloads};
+use crate::options::{RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::{Mode, Row};
-use crate::testbed::Testbed;
 
 pub(crate) const NAME: &str = "throughput";
 const TITLE: &str = "Throughput of one training job and of background jobs";
 
-pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
-    let rows = for_each_workload(testbed, rows)?;
-    let summary = summary(&rows);
-    Ok(Report::new(NAME, TITLE, testbed, &undisturbed(), rows, summary))
+#[derive(Args)]
+#[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs.
+BP: each layer on a GPU count of its own. +Col: background jobs on the same GPUs, whenever the
+foreground leaves them idle.
+
+Examples:
+  experiments throughput
+  experiments throughput --gpus 4 --amplification 1.5 --out results
+  experiments throughput --gpus 64 --link dgx-a100-pod --batch 64
+  experiments throughput --onnx net.onnx --batch 64 --device h100 --gpus 16")]
+pub(crate) struct ThroughputOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    testbed: TestbedOptions,
+}
+
+impl Experiment for ThroughputOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let testbed = self.testbed.testbed()?;
+        Ok(prepared(move |journal| {
+            let rows = rows_of_workloads(&testbed, journal, rows)?;
+            let summary = summary(&rows);
+            Ok(Report::new(NAME, TITLE, &testbed, &undisturbed(), rows, summary))
+        }))
+    }
 }
 
 fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {

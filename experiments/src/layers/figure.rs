@@ -4,43 +4,25 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Layers, Row};
-use crate::style::{BLUE, GRID, INK, ORANGE, wrapped};
+use crate::canvas::{Figure, Marks, text};
+use crate::style::{BLUE, GREEN, GRID, INK, ORANGE, PURPLE, SKY, Style, VERMILION};
 
-/// Blue and orange with others of the same source.
-const COLORS: [RGBColor; 6] = [
-    BLUE,
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    ORANGE,
-    RGBColor(86, 180, 233),
-];
-const SIZE: (u32, u32) = (900, 620);
-const HEADER: u32 = 82;
-/// Letters in a line of small print.
-const PRINT: usize = 150;
+const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY];
+const SIZE: (u32, u32) = (900, 540);
 /// Width for the names at the ends of lines.
 const NAMES: u32 = 170;
 /// Height of a name, pixels.
 const NAME_HEIGHT: f64 = 14.0;
 
-/// An SVG image, both axes logarithmic. Lines have the colour of the layer's kind; the longest layers are named.
-pub(super) fn svg(layers: &Layers) -> anyhow::Result<String> {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let (header, body) = root.split_vertically(HEADER);
-        let text = |size: i32| TextStyle::from(("sans-serif", size)).color(&INK);
-        let title = format!("Speed-up of each layer of {} (modelled)", layers.model);
-        header.draw(&Text::new(title, (22, 14), text(20)))?;
-        for (line, top) in wrapped(&layers.origin(), PRINT).into_iter().zip((40..).step_by(16)) {
-            header.draw(&Text::new(line, (22, top), text(11)))?;
-        }
+/// Both axes logarithmic. Lines have the colour of the layer's kind; the longest layers are named.
+pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
+    let point = |row: &Row| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);
+    let values = layers.rows.iter().map(point).collect();
+    let figure = Figure::draw(layers.heading(), vec![layers.origin()], SIZE, style, |body| {
         let most_gpus = layers.rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
         let least = layers.rows.iter().map(|row| row.speedup).fold(1.0, f64::min);
         let (bottom, top) = (least * 0.9, most_gpus * 1.08);
-        let mut chart = ChartBuilder::on(&body)
+        let mut chart = ChartBuilder::on(body)
             .margin(14)
             .margin_right(NAMES)
             .set_label_area_size(LabelAreaPosition::Left, 60)
@@ -102,9 +84,9 @@ pub(super) fn svg(layers: &Layers) -> anyhow::Result<String> {
             let name = format!("{} {:.1}", row.layer, row.speedup);
             chart.draw_series([EmptyElement::at(at) + Text::new(name, (6, 0), style)])?;
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })?;
+    Ok(figure.with_marks(vec![Marks { tag: "<circle", contains: String::new(), legend: 0, values }]))
 }
 
 /// The kinds of layers, those that take most time on one GPU first.

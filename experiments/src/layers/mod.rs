@@ -5,20 +5,67 @@ mod text;
 
 use std::time::Duration;
 
+use clap::Args;
 use collectives::LinkModel;
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, zoo};
 use layer_profile::{DeviceModel, ModelAccuracy, Origin};
 use serde::Serialize;
 
+use crate::canvas::Figure;
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::options::{MachineOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
-use crate::page::{Marks, Section};
 use crate::report::SCHEMA;
+use crate::style::Style;
 
 pub(crate) const NAME: &str = "layers";
 
+/// What layers are shown with: the paper's first picture.
+const BATCH: usize = 128;
+const GPUS: usize = 64;
+
+#[derive(Args)]
+#[command(
+    after_help = "Each layer by itself, with the same global batch on 1, 2, 4, ... GPUs: by the device model's times.
+
+Examples:
+  experiments layers
+  experiments layers --model inception-v3 --batch 256 --gpus 32
+  experiments layers --onnx net.onnx --device h100 --out results"
+)]
+pub(crate) struct LayersOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    network: NetworkOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Samples of the global batch
+    #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = batch)]
+    batch: usize,
+    /// Up to how many GPUs
+    /// [default: 64, or as many as the links of --link connect]
+    #[arg(long, value_name = "N", value_parser = gpus)]
+    gpus: Option<usize>,
+}
+
+impl Experiment for LayersOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let network = self.network.load()?.map_or_else(|| zoo::model("vgg16"), Ok)?;
+        let gpus = self.gpus.map_or_else(|| self.machine.at_most(GPUS), Ok)?;
+        let (device, link) = self.machine.load(gpus)?;
+        let batch = self.batch;
+        Ok(prepared(move |_| Layers::run(&network, batch, gpus, (&device, &link))))
+    }
+}
+
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Layers {
+struct Layers {
     schema: &'static str,
     experiment: &'static str,
     /// By models of the device and its links.
@@ -61,7 +108,7 @@ impl Row {
 
 impl Layers {
     /// Each layer on 1, 2, 4, ... GPUs up to `gpus`, and as many as there are samples at most.
-    pub(crate) fn run(
+    fn run(
         network: &LayerGraph,
         batch: usize,
         gpus: usize,
@@ -142,32 +189,34 @@ impl Layers {
         )
     }
 
-    /// The layers on a page of several, whose points say what they are.
-    pub(crate) fn section(&self) -> anyhow::Result<Section> {
-        let point =
-            |row: &Row| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);
-        let values = self.rows.iter().map(point).collect();
-        let marks = [Marks { tag: "<circle", contains: String::new(), legend: 0, values }];
-        let title = format!("How much faster each layer of {} is on more GPUs (modelled)", self.model);
-        let text = (self.text(), self.summary().join("\n"));
-        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), self.csv()?)
+    /// What is shown, for people.
+    fn heading(&self) -> String {
+        format!("Speed-up of each layer of {} by GPUs (modelled)", self.model)
     }
 }
 
 impl Outcome for Layers {
-    fn name(&self) -> &'static str {
-        NAME
+    fn title(&self) -> String {
+        self.heading()
     }
 
     fn text(&self) -> String {
         self.printed()
     }
 
+    fn findings(&self) -> String {
+        self.summary().join("\n")
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }
 
-    fn svg(&self) -> anyhow::Result<Option<String>> {
-        figure::svg(self).map(Some)
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
+        Ok(vec![figure::draw(self, style)?])
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
     }
 }

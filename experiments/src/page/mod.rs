@@ -4,6 +4,10 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 use serde::Serialize;
 
+use crate::canvas::Figure;
+use crate::part::{Done, command};
+use crate::style::Style;
+
 /// What becomes `index.html`.
 const TEMPLATE: &str = include_str!("index.html");
 /// By its name, what is put into it is escaped.
@@ -11,8 +15,8 @@ const NAME: &str = "index.html";
 
 /// An experiment on the page.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Section {
-    name: &'static str,
+struct Section {
+    name: String,
     title: String,
     /// What makes this experiment alone.
     command: String,
@@ -20,34 +24,42 @@ pub(crate) struct Section {
     findings: String,
     /// All that is printed on a terminal.
     text: String,
-    /// The figure, whose marks say their values.
-    svg: String,
-    plain_svg: String,
+    figures: Vec<Drawn>,
     csv: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
+/// A figure on the page.
+#[derive(Debug, Clone, Serialize)]
+struct Drawn {
+    /// What its files are called.
+    stem: String,
+    title: String,
+    /// What it is from.
+    provenance: Vec<String>,
+    /// The image, whose marks say their values.
+    svg: String,
+    /// As it is to be printed.
+    paper: String,
+}
+
 impl Section {
-    pub(crate) fn new(
-        name: &'static str,
-        title: String,
-        (text, findings): (String, String),
-        (svg, marks): (String, &[Marks]),
-        csv: Vec<u8>,
-    ) -> anyhow::Result<Self> {
+    fn new(done: &Done) -> anyhow::Result<Self> {
+        let outcome = &*done.outcome;
+        let csv = outcome.csv()?;
         let mut reader = csv::Reader::from_reader(&csv[..]);
         let fields = |record: &csv::StringRecord| record.iter().map(str::to_owned).collect::<Vec<String>>();
         let columns = fields(reader.headers()?);
         let rows = reader.records().map(|record| Ok(fields(&record?))).collect::<anyhow::Result<_>>()?;
+        let figures = outcome.figures(Style::Paper)?.into_iter().map(|figure| drawn(figure, &done.stem));
         Ok(Self {
-            name,
-            title,
-            command: command_of(name),
-            findings,
-            text,
-            svg: with_values(&svg, marks),
-            plain_svg: svg,
+            name: done.stem.clone(),
+            title: outcome.title(),
+            command: command(&done.line),
+            findings: outcome.findings(),
+            text: outcome.text(),
+            figures: figures.collect(),
             csv: String::from_utf8(csv)?,
             columns,
             rows,
@@ -55,71 +67,24 @@ impl Section {
     }
 }
 
-/// Marks of a figure: elements of one kind and colour, in the order in which they are drawn.
-pub(crate) struct Marks {
-    /// How their lines begin, such as `<rect`.
-    pub(crate) tag: &'static str,
-    /// What their lines have in them.
-    pub(crate) contains: String,
-    /// How many belong to the legend.
-    pub(crate) legend: usize,
-    /// What each of them is.
-    pub(crate) values: Vec<String>,
+/// The page has title and provenance beside the image: it is drawn without a header.
+fn drawn(figure: Figure, stem: &str) -> Drawn {
+    Drawn {
+        stem: figure.stem(stem),
+        svg: figure.with_values(),
+        title: figure.title,
+        provenance: figure.provenance,
+        paper: figure.svg,
+    }
 }
 
-/// The figure with a title in each mark, which browsers show where one points, and screen readers read.
-fn with_values(svg: &str, marks: &[Marks]) -> String {
-    let mut values: Vec<_> = marks.iter().map(|marks| (marks.legend, marks.values.iter())).collect();
-    let line = |line: &str| {
-        for (marks, (legend, values)) in marks.iter().zip(&mut values) {
-            if line.starts_with(marks.tag) && line.contains(&marks.contains) {
-                if *legend > 0 {
-                    *legend -= 1;
-                } else if let (Some(value), Some(open)) = (values.next(), line.strip_suffix("/>")) {
-                    let tag = marks.tag.trim_start_matches('<');
-                    return format!("{open}><title>{}</title></{tag}>\n", escaped(value));
-                }
-                break;
-            }
-        }
-        format!("{line}\n")
-    };
-    svg.lines().map(line).collect()
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// The options that `layers` takes of those of `all`.
-const OF_LAYERS: [&str; 6] = ["--model", "--onnx", "--batch", "--device", "--link", "--out"];
-
-/// The command as it was given, for another experiment: the options that this takes, each with its value.
-fn command_of(experiment: &str) -> String {
-    let mut takes = true;
-    let is_taken = |option: &str| match experiment {
-        "all" => true,
-        crate::layers::NAME => OF_LAYERS.contains(&option),
-        _ => option != "--full",
-    };
-    let arguments = std::env::args_os().skip(2).map(|argument| argument.to_string_lossy().into_owned());
-    let options = arguments.filter(|argument| {
-        if argument.starts_with("--") {
-            takes = is_taken(argument.split_once('=').map_or(argument.as_str(), |(option, _)| option));
-        }
-        takes
-    });
-    let all =
-        ["cargo run --release -p experiments --", experiment].map(str::to_owned).into_iter().chain(options);
-    all.collect::<Vec<_>>().join(" ")
-}
-
-/// One page of all sections, with figures, tables and files inside.
-pub(crate) fn html(sections: &[Section]) -> anyhow::Result<String> {
+/// One page of all experiments, with figures, tables and files inside.
+pub(crate) fn html(done: &[Done], line: &[String]) -> anyhow::Result<String> {
+    let sections = done.iter().map(Section::new).collect::<anyhow::Result<Vec<_>>>()?;
     let mut environment = Environment::new();
     environment.add_template(NAME, TEMPLATE)?;
-    let (command, version) = (command_of("all"), env!("CARGO_PKG_VERSION"));
+    let (command, version) = (command(line), env!("CARGO_PKG_VERSION"));
     Ok(environment
         .get_template(NAME)?
-        .render(context! { sections => Value::from(Serde(sections)), command, version })?)
+        .render(context! { sections => Value::from(Serde(&sections)), command, version })?)
 }

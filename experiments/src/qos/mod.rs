@@ -4,11 +4,14 @@
 mod settings;
 mod techniques;
 
+use clap::Args;
 use deeppool::gpu_mux::Policy;
 use deeppool::simulate::contended;
 use rayon::prelude::*;
 
+use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::Job;
+use crate::options::{MachineOptions, RunOptions, gpus, limit};
 use crate::report::Report;
 use crate::row::Row;
 use crate::testbed::Testbed;
@@ -18,12 +21,43 @@ use techniques::TECHNIQUES;
 pub(crate) const NAME: &str = "qos";
 const TITLE: &str = "What background jobs cost the foreground, and what they get, by policy";
 
-pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Report> {
-    let rows: anyhow::Result<Vec<Vec<Row>>> =
-        SETTINGS.par_iter().map(|setting| rows(setting, testbed)).collect();
-    let rows: Vec<Row> = rows?.into_iter().flatten().collect();
-    let summary = summary(&rows);
-    Ok(Report::new(NAME, TITLE, testbed, &contended(), rows, summary))
+#[derive(Args)]
+#[command(
+    after_help = "Presets of policies on settings of their own, and each technique added to those before it.
+
+Examples:
+  experiments qos
+  experiments qos --device h100 --gpus 4 --out results"
+)]
+pub(crate) struct QosOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// How many GPUs there are
+    #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
+    gpus: usize,
+    /// The limit of burst plans: GPU time over the iteration time on one GPU
+    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
+    amplification: f64,
+}
+
+impl Experiment for QosOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let (device, link) = self.machine.load(self.gpus)?;
+        let testbed = Testbed::without_workloads(device, link, self.gpus, self.amplification);
+        Ok(prepared(move |journal| {
+            let rows: Vec<Vec<Row>> =
+                journal.answers("settings", &SETTINGS, |setting| rows(setting, &testbed))?;
+            let rows: Vec<Row> = rows.into_iter().flatten().collect();
+            let summary = summary(&rows);
+            Ok(Report::new(NAME, TITLE, &testbed, &contended(), rows, summary))
+        }))
+    }
 }
 
 /// What is asked about a setting: by every preset where those are compared, and by what its techniques are judged by.
@@ -41,8 +75,8 @@ fn rows(setting: &Setting, testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
     let row = |(name, policy): (&'static str, Policy)| {
         let shared = job.collocated_on(&foreground, policy, device, setting.iterations)?;
         Ok(Row {
-            setting: Some(setting.name),
-            policy: Some(name),
+            setting: Some(setting.name.into()),
+            policy: Some(name.into()),
             ..Row::collocated(NAME, &job, setting.mode, &foreground, &alone, &shared)
         })
     };

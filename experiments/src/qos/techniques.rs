@@ -125,7 +125,9 @@ impl Technique {
     pub(super) fn findings(&self, rows: &[Row]) -> Vec<String> {
         let change = |finding: &Finding, does: &str| {
             let row = |policy: &str| {
-                rows.iter().find(|row| row.setting == Some(finding.setting) && row.policy == Some(policy))
+                rows.iter().find(|row| {
+                    row.setting.as_deref() == Some(finding.setting) && row.policy.as_deref() == Some(policy)
+                })
             };
             let (without, with) = (row(self.without)?, row(self.with)?);
             let figures = |row: &Row| {

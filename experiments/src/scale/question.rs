@@ -1,17 +1,18 @@
 //! What is compared, and what comes of it.
 
-use collectives::LinkModel;
-use deeppool::compare::{Comparison, Way};
-use deeppool::costs::Costs;
-use deeppool::job::Job;
-use deeppool::plan::{Mode, PlanRequest};
-use deeppool::program::LowerOptions;
-use deeppool::simulate::BackgroundCosts;
-use layer_graph::zoo;
-use layer_profile::{DataSheet, DeviceModel};
-use serde::Serialize;
+use std::sync::Arc;
 
-use crate::job::{BACKGROUND_BATCH, WORKLOADS, batches};
+use collectives::LinkModel;
+use deeppool::compare::Way;
+use layer_graph::zoo;
+use layer_profile::DeviceModel;
+use serde::{Deserialize, Serialize};
+
+use crate::job::{BACKGROUND_BATCH, Job, WORKLOADS, Workload};
+use crate::testbed::Testbed;
+
+/// The device that the clusters are of.
+pub(super) const DEVICE: &str = "a100";
 
 /// GPUs, and global batches for them: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
 const SIZES: [(usize, &[usize]); 4] = [
@@ -32,9 +33,9 @@ pub(super) struct Question {
 }
 
 /// What the ways to share the GPUs give. Throughputs are in samples by second; a ratio is empty where there is nothing to compare with.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
-    pub(super) model: &'static str,
+    pub(super) model: String,
     pub(super) gpus: usize,
     pub(super) batch: usize,
     /// The foreground of the fastest partition, and its GPUs.
@@ -70,14 +71,10 @@ pub(super) fn questions(quick: bool) -> Vec<Question> {
 impl Question {
     pub(super) fn answer(&self, link: &LinkModel, limit: f64) -> anyhow::Result<Row> {
         let &Self { model, gpus, batch } = self;
-        let network = zoo::model(model)?;
-        let profile =
-            DeviceModel::named("a100")?.profile(&network, &batches(batch, gpus, BACKGROUND_BATCH))?;
-        let job = Job::new(Costs::new(&network, &profile, link), batch, LowerOptions::default());
-        let background = BackgroundCosts::new(job.costs(), BACKGROUND_BATCH)?;
-        let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());
-        let request = PlanRequest::new(gpus, Mode::Burst { amplification: limit }).with_memory_limit(memory);
-        let compared = Comparison::new(&job, &request, &background, |_| {})?;
+        let network = Arc::new(zoo::model(model)?);
+        let workload = Workload { network, title: model.into(), batch, background_batch: BACKGROUND_BATCH };
+        let testbed = Testbed::without_workloads(DeviceModel::named(DEVICE)?, link.clone(), gpus, limit);
+        let compared = Job::new(workload, &testbed)?.compared()?;
         let fastest_of = |way: Way, limit: f64| {
             let point = compared.fastest_within(way, limit);
             point.cloned().ok_or_else(|| anyhow::anyhow!("there is no {way} within amplification {limit}"))
@@ -92,7 +89,7 @@ impl Question {
         let dp_total = dp.total_samples_per_s();
         let ceiling = SPEED * fastest + gpus as f64 * compared.background_samples_per_s;
         Ok(Row {
-            model,
+            model: model.into(),
             gpus,
             batch,
             partition_foreground_samples_per_s: partition.foreground_samples_per_s,

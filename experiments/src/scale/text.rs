@@ -25,7 +25,7 @@ impl Scale {
         let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
         for row in &self.rows {
             table.add_row([
-                row.model.to_owned(),
+                row.model.clone(),
                 row.gpus.to_string(),
                 row.batch.to_string(),
                 format!("{:.0} ({})", row.partition_foreground_samples_per_s, row.partition_gpus),

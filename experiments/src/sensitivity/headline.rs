@@ -6,7 +6,6 @@ use deeppool::simulate::SimulateOptions;
 
 use super::variation::{Setup, with_fixed_time};
 use crate::job::{Foreground, Job};
-use crate::partition::foreground_parts;
 
 /// A number above 1 is the conclusion that it is named for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,4 +72,9 @@ impl Setup {
         let over_partitions = total / partitions.total_at(speed).unwrap_or(f64::NAN);
         Ok([alone(&burst)?.foreground_samples_per_s / dp, total / dp, over_partitions])
     }
+}
+
+/// How many GPUs the foreground of a partition gets: 1, 2, 4, ... and all.
+fn foreground_parts(gpus: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1), |part| Some(part * 2)).take_while(move |&part| part < gpus).chain([gpus])
 }

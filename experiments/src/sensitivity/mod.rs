@@ -1,4 +1,4 @@
-//! How conclusions move when figures that are not known well are off by half.
+//! How conclusions move when parameters of the models that are not known well are off by half.
 
 mod figure;
 mod headline;
@@ -6,27 +6,58 @@ mod text;
 mod variation;
 
 use anyhow::Context;
+use clap::Args;
 use layer_profile::{ModelAccuracy, Origin};
-use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::canvas::Figure;
+use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::Workload;
+use crate::journal::Journal;
+use crate::options::{RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::page::{Marks, Section};
-use crate::progress::progress_bar;
 use crate::report::SCHEMA;
-use crate::style::hex;
+use crate::style::Style;
 use crate::testbed::Testbed;
 use headline::{HEADLINES, Headline, Numbers};
-use variation::{FIGURES, Figure, Setup};
+use variation::{PARAMETERS, Parameter, Setup};
 
 pub(crate) const NAME: &str = "sensitivity";
+const TITLE: &str = "What conclusions owe to parameters of the models that may be off by half (simulated)";
 /// Ratios that differ by less are the same.
 const ROUNDING: f64 = 1e-3;
 
+#[derive(Args)]
+#[command(
+    after_help = "Link bandwidth, layer times of small batches, launch times, contention and the background's batch, each by half
+down and up, and launches kernel by kernel. Plans are made anew for each.
+
+Examples:
+  experiments sensitivity
+  experiments sensitivity --gpus 64 --link dgx-a100-pod --batch 64
+  experiments sensitivity --model resnet-50 --batch 64 --out results"
+)]
+pub(crate) struct SensitivityOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    testbed: TestbedOptions,
+}
+
+impl Experiment for SensitivityOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let testbed = self.testbed.testbed()?;
+        Ok(prepared(move |journal| Sensitivity::run(&testbed, journal)))
+    }
+}
+
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Sensitivity {
+struct Sensitivity {
     schema: &'static str,
     experiment: &'static str,
     simulated: bool,
@@ -51,7 +82,7 @@ struct Row {
     batch: usize,
     headline: &'static str,
     /// What is varied, and by what; empty in the rows of what nothing is varied in.
-    figure: Option<&'static str>,
+    parameter: Option<String>,
     change: Option<String>,
     value: f64,
     /// Without the variation.
@@ -61,32 +92,28 @@ struct Row {
 }
 
 impl Sensitivity {
-    /// Varies each figure for each workload, side by side. On a terminal a bar shows how far it is.
-    pub(crate) fn run(testbed: &Testbed) -> anyhow::Result<Self> {
-        type Change = Option<(Figure, f64)>;
-        let changes =
-            FIGURES.iter().flat_map(|&figure| figure.factors().iter().map(move |&by| Some((figure, by))));
+    /// Varies each parameter for each workload, side by side.
+    fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
+        type Change = Option<(Parameter, f64)>;
+        let changes = PARAMETERS
+            .iter()
+            .flat_map(|&parameter| parameter.factors().iter().map(move |&by| Some((parameter, by))));
         let changes: Vec<Change> = std::iter::once(None).chain(changes).collect();
         let questions: Vec<(&Workload, Change)> = testbed
             .workloads
             .iter()
             .flat_map(|workload| changes.iter().map(move |&change| (workload, change)))
             .collect();
-        let bar = progress_bar(questions.len(), "variations");
-        let answer = |&(workload, change): &(&Workload, Change)| {
+        let answers: Vec<Numbers> = journal.answers("variations", &questions, |&(workload, change)| {
             let setup = Setup::new(testbed, workload);
             let setup = match change {
-                Some((figure, factor)) => setup.with(figure, factor)?,
+                Some((parameter, factor)) => setup.with(parameter, factor)?,
                 None => setup,
             };
-            let numbers = setup.numbers().with_context(|| workload.title.clone());
-            bar.inc(1);
-            numbers
-        };
-        let answers: anyhow::Result<Vec<Numbers>> = questions.par_iter().map(answer).collect();
-        bar.finish_and_clear();
+            setup.numbers().with_context(|| workload.title.clone())
+        })?;
         let mut rows = Vec::new();
-        for (workload, answers) in testbed.workloads.iter().zip(answers?.chunks(changes.len())) {
+        for (workload, answers) in testbed.workloads.iter().zip(answers.chunks(changes.len())) {
             for (index, headline) in HEADLINES.into_iter().enumerate() {
                 for (change, numbers) in changes.iter().zip(answers) {
                     rows.push(row(workload, headline, *change, (numbers[index], answers[0][index])));
@@ -113,41 +140,31 @@ impl Sensitivity {
     fn groups(&self) -> impl Iterator<Item = &[Row]> {
         self.rows.chunk_by(|a, b| (&a.model, a.headline) == (&b.model, b.headline))
     }
-
-    /// The variations on a page of several.
-    pub(crate) fn section(&self) -> anyhow::Result<Section> {
-        let title = "What conclusions owe to figures that may be off by half (simulated)".to_owned();
-        let text = (self.text(), self.summary().join("\n"));
-        let marks = |color, is_down: bool| {
-            let drawn = self.rows.iter().filter_map(|row| Some((row, row.change.as_deref()?)));
-            let drawn = drawn.filter(|(_, change)| (*change == "x 0.5") == is_down);
-            let value = |(row, change): (&Row, &str)| {
-                let (figure, Row { title, headline, value, base, .. }) =
-                    (row.figure.unwrap_or_default(), row);
-                format!("{title}: {headline}: {base:.2} to {value:.2} with {figure} {change}")
-            };
-            Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
-        };
-        let marks = [marks(figure::DOWN, true), marks(figure::UP, false)];
-        Section::new(NAME, title, text, (figure::svg(self)?, &marks[..]), self.csv()?)
-    }
 }
 
 impl Outcome for Sensitivity {
-    fn name(&self) -> &'static str {
-        NAME
+    fn title(&self) -> String {
+        TITLE.into()
     }
 
     fn text(&self) -> String {
         self.printed()
     }
 
+    fn findings(&self) -> String {
+        self.summary().join("\n")
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }
 
-    fn svg(&self) -> anyhow::Result<Option<String>> {
-        figure::svg(self).map(Some)
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
+        Ok(vec![figure::draw(self, style)?])
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
     }
 }
 
@@ -159,7 +176,7 @@ fn is_above_one(ratio: f64) -> bool {
 fn row(
     workload: &Workload,
     headline: Headline,
-    change: Option<(Figure, f64)>,
+    change: Option<(Parameter, f64)>,
     (value, base): (f64, f64),
 ) -> Row {
     Row {
@@ -167,8 +184,8 @@ fn row(
         title: workload.title.clone(),
         batch: workload.batch,
         headline: headline.label(),
-        figure: change.map(|(figure, _)| figure.label()),
-        change: change.map(|(figure, factor)| figure.change(factor)),
+        parameter: change.map(|(parameter, _)| parameter.label().into()),
+        change: change.map(|(parameter, factor)| parameter.change(factor)),
         value,
         base,
         flips: is_above_one(value) != is_above_one(base),

@@ -3,16 +3,17 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::headline::HEADLINES;
-use super::variation::FIGURES;
+use super::variation::PARAMETERS;
 use super::{Row, Sensitivity};
 
 impl Sensitivity {
     /// A line a headline of each workload, with what it is under each variation, and which conclusions flip.
     pub(super) fn printed(&self) -> String {
         let mut table = Table::new();
-        let columns = FIGURES.iter().map(|figure| {
-            let changes: Vec<String> = figure.factors().iter().map(|&factor| figure.change(factor)).collect();
-            format!("{}\n{}", figure.label(), changes.join(" / "))
+        let columns = PARAMETERS.iter().map(|parameter| {
+            let changes: Vec<String> =
+                parameter.factors().iter().map(|&factor| parameter.change(factor)).collect();
+            format!("{}\n{}", parameter.label(), changes.join(" / "))
         });
         let first = ["workload\n".to_owned(), "headline\n".into(), "as\nit is".into()];
         table.load_preset(presets::NOTHING).set_header(first.into_iter().chain(columns));
@@ -23,16 +24,20 @@ impl Sensitivity {
             let [base, varied @ ..] = group else { continue };
             let title = if index % HEADLINES.len() == 0 { base.title.as_str() } else { "" };
             let mut cells = vec![title.to_owned(), base.headline.into(), format!("{:.2}", base.value)];
-            for figure in FIGURES {
-                let of_figure = varied.iter().filter(|row| row.figure == Some(figure.label()));
+            for parameter in PARAMETERS {
+                let of_parameter =
+                    varied.iter().filter(|row| row.parameter.as_deref() == Some(parameter.label()));
                 let value = |row: &Row| format!("{:.2}{}", row.value, if row.flips { "*" } else { "" });
-                cells.push(of_figure.map(value).collect::<Vec<_>>().join(" / "));
+                cells.push(of_parameter.map(value).collect::<Vec<_>>().join(" / "));
             }
             table.add_row(cells);
         }
         let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
         let mut lines = vec![
-            format!("How conclusions move when figures are off by half ({})", self.experiment),
+            format!(
+                "How conclusions move when parameters of the models are off by half ({})",
+                self.experiment
+            ),
             self.provenance.clone(),
             format!(
                 "burst plans: amplification limit {}; policy {}; launching and communication kernels cost what they cost on \
@@ -44,7 +49,7 @@ impl Sensitivity {
             String::new(),
         ];
         lines.extend(HEADLINES.map(|headline| format!("{:31} {}", headline.label(), headline.about())));
-        lines.extend(FIGURES.map(|figure| format!("{:31} {}", figure.label(), figure.about())));
+        lines.extend(PARAMETERS.map(|parameter| format!("{:31} {}", parameter.label(), parameter.about())));
         lines.push(String::new());
         lines.extend(self.summary());
         lines.join("\n") + "\n"
@@ -62,9 +67,9 @@ impl Sensitivity {
         lines.extend(self.groups().filter_map(|group| {
             let by = |row: &&Row| (row.value / row.base).ln().abs();
             let most = group.iter().max_by(|a, b| by(a).total_cmp(&by(b)))?;
-            let (figure, change) = (most.figure?, most.change.as_deref()?);
+            let (parameter, change) = (most.parameter.as_deref()?, most.change.as_deref()?);
             let Row { title, headline, value, base, .. } = most;
-            Some(format!("  {title}: {headline}: {base:.2} to {value:.2} with {figure} {change}"))
+            Some(format!("  {title}: {headline}: {base:.2} to {value:.2} with {parameter} {change}"))
         }));
         lines
     }
@@ -72,6 +77,7 @@ impl Sensitivity {
 
 fn flip(row: &Row) -> String {
     let Row { title, headline, value, base, .. } = row;
-    let (figure, change) = (row.figure.unwrap_or_default(), row.change.as_deref().unwrap_or_default());
-    format!("  {title}: {headline} goes from {base:.2} to {value:.2} with {figure} {change}")
+    let (parameter, change) =
+        (row.parameter.as_deref().unwrap_or_default(), row.change.as_deref().unwrap_or_default());
+    format!("  {title}: {headline} goes from {base:.2} to {value:.2} with {parameter} {change}")
 }

@@ -1,4 +1,4 @@
-//! What is varied: figures of the models that are not known well.
+//! What is varied: parameters of the models that are not known well.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::testbed::Testbed;
 /// Half down, half up.
 pub(super) const FACTORS: [f64; 2] = [0.5, 1.5];
 
-/// A figure that is varied.
+/// A parameter that is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Figure {
+pub(super) enum Parameter {
     LinkBandwidth,
     FixedLayerTime,
     LaunchTime,
@@ -23,16 +23,16 @@ pub(super) enum Figure {
     Eager,
 }
 
-pub(super) const FIGURES: [Figure; 6] = [
-    Figure::LinkBandwidth,
-    Figure::FixedLayerTime,
-    Figure::LaunchTime,
-    Figure::Contention,
-    Figure::BackgroundBatch,
-    Figure::Eager,
+pub(super) const PARAMETERS: [Parameter; 6] = [
+    Parameter::LinkBandwidth,
+    Parameter::FixedLayerTime,
+    Parameter::LaunchTime,
+    Parameter::Contention,
+    Parameter::BackgroundBatch,
+    Parameter::Eager,
 ];
 
-impl Figure {
+impl Parameter {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::LinkBandwidth => "link bandwidth",
@@ -93,26 +93,28 @@ impl Setup {
         }
     }
 
-    pub(super) fn with(mut self, figure: Figure, factor: f64) -> anyhow::Result<Self> {
-        let scaled = |device: DeviceParameters, parameters: [DeviceParameter; 2]| {
-            parameters.into_iter().fold(device, |device, parameter| device.scaled(parameter, factor))
+    pub(super) fn with(mut self, parameter: Parameter, factor: f64) -> anyhow::Result<Self> {
+        let scaled = |device: DeviceParameters, of_device: [DeviceParameter; 2]| {
+            of_device.into_iter().fold(device, |device, parameter| device.scaled(parameter, factor))
         };
-        match figure {
-            Figure::LinkBandwidth => self.testbed.link = self.testbed.link.with_bandwidth_scaled(factor)?,
-            Figure::FixedLayerTime => self.fixed_time = factor,
-            Figure::LaunchTime => {
+        match parameter {
+            Parameter::LinkBandwidth => {
+                self.testbed.link = self.testbed.link.with_bandwidth_scaled(factor)?;
+            }
+            Parameter::FixedLayerTime => self.fixed_time = factor,
+            Parameter::LaunchTime => {
                 let times = [DeviceParameter::LaunchTime, DeviceParameter::GraphLaunchTime];
                 self.device = scaled(self.device, times);
             }
-            Figure::Contention => {
+            Parameter::Contention => {
                 let shares = [DeviceParameter::CommunicationShare, DeviceParameter::CommunicationMemory];
                 self.device = scaled(self.device, shares);
             }
-            Figure::BackgroundBatch => {
+            Parameter::BackgroundBatch => {
                 let batch = self.workload.background_batch as f64 * factor;
                 self.workload.background_batch = batch.round().max(1.0) as usize;
             }
-            Figure::Eager => self.policy.captured_graphs = false,
+            Parameter::Eager => self.policy.captured_graphs = false,
         }
         Ok(self)
     }

@@ -98,7 +98,7 @@ impl Findings {
                 found.slower_than_older.note(excess, SAME, || pair.question());
                 found.faster_than_older += usize::from(excess < -SAME);
                 if excess > SAME {
-                    let model = pair.older_model.unwrap_or_default();
+                    let model = pair.older_model.as_deref().unwrap_or_default();
                     let question = pair.question();
                     let (ms, older_ms) = (planned_us / 1e3, older_us / 1e3);
                     found.losses.push(format!(
@@ -126,7 +126,7 @@ impl Findings {
         let tighter = least(&|other| other.search() == pair.search() && other.amplification_limit < limit);
         let fewer = least(&|other| {
             let (model, batch, link, gpus) = pair.search();
-            let same = (other.model, other.batch, other.link) == (model, batch, link);
+            let same = (&*other.model, other.batch, &*other.link) == (model, batch, link);
             same && other.gpus < gpus && other.amplification_limit <= limit
         });
         let dp_keeps = pair.dp_amplification <= limit * (1.0 + 1e-9);

@@ -25,7 +25,7 @@ const GPUS: [usize; 3] = [4, 8, 16];
 const RANKS_PER_HOST: usize = 4;
 
 /// The questions of a sweep: all combinations of these.
-pub(crate) struct Grid {
+pub(super) struct Grid {
     pub(super) workloads: Vec<Workload>,
     pub(super) links: Vec<Link>,
     pub(super) limits: Vec<f64>,
@@ -48,7 +48,7 @@ pub(super) struct Link {
 
 impl Grid {
     /// All that there is to ask, or a part that takes seconds; of one model where one is named.
-    pub(crate) fn new(quick: bool, only: Option<&str>) -> anyhow::Result<Self> {
+    pub(super) fn new(quick: bool, only: Option<&str>) -> anyhow::Result<Self> {
         let is_asked = |&&(model, _): &&(&str, usize)| only.is_none_or(|only| only == model);
         if let Some(only) = only.filter(|_| !WORKLOADS.iter().any(|workload| is_asked(&workload))) {
             let mut models = WORKLOADS.map(|(model, _)| model).to_vec();

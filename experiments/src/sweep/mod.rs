@@ -8,22 +8,58 @@ mod pair;
 mod text;
 
 use anyhow::Context;
-use rayon::prelude::*;
+use clap::Args;
 use serde::Serialize;
 
+use crate::canvas::Figure;
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::journal::Journal;
+use crate::options::RunOptions;
 use crate::outcome::{self, Outcome};
-use crate::progress::progress_bar;
 use crate::report::SCHEMA;
+use crate::style::Style;
 use findings::Findings;
 use pair::Pair;
 
-pub(crate) use grid::Grid;
+use grid::Grid;
 
 pub(crate) const NAME: &str = "sweep";
 
+#[derive(Args)]
+#[command(
+    after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts. The older models are those of
+plan problem files: additive, waves and overlap. Their plans are judged by the program's time.
+
+Examples:
+  experiments sweep --quick
+  experiments sweep --model resnet-50
+  experiments sweep --out results --json"
+)]
+pub(crate) struct SweepOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// Only a small part, in seconds: 2 networks, 2 links, 3 limits, 4 and 8 GPUs
+    #[arg(long)]
+    quick: bool,
+    /// Only this network, with all its batches
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+}
+
+impl Experiment for SweepOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let grid = Grid::new(self.quick, self.model.as_deref())?;
+        Ok(prepared(move |journal| Sweep::run(&grid, journal)))
+    }
+}
+
 /// What a sweep found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Sweep {
+struct Sweep {
     schema: &'static str,
     experiment: &'static str,
     simulated: bool,
@@ -33,22 +69,18 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Searches for all plans, side by side, and simulates them. On a terminal a bar shows how far it is.
-    pub(crate) fn run(grid: &Grid) -> anyhow::Result<Self> {
+    /// Searches for all plans, side by side, and simulates them.
+    fn run(grid: &Grid, journal: &Journal) -> anyhow::Result<Self> {
         let questions = grid.workloads.iter().flat_map(|workload| {
             let links = grid.links.iter();
             links.flat_map(move |link| grid.gpus.iter().map(move |&gpus| (workload, link, gpus)))
         });
         let questions: Vec<_> = questions.collect();
-        let bar = progress_bar(grid.searches(), "searches");
-        let answer = |&(workload, link, gpus): &(&grid::Workload, &grid::Link, usize)| {
-            let pairs = pair::pairs(grid, workload, link, gpus);
-            bar.inc(1);
-            pairs.with_context(|| format!("{} on {gpus} GPUs, {}", workload.model, link.name))
-        };
-        let answers: anyhow::Result<Vec<(Vec<Pair>, usize)>> = questions.par_iter().map(answer).collect();
-        bar.finish_and_clear();
-        let answers = answers?;
+        let answers: Vec<(Vec<Pair>, usize)> =
+            journal.answers("searches", &questions, |&(workload, link, gpus)| {
+                pair::pairs(grid, workload, link, gpus)
+                    .with_context(|| format!("{} on {gpus} GPUs, {}", workload.model, link.name))
+            })?;
         let gave_up = answers.iter().map(|(_, gave_up)| gave_up).sum();
         let rows: Vec<Pair> = answers.into_iter().flat_map(|(pairs, _)| pairs).collect();
         debug_assert_eq!(rows.len(), grid.pairs(), "a pair for every limit");
@@ -64,15 +96,27 @@ impl Sweep {
 }
 
 impl Outcome for Sweep {
-    fn name(&self) -> &'static str {
-        NAME
+    fn title(&self) -> String {
+        "Planned against simulated, and against older models of time".into()
     }
 
     fn text(&self) -> String {
         self.printed()
     }
 
+    fn findings(&self) -> String {
+        self.printed()
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
+    }
+
+    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
+        Ok(Vec::new())
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
     }
 }

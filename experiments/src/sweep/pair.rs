@@ -7,7 +7,7 @@ use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::SimulateOptions;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::grid::{Grid, Link, Workload};
 use super::older::{OlderPlans, gpu_counts};
@@ -16,14 +16,14 @@ use super::older::{OlderPlans, gpu_counts};
 pub(super) const SAME: f64 = 1e-6;
 
 /// A question and its answers: a record of the CSV, an entry of the report. `None` where no plan is within the limit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pair {
-    pub(super) model: &'static str,
+    pub(super) model: String,
     /// Samples of the global batch.
     pub(super) batch: usize,
-    pub(super) link: &'static str,
+    pub(super) link: String,
     pub(super) gpus: usize,
-    pub(super) mode: &'static str,
+    pub(super) mode: String,
     pub(super) amplification_limit: f64,
     /// Active time of all GPUs over the time on one.
     pub(super) amplification: Option<f64>,
@@ -43,7 +43,7 @@ pub(super) struct Pair {
     /// The best plan of an older model within the limit, by the planner's evaluation.
     pub(super) older_iteration_us: Option<f64>,
     /// Which model that is.
-    pub(super) older_model: Option<&'static str>,
+    pub(super) older_model: Option<String>,
     /// GPUs by layers of the plan, `8x30 1x3`.
     pub(super) gpu_counts: Option<String>,
     /// The same of the older model's plan.
@@ -57,8 +57,8 @@ impl Pair {
     }
 
     /// The question, but for the limit.
-    pub(super) fn search(&self) -> (&'static str, usize, &'static str, usize) {
-        (self.model, self.batch, self.link, self.gpus)
+    pub(super) fn search(&self) -> (&str, usize, &str, usize) {
+        (&self.model, self.batch, &self.link, self.gpus)
     }
 
     /// The question in words.
@@ -113,11 +113,11 @@ pub(super) fn pairs(
         let older_plan = older.fastest_within(budget_us);
         let of_plan = |figure: fn(&ExecutionPlan) -> f64| plan.as_ref().map(figure);
         pairs.push(Pair {
-            model,
+            model: model.into(),
             batch,
-            link: link.name,
+            link: link.name.into(),
             gpus,
-            mode: "bp",
+            mode: "bp".into(),
             amplification_limit: limit,
             amplification: of_plan(|plan| plan.amplification),
             iteration_us,
@@ -130,7 +130,7 @@ pub(super) fn pairs(
             dp_planned_iteration_us: dp.iteration_us,
             dp_amplification: dp.amplification,
             older_iteration_us: older_plan.map(|plan| plan.time.iteration_us),
-            older_model: older_plan.map(|plan| plan.model),
+            older_model: older_plan.map(|plan| plan.model.into()),
             gpu_counts: plan.as_ref().map(|plan| gpu_counts(plan.layers.iter().map(|layer| layer.gpus))),
             older_gpu_counts: older_plan.map(|plan| plan.gpu_counts.clone()),
         });

@@ -38,18 +38,19 @@ fn it_needs_nothing_else_and_has_every_number() {
     }
     assert!(!page.contains("<section id=\"qos\""), "it has networks of its own");
     assert_eq!(page.matches("<svg").count(), 3);
+    assert!(!page.contains("throughput-cluster"), "another network has no cluster of its own");
     // A value for each bar and point of the figures.
     let rows = |experiment: &str| {
         let csv = std::fs::read_to_string(folder.path().join(experiment).with_extension("csv")).unwrap();
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         reader.deserialize::<HashMap<String, String>>().map(Result::unwrap).collect::<Vec<_>>()
     };
-    let bars = ["throughput", "partition"].into_iter().flat_map(rows).map(|row| {
+    let bars = rows("throughput").into_iter().map(|row| {
         let drawn = |field: &str| usize::from(row[field].parse::<f64>().unwrap() > 0.0);
         drawn("foreground_samples_per_s") + drawn("background_samples_per_s")
     });
     let values = page.matches("<title>").count() - 1;
-    assert_eq!(values, bars.sum::<usize>() + rows("layers").len());
+    assert_eq!(values, bars.sum::<usize>() + rows("layers").len() + rows("partition").len());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the presets and techniques of sharing come to. All of it is simulated, and the same on any machine.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use crate::rows::{check_row, number};
 
 /// What the command prints, and the rows of its report.
 struct Qos {
+    folder: tempfile::TempDir,
     text: String,
     rows: Vec<Value>,
 }
@@ -21,8 +23,13 @@ fn qos() -> &'static Qos {
         let text = run(folder.path(), &["qos"]);
         let report = std::fs::read(folder.path().join("qos.json")).unwrap();
         let report: Value = serde_json::from_slice(&report).unwrap();
-        Qos { text, rows: report["rows"].as_array().unwrap().clone() }
+        Qos { folder, text, rows: report["rows"].as_array().unwrap().clone() }
     })
+}
+
+/// Where its files are.
+pub(crate) fn folder() -> &'static Path {
+    qos().folder.path()
 }
 
 /// The slow-down of the foreground at the median and at the 99th percentile, and the background's share of idle time.

@@ -4,12 +4,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-struct Report {
-    rows: Vec<Value>,
+pub(crate) struct Report {
+    pub(crate) rows: Vec<Value>,
 }
 
 impl Report {
-    fn of(experiment: &str, options: &[&str]) -> Self {
+    pub(crate) fn of(experiment: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
             .args([experiment, "--json", "--out", folder.path().to_str().unwrap()])
@@ -28,7 +28,7 @@ impl Report {
     }
 
     /// The rows of each model.
-    fn by_model(&self) -> impl Iterator<Item = &[Value]> {
+    pub(crate) fn by_model(&self) -> impl Iterator<Item = &[Value]> {
         self.rows.chunk_by(|a, b| a["model"] == b["model"])
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn number(row: &Value, field: &str) -> f64 {
     row[field].as_f64().unwrap_or_else(|| panic!("{field} is not a number in {row}"))
 }
 
-fn find<'a>(rows: &'a [Value], mode: &str, overlap: bool) -> &'a Value {
+pub(crate) fn find<'a>(rows: &'a [Value], mode: &str, overlap: bool) -> &'a Value {
     rows.iter().find(|row| row["mode"] == mode && row["overlap"] == overlap).unwrap()
 }
 
@@ -145,28 +145,6 @@ fn a_tight_limit_leaves_gpus_to_the_background() {
 }
 
 #[test]
-fn partitions_share_out_all_gpus() {
-    for (options, parts) in
-        [(&[][..], &[1, 2, 4, 8][..]), (&["--gpus", "6"], &[1, 2, 4, 6]), (&["--gpus", "1"], &[1])]
-    {
-        let report = Report::of("partition", options);
-        report.rows.iter().for_each(|row| check_row(row, 2.0));
-        for rows in report.by_model() {
-            assert_eq!(rows[0]["mode"], "bp+col");
-            let partitions = &rows[1..];
-            let foreground: Vec<_> =
-                partitions.iter().map(|row| row["foreground_gpus"].as_u64().unwrap()).collect();
-            assert_eq!(foreground, parts);
-            for row in partitions {
-                assert_eq!(row["mode"], "partition");
-                let used = number(row, "foreground_gpus") + number(row, "background_gpus");
-                assert!((used - number(row, "gpus")).abs() < 1e-12, "{row}");
-            }
-        }
-    }
-}
-
-#[test]
 fn the_policy_of_the_other_experiments_can_be_chosen() {
     let (ours, naive) = (Report::of("throughput", &[]), Report::of("throughput", &["--policy", "naive"]));
     for (ours, naive) in ours.by_model().zip(naive.by_model()) {
@@ -182,20 +160,5 @@ fn one_gpu_leaves_nothing_to_choose() {
     report.rows.iter().for_each(|row| check_row(row, 1.0));
     for rows in report.by_model() {
         assert!(rows[..7].iter().all(|row| row["iteration_us"] == rows[0]["iteration_us"]));
-    }
-}
-
-#[test]
-fn both_experiments_agree_on_what_they_share() {
-    let (throughput, partition) = (Report::of("throughput", &[]), Report::of("partition", &[]));
-    for (shared, parts) in throughput.by_model().zip(partition.by_model()) {
-        let same = ["iteration_us", "amplification", "foreground_samples_per_s", "background_samples_per_s"];
-        for field in same {
-            assert_eq!(find(shared, "bp+col", true)[field], parts[0][field]);
-            assert_eq!(find(shared, "dp", true)[field], parts[parts.len() - 1][field]);
-        }
-        // A background job does not know how many others there are.
-        let each = |row: &Value| number(row, "background_samples_per_s") / number(row, "background_gpus");
-        assert!((each(&shared[7]) / each(&parts[1]) - 1.0).abs() < 1e-9);
     }
 }

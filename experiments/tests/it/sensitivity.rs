@@ -20,7 +20,7 @@ fn every_number_is_there_under_every_variation() {
     let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
     for headline in rows.chunk_by(|a, b| a["headline"] == b["headline"]) {
         assert_eq!(headline.len(), 12);
-        assert!(headline[0]["figure"].is_null());
+        assert!(headline[0]["parameter"].is_null());
         for row in headline {
             let (value, base) = (number(row, "value"), number(row, "base"));
             assert!((base - number(&headline[0], "value")).abs() < 1e-12, "{row}");
@@ -33,7 +33,7 @@ fn every_number_is_there_under_every_variation() {
     // Alone, the foreground does not know of the background's batch.
     let burst_over_dp = rows
         .iter()
-        .filter(|row| row["headline"] == "BP over DP, foreground" && row["figure"] == "background batch");
+        .filter(|row| row["headline"] == "BP over DP, foreground" && row["parameter"] == "background batch");
     for row in burst_over_dp {
         assert!((number(row, "value") / number(row, "base") - 1.0).abs() < 1e-9, "{row}");
     }

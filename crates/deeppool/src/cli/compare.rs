@@ -6,6 +6,7 @@ use deeppool::compare::{Comparison, Point, Way};
 use deeppool::files::write_atomically;
 use deeppool::job::Job;
 use deeppool::plan::PlanRequest;
+use deeppool::simulate::SimulateOptions;
 use serde_json::{Value, json};
 
 use super::compare_figure::svg;
@@ -23,8 +24,13 @@ pub(crate) fn run(
     figure: Option<&Path>,
     as_json: bool,
 ) -> anyhow::Result<()> {
-    let comparison =
-        Comparison::new(job, request, &background.costs, progress_of_parts("simulating ways to share"))?;
+    let comparison = Comparison::new(
+        job,
+        request,
+        &background.costs,
+        &SimulateOptions::default(),
+        progress_of_parts("simulating ways to share"),
+    )?;
     let origin = origin(job, request, background);
     if let Some(path) = figure {
         // The model's text is too long for the figure: what it is off by is drawn.

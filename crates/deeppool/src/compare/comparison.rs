@@ -40,8 +40,8 @@ impl Comparison {
     ///
     /// One search gives the burst plans: the one that the request's mode asks for, and others spread over all that are worth choosing from.
     /// Where GPUs have a limit on memory, burst plans leave room for a background job, if any can, and partitions keep it by themselves. Of
-    /// the partitions, those that take turns with others best are simulated, and the powers of two. `progress` is told what part
-    /// is done. O(search + points x simulation).
+    /// the partitions, those that take turns with others best are simulated, and the powers of two. Simulations are by the
+    /// options' policy and device, and as long as they say; `progress` is told what part is done. O(search + points x simulation).
     ///
     /// # Errors
     /// When the question is out of proportion, or the profile lacks a time.
@@ -49,6 +49,7 @@ impl Comparison {
         job: &Job<'_>,
         request: &PlanRequest,
         background: &BackgroundCosts,
+        options: &SimulateOptions,
         mut progress: impl FnMut(f64),
     ) -> Result<Self, Error> {
         let gpus = request.gpus;
@@ -87,7 +88,7 @@ impl Comparison {
         for (index, (plan, ways)) in runs.iter().enumerate() {
             let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
             let speeds = errors.speeds(job, plan)?;
-            for point in simulated(job, plan, ways, background, has_room)? {
+            for point in simulated(job, plan, ways, (background, has_room), options)? {
                 points.push(errors.with_ranges(speeds, point));
             }
             progress(0.2 + 0.8 * (index + 1) as f64 / all);
@@ -178,13 +179,13 @@ fn simulated(
     job: &Job<'_>,
     plan: &ExecutionPlan,
     ways: &[Way],
-    background: &BackgroundCosts,
-    has_room: bool,
+    (background, has_room): (&BackgroundCosts, bool),
+    options: &SimulateOptions,
 ) -> Result<Vec<Point>, Error> {
     let gpus = plan.ranks_used();
     let mut points = Vec::with_capacity(ways.len());
     for background_job in std::iter::once(None).chain(has_room.then_some(Some(background))) {
-        let options = SimulateOptions { background: background_job.cloned(), ..SimulateOptions::default() };
+        let options = SimulateOptions { background: background_job.cloned(), ..options.clone() };
         let result = job.simulate(plan, &options)?;
         let is_shared = background_job.is_some();
         points.extend(ways.iter().filter(|way| way.is_collocated() == is_shared).map(|&way| Point {

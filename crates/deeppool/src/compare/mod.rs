@@ -3,7 +3,7 @@
 //! ```
 //! use deeppool::compare::{Comparison, Way};
 //! use deeppool::{collectives::LinkModel, costs::{Costs, shard_sizes}, job::Job, plan::{Mode, PlanRequest}};
-//! use deeppool::{program::LowerOptions, simulate::BackgroundCosts};
+//! use deeppool::{program::LowerOptions, simulate::{BackgroundCosts, SimulateOptions}};
 //!
 //! let network = deeppool::layer_graph::zoo::model("digits-cnn")?;
 //! let profile = deeppool::layer_profile::DeviceModel::named("a100")?.profile(&network, &shard_sizes(32, 4))?;
@@ -11,7 +11,7 @@
 //! let job = Job::new(Costs::new(&network, &profile, &link), 32, LowerOptions::default());
 //! let background = BackgroundCosts::new(job.costs(), 8)?;
 //! let request = PlanRequest::new(4, Mode::Burst { amplification: f64::INFINITY });
-//! let compared = Comparison::new(&job, &request, &background, |_| {})?;
+//! let compared = Comparison::new(&job, &request, &background, &SimulateOptions::default(), |_| {})?;
 //! assert!(compared.points.iter().any(|point| point.way == Way::Partition));
 //! println!("{}", compared.advice());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -36,7 +36,9 @@ fn hosts() -> LinkModel {
 #[test]
 fn the_best_partition_is_what_can_be_worked_out_by_hand() {
     with_job(("vgg16", 32, 8), &LinkModel::dgx_a100(), |job, background| {
-        let compared = Comparison::new(job, &PlanRequest::new(8, FREE), background, |_| {}).unwrap();
+        let compared =
+            Comparison::new(job, &PlanRequest::new(8, FREE), background, &SimulateOptions::default(), |_| {})
+                .unwrap();
         let partitions: Vec<_> = compared.points.iter().filter(|point| point.way == Way::Partition).collect();
         assert!(partitions.len() >= 4);
         for point in partitions {
@@ -68,7 +70,8 @@ fn sharing_is_never_below_what_it_contains() {
     ] {
         with_job(question, &link, |job, background| {
             let request = PlanRequest::new(question.2, FREE);
-            let compared = Comparison::new(job, &request, background, |_| {}).unwrap();
+            let compared =
+                Comparison::new(job, &request, background, &SimulateOptions::default(), |_| {}).unwrap();
             let sharing = compared.sharing();
             for point in &compared.points {
                 let within =

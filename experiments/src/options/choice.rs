@@ -9,7 +9,7 @@ use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::DeviceModel;
 
 /// A network.
-#[derive(Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct NetworkOptions {
     /// A network of `deeppool models`
     #[arg(long, value_name = "NAME")]
@@ -31,7 +31,7 @@ impl NetworkOptions {
 }
 
 /// A device model, and how devices are linked.
-#[derive(Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct MachineOptions {
     /// A built-in device model, such as a100, a100-80gb, h100, h200 or v100; or the FILE.json of one (see `deeppool fit`)
     #[arg(long, value_name = "NAME|FILE", default_value = "a100")]

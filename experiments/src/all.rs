@@ -1,0 +1,116 @@
+//! All experiments, and a page of them.
+
+use clap::{ArgAction, Args};
+use deeppool::files::write_atomically;
+use serde_json::{Value, json};
+
+use crate::catalog::Single;
+use crate::journal::Journal;
+use crate::options::{OutputOptions, TestbedOptions, make_folder};
+use crate::page;
+use crate::part::{Done, Part};
+use crate::report::SCHEMA;
+
+const NAME: &str = "all";
+
+#[derive(Args)]
+#[command(
+    after_help = "Leaves index.html beside the experiments' own files: figures, tables and findings in one file that needs no
+network. Options go to the experiments that have them; experiments with networks of their own are left out where
+another one is asked for, and a second cluster where GPUs or links are.
+
+Examples:
+  experiments all --out results
+  experiments all --full --out results
+  experiments all --onnx net.onnx --batch 64 --device h100"
+)]
+pub(crate) struct AllOptions {
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    testbed: TestbedOptions,
+    /// With sensitivity and up to 1,024 GPUs: some minutes more
+    #[arg(long)]
+    full: bool,
+}
+
+/// Two-level clusters that are shown beside one host.
+const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch", "64"];
+
+/// Runs all experiments, writes their files and the page, and gives what is to be printed.
+pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
+    let AllOptions { output, testbed, full } = options;
+    testbed.testbed()?;
+    let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
+    make_folder(&output.out)?;
+    let journal = Journal::open(&output.out, NAME, line)?;
+    let mut done = Vec::with_capacity(parts.len());
+    let mut texts = Vec::with_capacity(parts.len());
+    for part in parts {
+        let found = part.run(&journal)?;
+        texts.push(found.save(&output.out, output.style)?);
+        done.push(found);
+    }
+    let page = output.out.join("index.html");
+    write_atomically(&page, page::html(&done, line)?.as_bytes())?;
+    texts.push(format!("wrote {}\n", page.display()));
+    journal.finish()?;
+    if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }
+}
+
+fn to_json(done: &[Done]) -> anyhow::Result<String> {
+    let reports: anyhow::Result<Vec<Value>> =
+        done.iter().map(|done| Ok(serde_json::from_str(&done.outcome.to_json()?)?)).collect();
+    let all = json!({"schema": SCHEMA, "experiment": NAME, "reports": reports?});
+    Ok(format!("{all:#}\n"))
+}
+
+/// What is run, each with the options that it has of those that are given.
+fn parts(testbed: &TestbedOptions, full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part>> {
+    let part = |stem: &str, experiment: &str, more: &[&str]| {
+        let names = Single::option_names(experiment);
+        // Layers are shown on as many GPUs as are usual.
+        let is_taken = |name: &String| names.contains(name) && !(experiment == "layers" && name == "gpus");
+        let options = given.iter().filter(|(name, _)| is_taken(name)).flat_map(|(_, words)| words.clone());
+        let line = std::iter::once(experiment.to_owned()).chain(options);
+        Part::new(stem, line.chain(more.iter().map(|&word| word.to_owned())).collect())
+    };
+    let is_given = |names: &[&str]| given.iter().any(|(name, _)| names.contains(&name.as_str()));
+    let mut parts = vec![
+        part("layers", "layers", &[])?,
+        part("throughput", "throughput", &[])?,
+        part("partition", "partition", &[])?,
+    ];
+    if !is_given(&["gpus", "link", "device", "model", "onnx", "batch"]) {
+        parts.push(part("throughput-cluster", "throughput", &CLUSTER)?);
+        parts.push(part("partition-cluster", "partition", &CLUSTER)?);
+    }
+    if testbed.is_of_the_paper() {
+        parts.push(part("qos", "qos", &[])?);
+    }
+    if full {
+        parts.push(part("sensitivity", "sensitivity", &[])?);
+    }
+    Ok(parts)
+}
+
+/// The options on a line, each by its name and in its words.
+fn given(line: &[String]) -> Vec<(String, Vec<String>)> {
+    let command = AllOptions::augment_args(clap::Command::new(NAME));
+    let takes_value = |name: &str| {
+        let argument = command.get_arguments().find(|argument| argument.get_long() == Some(name));
+        argument.is_some_and(|argument| !matches!(argument.get_action(), ArgAction::SetTrue))
+    };
+    let mut options = Vec::new();
+    let mut words = line.iter();
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix("--") else { continue };
+        let (name, has_value) = option.split_once('=').map_or((option, false), |(name, _)| (name, true));
+        let mut of_option = vec![word.clone()];
+        if !has_value && takes_value(name) {
+            of_option.extend(words.next().cloned());
+        }
+        options.push((name.to_owned(), of_option));
+    }
+    options
+}

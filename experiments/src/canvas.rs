@@ -1,0 +1,133 @@
+//! A figure: an SVG image with a header, or with what the header would say in its description.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::style::{INK, Style, wrapped};
+
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Pixels from the left edge to the header's text, from the top to its small print, and from a line of that to the next.
+const LEFT: i32 = 22;
+const PRINT_TOP: u32 = 44;
+const PRINT_LINE: u32 = 17;
+/// Pixels of a letter of small print, on average and then some.
+const PRINT_LETTER: u32 = 5;
+const BELOW_HEADER: u32 = 8;
+
+/// A figure of an experiment.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    /// Which of the experiment's figures it is, for file names; empty where there is one.
+    pub(crate) of: String,
+    pub(crate) title: String,
+    /// What it is from.
+    pub(crate) provenance: Vec<String>,
+    pub(crate) svg: String,
+    pub(crate) marks: Vec<Marks>,
+}
+
+/// Marks of a figure: elements of one kind and colour, in the order in which they are drawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Marks {
+    /// How their lines begin, such as `<rect`.
+    pub(crate) tag: &'static str,
+    /// What their lines have in them.
+    pub(crate) contains: String,
+    /// How many belong to the legend.
+    pub(crate) legend: usize,
+    /// What each of them is.
+    pub(crate) values: Vec<String>,
+}
+
+impl Figure {
+    /// Draws a figure of this many pixels, to which the header is added.
+    pub(crate) fn draw(
+        title: String,
+        provenance: Vec<String>,
+        (width, height): (u32, u32),
+        style: Style,
+        body: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let most = (width.saturating_sub(2 * LEFT.unsigned_abs()) / PRINT_LETTER) as usize;
+        let print: Vec<String> = provenance.iter().flat_map(|line| wrapped(line, most)).collect();
+        let header = match style {
+            Style::Screen => PRINT_TOP + PRINT_LINE * print.len() as u32 + BELOW_HEADER,
+            Style::Paper => 0,
+        };
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, (width, header + height)).into_drawing_area();
+            root.fill(&WHITE)?;
+            if style == Style::Screen {
+                root.draw(&Text::new(
+                    title.clone(),
+                    (LEFT, 16),
+                    ("sans-serif", 20).into_font().style(FontStyle::Bold).color(&INK),
+                ))?;
+                for (index, line) in print.into_iter().enumerate() {
+                    let area =
+                        root.clone().shrink((0, PRINT_TOP + PRINT_LINE * index as u32), (width, PRINT_LINE));
+                    area.draw(&Text::new(line, (LEFT, 0), text(13)))?;
+                }
+            }
+            body(&root.clone().shrink((0, header), (width, height)))?;
+            root.present()?;
+        }
+        let svg = described(&svg, &title, &provenance);
+        Ok(Self { of: String::new(), title, provenance, svg, marks: Vec::new() })
+    }
+
+    /// The figure with the values that its marks stand for.
+    pub(crate) fn with_marks(self, marks: Vec<Marks>) -> Self {
+        Self { marks, ..self }
+    }
+
+    /// As one of several of an experiment.
+    pub(crate) fn one_of_several(self, of: &str) -> Self {
+        Self { of: of.into(), ..self }
+    }
+
+    /// How its files are called, of those of an experiment's that begin with `stem`.
+    pub(crate) fn stem(&self, stem: &str) -> String {
+        if self.of.is_empty() { stem.into() } else { format!("{stem}-{}", self.of) }
+    }
+
+    /// The image with a title in each mark, which browsers show where one points, and screen readers read.
+    pub(crate) fn with_values(&self) -> String {
+        let mut values: Vec<_> = self.marks.iter().map(|marks| (marks.legend, marks.values.iter())).collect();
+        let line = |line: &str| {
+            for (marks, (legend, values)) in self.marks.iter().zip(&mut values) {
+                if line.starts_with(marks.tag) && line.contains(&marks.contains) {
+                    if *legend > 0 {
+                        *legend -= 1;
+                    } else if let (Some(value), Some(open)) = (values.next(), line.strip_suffix("/>")) {
+                        let tag = marks.tag.trim_start_matches('<');
+                        return format!("{open}><title>{}</title></{tag}>\n", escaped(value));
+                    }
+                    break;
+                }
+            }
+            format!("{line}\n")
+        };
+        self.svg.lines().map(line).collect()
+    }
+}
+
+/// Text of a size.
+pub(crate) fn text(size: i32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size)).color(&INK)
+}
+
+/// An image that says in words what it shows and is from, for screen readers and for whoever finds the file.
+fn described(svg: &str, title: &str, provenance: &[String]) -> String {
+    let description = escaped(&format!("{title}. {}", provenance.join(". ")));
+    match svg.split_once('\n') {
+        Some((open, rest)) => format!("{open}\n<desc>{description}</desc>\n{rest}"),
+        None => svg.into(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

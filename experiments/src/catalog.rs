@@ -1,0 +1,99 @@
+//! The experiments there are.
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::experiment::Experiment;
+use crate::layers::{self, LayersOptions};
+use crate::options::RunOptions;
+use crate::partition::{self, PartitionOptions};
+use crate::qos::{self, QosOptions};
+use crate::scale::{self, ScaleOptions};
+use crate::sensitivity::{self, SensitivityOptions};
+use crate::sweep::{self, SweepOptions};
+use crate::throughput::{self, ThroughputOptions};
+
+/// An experiment with its options.
+#[derive(Subcommand)]
+pub(crate) enum Single {
+    /// How much faster each layer of a network is on more GPUs
+    Layers(LayersOptions),
+    /// DP, BP, DP+Col, BP+Col and background alone
+    #[command(visible_alias = "fig7")]
+    Throughput(ThroughputOptions),
+    /// BP+Col against static partitions of the GPUs, by the foreground's speed
+    Partition(PartitionOptions),
+    /// What each technique of sharing a GPU costs the foreground and gives to the background
+    Qos(QosOptions),
+    /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts: some minutes
+    Scale(ScaleOptions),
+    /// How conclusions move when figures of the models are off by half
+    Sensitivity(SensitivityOptions),
+    /// Planned times against simulated ones and against older models, over 768 questions: some minutes
+    Sweep(SweepOptions),
+}
+
+/// A command line of one experiment.
+#[derive(Parser)]
+#[command(name = "experiments", no_binary_name = true)]
+struct Line {
+    #[command(subcommand)]
+    experiment: Single,
+}
+
+impl Single {
+    /// The experiment of a command line without the program's name.
+    pub(crate) fn parse(line: &[String]) -> anyhow::Result<Self> {
+        Line::try_parse_from(line).map(|line| line.experiment).map_err(|error| {
+            // What follows are hints for a command line that somebody has typed.
+            let message = error.to_string();
+            let message = message.split("\n\n").next().unwrap_or_default();
+            anyhow::anyhow!("{}", message.trim_start_matches("error: "))
+        })
+    }
+
+    /// What its files are called.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Layers(_) => layers::NAME,
+            Self::Throughput(_) => throughput::NAME,
+            Self::Partition(_) => partition::NAME,
+            Self::Qos(_) => qos::NAME,
+            Self::Scale(_) => scale::NAME,
+            Self::Sensitivity(_) => sensitivity::NAME,
+            Self::Sweep(_) => sweep::NAME,
+        }
+    }
+
+    /// What can be asked of it.
+    pub(crate) fn experiment(&self) -> &dyn Experiment {
+        match self {
+            Self::Layers(options) => options,
+            Self::Throughput(options) => options,
+            Self::Partition(options) => options,
+            Self::Qos(options) => options,
+            Self::Scale(options) => options,
+            Self::Sensitivity(options) => options,
+            Self::Sweep(options) => options,
+        }
+    }
+
+    /// The names of the options that an experiment has of its own: not those that all have.
+    pub(crate) fn option_names(experiment: &str) -> Vec<String> {
+        let of_all = RunOptions::augment_args(clap::Command::new(""));
+        let is_of_all = |name: &str| of_all.get_arguments().any(|argument| argument.get_long() == Some(name));
+        let line = Line::command();
+        let arguments = line.find_subcommand(experiment).into_iter().flat_map(clap::Command::get_arguments);
+        let names = arguments.filter_map(clap::Arg::get_long).filter(|name| !is_of_all(name));
+        names.map(str::to_owned).collect()
+    }
+
+    /// The experiments' names, their aliases, and what they compare.
+    pub(crate) fn all() -> Vec<(String, Vec<String>, String)> {
+        let of = |command: &clap::Command| {
+            let aliases = command.get_visible_aliases().map(str::to_owned).collect();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            (command.get_name().to_owned(), aliases, about)
+        };
+        Line::command().get_subcommands().map(of).collect()
+    }
+}

@@ -1,0 +1,233 @@
+//! One experiment for every combination of the values in a file.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use deeppool::files::write_atomically;
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+use toml::Table;
+
+use crate::catalog::Single;
+use crate::journal::Journal;
+use crate::options::{OutputOptions, make_folder};
+use crate::outcome;
+use crate::part::Part;
+use crate::progress::progress_bar;
+use crate::report::SCHEMA;
+
+/// Combinations that a file may ask for.
+const MOST: usize = 10_000;
+/// The tables whose values belong together, such as GPUs and the batch for them.
+const POINTS: &str = "points";
+
+/// Values of options, by their names.
+type Point = Vec<(String, String)>;
+
+/// Runs an experiment for all combinations of the values in a file, and gives what is to be printed.
+///
+/// A key of the file is the name of an option without its dashes; its value is a number, a text, or a list of them. Tables of the list
+/// `points` are combined with what stands above them, each by itself.
+pub(crate) fn run(
+    name: &str,
+    file: &Path,
+    output: &OutputOptions,
+    line: &[String],
+) -> anyhow::Result<String> {
+    let in_file = || file.display().to_string();
+    let points = points(name, file).with_context(in_file)?;
+    let mut parts = Vec::with_capacity(points.len());
+    for point in &points {
+        let line = with(line, point)?;
+        parts.push(
+            Part::new(stem(point), line).with_context(|| format!("{}: {}", in_file(), in_words(point)))?,
+        );
+    }
+    let stems: HashSet<&str> = parts.iter().map(|part| part.stem.as_str()).collect();
+    if stems.len() < parts.len() {
+        bail!("{}: a combination is there twice, or differs in the folders of files only", in_file());
+    }
+    make_folder(&output.out)?;
+    let journal = Journal::open(&output.out, name, line)?.quiet();
+    let bar = progress_bar(parts.len(), "points");
+    let found: anyhow::Result<Vec<(PathBuf, Vec<u8>, Value)>> = parts
+        .into_par_iter()
+        .map(|part| {
+            let folder = output.out.join(&part.stem);
+            let done = part.run(&journal)?;
+            make_folder(&folder)?;
+            outcome::save(&*done.outcome, name, &folder, output.style)?;
+            bar.inc(1);
+            Ok((folder, done.outcome.csv()?, serde_json::from_str(&done.outcome.to_json()?)?))
+        })
+        .collect();
+    bar.finish_and_clear();
+    let found = found?;
+    let csv = output.out.join(name).with_extension("csv");
+    write_atomically(&csv, &joined(&points, found.iter().map(|(_, csv, _)| &csv[..]))?)?;
+    journal.finish()?;
+    if output.json {
+        let point = |point: &Point| -> Map<String, Value> {
+            point.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect()
+        };
+        let sweep: Vec<Value> = points
+            .iter()
+            .zip(found)
+            .map(|(of, (_, _, report))| json!({"point": point(of), "report": report}))
+            .collect();
+        return Ok(format!("{:#}\n", json!({"schema": SCHEMA, "experiment": name, "sweep": sweep})));
+    }
+    let lines = points
+        .iter()
+        .zip(&found)
+        .map(|(point, (folder, ..))| format!("{}  ({})\n", in_words(point), folder.display()));
+    Ok(format!(
+        "{} for each of these, by {}:\n{}wrote {}\n",
+        name,
+        in_file(),
+        lines.collect::<String>(),
+        csv.display()
+    ))
+}
+
+/// All combinations, in the order of the file.
+fn points(experiment: &str, file: &Path) -> anyhow::Result<Vec<Point>> {
+    let text = std::fs::read_to_string(file).context("cannot read this file")?;
+    let mut table: Table = toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        anyhow::anyhow!("line {line}: {}", error.message())
+    })?;
+    let tables = match table.remove(POINTS) {
+        None => vec![Table::new()],
+        Some(toml::Value::Array(points)) if !points.is_empty() => {
+            let table = |value| match value {
+                toml::Value::Table(table) => Ok(table),
+                other => {
+                    bail!("`{POINTS}` holds tables, each of them [[{POINTS}]], not {}", other.type_str())
+                }
+            };
+            points.into_iter().map(table).collect::<anyhow::Result<_>>()?
+        }
+        Some(other) => bail!("`{POINTS}` holds tables, each of them [[{POINTS}]], not {}", other.type_str()),
+    };
+    let mut points = Vec::new();
+    for of_table in tables {
+        if let Some(key) = of_table.keys().find(|key| table.contains_key(*key)) {
+            bail!("`{key}` stands above [[{POINTS}]] and in one of them");
+        }
+        let all = table.clone().into_iter().chain(of_table);
+        let axes =
+            all.map(|(key, value)| axis(experiment, key, value)).collect::<anyhow::Result<Vec<_>>>()?;
+        points.extend(combinations(&axes)?);
+        if points.len() > MOST {
+            bail!("more than {MOST} combinations: split the file");
+        }
+    }
+    if points.iter().any(Vec::is_empty) {
+        bail!("there are no values in it, such as `gpus = [8, 16]`");
+    }
+    Ok(points)
+}
+
+/// An option, and its values as they stand on a command line.
+fn axis(experiment: &str, key: String, value: toml::Value) -> anyhow::Result<(String, Vec<String>)> {
+    let names = Single::option_names(experiment);
+    if !names.contains(&key) {
+        bail!("`{key}` is not an option of {experiment}: expected one of {}", names.join(", "));
+    }
+    let word = |value: toml::Value| match value {
+        toml::Value::String(text) => Ok(text),
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::Float(number) => Ok(number.to_string()),
+        other => bail!("`{key}`: expected numbers or texts, not {}", other.type_str()),
+    };
+    let words = match value {
+        toml::Value::Array(values) => values.into_iter().map(word).collect::<anyhow::Result<Vec<_>>>()?,
+        value => vec![word(value)?],
+    };
+    if words.is_empty() {
+        bail!("`{key}` has no values");
+    }
+    Ok((key, words))
+}
+
+fn combinations(axes: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Point>> {
+    let count = axes.iter().try_fold(1_usize, |count, (_, words)| count.checked_mul(words.len()));
+    if count.is_none_or(|count| count > MOST) {
+        bail!("more than {MOST} combinations: split the file");
+    }
+    let mut points: Vec<Point> = vec![Vec::new()];
+    for (key, words) in axes {
+        let with = |point: &Point| {
+            let point = point.clone();
+            words.iter().map(move |word| [&point[..], &[(key.clone(), word.clone())]].concat())
+        };
+        points = points.iter().flat_map(with).collect();
+    }
+    Ok(points)
+}
+
+/// A command line with the options of a point, and without those of all experiments.
+fn with(line: &[String], point: &Point) -> anyhow::Result<Vec<String>> {
+    let mut words = line.iter();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        let (name, has_value) = word.split_once('=').map_or((word.as_str(), false), |(name, _)| (name, true));
+        match name {
+            "--json" => {}
+            "--sweep" | "--out" | "--style" => {
+                if !has_value {
+                    words.next();
+                }
+            }
+            name => {
+                if let Some((key, _)) = point.iter().find(|(key, _)| name.strip_prefix("--") == Some(key)) {
+                    bail!("`{key}` is in the file and on the command line: leave one of them out");
+                }
+                kept.push(word.clone());
+            }
+        }
+    }
+    kept.extend(point.iter().map(|(key, value)| format!("--{key}={value}")));
+    Ok(kept)
+}
+
+/// The folder of a point.
+fn stem(point: &Point) -> String {
+    let plain = |value: &str| -> String {
+        let name = value.rsplit('/').next().unwrap_or(value);
+        name.chars()
+            .map(|letter| if letter.is_ascii_alphanumeric() || "-._".contains(letter) { letter } else { '-' })
+            .collect()
+    };
+    point.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect::<Vec<_>>().join(",")
+}
+
+fn in_words(point: &Point) -> String {
+    point.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The records of all points, each behind the values of its point.
+fn joined<'a>(points: &[Point], files: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<Vec<u8>> {
+    let mut keys: Vec<&str> = points.iter().flatten().map(|(key, _)| key.as_str()).collect();
+    let mut seen = HashSet::new();
+    keys.retain(|key| seen.insert(*key));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for (index, (point, file)) in points.iter().zip(files).enumerate() {
+        let mut reader = csv::Reader::from_reader(file);
+        if index == 0 {
+            let of_point = keys.iter().map(|key| format!("--{key}"));
+            writer.write_record(of_point.chain(reader.headers()?.iter().map(str::to_owned)))?;
+        }
+        let value = |key: &&str| {
+            let value = point.iter().find(|(name, _)| name == key);
+            value.map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        for record in reader.records() {
+            let record = record?;
+            writer.write_record(keys.iter().map(value).chain(record.iter().map(str::to_owned)))?;
+        }
+    }
+    Ok(writer.into_inner()?)
+}

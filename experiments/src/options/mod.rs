@@ -1,0 +1,11 @@
+//! What the experiments' options have in common.
+
+mod choice;
+mod output;
+mod setting;
+mod values;
+
+pub(crate) use choice::{MachineOptions, NetworkOptions};
+pub(crate) use output::{OutputOptions, RunOptions, make_folder};
+pub(crate) use setting::TestbedOptions;
+pub(crate) use values::{batch, gpus, limit};

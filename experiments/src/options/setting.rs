@@ -1,0 +1,79 @@
+//! Foreground jobs, background jobs and the GPUs that they share.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::Args;
+use deeppool::simulate::policy_named;
+
+use super::{MachineOptions, NetworkOptions, batch, gpus, limit};
+use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
+use crate::testbed::Testbed;
+
+/// What is trained, beside what, and on which GPUs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TestbedOptions {
+    #[command(flatten)]
+    pub(crate) network: NetworkOptions,
+    /// Samples of that network's global batch
+    #[arg(long, value_name = "N", value_parser = batch)]
+    pub(crate) batch: Option<usize>,
+    /// Samples of each background job's batch: it trains the same network
+    #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
+    pub(crate) background_batch: usize,
+    #[command(flatten)]
+    pub(crate) machine: MachineOptions,
+    /// How many GPUs there are
+    #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
+    pub(crate) gpus: usize,
+    /// The limit of burst plans: GPU time over the iteration time on one GPU
+    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
+    pub(crate) amplification: f64,
+    /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) policy: String,
+}
+
+impl TestbedOptions {
+    /// The paper's foreground jobs, or the one that is asked for.
+    fn workloads(&self) -> anyhow::Result<Vec<Workload>> {
+        match (self.network.load()?, self.batch) {
+            (None, batch) => {
+                let built_in = |built_in: &BuiltIn| {
+                    let workload = built_in.load()?;
+                    let batch = batch.unwrap_or(workload.batch);
+                    Ok(Workload { batch, background_batch: self.background_batch, ..workload })
+                };
+                WORKLOADS.iter().map(built_in).collect()
+            }
+            (Some(network), Some(batch)) => {
+                let title = network.name().to_owned();
+                let (network, background_batch) = (Arc::new(network), self.background_batch);
+                Ok(vec![Workload { network, title, batch, background_batch }])
+            }
+            (Some(_), None) => bail!("give the network's global batch, too: --batch N"),
+        }
+    }
+
+    pub(crate) fn testbed(&self) -> anyhow::Result<Testbed> {
+        let (device, link) = self.machine.load(self.gpus)?;
+        Ok(Testbed {
+            device,
+            link,
+            gpus: self.gpus,
+            amplification_limit: self.amplification,
+            policy_name: self.policy.clone(),
+            policy: policy_named(&self.policy)?,
+            workloads: self.workloads()?,
+            background_batch: self.background_batch,
+        })
+    }
+
+    /// Whether it is about the paper's foreground jobs.
+    pub(crate) fn is_of_the_paper(&self) -> bool {
+        self.network.model.is_none()
+            && self.network.onnx.is_none()
+            && self.background_batch == BACKGROUND_BATCH
+            && self.batch.is_none()
+    }
+}

@@ -1,0 +1,23 @@
+//! Numbers on a command line.
+
+pub(crate) fn gpus(text: &str) -> Result<usize, String> {
+    count(text, 1024)
+}
+
+pub(crate) fn batch(text: &str) -> Result<usize, String> {
+    count(text, 1 << 20)
+}
+
+fn count(text: &str, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=most).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from 1 to {most}")),
+    }
+}
+
+pub(crate) fn limit(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(limit) if (1.0..f64::INFINITY).contains(&limit) => Ok(limit),
+        _ => Err("expected a number of at least 1".into()),
+    }
+}

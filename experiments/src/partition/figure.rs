@@ -1,0 +1,123 @@
+//! Foreground speed against total throughput: a point a way to share, and what taking turns gives.
+
+use deeppool::compare::{Envelope, Way};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::totals::{partitions, sharing};
+use super::{OfNetwork, Partition, Row};
+use crate::canvas::{Figure, Marks, text};
+use crate::style::{BLUE, GREY, GRID, INK, ORANGE, SKY, Style, VERMILION, hex};
+
+/// Points that are drawn later cover those before them: data parallelism is a burst plan, too.
+const WAYS: [(Way, RGBColor); 6] = [
+    (Way::Burst, ORANGE),
+    (Way::BurstCollocated, VERMILION),
+    (Way::DataParallel, SKY),
+    (Way::DataParallelCollocated, BLUE),
+    (Way::Partition, BLACK),
+    (Way::Background, GREY),
+];
+const SIZE: (u32, u32) = (900, 540);
+/// How far above the highest point the axis goes, for what stands at the speeds.
+const ROOM: f64 = 1.16;
+
+pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyhow::Result<Figure> {
+    let OfNetwork { title, batch, rows, totals, .. } = network;
+    let heading = format!(
+        "{title}, batch {batch}, on {} GPUs: foreground against total throughput (simulated)",
+        found.gpus
+    );
+    let note = "lines: what taking turns gives; bars: what the models are known to be off by; dashed: parts of DP's speed, \
+                with BP+Col over the best partition there";
+    let provenance = [&found.provenance[..], &[note.to_owned()]].concat();
+    let figure = Figure::draw(heading, provenance, SIZE, style, |body| {
+        let most = |rate: fn(&Row) -> f64| rows.iter().map(rate).fold(1e-9, f64::max);
+        let right =
+            most(|row| row.foreground_most_samples_per_s.unwrap_or(row.foreground_samples_per_s)) * 1.06;
+        let top = most(|row| row.total_most_samples_per_s.unwrap_or(row.total_samples_per_s)) * ROOM;
+        let mut chart = ChartBuilder::on(body)
+            .margin(14)
+            .set_label_area_size(LabelAreaPosition::Left, 78)
+            .set_label_area_size(LabelAreaPosition::Bottom, 46)
+            .build_cartesian_2d(0.0..right, 0.0..top)?;
+        chart
+            .configure_mesh()
+            .x_desc("foreground (samples/s)")
+            .y_desc("foreground and background (samples/s)")
+            .x_label_formatter(&|rate| format!("{rate:.0}"))
+            .y_label_formatter(&|rate| format!("{rate:.0}"))
+            .bold_line_style(GRID)
+            .light_line_style(WHITE)
+            .axis_style(INK)
+            .label_style(text(12))
+            .axis_desc_style(text(13))
+            .draw()?;
+        for (index, at) in totals.iter().enumerate() {
+            let foreground = at.foreground_samples_per_s;
+            let ends = [(foreground, 0.0), (foreground, top)];
+            chart.draw_series(DashedLineSeries::new(ends, 3, 4, GREY.stroke_width(1)))?;
+            // In two lines: neighbours are close.
+            let label = match at.shared_over_partition {
+                Some(over) => format!("{}: {over:.2}", at.foreground_over_dp),
+                None => at.foreground_over_dp.to_string(),
+            };
+            let style = text(12).pos(Pos::new(HPos::Right, VPos::Top));
+            let below = if index % 2 == 0 { 2 } else { 17 };
+            chart
+                .draw_series([EmptyElement::at((foreground, top)) + Text::new(label, (-3, below), style)])?;
+        }
+        let lines: [(Envelope, RGBColor); 2] = [(partitions(rows), BLACK), (sharing(rows), VERMILION)];
+        for (envelope, color) in lines {
+            chart.draw_series([PathElement::new(envelope.corners().to_vec(), color.stroke_width(1))])?;
+        }
+        for (way, color) in WAYS {
+            let points: Vec<&Row> = rows.iter().filter(|row| row.is(way)).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let bar = color.mix(0.35).stroke_width(1);
+            for row in &points {
+                let (x, y) = (row.foreground_samples_per_s, row.total_samples_per_s);
+                if let Some((least, most)) = row.total_least_samples_per_s.zip(row.total_most_samples_per_s) {
+                    chart.draw_series([PathElement::new(vec![(x, least), (x, most)], bar)])?;
+                }
+                let range = row.foreground_least_samples_per_s.zip(row.foreground_most_samples_per_s);
+                if let Some((least, most)) = range {
+                    chart.draw_series([PathElement::new(vec![(least, y), (most, y)], bar)])?;
+                }
+            }
+            let dot = |row: &&Row| {
+                Circle::new((row.foreground_samples_per_s, row.total_samples_per_s), 4, color.filled())
+            };
+            chart
+                .draw_series(points.iter().map(dot))?
+                .label(way.to_string())
+                .legend(move |at| Circle::new((at.0 + 10, at.1), 4, color.filled()));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerLeft)
+            .background_style(WHITE.mix(0.85))
+            .border_style(GRID)
+            .label_font(text(13))
+            .draw()?;
+        Ok(())
+    })?;
+    Ok(figure
+        .with_marks(WAYS.map(|(way, color)| marks(rows, way, color)).into())
+        .one_of_several(&network.model))
+}
+
+/// What the points of a way are.
+fn marks(rows: &[Row], way: Way, color: RGBColor) -> Marks {
+    let value = |row: &Row| {
+        let (foreground, total) = (row.foreground_samples_per_s, row.total_samples_per_s);
+        let on =
+            if row.is(Way::Background) { String::new() } else { format!(" on {} GPUs", row.foreground_gpus) };
+        format!("{way}{on}: foreground {foreground:.0}, with background {total:.0} samples/s")
+    };
+    let values = rows.iter().filter(|row| row.is(way)).map(value).collect();
+    // The legend is drawn after all points.
+    Marks { tag: "<circle", contains: hex(color), legend: 0, values }
+}

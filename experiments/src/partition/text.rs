@@ -1,0 +1,76 @@
+//! The comparison for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+use deeppool::compare::Way;
+
+use super::{OfNetwork, Partition, Row};
+
+/// Ways that are one point at a speed; what partitions and BP+Col give stands beside them.
+const WAYS: [Way; 3] = [Way::DataParallel, Way::DataParallelCollocated, Way::Burst];
+
+impl Partition {
+    /// What was asked, a line a network and speed, and what they come to.
+    pub(super) fn printed(&self) -> String {
+        let mut table = Table::new();
+        let ways = WAYS.iter().map(|way| format!("{way}\nFG + BG"));
+        let header =
+            ["model\n".to_owned(), "FG over\nDP".into(), "FG\nsamples/s".into()].into_iter().chain(ways);
+        let header = header.chain([
+            "partition\nFG + BG".into(),
+            "BP+Col\nFG + BG".into(),
+            "BP+Col over\npartition".into(),
+        ]);
+        table.load_preset(presets::NOTHING).set_header(header);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let rate = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0}"));
+        for (index, network) in self.networks.iter().enumerate() {
+            if index > 0 {
+                table.add_row([""]);
+            }
+            for (index, at) in network.totals.iter().enumerate() {
+                let name = match index {
+                    0 => network.title.clone(),
+                    1 => format!("batch {}", network.batch),
+                    _ => String::new(),
+                };
+                let of_way = |way: &Way| rate(best(&network.rows, *way, at.foreground_samples_per_s));
+                let cells =
+                    [name, format!("{:.2}", at.foreground_over_dp), rate(Some(at.foreground_samples_per_s))];
+                let totals = [rate(at.partition_samples_per_s), rate(at.shared_samples_per_s)];
+                let over = at.shared_over_partition.map_or_else(|| "-".into(), |over| format!("{over:.2}"));
+                table.add_row(cells.into_iter().chain(WAYS.iter().map(of_way)).chain(totals).chain([over]));
+            }
+        }
+        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        format!(
+            "Sharing all GPUs against static partitions ({})\n{}\n\n\
+             FG + BG samples/s with an FG of at least so much (partitions take turns with each other, BP+Col with all but partitions):\n{}\n\n{}\n",
+            self.experiment,
+            self.provenance.join("\n"),
+            table.join("\n"),
+            self.summary().join("\n"),
+        )
+    }
+
+    /// What BP+Col gives over partitions, and which way to use.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let over = |network: &OfNetwork| {
+            let at = network.totals.iter().filter_map(|at| {
+                Some(format!("{:.2} at {}", at.shared_over_partition?, at.foreground_over_dp))
+            });
+            format!("  {:12}  {}", network.title, at.collect::<Vec<_>>().join(", "))
+        };
+        let heading =
+            "FG + BG of BP+Col over the best partition, by the FG's speed as a part of DP's on all GPUs:";
+        let advice = self.networks.iter().map(|network| format!("{}: {}", network.title, network.advice));
+        std::iter::once(heading.into()).chain(self.networks.iter().map(over)).chain(advice).collect()
+    }
+}
+
+/// The most that one of the points of a way gives with so fast a foreground.
+fn best(rows: &[Row], way: Way, foreground: f64) -> Option<f64> {
+    let is_as_fast = |row: &&Row| row.is(way) && row.foreground_samples_per_s >= foreground * (1.0 - 1e-9);
+    rows.iter().filter(is_as_fast).map(|row| row.total_samples_per_s).reduce(f64::max)
+}

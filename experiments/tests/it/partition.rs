@@ -1,0 +1,195 @@
+//! Sharing GPUs against partitions: the numbers follow from the points, and the laws hold.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::command::run;
+use crate::figures::records;
+use crate::rows::{Report, find, number};
+
+const OPTIONS: [&[&str]; 3] = [
+    &[],
+    &["--model", "vgg16", "--batch", "16", "--gpus", "16", "--link", "a100-100gbe"],
+    &["--model", "digits-cnn", "--batch", "12", "--gpus", "3"],
+];
+
+/// What the command printed, and where its files are.
+struct Found {
+    folder: tempfile::TempDir,
+    text: String,
+    records: Vec<HashMap<String, String>>,
+}
+
+/// For all options. It always finds the same: once is enough for all tests.
+fn found() -> &'static [Found] {
+    static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let of = |options: &[&str]| {
+            let folder = tempfile::tempdir().unwrap();
+            let text = run(folder.path(), &[&["partition"], options].concat());
+            let records = records(&folder.path().join("partition.csv"));
+            Found { folder, text, records }
+        };
+        OPTIONS.into_iter().map(of).collect()
+    })
+}
+
+/// The most total throughput of points of `ways` that take turns, two at a time, with a foreground of `speed`.
+fn oracle(records: &[&HashMap<String, String>], ways: &[&str], speed: f64) -> Option<f64> {
+    let speed = speed * (1.0 - 1e-9);
+    let point = |record: &&&HashMap<String, String>| {
+        let number = |field: &str| record[field].parse::<f64>().unwrap();
+        let foreground = number("foreground_samples_per_s");
+        (foreground, foreground + number("background_samples_per_s"))
+    };
+    let is_asked = |record: &&&HashMap<String, String>| ways.contains(&record["mode"].as_str());
+    let points: Vec<(f64, f64)> = records.iter().filter(is_asked).map(|record| point(&record)).collect();
+    let fast = points.iter().filter(|point| point.0 >= speed);
+    let in_turns = fast.clone().flat_map(|fast| {
+        let slow = points.iter().filter(|point| point.0 < speed);
+        slow.map(|slow| slow.1 + (fast.1 - slow.1) * (speed - slow.0) / (fast.0 - slow.0))
+    });
+    fast.clone().map(|point| point.1).chain(in_turns).reduce(f64::max)
+}
+
+#[test]
+fn totals_follow_from_the_records_and_sharing_never_loses_to_what_it_contains() {
+    for Found { folder, text, records } in found() {
+        let report = std::fs::read(folder.path().join("partition.json")).unwrap();
+        let report: Value = serde_json::from_slice(&report).unwrap();
+        for network in report["networks"].as_array().unwrap() {
+            let of_network: Vec<_> = records
+                .iter()
+                .filter(|record| record["model"] == network["model"].as_str().unwrap())
+                .collect();
+            assert_eq!(of_network.len(), network["rows"].as_array().unwrap().len());
+            let dp = of_network.iter().find(|record| record["mode"] == "dp").unwrap();
+            let dp: f64 = dp["foreground_samples_per_s"].parse().unwrap();
+            let totals = network["totals"].as_array().unwrap();
+            assert_eq!(totals.len(), 4);
+            for at in totals {
+                let speed = number(at, "foreground_samples_per_s");
+                assert!((speed - dp * number(at, "foreground_over_dp")).abs() < 1e-6 * dp);
+                let of = |ways: &[&str]| oracle(&of_network, ways, speed);
+                let shared = of(&["dp", "dp+col", "bp", "bp+col", "bg"]);
+                for (field, expected) in
+                    [("shared_samples_per_s", shared), ("partition_samples_per_s", of(&["partition", "bg"]))]
+                {
+                    let expected = expected.unwrap();
+                    assert!((number(at, field) / expected - 1.0).abs() < 1e-9, "{field} of {at}: {expected}");
+                }
+                let over = number(at, "shared_samples_per_s") / number(at, "partition_samples_per_s");
+                assert!((number(at, "shared_over_partition") - over).abs() < 1e-12, "{at}");
+                assert!(
+                    text.contains(&format!("{over:.2} at {}", at["foreground_over_dp"].as_f64().unwrap()))
+                );
+                // The law: over all limits, BP+Col is never below what it contains.
+                for way in ["dp", "dp+col", "bp"] {
+                    let alone = of(&[way]).unwrap_or(0.0);
+                    assert!(
+                        of(&["bp+col", "dp+col", "bp", "dp", "bg"]).unwrap() >= alone * (1.0 - 1e-9),
+                        "{way}: {at}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// With the points of BP+Col alone: sharing as such gives at least what its foreground gives without background.
+#[test]
+fn background_work_adds_to_the_total_at_every_limit() {
+    for Found { records, .. } in found() {
+        let total = |record: &HashMap<String, String>| record["total_samples_per_s"].parse::<f64>().unwrap();
+        for alone in records.iter().filter(|record| record["mode"] == "bp") {
+            let same = |record: &&HashMap<String, String>| {
+                ["model", "amplification", "foreground_gpus"]
+                    .iter()
+                    .all(|field| record[*field] == alone[*field])
+                    && record["mode"] == "bp+col"
+            };
+            let most = records.iter().filter(same).map(total).reduce(f64::max).unwrap();
+            // Within the slow-down of the foreground that a policy allows.
+            assert!(most >= total(alone) * 0.99, "{most} of {alone:?}");
+        }
+    }
+}
+
+#[test]
+fn it_agrees_with_throughput_on_what_both_show() {
+    let throughput = Report::of("throughput", &[]);
+    let records = &found()[0].records;
+    for rows in throughput.by_model() {
+        for mode in ["dp", "dp+col", "bp", "bp+col", "bg"] {
+            let row = if mode == "bg" { &rows[7] } else { find(rows, mode, true) };
+            let is_same = |record: &&HashMap<String, String>| {
+                let same = |field: &str| {
+                    (record[field].parse::<f64>().unwrap() / number(row, field) - 1.0).abs() < 1e-9
+                        || number(row, field) == 0.0 && record[field].parse::<f64>().unwrap() == 0.0
+                };
+                record["mode"] == mode
+                    && record["model"] == row["model"].as_str().unwrap()
+                    && ["foreground_samples_per_s", "background_samples_per_s"]
+                        .iter()
+                        .all(|field| same(field))
+            };
+            assert!(records.iter().any(|record| is_same(&record)), "{mode}: {row}");
+        }
+    }
+}
+
+/// Circles at foreground and total, by straight scales, in the order of the records of each way.
+#[test]
+fn every_point_is_derived_from_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let paper = ["partition", "--model", "digits-cnn", "--batch", "64", "--style", "paper"];
+    run(folder.path(), &paper);
+    let svg = std::fs::read_to_string(folder.path().join("partition-digits-cnn.svg")).unwrap();
+    let records = records(&folder.path().join("partition.csv"));
+    let colors = [
+        ("bp", "#E69F00"),
+        ("bp+col", "#D55E00"),
+        ("dp", "#56B4E9"),
+        ("dp+col", "#0072B2"),
+        ("partition", "#000000"),
+        ("bg", "#787878"),
+    ];
+    let mut points: Vec<[f64; 4]> = Vec::new();
+    for (way, color) in colors {
+        let circles = svg.lines().filter(|line| line.starts_with("<circle") && line.contains(color));
+        let attribute = |line: &str, name: &str| -> f64 {
+            let (_, rest) = line.split_once(&format!(" {name}=\"")).unwrap();
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let of_way: Vec<_> = records.iter().filter(|record| record["mode"] == way).collect();
+        // And one in the legend, which is drawn last.
+        let circles: Vec<&str> = circles.collect();
+        assert_eq!(circles.len(), of_way.len() + 1, "{way}");
+        for (line, record) in circles.iter().zip(of_way) {
+            let number = |field: &str| record[field].parse::<f64>().unwrap();
+            let total = number("foreground_samples_per_s") + number("background_samples_per_s");
+            points.push([
+                attribute(line, "cx"),
+                attribute(line, "cy"),
+                number("foreground_samples_per_s"),
+                total,
+            ]);
+        }
+    }
+    assert!(points.len() > 12);
+    for (pixel, value) in [(0, 2), (1, 3)] {
+        let end = |most: bool| {
+            let by = |a: &&[f64; 4], b: &&[f64; 4]| a[value].total_cmp(&b[value]);
+            let end = if most { points.iter().max_by(by) } else { points.iter().min_by(by) };
+            let end = end.unwrap();
+            (end[pixel], end[value])
+        };
+        let ((from, least), (to, most)) = (end(false), end(true));
+        for point in &points {
+            let expected = from + (point[value] - least) / (most - least) * (to - from);
+            assert!((point[pixel] - expected).abs() <= 2.0, "{point:?}: not {expected}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A command that was stopped goes on where it was.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const FILE: &str = ".sensitivity.unfinished";
+
+fn command(out: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_experiments"));
+    command.args(["sensitivity", "--model", "resnet-18", "--batch", "32", "--out"]).arg(out);
+    command
+}
+
+/// Answers that are kept, whole lines only.
+fn kept(out: &Path) -> usize {
+    let text = std::fs::read_to_string(out.join(FILE)).unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("{\"key\"") && line.ends_with('}')).count()
+}
+
+/// Kills the command when it has a few answers.
+fn kill_after_some(out: &Path) {
+    let mut child = command(out).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while kept(out) < 3 && child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no answers");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+fn report(out: &Path) -> Vec<u8> {
+    std::fs::read(out.join("sensitivity.json")).unwrap()
+}
+
+#[test]
+fn what_was_answered_is_kept_and_the_rest_is_the_same_to_the_byte() {
+    let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let output = command(whole.path()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    kill_after_some(killed.path());
+    let answers = kept(killed.path());
+    assert!(answers >= 3 && !killed.path().join("sensitivity.json").exists(), "killed too late");
+    // A line that was cut off in the middle is not an answer.
+    let path = killed.path().join(FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.trim_end().rsplit_once(']').unwrap().0).unwrap();
+    let output = command(killed.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.starts_with(&format!("going on with {} answers", answers - 1)), "{stderr}");
+    assert_eq!(report(whole.path()), report(killed.path()));
+    assert!(!path.exists(), "there is nothing to go on with");
+}
+
+#[test]
+fn another_command_begins_anew() {
+    let killed = tempfile::tempdir().unwrap();
+    kill_after_some(killed.path());
+    let output = command(killed.path()).args(["--gpus", "4"]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&report(killed.path())).unwrap();
+    assert_eq!(report["gpus"], 4);
+}
