@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::Single;
 use crate::journal::Journal;
-use crate::options::{OutputOptions, TestbedOptions, make_folder};
+use crate::options::{LimitOptions, OutputOptions, TestbedOptions, make_folder};
 use crate::page;
 use crate::part::{Done, Part};
 use crate::report::SCHEMA;
@@ -29,6 +29,8 @@ pub(crate) struct AllOptions {
     output: OutputOptions,
     #[command(flatten)]
     testbed: TestbedOptions,
+    #[command(flatten)]
+    limit: LimitOptions,
     /// With sensitivity and up to 1,024 GPUs: some minutes more
     #[arg(long)]
     full: bool,
@@ -39,8 +41,8 @@ const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch",
 
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
-    let AllOptions { output, testbed, full } = options;
-    testbed.testbed()?;
+    let AllOptions { output, testbed, limit, full } = options;
+    testbed.testbed(limit.amplification)?;
     let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
     let journal = Journal::open(&output.out, NAME, line)?;
@@ -87,6 +89,9 @@ fn parts(testbed: &TestbedOptions, full: bool, given: &[(String, Vec<String>)]) 
     }
     if testbed.is_of_the_paper() {
         parts.push(part("qos", "qos", &[])?);
+    }
+    if !is_given(&["gpus", "link", "device", "model", "onnx", "batch"]) {
+        parts.push(part("scale", "scale", if full { &[] } else { &["--gpus", "64"] })?);
     }
     if full {
         parts.push(part("sensitivity", "sensitivity", &[])?);

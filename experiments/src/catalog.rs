@@ -4,8 +4,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::experiment::Experiment;
 use crate::layers::{self, LayersOptions};
+use crate::limits::{self, LimitsOptions};
 use crate::options::RunOptions;
 use crate::partition::{self, PartitionOptions};
+use crate::plans::{self, PlansOptions};
+use crate::published::{self, PublishedOptions};
 use crate::qos::{self, QosOptions};
 use crate::scale::{self, ScaleOptions};
 use crate::sensitivity::{self, SensitivityOptions};
@@ -22,8 +25,14 @@ pub(crate) enum Single {
     Throughput(ThroughputOptions),
     /// BP+Col against static partitions of the GPUs, by the foreground's speed
     Partition(PartitionOptions),
+    /// BP and BP+Col by the limit on amplification
+    Limits(LimitsOptions),
+    /// Burst plans as pictures: which GPUs each layer is on
+    Plans(PlansOptions),
     /// What each technique of sharing a GPU costs the foreground and gives to the background
     Qos(QosOptions),
+    /// The numbers that were published with the original, beside ours
+    Published(PublishedOptions),
     /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts: some minutes
     Scale(ScaleOptions),
     /// How conclusions move when figures of the models are off by half
@@ -57,7 +66,10 @@ impl Single {
             Self::Layers(_) => layers::NAME,
             Self::Throughput(_) => throughput::NAME,
             Self::Partition(_) => partition::NAME,
+            Self::Limits(_) => limits::NAME,
+            Self::Plans(_) => plans::NAME,
             Self::Qos(_) => qos::NAME,
+            Self::Published(_) => published::NAME,
             Self::Scale(_) => scale::NAME,
             Self::Sensitivity(_) => sensitivity::NAME,
             Self::Sweep(_) => sweep::NAME,
@@ -70,7 +82,10 @@ impl Single {
             Self::Layers(options) => options,
             Self::Throughput(options) => options,
             Self::Partition(options) => options,
+            Self::Limits(options) => options,
+            Self::Plans(options) => options,
             Self::Qos(options) => options,
+            Self::Published(options) => options,
             Self::Scale(options) => options,
             Self::Sensitivity(options) => options,
             Self::Sweep(options) => options,

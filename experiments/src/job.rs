@@ -28,6 +28,14 @@ pub(crate) struct Workload {
     pub(crate) background_batch: usize,
 }
 
+impl Workload {
+    /// A network that is called by its name.
+    pub(crate) fn new(network: LayerGraph, batch: usize, background_batch: usize) -> Self {
+        let title = network.name().to_owned();
+        Self { network: Arc::new(network), title, batch, background_batch }
+    }
+}
+
 /// A workload of a built-in network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BuiltIn {
@@ -130,11 +138,29 @@ impl<'a> Job<'a> {
     }
 
     /// All ways to share the GPUs, simulated.
-    pub(crate) fn compared(&self) -> anyhow::Result<Comparison> {
+    ///
+    /// # Errors
+    /// Where no plan has room, among others.
+    pub(crate) fn compared(&self) -> Result<Comparison, Error> {
         let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
         let request = PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(usable);
         let options = SimulateOptions { policy: self.testbed.policy, ..SimulateOptions::default() };
-        Ok(Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})?)
+        Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
+    }
+
+    /// Burst plans on all GPUs under each of some limits, those that a plan can keep.
+    pub(crate) fn bursts_under(&self, limits: &[f64]) -> anyhow::Result<Vec<Foreground>> {
+        let mode = |amplification| Mode::Burst { amplification };
+        let job = self.job(true);
+        let frontier = job.frontier(&self.request(self.testbed.gpus, mode(f64::INFINITY))?)?;
+        let mut plans = Vec::with_capacity(limits.len());
+        for &limit in limits {
+            match frontier.plan(mode(limit)) {
+                Err(Error::Planner(Unplanned::LimitUnreachable { .. })) => {}
+                plan => plans.push(Foreground { plan: plan? }),
+            }
+        }
+        Ok(plans)
     }
 
     /// Plans the foreground on the first `gpus` GPUs.
@@ -208,7 +234,7 @@ impl<'a> Job<'a> {
         Ok(gpus as f64 * self.background()?.samples_per_s())
     }
 
-    pub(crate) fn background(&self) -> anyhow::Result<BackgroundCosts> {
-        Ok(BackgroundCosts::new(&self.costs(), self.workload.background_batch)?)
+    pub(crate) fn background(&self) -> Result<BackgroundCosts, Error> {
+        BackgroundCosts::new(&self.costs(), self.workload.background_batch)
     }
 }

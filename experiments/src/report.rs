@@ -10,7 +10,7 @@ use crate::outcome::{self, Outcome};
 use crate::row::Row;
 use crate::style::Style;
 use crate::testbed::Testbed;
-use crate::{figure, table};
+use crate::{figure, limits, table};
 
 /// What the reader should know of the GPUs before comparing with a real machine.
 fn charges(gpu: &DeviceParameters) -> String {
@@ -40,6 +40,15 @@ pub(crate) struct Provenance<'a> {
 /// The format of all reports.
 pub(crate) const SCHEMA: &str = "deeppool/report/v1";
 
+/// How rows are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chart {
+    /// A bar a row.
+    Bars,
+    /// Lines over the limit on amplification.
+    ByLimit,
+}
+
 /// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Report {
@@ -58,9 +67,11 @@ pub(crate) struct Report {
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
     pub(crate) rows: Vec<Row>,
-    /// What is compared, for people.
+    /// What is compared, for people, and how it is drawn.
     #[serde(skip)]
     pub(crate) title: &'static str,
+    #[serde(skip)]
+    chart: Chart,
     /// What the figures are from, for people.
     #[serde(skip)]
     pub(crate) provenance: Vec<String>,
@@ -101,9 +112,15 @@ impl Report {
             background_batch,
             rows,
             title,
+            chart: Chart::Bars,
             provenance: vec![testbed.origin(), jobs, charges(gpu)],
             summary,
         }
+    }
+
+    /// The same drawn in another way.
+    pub(crate) fn drawn(self, chart: Chart) -> Self {
+        Self { chart, ..self }
     }
 }
 
@@ -126,7 +143,10 @@ impl Outcome for Report {
     }
 
     fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
-        Ok(vec![figure::draw(self, style)?])
+        Ok(vec![match self.chart {
+            Chart::Bars => figure::draw(self, style)?,
+            Chart::ByLimit => limits::figure(self, style)?,
+        }])
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

@@ -6,7 +6,7 @@ use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{Job, rows_of_workloads};
-use crate::options::{RunOptions, TestbedOptions};
+use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::{Mode, Row};
 
@@ -28,6 +28,8 @@ pub(crate) struct ThroughputOptions {
     run: RunOptions,
     #[command(flatten)]
     testbed: TestbedOptions,
+    #[command(flatten)]
+    limit: LimitOptions,
 }
 
 impl Experiment for ThroughputOptions {
@@ -36,7 +38,7 @@ impl Experiment for ThroughputOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed()?;
+        let testbed = self.testbed.testbed(self.limit.amplification)?;
         Ok(prepared(move |journal| {
             let rows = rows_of_workloads(&testbed, journal, rows)?;
             let summary = summary(&rows);
@@ -81,6 +83,7 @@ fn summary(rows: &[Row]) -> Vec<String> {
     let (bp, col) = (Mode::Burst, Mode::BurstCollocated);
     vec![
         format!("FG + BG samples/s, BP+Col over DP:          {}", over_dp(col, false, total)),
+        format!("FG + BG samples/s, BG only over DP:         {}", over_dp(Mode::Background, false, total)),
         format!("FG + BG samples/s, BP+Col, as DP, over DP:  {}", over_dp(col, true, total)),
         format!(
             "FG + BG samples/s, DP+Col over DP:          {}",
@@ -90,6 +93,25 @@ fn summary(rows: &[Row]) -> Vec<String> {
         format!("FG samples/s,      BP, as DP, over DP:      {}", over_dp(bp, true, foreground)),
         format!("FG samples/s,      BP+Col over DP:          {}", over_dp(col, false, foreground)),
         "(DP with overlap. \"as DP\": limited to the amplification that DP has.)".into(),
+        format!(
+            "The first is a share of what no foreground at all would give, BG only over DP: {}.",
+            shares_of_ceiling(rows)
+        ),
+        "It says nothing of the foreground's speed: `partition` compares at equal speeds of the foreground."
+            .into(),
         "(The DeepPool paper claims 1.2 to 2.3 times the total throughput of DP, at large scale.)".into(),
     ]
+}
+
+/// The total of BP+Col over that of background jobs alone.
+fn shares_of_ceiling(rows: &[Row]) -> String {
+    let share = |rows: &[Row]| {
+        let total = |mode| {
+            let row = rows.iter().find(|row| row.mode == mode && !row.limit_is_dp)?;
+            Some(row.total_samples_per_s())
+        };
+        let share = 100.0 * total(Mode::BurstCollocated)? / total(Mode::Background)?;
+        Some(format!("{share:.0}% {}", rows[0].title))
+    };
+    rows.chunk_by(|a, b| a.model == b.model).filter_map(share).collect::<Vec<_>>().join(", ")
 }

@@ -1,14 +1,21 @@
 //! Foreground jobs, background jobs and the GPUs that they share.
 
-use std::sync::Arc;
-
 use anyhow::bail;
 use clap::Args;
 use deeppool::simulate::policy_named;
 
-use super::{MachineOptions, NetworkOptions, batch, gpus, limit};
+use super::values::{batch, gpus, limit};
+use super::{MachineOptions, NetworkOptions};
 use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 use crate::testbed::Testbed;
+
+/// The limit of burst plans.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LimitOptions {
+    /// The limit of burst plans: GPU time over the iteration time on one GPU
+    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
+    pub(crate) amplification: f64,
+}
 
 /// What is trained, beside what, and on which GPUs.
 #[derive(Debug, Clone, Args)]
@@ -26,9 +33,6 @@ pub(crate) struct TestbedOptions {
     /// How many GPUs there are
     #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
     pub(crate) gpus: usize,
-    /// The limit of burst plans: GPU time over the iteration time on one GPU
-    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
-    pub(crate) amplification: f64,
     /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) policy: String,
@@ -46,22 +50,19 @@ impl TestbedOptions {
                 };
                 WORKLOADS.iter().map(built_in).collect()
             }
-            (Some(network), Some(batch)) => {
-                let title = network.name().to_owned();
-                let (network, background_batch) = (Arc::new(network), self.background_batch);
-                Ok(vec![Workload { network, title, batch, background_batch }])
-            }
+            (Some(network), Some(batch)) => Ok(vec![Workload::new(network, batch, self.background_batch)]),
             (Some(_), None) => bail!("give the network's global batch, too: --batch N"),
         }
     }
 
-    pub(crate) fn testbed(&self) -> anyhow::Result<Testbed> {
+    /// What is asked for, with a limit for burst plans.
+    pub(crate) fn testbed(&self, amplification_limit: f64) -> anyhow::Result<Testbed> {
         let (device, link) = self.machine.load(self.gpus)?;
         Ok(Testbed {
             device,
             link,
             gpus: self.gpus,
-            amplification_limit: self.amplification,
+            amplification_limit,
             policy_name: self.policy.clone(),
             policy: policy_named(&self.policy)?,
             workloads: self.workloads()?,

@@ -14,7 +14,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{Job, Workload};
 use crate::journal::Journal;
-use crate::options::{RunOptions, TestbedOptions};
+use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::{Provenance, SCHEMA};
 use crate::style::Style;
@@ -39,6 +39,8 @@ pub(crate) struct PartitionOptions {
     run: RunOptions,
     #[command(flatten)]
     testbed: TestbedOptions,
+    #[command(flatten)]
+    limit: LimitOptions,
 }
 
 impl Experiment for PartitionOptions {
@@ -47,7 +49,7 @@ impl Experiment for PartitionOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed()?;
+        let testbed = self.testbed.testbed(self.limit.amplification)?;
         Ok(prepared(move |journal| Partition::run(&testbed, journal)))
     }
 }
@@ -154,7 +156,7 @@ impl Compared {
 impl Partition {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
         let compared: Vec<Compared> = journal.answers("networks", &testbed.workloads, |workload| {
-            let compared = Job::new(workload.clone(), testbed).and_then(|job| job.compared());
+            let compared = Job::new(workload.clone(), testbed).and_then(|job| Ok(job.compared()?));
             Ok(Compared::new(&compared.with_context(|| workload.title.clone())?))
         })?;
         let networks = testbed.workloads.iter().zip(compared).map(|(workload, compared)| {

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::Job;
-use crate::options::{MachineOptions, RunOptions, gpus, limit};
+use crate::options::{LimitOptions, MachineOptions, RunOptions, gpus};
 use crate::report::Report;
 use crate::row::Row;
 use crate::testbed::Testbed;
@@ -37,9 +37,8 @@ pub(crate) struct QosOptions {
     /// How many GPUs there are
     #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
     gpus: usize,
-    /// The limit of burst plans: GPU time over the iteration time on one GPU
-    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
-    amplification: f64,
+    #[command(flatten)]
+    limit: LimitOptions,
 }
 
 impl Experiment for QosOptions {
@@ -49,7 +48,7 @@ impl Experiment for QosOptions {
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let (device, link) = self.machine.load(self.gpus)?;
-        let testbed = Testbed::without_workloads(device, link, self.gpus, self.amplification);
+        let testbed = Testbed::without_workloads(device, link, self.gpus, self.limit.amplification);
         Ok(prepared(move |journal| {
             let rows: Vec<Vec<Row>> =
                 journal.answers("settings", &SETTINGS, |setting| rows(setting, &testbed))?;

@@ -1,45 +1,60 @@
-//! Burst parallelism against every static partition on clusters of several hosts.
+//! Burst parallelism against data parallelism and every static partition, from one GPU to clusters of several hosts.
 
+mod figure;
 mod question;
 mod text;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use collectives::LinkModel;
+use layer_profile::{DeviceModel, ModelAccuracy, Origin};
 use serde::Serialize;
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
+use crate::job::{BACKGROUND_BATCH, WORKLOADS, Workload};
 use crate::journal::Journal;
-use crate::options::{RunOptions, limit};
+use crate::options::{LimitOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
 use crate::style::Style;
-use question::{DEVICE, Question, Row, questions};
+use question::{FIXED_BATCH, Question, Row, Series, questions};
 
 pub(crate) const NAME: &str = "scale";
 
 #[derive(Args)]
 #[command(
-    after_help = "VGG-16, WRN-101-2 and Inception-V3, batches of 1 to 4 samples a GPU, and of fewer samples than GPUs.
+    after_help = "Two series of global batches: one that does not grow with the GPUs, and one of 2 samples a GPU up to 1,024. For
+the paper's networks also 1 to 4 samples a GPU, and fewer samples than GPUs.
 
 Examples:
   experiments scale
+  experiments scale --gpus 64
   experiments scale --link a100-100gbe --out results
-  experiments scale --link cluster.json --amplification 1.5 --json"
+  experiments scale --model gpt2 --device h100 --link dgx-h100-pod --batch 128"
 )]
 pub(crate) struct ScaleOptions {
     #[command(flatten)]
     run: RunOptions,
+    #[command(flatten)]
+    network: NetworkOptions,
+    /// Samples of the global batch that does not grow
+    #[arg(long, value_name = "N", default_value_t = FIXED_BATCH, value_parser = batch)]
+    batch: usize,
+    /// Samples of each background job's batch: it trains the same network
+    #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
+    background_batch: usize,
+    /// A built-in device model, such as a100, a100-80gb, h100, h200 or v100; or the FILE.json of one (see `deeppool fit`)
+    #[arg(long, value_name = "NAME|FILE", default_value = "a100")]
+    device: String,
     /// How the GPUs are linked: the name of a link model, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100-pod")]
     link: String,
-    /// The limit of the burst plans that are shown beside those without: GPU time over the iteration time on one GPU
-    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
-    amplification: f64,
-    /// Only on 16 GPUs, in seconds
-    #[arg(long)]
-    quick: bool,
+    /// Up to how many GPUs
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = gpus)]
+    gpus: usize,
+    #[command(flatten)]
+    limit: LimitOptions,
 }
 
 impl Experiment for ScaleOptions {
@@ -48,12 +63,23 @@ impl Experiment for ScaleOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
+        let device = DeviceModel::named_or_loaded(&self.device)?;
         let link = LinkModel::named_or_loaded(&self.link)?;
-        let (questions, limit) = (questions(self.quick), self.amplification);
-        for question in &questions {
-            link.check_ranks(question.gpus)?;
+        link.check_ranks(self.gpus)?;
+        let own = self.network.load()?;
+        if self.batch < 2 && self.gpus > 1 {
+            bail!("--batch 1 leaves nothing to split: give at least 2");
         }
-        Ok(prepared(move |journal| Scale::run(&questions, &link, limit, journal)))
+        let workloads = match &own {
+            Some(network) => vec![Workload::new(network.clone(), self.batch, self.background_batch)],
+            None => WORKLOADS
+                .iter()
+                .map(|built_in| Ok(Workload { background_batch: self.background_batch, ..built_in.load()? }))
+                .collect::<anyhow::Result<_>>()?,
+        };
+        let questions = questions(&workloads, self.gpus, self.batch, own.is_none());
+        let (limit, fixed_batch) = (self.limit.amplification, self.batch);
+        Ok(prepared(move |journal| Scale::run(&questions, (&device, &link), limit, fixed_batch, journal)))
     }
 }
 
@@ -63,34 +89,94 @@ struct Scale {
     schema: &'static str,
     experiment: &'static str,
     simulated: bool,
-    device: &'static str,
+    device: String,
+    origin: Origin,
+    accuracy: ModelAccuracy,
     link: String,
     amplification_limit: f64,
+    background_batch: usize,
+    /// Samples of the global batch that does not grow.
+    fixed_batch: usize,
     rows: Vec<Row>,
+    /// Questions whose plans have no room on the GPUs, in words.
+    without_room: Vec<String>,
+    /// The models' names as people write them, in the order of the rows.
+    #[serde(skip)]
+    titles: Vec<String>,
 }
 
 impl Scale {
     /// Compares all ways to share GPUs for every question, side by side.
-    fn run(questions: &[Question], link: &LinkModel, limit: f64, journal: &Journal) -> anyhow::Result<Self> {
-        let rows = journal.answers("comparisons", questions, |question| {
-            let row = question.answer(link, limit);
-            row.with_context(|| format!("{} on {} GPUs", question.model, question.gpus))
+    fn run(
+        questions: &[Question],
+        (device, link): (&DeviceModel, &LinkModel),
+        limit: f64,
+        fixed_batch: usize,
+        journal: &Journal,
+    ) -> anyhow::Result<Self> {
+        let rows: Vec<Option<Row>> = journal.answers("comparisons", questions, |question| {
+            let row = question.answer(device, link, limit);
+            row.with_context(|| format!("{} on {} GPUs", question.workload.title, question.gpus))
         })?;
+        let without_room = questions.iter().zip(&rows).filter(|(_, row)| row.is_none());
+        let without_room = without_room.map(|(Question { workload, gpus }, _)| {
+            format!("{} with batch {} on {gpus}", workload.title, workload.batch)
+        });
+        let without_room = without_room.collect();
+        let mut titles: Vec<String> =
+            questions.iter().map(|question| question.workload.title.clone()).collect();
+        titles.dedup();
         Ok(Self {
             schema: SCHEMA,
             experiment: NAME,
             simulated: true,
-            device: DEVICE,
+            device: device.name().into(),
+            origin: Origin::Modelled,
+            accuracy: device.accuracy().clone(),
             link: link.name().into(),
             amplification_limit: limit,
-            rows,
+            background_batch: questions
+                .first()
+                .map_or(BACKGROUND_BATCH, |question| question.workload.background_batch),
+            fixed_batch,
+            rows: rows.into_iter().flatten().collect(),
+            without_room,
+            titles,
         })
+    }
+
+    /// The rows of each network with its name.
+    fn networks(&self) -> impl Iterator<Item = (&str, &[Row])> {
+        self.titles.iter().map(String::as_str).zip(self.rows.chunk_by(|a, b| a.model == b.model))
+    }
+
+    /// The rows of a network that belong to a series, by rising GPU count.
+    fn series<'a>(&self, rows: &'a [Row], series: Series) -> Vec<&'a Row> {
+        rows.iter().filter(|row| row.batch == series.batch(row.gpus, self.fixed_batch)).collect()
+    }
+
+    /// What the numbers are from.
+    fn provenance(&self) -> Vec<String> {
+        vec![
+            format!(
+                "simulated: layer times of device model {} (modelled, {}), link model {}",
+                self.device, self.accuracy, self.link
+            ),
+            format!(
+                "the background trains the same network on batches of {}; a partition is DP on some GPUs and background on the others; \
+                 plans keep the memory of the GPUs, with the background's where it shares them",
+                self.background_batch
+            ),
+        ]
     }
 }
 
 impl Outcome for Scale {
     fn title(&self) -> String {
-        "Burst parallelism against static partitions on clusters (simulated)".into()
+        format!(
+            "Burst parallelism against static partitions by the number of GPUs, {} (simulated)",
+            self.link
+        )
     }
 
     fn text(&self) -> String {
@@ -98,15 +184,15 @@ impl Outcome for Scale {
     }
 
     fn findings(&self) -> String {
-        self.printed()
+        self.summary().join("\n")
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }
 
-    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
-        Ok(Vec::new())
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
+        self.networks().map(|(title, rows)| figure::draw(self, title, rows, style)).collect()
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

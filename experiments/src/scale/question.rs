@@ -1,35 +1,64 @@
 //! What is compared, and what comes of it.
 
-use std::sync::Arc;
-
+use anyhow::Context;
+use burst_planner::Error as Unplanned;
 use collectives::LinkModel;
+use deeppool::Error;
 use deeppool::compare::Way;
-use layer_graph::zoo;
 use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{BACKGROUND_BATCH, Job, WORKLOADS, Workload};
+use crate::job::{Job, Workload};
 use crate::testbed::Testbed;
 
-/// The device that the clusters are of.
-pub(super) const DEVICE: &str = "a100";
-
-/// GPUs, and global batches for them: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
+/// GPUs, and global batches for them that are asked beside the series: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
 const SIZES: [(usize, &[usize]); 4] = [
     (16, &[16, 32, 64]),
     (64, &[64, 128, 256]),
     (256, &[128, 256, 512, 1024]),
     (1024, &[256, 1024, 2048, 4096]),
 ];
+/// Samples of the global batch that does not grow.
+pub(super) const FIXED_BATCH: usize = 256;
+/// Samples a GPU of the batch that grows, and where it stops.
+const GROWTH: usize = 2;
+const CAP: usize = 1024;
 /// Speed of the foreground at which totals are compared, as a part of the fastest.
 const SPEED: f64 = 0.95;
+/// The same as a part of the fastest partition's.
+const NEAR_PARTITION: f64 = 0.9;
+
+/// How the global batch goes with the number of GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Series {
+    Fixed,
+    Growing,
+}
+
+impl Series {
+    pub(super) const ALL: [Self; 2] = [Self::Fixed, Self::Growing];
+
+    pub(super) fn batch(self, gpus: usize, fixed: usize) -> usize {
+        match self {
+            Self::Fixed => fixed,
+            Self::Growing => (GROWTH * gpus).min(CAP),
+        }
+    }
+
+    pub(super) fn about(self, fixed: usize) -> String {
+        match self {
+            Self::Fixed => format!("global batch {fixed}"),
+            Self::Growing => format!("global batch {GROWTH} a GPU, at most {CAP}"),
+        }
+    }
+}
 
 /// A network on a cluster.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Question {
-    pub(super) model: &'static str,
+    pub(super) workload: Workload,
     pub(super) gpus: usize,
-    batch: usize,
 }
 
 /// What the ways to share the GPUs give. Throughputs are in samples by second; a ratio is empty where there is nothing to compare with.
@@ -38,6 +67,8 @@ pub(super) struct Row {
     pub(super) model: String,
     pub(super) gpus: usize,
     pub(super) batch: usize,
+    /// Data parallelism on all GPUs, or as many as there are samples.
+    pub(super) dp_foreground_samples_per_s: f64,
     /// The foreground of the fastest partition, and its GPUs.
     pub(super) partition_foreground_samples_per_s: f64,
     pub(super) partition_gpus: usize,
@@ -49,49 +80,77 @@ pub(super) struct Row {
     /// The fastest foreground of all burst plans, and that over the fastest partition's.
     pub(super) fastest_foreground_samples_per_s: f64,
     pub(super) fastest_over_partition: f64,
-    /// With a foreground as fast as the fastest partition's: the total of BP+Col over the best partition's.
+    /// With a foreground as fast as the fastest partition's, and as 0.9 of it: the total of BP+Col over the best partition's.
     pub(super) total_over_partition_at_its_fastest: Option<f64>,
+    pub(super) total_over_partition_at_09: Option<f64>,
     /// With a foreground of 0.95 of the fastest: BP+Col's total over that of DP on all GPUs, and what it would be if the GPUs did all that
     /// the background can beside such a foreground.
     pub(super) total_over_dp_at_095: Option<f64>,
     pub(super) ceiling_over_dp_at_095: f64,
 }
 
-/// All that there is to ask, or what takes seconds.
-pub(super) fn questions(quick: bool) -> Vec<Question> {
-    let sizes = if quick { &SIZES[..1] } else { &SIZES[..] };
-    let of_model = |model: &'static str| {
-        sizes.iter().flat_map(move |&(gpus, batches)| {
-            batches.iter().map(move |&batch| Question { model, gpus, batch })
-        })
+/// All that there is to ask of networks on up to so many GPUs, a network after another, by GPUs and batches.
+pub(super) fn questions(
+    workloads: &[Workload],
+    most: usize,
+    fixed: usize,
+    with_sizes: bool,
+) -> Vec<Question> {
+    let powers = std::iter::successors(Some(1), |gpus| Some(2 * gpus)).take_while(|&gpus| gpus < most);
+    let counts: Vec<usize> = powers.chain([most]).collect();
+    let in_series =
+        counts.iter().flat_map(|&gpus| Series::ALL.map(|series| (gpus, series.batch(gpus, fixed))));
+    let sizes = SIZES.iter().filter(|(gpus, _)| with_sizes && *gpus <= most);
+    let beside = sizes.flat_map(|&(gpus, batches)| batches.iter().map(move |&batch| (gpus, batch)));
+    let mut asked: Vec<(usize, usize)> = in_series.chain(beside).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let of = |workload: &Workload| {
+        let question = |&(gpus, batch): &(usize, usize)| Question {
+            workload: Workload { batch, ..workload.clone() },
+            gpus,
+        };
+        asked.iter().map(question).collect::<Vec<_>>()
     };
-    WORKLOADS.iter().flat_map(|workload| of_model(workload.model)).collect()
+    workloads.iter().flat_map(of).collect()
 }
 
 impl Question {
-    pub(super) fn answer(&self, link: &LinkModel, limit: f64) -> anyhow::Result<Row> {
-        let &Self { model, gpus, batch } = self;
-        let network = Arc::new(zoo::model(model)?);
-        let workload = Workload { network, title: model.into(), batch, background_batch: BACKGROUND_BATCH };
-        let testbed = Testbed::without_workloads(DeviceModel::named(DEVICE)?, link.clone(), gpus, limit);
-        let compared = Job::new(workload, &testbed)?.compared()?;
+    /// The comparison; `None` where no plan has room.
+    pub(super) fn answer(
+        &self,
+        device: &DeviceModel,
+        link: &LinkModel,
+        limit: f64,
+    ) -> anyhow::Result<Option<Row>> {
+        let Self { workload, gpus } = self;
+        let (batch, gpus) = (workload.batch, *gpus);
+        let testbed = Testbed::without_workloads(device.clone(), link.clone(), gpus, limit);
+        let compared = match Job::new(workload.clone(), &testbed)?.compared() {
+            Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => return Ok(None),
+            compared => compared?,
+        };
         let fastest_of = |way: Way, limit: f64| {
-            let point = compared.fastest_within(way, limit);
-            point.cloned().ok_or_else(|| anyhow::anyhow!("there is no {way} within amplification {limit}"))
+            let point = compared.fastest_within(way, limit).cloned();
+            point.with_context(|| format!("there is no {way} within amplification {limit}"))
         };
         let dp = fastest_of(Way::DataParallel, f64::INFINITY)?;
         let partition = fastest_of(Way::Partition, f64::INFINITY)?;
         let limited = fastest_of(Way::BurstCollocated, limit)?;
         let (sharing, parted) = (compared.sharing(), compared.envelope(&[Way::Partition]));
         let fastest = compared.fastest_foreground();
-        let as_partition = compared.about(partition.foreground_samples_per_s / fastest);
-        let totals = sharing.total_at(as_partition).zip(parted.total_at(as_partition));
+        let over_partition = |part: f64| {
+            let foreground = compared.about(part * partition.foreground_samples_per_s / fastest);
+            let totals = sharing.total_at(foreground).zip(parted.total_at(foreground));
+            totals.map(|(shared, parted)| shared / parted)
+        };
         let dp_total = dp.total_samples_per_s();
         let ceiling = SPEED * fastest + gpus as f64 * compared.background_samples_per_s;
-        Ok(Row {
-            model: model.into(),
+        Ok(Some(Row {
+            model: workload.network.name().into(),
             gpus,
             batch,
+            dp_foreground_samples_per_s: dp.foreground_samples_per_s,
             partition_foreground_samples_per_s: partition.foreground_samples_per_s,
             partition_gpus: partition.gpus,
             limited_foreground_samples_per_s: limited.foreground_samples_per_s,
@@ -100,9 +159,10 @@ impl Question {
             limited_total_over_dp: limited.total_samples_per_s() / dp_total,
             fastest_foreground_samples_per_s: fastest,
             fastest_over_partition: fastest / partition.foreground_samples_per_s,
-            total_over_partition_at_its_fastest: totals.map(|(shared, parted)| shared / parted),
+            total_over_partition_at_its_fastest: over_partition(1.0),
+            total_over_partition_at_09: over_partition(NEAR_PARTITION),
             total_over_dp_at_095: sharing.total_at(compared.about(SPEED)).map(|total| total / dp_total),
             ceiling_over_dp_at_095: ceiling / dp_total,
-        })
+        }))
     }
 }

@@ -1,8 +1,37 @@
-//! What was found as a table.
+//! What was found as a table, and where which way wins.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::Scale;
+use super::{Row, Scale, Series};
+
+/// Totals that differ by less, relatively, are the same.
+const ALIKE: f64 = 0.01;
+
+/// What gives most in total, with a foreground of 0.9 of the fastest partition's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Winner {
+    Sharing,
+    Partition,
+    Neither,
+}
+
+impl Winner {
+    fn of(row: &Row) -> Self {
+        match row.total_over_partition_at_09 {
+            Some(over) if over > 1.0 + ALIKE => Self::Sharing,
+            Some(over) if over < 1.0 - ALIKE => Self::Partition,
+            _ => Self::Neither,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Sharing => "BP+Col gives more than any partition",
+            Self::Partition => "a partition gives more than BP+Col",
+            Self::Neither => "BP+Col and the best partition give the same, within 1%,",
+        }
+    }
+}
 
 impl Scale {
     /// What was asked, and what the answers come to.
@@ -12,40 +41,92 @@ impl Scale {
             "model\n".into(),
             "GPUs\n".into(),
             "batch\n".into(),
+            "DP\nsamples/s".into(),
             "fastest partition\nsamples/s (GPUs)".into(),
+            "fastest BP over\nfastest partition".into(),
+            "BP+Col over partition,\nat its speed".to_owned(),
+            "\nat 0.9 of it".into(),
+            "BP+Col at 0.95 of the fastest FG:\ntotal over DP (ceiling)".into(),
             format!("FG of BP+Col at limit {}\nover fastest partition", self.amplification_limit),
             "its total\nover DP".into(),
-            "fastest BP over\nfastest partition".into(),
-            "BP+Col over partition,\ntotals at its speed".to_owned(),
-            "BP+Col at 0.95 of the fastest FG:\ntotal over DP (ceiling)".into(),
         ]);
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
-        for row in &self.rows {
-            table.add_row([
-                row.model.clone(),
-                row.gpus.to_string(),
-                row.batch.to_string(),
-                format!("{:.0} ({})", row.partition_foreground_samples_per_s, row.partition_gpus),
-                format!("{:.2}", row.limited_foreground_over_partition),
-                format!("{:.2}", row.limited_total_over_dp),
-                format!("{:.2}", row.fastest_over_partition),
-                ratio(row.total_over_partition_at_its_fastest),
-                format!("{} ({:.2})", ratio(row.total_over_dp_at_095), row.ceiling_over_dp_at_095),
-            ]);
+        for (title, rows) in self.networks() {
+            for row in rows {
+                table.add_row([
+                    title.to_owned(),
+                    row.gpus.to_string(),
+                    row.batch.to_string(),
+                    format!("{:.0}", row.dp_foreground_samples_per_s),
+                    format!("{:.0} ({})", row.partition_foreground_samples_per_s, row.partition_gpus),
+                    format!("{:.2}", row.fastest_over_partition),
+                    ratio(row.total_over_partition_at_its_fastest),
+                    ratio(row.total_over_partition_at_09),
+                    format!("{} ({:.2})", ratio(row.total_over_dp_at_095), row.ceiling_over_dp_at_095),
+                    format!("{:.2}", row.limited_foreground_over_partition),
+                    format!("{:.2}", row.limited_total_over_dp),
+                ]);
+            }
         }
         let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
         format!(
-            "Burst parallelism against static partitions on clusters ({})\n\
-             simulated: layer times of device model {} (modelled), link model {}; the background trains the same network on\n\
-             batches of 8; FG is the foreground, a partition is DP on some GPUs and background on the others, DP is on all;\n\
-             plans keep the memory of the GPUs, with the background's where it shares them\n\n{}\n",
+            "Burst parallelism against static partitions by the number of GPUs ({})\n{}\n\
+             FG is the foreground; DP is on all GPUs, or as many as there are samples\n\n{}\n\n{}\n",
             self.experiment,
-            self.device,
-            self.link,
-            table.join("\n")
+            self.provenance().join("\n"),
+            table.join("\n"),
+            self.summary().join("\n"),
         )
+    }
+
+    /// Where which way wins.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let of_series = |title: &str, rows: &[Row], series: Series| {
+            let rows = self.series(rows, series);
+            let spans = rows.chunk_by(|a, b| Winner::of(a) == Winner::of(b));
+            let spans = spans.map(span).collect::<Vec<_>>().join("; ");
+            let fastest =
+                rows.iter().max_by(|a, b| a.fastest_over_partition.total_cmp(&b.fastest_over_partition))?;
+            let faster = if fastest.fastest_over_partition > 1.0 + ALIKE {
+                format!(
+                    "The fastest burst plan is up to {:.2} times as fast as any partition (on {} GPUs)",
+                    fastest.fastest_over_partition, fastest.gpus
+                )
+            } else {
+                "No burst plan is faster than the fastest partition by more than 1%".into()
+            };
+            Some(format!("{title}, {}: {spans}. {faster}.", series.about(self.fixed_batch)))
+        };
+        let heading = "Foreground and background together, with a foreground of at least 0.9 of the fastest partition's:";
+        let lines = self
+            .networks()
+            .flat_map(|(title, rows)| Series::ALL.map(|series| of_series(title, rows, series)))
+            .flatten();
+        let room = (!self.without_room.is_empty()).then(|| {
+            format!("Left out, since no plan has room there: {} GPUs.", self.without_room.join(", "))
+        });
+        std::iter::once(heading.to_owned()).chain(lines).chain(room).collect()
+    }
+}
+
+/// Rows that follow each other and have the same winner, in words.
+fn span(rows: &[&Row]) -> String {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return String::new() };
+    let on = if first.gpus == last.gpus {
+        format!("on {} GPUs", first.gpus)
+    } else {
+        format!("on {} to {} GPUs", first.gpus, last.gpus)
+    };
+    let winner = Winner::of(first);
+    let factor = |row: &&&Row| row.total_over_partition_at_09.map_or(0.0, |over| over.ln().abs());
+    let most = rows.iter().max_by(|a, b| factor(a).total_cmp(&factor(b)));
+    match most.and_then(|row| Some((row.total_over_partition_at_09?, row.gpus))) {
+        Some((over, gpus)) if winner != Winner::Neither => {
+            format!("{on} {} (at most {:.2} times, on {gpus})", winner.words(), over.max(1.0 / over))
+        }
+        _ => format!("{on} {}", winner.words().trim_end_matches(',')),
     }
 }

@@ -14,7 +14,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::Workload;
 use crate::journal::Journal;
-use crate::options::{RunOptions, TestbedOptions};
+use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
 use crate::style::Style;
@@ -42,6 +42,8 @@ pub(crate) struct SensitivityOptions {
     run: RunOptions,
     #[command(flatten)]
     testbed: TestbedOptions,
+    #[command(flatten)]
+    limit: LimitOptions,
 }
 
 impl Experiment for SensitivityOptions {
@@ -50,7 +52,7 @@ impl Experiment for SensitivityOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed()?;
+        let testbed = self.testbed.testbed(self.limit.amplification)?;
         Ok(prepared(move |journal| Sensitivity::run(&testbed, journal)))
     }
 }

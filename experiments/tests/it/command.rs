@@ -130,8 +130,10 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
 #[test]
 fn clusters_are_compared_with_partitions() {
     let folder = tempfile::tempdir().unwrap();
-    let table = run(folder.path(), &["scale", "--quick"]);
-    for expected in ["simulated", "dgx-a100-pod", "vgg16", "limit 2", "ceiling", "scale.csv"] {
+    let table = run(folder.path(), &["scale", "--gpus", "16", "--model", "vgg16", "--batch", "32"]);
+    for expected in
+        ["simulated", "dgx-a100-pod", "vgg16", "limit 2", "ceiling", "scale.csv", "global batch 32: on 1"]
+    {
         assert!(table.contains(expected), "no {expected} in\n{table}");
     }
     let report: Value =
@@ -144,7 +146,7 @@ fn clusters_are_compared_with_partitions() {
         assert!(figure("total_over_dp_at_095") <= figure("ceiling_over_dp_at_095"), "{row}");
     }
     assert_refused(&["scale", "--link", "rope"], "there is no link model");
-    assert_refused(&["scale", "--quick", "--link", "dgx-a100"], "connects 8 ranks, not 16");
+    assert_refused(&["scale", "--link", "dgx-a100", "--gpus", "16"], "connects 8 ranks, not 16");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod grid;
 mod layers;
 mod page;
 mod partition;
+mod plans;
 mod qos;
 mod resume;
 mod rows;

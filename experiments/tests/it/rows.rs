@@ -162,3 +162,32 @@ fn one_gpu_leaves_nothing_to_choose() {
         assert!(rows[..7].iter().all(|row| row["iteration_us"] == rows[0]["iteration_us"]));
     }
 }
+
+/// The laws of the limit on amplification: under one that data parallelism keeps a burst plan is never slower than it, and over all limits
+/// burst plans with background work give no less than what they contain.
+#[test]
+fn over_all_limits_burst_plans_lose_to_nothing_that_they_contain() {
+    let limits = Report::of("limits", &[]);
+    for rows in limits.by_model() {
+        let dp = find(rows, "dp", true);
+        let of = |mode: &'static str| rows.iter().filter(move |row| row["mode"] == mode);
+        let total =
+            |row: &Value| number(row, "foreground_samples_per_s") + number(row, "background_samples_per_s");
+        let most = of("bp+col").map(total).fold(0.0, f64::max);
+        for mode in ["dp", "dp+col", "bp"] {
+            assert!(of(mode).map(total).fold(0.0, f64::max) <= most, "{mode}");
+        }
+        for burst in of("bp") {
+            check_row(burst, number(burst, "amplification_limit"));
+            let (limit, dp_has) = (number(burst, "amplification_limit"), number(dp, "amplification"));
+            let speed = |row: &Value| number(row, "foreground_samples_per_s");
+            assert!(limit < dp_has || speed(burst) >= speed(dp) * (1.0 - 1e-6), "{burst}");
+        }
+        // A looser limit is never slower.
+        let speeds: Vec<f64> = of("bp").map(|row| number(row, "foreground_samples_per_s")).collect();
+        assert!(
+            speeds.len() > 5 && speeds.windows(2).all(|pair| pair[1] >= pair[0] * (1.0 - 1e-6)),
+            "{speeds:?}"
+        );
+    }
+}

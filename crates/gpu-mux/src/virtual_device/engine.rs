@@ -67,10 +67,24 @@ impl Engine {
     pub(super) fn launch(&mut self, lane: Lane, mut launch: Launch) {
         let stream = self.stream(launch.tasklet.job, lane);
         launch.order = self.launches;
-        launch.after = launch.after.filter(|&id| self.streams.iter().any(|stream| stream.find(id).is_some()));
+        launch.after = launch.after.filter(|&before| match self.find(before) {
+            Some(found) => {
+                found.waited_for_by.push(launch.tasklet);
+                true
+            }
+            None => false,
+        });
         self.launches += 1;
-        self.streams[stream].launches.push_back(launch);
+        self.streams[stream].push(launch);
         self.unsettled = true;
+    }
+
+    /// A tasklet that has not ended.
+    fn find(&mut self, tasklet: TaskletId) -> Option<&mut Launch> {
+        self.streams.iter_mut().find_map(|stream| {
+            let place = stream.find(tasklet)?;
+            stream.launches.get_mut(place)
+        })
     }
 
     fn stream(&mut self, job: JobId, lane: Lane) -> usize {
@@ -83,6 +97,7 @@ impl Engine {
                 priority: u8::from(self.hardware.priorities && !job.is_foreground()),
                 hardware_queue: number % self.hardware.queues,
                 launches: VecDeque::new(),
+                in_order: true,
                 running: None,
                 free_from: 0,
                 last_end: 0,
@@ -209,8 +224,8 @@ impl Engine {
         let opened = launch.opened.unwrap_or(self.now);
         self.ended.push_back(Ended { tasklet: launch.tasklet, opened, at: self.now });
         let ready_from = self.now.saturating_add(self.hardware.kernel_gap);
-        for waiting in self.streams.iter_mut().flat_map(|stream| &mut stream.launches) {
-            if waiting.after == Some(launch.tasklet) {
+        for waiting in launch.waited_for_by {
+            if let Some(waiting) = self.find(waiting) {
                 (waiting.after, waiting.ready_from) = (None, ready_from);
                 self.unsettled = true;
             }

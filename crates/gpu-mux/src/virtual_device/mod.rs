@@ -182,6 +182,7 @@ impl Device for VirtualDevice {
                 arrival_step: step,
                 gap: nanos(gap),
                 after: tasklet.after,
+                waited_for_by: Vec::new(),
                 ready_from: 0,
                 opened: None,
                 partners_at: None,

@@ -20,6 +20,8 @@ pub(super) struct Stream {
     pub(super) hardware_queue: usize,
     /// Launched and not ended; the first may be running.
     pub(super) launches: VecDeque<Launch>,
+    /// Whether they are in the order of their numbers.
+    pub(super) in_order: bool,
     pub(super) running: Option<Running>,
     /// The gap after the last kernel ends here.
     pub(super) free_from: u64,
@@ -44,6 +46,8 @@ pub(super) struct Launch {
     pub(super) gap: u64,
     /// A tasklet that has not ended, and must have.
     pub(super) after: Option<TaskletId>,
+    /// Those that it must end before.
+    pub(super) waited_for_by: Vec<TaskletId>,
     /// Not before this.
     pub(super) ready_from: u64,
     /// Since when it has been its turn on its stream; known when it has started.
@@ -124,7 +128,17 @@ impl Stream {
         if tasklet.job != self.job {
             return None;
         }
+        if self.in_order {
+            return self.launches.binary_search_by_key(&tasklet.number, |launch| launch.tasklet.number).ok();
+        }
         self.launches.iter().position(|launch| launch.tasklet == tasklet)
+    }
+
+    /// Appends a launch.
+    pub(super) fn push(&mut self, launch: Launch) {
+        let last = self.launches.back().map(|last| last.tasklet.number);
+        self.in_order = last.is_none_or(|last| self.in_order && last < launch.tasklet.number);
+        self.launches.push_back(launch);
     }
 
     /// When something happens here by itself, after `now`.

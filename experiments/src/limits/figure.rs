@@ -1,0 +1,127 @@
+//! Throughputs over that of data parallelism, by the limit on amplification.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::canvas::{Area, Figure, Marks, text};
+use crate::report::Report;
+use crate::row::{Mode, Row};
+use crate::style::{BLUE, GREEN, GRID, INK, Style, VERMILION, hex};
+
+const PANEL: (u32, u32) = (350, 330);
+const LEGEND: u32 = 46;
+const LEFT: u32 = 16;
+
+/// What a line shows, of rows of a mode.
+struct Line {
+    label: &'static str,
+    color: RGBColor,
+    mode: Mode,
+    rate: fn(&Row) -> f64,
+}
+
+const LINES: [Line; 3] = [
+    Line {
+        label: "BP+Col, FG + BG",
+        color: VERMILION,
+        mode: Mode::BurstCollocated,
+        rate: Row::total_samples_per_s,
+    },
+    Line { label: "BP, FG", color: BLUE, mode: Mode::Burst, rate: |row| row.foreground_samples_per_s },
+    Line {
+        label: "BP+Col, FG",
+        color: GREEN,
+        mode: Mode::BurstCollocated,
+        rate: |row| row.foreground_samples_per_s,
+    },
+];
+
+/// A panel a network, a line for each throughput, dashed where data parallelism and background jobs alone are.
+pub(crate) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
+    let networks: Vec<&[Row]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
+    let size = (2 * LEFT + networks.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);
+    let title = format!("{} (simulated)", report.title);
+    let figure = Figure::draw(title, report.provenance.clone(), size, style, |root| {
+        let (legend, body) = root.split_vertically(LEGEND);
+        for (index, line) in LINES.iter().enumerate() {
+            let area = legend.clone().shrink((22 + 170 * index as u32, 6), (170, 18));
+            area.draw(&Circle::new((6, 8), 4, line.color.filled()))?;
+            area.draw(&Text::new(line.label, (18, 1), text(13)))?;
+        }
+        let note = "dashed: DP at its amplification, and what background jobs alone would give (the ceiling of FG + BG)";
+        legend.draw(&Text::new(note, (22, 26), text(12)))?;
+        for (index, rows) in networks.iter().enumerate() {
+            let area = body.clone().shrink((LEFT + index as u32 * PANEL.0, 0), PANEL);
+            panel(&area, rows)?;
+        }
+        Ok(())
+    })?;
+    let marks = LINES.iter().map(|line| {
+        let values = networks.iter().flat_map(|rows| {
+            points(line, rows).into_iter().map(|(limit, over)| {
+                format!("{}, {} at limit {limit}: {over:.2} of DP's", rows[0].title, line.label)
+            })
+        });
+        Marks { tag: "<circle", contains: hex(line.color), legend: 1, values: values.collect() }
+    });
+    Ok(figure.with_marks(marks.collect()))
+}
+
+/// Limits and throughputs over data parallelism's.
+fn points(line: &Line, rows: &[Row]) -> Vec<(f64, f64)> {
+    let Some(dp) = rows.iter().find(|row| row.mode == Mode::DataParallel) else { return Vec::new() };
+    let of_line = rows.iter().filter(|row| row.mode == line.mode);
+    let point = |row: &Row| Some((row.amplification_limit?, (line.rate)(row) / dp.foreground_samples_per_s));
+    of_line.filter_map(point).collect()
+}
+
+fn panel(area: &Area<'_>, rows: &[Row]) -> anyhow::Result<()> {
+    let find = |mode: Mode| rows.iter().find(|row| row.mode == mode);
+    let ceiling = find(Mode::Background)
+        .zip(find(Mode::DataParallel))
+        .map(|(background, dp)| background.background_samples_per_s / dp.foreground_samples_per_s);
+    let lines = LINES.map(|line| (line.color, points(&line, rows)));
+    let values = lines.iter().flat_map(|(_, points)| points);
+    let (most_limit, most) =
+        values.fold((1.1, 1.0), |(limit, most), point| (f64::max(limit, point.0), f64::max(most, point.1)));
+    let top = f64::max(most, ceiling.unwrap_or(1.0)) * 1.06;
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(26)
+        .margin_right(16)
+        .margin_bottom(6)
+        .set_label_area_size(LabelAreaPosition::Left, 48)
+        .set_label_area_size(LabelAreaPosition::Bottom, 44)
+        .build_cartesian_2d(1.0..most_limit, 0.0..top)?;
+    chart
+        .configure_mesh()
+        .x_desc("limit on amplification")
+        .y_desc("samples/s over DP's")
+        .x_label_formatter(&|limit| format!("{limit:.1}"))
+        .y_label_formatter(&|over| format!("{over:.1}"))
+        .bold_line_style(GRID)
+        .light_line_style(WHITE)
+        .axis_style(INK)
+        .label_style(text(12))
+        .axis_desc_style(text(13))
+        .draw()?;
+    let mut dash = |from: (f64, f64), to: (f64, f64)| -> anyhow::Result<()> {
+        chart.draw_series(DashedLineSeries::new([from, to], 4, 4, INK.stroke_width(1)))?;
+        Ok(())
+    };
+    dash((1.0, 1.0), (most_limit, 1.0))?;
+    if let Some(ceiling) = ceiling {
+        dash((1.0, ceiling), (most_limit, ceiling))?;
+    }
+    if let Some(amplification) = find(Mode::DataParallel).and_then(|dp| dp.amplification) {
+        let at = amplification.clamp(1.0, most_limit);
+        dash((at, 0.0), (at, top))?;
+    }
+    let above = text(14).pos(Pos::new(HPos::Left, VPos::Bottom));
+    let title = rows.first().map_or_else(String::new, |row| format!("{}, batch {}", row.title, row.batch));
+    chart.draw_series([EmptyElement::at((1.0, top)) + Text::new(title, (0, -6), above)])?;
+    for (color, points) in lines {
+        chart.draw_series([PathElement::new(points.clone(), color.stroke_width(1))])?;
+        chart.draw_series(points.into_iter().map(|point| Circle::new(point, 4, color.filled())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What burst parallelism gives by the limit on amplification.
+
+mod figure;
+
+use clap::Args;
+use deeppool::plan::Mode as PlanMode;
+use deeppool::simulate::undisturbed;
+
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::job::{Job, rows_of_workloads};
+use crate::options::{RunOptions, TestbedOptions};
+use crate::report::{Chart, Report};
+use crate::row::{Mode, Row};
+
+pub(crate) use figure::draw as figure;
+
+pub(crate) const NAME: &str = "limits";
+const TITLE: &str = "What a burst plan gives by its limit on amplification";
+/// Those that a plan can keep are shown.
+const LIMITS: [f64; 10] = [1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0];
+
+#[derive(Args)]
+#[command(after_help = "Limits from 1 to 4: GPU time over the iteration time on one GPU.
+
+Examples:
+  experiments limits
+  experiments limits --gpus 64 --link dgx-a100-pod --batch 64
+  experiments limits --model resnet-50 --batch 64 --out results")]
+pub(crate) struct LimitsOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    testbed: TestbedOptions,
+}
+
+impl Experiment for LimitsOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let loosest = LIMITS.into_iter().fold(1.0, f64::max);
+        let testbed = self.testbed.testbed(loosest)?;
+        Ok(prepared(move |journal| {
+            let rows = rows_of_workloads(&testbed, journal, rows)?;
+            let summary = summary(&rows);
+            let report = Report::new(NAME, TITLE, &testbed, &undisturbed(), rows, summary);
+            Ok(report.drawn(Chart::ByLimit))
+        }))
+    }
+}
+
+fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {
+    let dp = job.foreground(job.testbed.gpus, PlanMode::DataParallel, true)?;
+    let dp_alone = job.alone(&dp)?;
+    let shared = Mode::DataParallelCollocated;
+    let mut rows = vec![
+        Row::alone(NAME, job, Mode::DataParallel, &dp, &dp_alone),
+        Row::collocated(NAME, job, shared, &dp, &dp_alone, &job.collocated(&dp)?),
+        Row::background(NAME, job)?,
+    ];
+    for burst in job.bursts_under(&LIMITS)? {
+        let alone = job.alone(&burst)?;
+        rows.push(Row::alone(NAME, job, Mode::Burst, &burst, &alone));
+        let shared = job.collocated(&burst)?;
+        rows.push(Row::collocated(NAME, job, Mode::BurstCollocated, &burst, &alone, &shared));
+    }
+    Ok(rows)
+}
+
+/// The limits at which a network's burst plans are fastest, and give most in total.
+fn summary(rows: &[Row]) -> Vec<String> {
+    let of_network = |rows: &[Row]| {
+        let best = |mode: Mode, rate: fn(&Row) -> f64| {
+            let of_mode = rows.iter().filter(|row| row.mode == mode);
+            // Of equals the tightest.
+            let best =
+                of_mode.reduce(|best, row| if rate(row) > rate(best) * (1.0 + 1e-6) { row } else { best })?;
+            Some((rate(best), best.amplification_limit?))
+        };
+        let dp = rows.iter().find(|row| row.mode == Mode::DataParallel)?;
+        let (fastest, fastest_at) = best(Mode::Burst, |row| row.foreground_samples_per_s)?;
+        let (most, most_at) = best(Mode::BurstCollocated, Row::total_samples_per_s)?;
+        Some(format!(
+            "{}: DP has amplification {:.2}. BP is fastest from limit {fastest_at} on, {:.2} times as fast as DP; BP+Col gives most in \
+             total at {most_at}, {:.2} times DP's.",
+            dp.title,
+            dp.amplification?,
+            fastest / dp.foreground_samples_per_s,
+            most / dp.total_samples_per_s(),
+        ))
+    };
+    rows.chunk_by(|a, b| a.model == b.model).filter_map(of_network).collect()
+}

@@ -1,0 +1,103 @@
+//! A plan as a picture: layers from left to right, GPUs from top to bottom.
+
+use plotters::prelude::*;
+
+use super::{Plan, Plans, Row};
+use crate::canvas::{Figure, Marks, text};
+use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION, hex};
+
+const WIDTH: u32 = 900;
+/// Of all GPUs together, pixels; a GPU has at least a few.
+const HEIGHT: u32 = 240;
+const LEAST_GPU: u32 = 4;
+const LEGEND: u32 = 30;
+/// Of the names of layers below the picture, where there is room for them.
+const NAMES: u32 = 110;
+/// Layers of which there is room for the names.
+const NAMED: usize = 48;
+/// Layers on the most GPUs first.
+const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY];
+
+pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<Figure> {
+    let Plan { title, model, batch, rows, .. } = plan;
+    let heading =
+        format!("{title}, batch {batch}: the GPUs of each layer (limit {})", found.amplification_limit);
+    let counts = counts(rows);
+    let is_named = rows.len() <= NAMED;
+    let names = if is_named { NAMES } else { 30 };
+    let height = HEIGHT.max(LEAST_GPU * found.gpus as u32);
+    let figure =
+        Figure::draw(heading, found.provenance.clone(), (WIDTH, LEGEND + height + names), style, |root| {
+            let (legend, body) = root.split_vertically(LEGEND);
+            for (index, &count) in counts.iter().enumerate() {
+                let area = legend.clone().shrink((22 + 110 * index as u32, 6), (110, 20));
+                area.draw(&Rectangle::new([(0, 1), (13, 14)], color(&counts, count).filled()))?;
+                area.draw(&Text::new(format!("on {count}"), (19, 1), text(13)))?;
+            }
+            let mut chart = ChartBuilder::on(&body)
+                .margin_right(16)
+                .set_label_area_size(LabelAreaPosition::Left, 60)
+                .set_label_area_size(LabelAreaPosition::Bottom, names)
+                .build_cartesian_2d((0..rows.len()).into_segmented(), found.gpus as f64..0.0)?;
+            let named = |place: &SegmentValue<usize>| match place {
+                SegmentValue::CenterOf(place) if is_named => {
+                    rows.get(*place).map_or_else(String::new, |row| row.layer.clone())
+                }
+                _ => String::new(),
+            };
+            chart
+                .configure_mesh()
+                .disable_mesh()
+                .y_desc("GPU")
+                .y_label_formatter(&|rank| format!("{rank:.0}"))
+                .y_labels(found.gpus.min(9))
+                .x_labels(rows.len().max(1))
+                .x_label_formatter(&named)
+                .x_label_style(text(11).transform(FontTransform::Rotate90))
+                .axis_style(INK)
+                .label_style(text(11))
+                .axis_desc_style(text(13))
+                .draw()?;
+            let plot = chart.plotting_area().strip_coord_spec();
+            let (width, height) = plot.dim_in_pixel();
+            let x = |place: usize| (place as f64 * f64::from(width) / rows.len() as f64).round() as i32;
+            let y = |rank: usize| (rank as f64 * f64::from(height) / found.gpus as f64).round() as i32;
+            let gap = i32::from(is_named);
+            for (place, row) in rows.iter().enumerate() {
+                for (first, last) in row.runs() {
+                    let corners = [(x(place), y(first)), (x(place + 1) - gap, y(last + 1) - gap)];
+                    plot.draw(&Rectangle::new(corners, color(&counts, row.layer_gpus).filled()))?;
+                }
+            }
+            Ok(())
+        })?;
+    let marks = counts.iter().map(|&count| Marks {
+        tag: "<rect",
+        contains: hex(color(&counts, count)),
+        legend: 1,
+        values: rows.iter().filter(|row| row.layer_gpus == count).flat_map(values).collect(),
+    });
+    // Counts beyond the colours share the last one.
+    let marks = if counts.len() <= COLORS.len() { marks.collect() } else { Vec::new() };
+    Ok(figure.with_marks(marks).one_of_several(model))
+}
+
+/// What the rectangles of a layer say.
+fn values(row: &Row) -> impl Iterator<Item = String> {
+    let Row { layer, kind, ranks, samples, .. } = row;
+    let value = format!("{layer} ({kind}) on GPUs {ranks}: at most {samples} samples each");
+    row.runs().map(move |_| value.clone())
+}
+
+/// The numbers of GPUs that layers are on, descending.
+fn counts(rows: &[Row]) -> Vec<usize> {
+    let mut counts: Vec<usize> = rows.iter().map(|row| row.layer_gpus).collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts.dedup();
+    counts
+}
+
+fn color(counts: &[usize], count: usize) -> RGBColor {
+    let place = counts.iter().position(|&other| other == count).unwrap_or(0);
+    COLORS[place.min(COLORS.len() - 1)]
+}

@@ -1,0 +1,243 @@
+//! Burst plans as pictures.
+
+mod figure;
+
+use anyhow::Context;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use deeppool::plan::ExecutionPlan;
+use layer_profile::{ModelAccuracy, Origin};
+use serde::{Deserialize, Serialize};
+
+use crate::canvas::Figure;
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::job::Job;
+use crate::journal::Journal;
+use crate::options::{LimitOptions, RunOptions, TestbedOptions};
+use crate::outcome::{self, Outcome};
+use crate::report::{Provenance, SCHEMA};
+use crate::style::Style;
+use crate::testbed::Testbed;
+
+pub(crate) const NAME: &str = "plans";
+
+#[derive(Args)]
+#[command(after_help = "The plans of `throughput`: the fastest under a limit on amplification.
+
+Examples:
+  experiments plans
+  experiments plans --amplification 1.2
+  experiments plans --onnx net.onnx --batch 64 --gpus 16")]
+pub(crate) struct PlansOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    testbed: TestbedOptions,
+    #[command(flatten)]
+    limit: LimitOptions,
+}
+
+impl Experiment for PlansOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let testbed = self.testbed.testbed(self.limit.amplification)?;
+        Ok(prepared(move |journal| Plans::run(&testbed, journal)))
+    }
+}
+
+/// The plans. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Plans {
+    schema: &'static str,
+    experiment: &'static str,
+    simulated: bool,
+    device: String,
+    origin: Origin,
+    accuracy: ModelAccuracy,
+    link: String,
+    gpus: usize,
+    amplification_limit: f64,
+    networks: Vec<Plan>,
+    #[serde(skip)]
+    provenance: Vec<String>,
+}
+
+/// The plan of a network.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Plan {
+    title: String,
+    model: String,
+    batch: usize,
+    iteration_us: f64,
+    dp_iteration_us: f64,
+    amplification: f64,
+    rows: Vec<Row>,
+}
+
+/// A layer of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Row {
+    layer: String,
+    kind: String,
+    /// On how many GPUs it is.
+    layer_gpus: usize,
+    /// Which, ascending, such as `0-3 6`.
+    ranks: String,
+    /// Samples of the GPU that has most.
+    samples: usize,
+}
+
+impl Plan {
+    fn new(job: &Job<'_>, plan: &ExecutionPlan) -> Self {
+        let network = &job.workload.network;
+        let row = |(_, layer): (_, &layer_graph::Layer)| {
+            let planned = plan.layers.iter().find(|planned| planned.name == layer.name())?;
+            let mut ranks = planned.ranks.clone();
+            ranks.sort_unstable();
+            Some(Row {
+                layer: layer.name().into(),
+                kind: layer.kind().label().into(),
+                layer_gpus: ranks.len(),
+                ranks: in_words(&ranks),
+                samples: plan.batch.div_ceil(ranks.len().max(1)),
+            })
+        };
+        Self {
+            title: job.workload.title.clone(),
+            model: network.name().into(),
+            batch: plan.batch,
+            iteration_us: plan.iteration_us,
+            dp_iteration_us: plan.dp.iteration_us,
+            amplification: plan.amplification,
+            rows: network.layers().skip(1).filter_map(row).collect(),
+        }
+    }
+}
+
+/// Ascending numbers, those that follow each other as `first-last`.
+fn in_words(ranks: &[usize]) -> String {
+    let run = |run: &[usize]| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    };
+    ranks.chunk_by(|a, b| a + 1 == *b).map(run).collect::<Vec<_>>().join(" ")
+}
+
+impl Row {
+    /// The first and the last of ranks that follow each other.
+    fn runs(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.ranks.split(' ').filter_map(|run| {
+            let (first, last) = run.split_once('-').unwrap_or((run, run));
+            Some((first.parse().ok()?, last.parse().ok()?))
+        })
+    }
+}
+
+impl Plans {
+    fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
+        let networks: Vec<Plan> = journal.answers("plans", &testbed.workloads, |workload| {
+            let plan = || {
+                let job = Job::new(workload.clone(), testbed)?;
+                let foreground = job.foreground(testbed.gpus, testbed.burst(), true)?;
+                anyhow::Ok(Plan::new(&job, &foreground.plan))
+            };
+            plan().with_context(|| workload.title.clone())
+        })?;
+        let limit = testbed.amplification_limit;
+        Ok(Self {
+            schema: SCHEMA,
+            experiment: NAME,
+            simulated: true,
+            device: testbed.device.name().into(),
+            origin: Origin::Modelled,
+            accuracy: testbed.device.accuracy().clone(),
+            link: testbed.link.name().into(),
+            gpus: testbed.gpus,
+            amplification_limit: limit,
+            networks,
+            provenance: vec![
+                testbed.origin(),
+                format!("the fastest plans with an amplification of at most {limit}"),
+            ],
+        })
+    }
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Serialize)]
+struct About<'a> {
+    model: &'a str,
+    batch: usize,
+    gpus: usize,
+    amplification_limit: f64,
+}
+
+impl Outcome for Plans {
+    fn title(&self) -> String {
+        format!(
+            "Which of {} GPUs each layer is on, amplification limit {}",
+            self.gpus, self.amplification_limit
+        )
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new();
+        let header = ["model", "layers", "GPUs of each layer", "samples of a GPU"];
+        table.load_preset(presets::NOTHING).set_header(header);
+        for column in table.column_iter_mut().skip(3) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for plan in &self.networks {
+            let stretches = plan.rows.chunk_by(|a, b| (&a.ranks, a.samples) == (&b.ranks, b.samples));
+            for (index, rows) in stretches.enumerate() {
+                let title = if index == 0 { plan.title.clone() } else { String::new() };
+                let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+                let layers = match rows.len() {
+                    1 => first.layer.clone(),
+                    count => format!("{} to {} ({count})", first.layer, last.layer),
+                };
+                table.add_row([title, layers, first.ranks.clone(), first.samples.to_string()]);
+            }
+        }
+        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let provenance = self.provenance.join("\n");
+        format!("{} ({NAME})\n{provenance}\n\n{}\n\n{}\n", self.title(), table.join("\n"), self.findings())
+    }
+
+    fn findings(&self) -> String {
+        let of_plan = |plan: &Plan| {
+            let Plan { title, iteration_us, dp_iteration_us, amplification, .. } = plan;
+            let counts = plan.rows.iter().map(|row| row.layer_gpus);
+            let all = counts.clone().filter(|&gpus| gpus == self.gpus).count();
+            format!(
+                "{title}: {:.2} ms an iteration (DP {:.2}), amplification {amplification:.2}; {all} of {} layers on all GPUs",
+                iteration_us / 1e3,
+                dp_iteration_us / 1e3,
+                counts.count(),
+            )
+        };
+        self.networks.iter().map(of_plan).collect::<Vec<_>>().join("\n")
+    }
+
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        let (gpus, amplification_limit) = (self.gpus, self.amplification_limit);
+        let provenance = Provenance { simulated: true, device: &self.device, link: &self.link };
+        let records = self.networks.iter().flat_map(|Plan { model, batch, rows, .. }| {
+            let about = About { model, batch: *batch, gpus, amplification_limit };
+            rows.iter().map(move |row| (about, row, provenance))
+        });
+        outcome::csv(records)
+    }
+
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
+        self.networks.iter().map(|plan| figure::draw(self, plan, style)).collect()
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
+    }
+}

@@ -1,0 +1,225 @@
+//! The numbers that were published with the original, beside ours.
+
+use clap::Args;
+use collectives::LinkModel;
+use comfy_table::{CellAlignment, Table, presets};
+use deeppool::gpu_mux::Policy;
+use deeppool::plan::Mode as PlanMode;
+use deeppool::simulate::{policy_named, undisturbed};
+use layer_profile::DeviceModel;
+use serde::{Deserialize, Serialize};
+
+use crate::canvas::Figure;
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::job::{BuiltIn, Job, WORKLOADS};
+use crate::journal::Journal;
+use crate::options::RunOptions;
+use crate::outcome::{self, Outcome};
+use crate::report::SCHEMA;
+use crate::style::Style;
+use crate::testbed::Testbed;
+
+pub(crate) const NAME: &str = "published";
+const TITLE: &str = "Numbers that were published with the original, beside ours";
+/// The original's machine: a DGX A100.
+const GPUS: usize = 8;
+const LIMIT: f64 = 2.0;
+const README: &str = "the original's README, measured on a DGX A100";
+const RESULTS: &str = "the original's results of October 2021, measured on a DGX A100; its background's network and batch are not known";
+const CLAIM: &str = "the paper's abstract (v3), at large scale";
+
+#[derive(Args)]
+#[command(after_help = "Nothing is fitted to these numbers.
+
+Examples:
+  experiments published
+  experiments published --json")]
+pub(crate) struct PublishedOptions {
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+impl Experiment for PublishedOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let testbed =
+            Testbed::without_workloads(DeviceModel::named("a100")?, LinkModel::dgx_a100(), GPUS, LIMIT);
+        Ok(prepared(move |journal| Published::run(&testbed, journal)))
+    }
+}
+
+/// All numbers. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Published {
+    schema: &'static str,
+    experiment: &'static str,
+    simulated: bool,
+    device: String,
+    link: String,
+    rows: Vec<Row>,
+    #[serde(skip)]
+    provenance: String,
+}
+
+/// A number; `None` where it was not published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Row {
+    quantity: String,
+    unit: String,
+    ours: f64,
+    published: Option<f64>,
+    /// The other end, where a range was published.
+    published_most: Option<f64>,
+    /// Ours over the published number.
+    ratio: Option<f64>,
+    source: Option<String>,
+}
+
+impl Row {
+    fn new(quantity: String, unit: &str, ours: f64, published: Option<(f64, &str)>) -> Self {
+        Self {
+            quantity,
+            unit: unit.into(),
+            ours,
+            published: published.map(|(value, _)| value),
+            published_most: None,
+            ratio: published.map(|(value, _)| ours / value),
+            source: published.map(|(_, source)| source.into()),
+        }
+    }
+
+    /// The published number for a table.
+    fn published(&self) -> String {
+        match (self.published, self.published_most) {
+            (Some(least), Some(most)) => format!("{least} to {most}"),
+            (Some(value), None) => value.to_string(),
+            (None, _) => "not published".into(),
+        }
+    }
+}
+
+impl Published {
+    fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
+        let mut rows: Vec<Row> = journal
+            .answers("networks", &WORKLOADS, |built_in| of_network(testbed, built_in))?
+            .into_iter()
+            .flatten()
+            .collect();
+        rows.extend(journal.answer("beside background", || beside_background(testbed))?);
+        Ok(Self {
+            schema: SCHEMA,
+            experiment: NAME,
+            simulated: true,
+            device: testbed.device.name().into(),
+            link: testbed.link.name().into(),
+            rows,
+            provenance: testbed.origin(),
+        })
+    }
+}
+
+/// A network of the paper: data parallelism, and what BP+Col gives over it.
+fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<Row>> {
+    let job = Job::new(built_in.load()?, testbed)?;
+    let dp = job.alone(&job.foreground(GPUS, PlanMode::DataParallel, true)?)?;
+    let burst = job.foreground(GPUS, testbed.burst(), true)?;
+    let shared = job.collocated(&burst)?;
+    let total = shared.foreground_samples_per_s + shared.background_samples_per_s;
+    let BuiltIn { title, batch, .. } = *built_in;
+    let on = format!("{title}, batch {batch}, {GPUS} GPUs");
+    let over = total / dp.foreground_samples_per_s;
+    let is_measured = title == "VGG-16";
+    Ok(vec![
+        Row::new(
+            format!("{on}: DP, an iteration"),
+            "ms",
+            1e3 * dp.iteration.as_secs_f64(),
+            is_measured.then_some((13.57, README)),
+        ),
+        Row {
+            published: Some(1.2),
+            published_most: Some(2.3),
+            source: Some(CLAIM.into()),
+            ..Row::new(format!("{on}: total of BP+Col (limit {LIMIT}) over DP"), "times", over, None)
+        },
+        Row::new(
+            format!("{on}: BP (limit {LIMIT}), an iteration"),
+            "ms",
+            burst.plan.iteration_us / 1e3,
+            None,
+        ),
+    ])
+}
+
+/// Data parallelism beside background jobs that nothing withholds.
+fn beside_background(testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
+    let policy: Policy = policy_named("ungated")?;
+    let workload = BuiltIn { batch: 16, ..WORKLOADS[0] };
+    let job = Job::new(workload.load()?, testbed)?;
+    let dp = job.foreground(GPUS, PlanMode::DataParallel, true)?;
+    let shared = job.collocated_on(&dp, policy, undisturbed(), 40)?;
+    let on = format!("VGG-16, batch 16, {GPUS} GPUs, DP beside background (ungated)");
+    let of_one = shared.background_samples_per_s / GPUS as f64;
+    Ok(vec![
+        Row::new(
+            format!("{on}: an iteration"),
+            "ms",
+            1e3 * shared.iteration.as_secs_f64(),
+            Some((11.23, RESULTS)),
+        ),
+        Row::new(format!("{on}: background of one GPU"), "samples/s", of_one, Some((763.52, RESULTS))),
+    ])
+}
+
+impl Outcome for Published {
+    fn title(&self) -> String {
+        TITLE.into()
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new();
+        let header = ["quantity", "unit", "ours (simulated)", "published", "ours / published", "source"];
+        table.load_preset(presets::NOTHING).set_header(header);
+        for column in table.column_iter_mut().skip(2).take(3) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for row in &self.rows {
+            table.add_row([
+                row.quantity.clone(),
+                row.unit.clone(),
+                format!("{:.2}", row.ours),
+                row.published(),
+                row.ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
+                row.source.clone().unwrap_or_else(|| "-".into()),
+            ]);
+        }
+        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        format!("{TITLE} ({NAME})\n{}\n\n{}\n\n{}\n", self.provenance, table.join("\n"), self.findings())
+    }
+
+    fn findings(&self) -> String {
+        let line = |row: &Row| {
+            let beside = row.ratio.map_or_else(String::new, |ratio| format!(" ({ratio:.2} of it)"));
+            let Row { quantity, unit, ours, .. } = row;
+            format!("{quantity}: {ours:.2} {unit}, published: {}{beside}", row.published())
+        };
+        let lines = self.rows.iter().filter(|row| row.published.is_some()).map(line);
+        let last = "The original's are measured; ours are simulated without what launching costs and what communication takes from computing.";
+        lines.chain([last.to_owned()]).collect::<Vec<_>>().join("\n")
+    }
+
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        outcome::csv(&self.rows)
+    }
+
+    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
+        Ok(Vec::new())
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
+    }
+}

@@ -1,0 +1,113 @@
+//! What burst plans are worth over partitions, by the number of GPUs.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::{Row, Scale, Series};
+use crate::canvas::{Area, Figure, Marks, text};
+use crate::style::{BLUE, GREY, GRID, INK, Style, VERMILION, hex};
+
+const PANEL: (u32, u32) = (450, 330);
+const LEGEND: u32 = 66;
+
+/// What a line shows.
+struct Line {
+    label: &'static str,
+    color: RGBColor,
+    value: fn(&Row) -> Option<f64>,
+}
+
+const LINES: [Line; 3] = [
+    Line {
+        label: "foreground: fastest burst plan over the fastest partition",
+        color: BLUE,
+        value: |row| Some(row.fastest_over_partition),
+    },
+    Line {
+        label: "total: BP+Col over the best partition, with a foreground of 0.9 of the fastest partition's",
+        color: VERMILION,
+        value: |row| row.total_over_partition_at_09,
+    },
+    Line {
+        label: "foreground: DP on all GPUs over the fastest partition",
+        color: GREY,
+        value: |row| Some(row.dp_foreground_samples_per_s / row.partition_foreground_samples_per_s),
+    },
+];
+
+/// A panel for each series of batches of a network.
+pub(super) fn draw(found: &Scale, title: &str, rows: &[Row], style: Style) -> anyhow::Result<Figure> {
+    let heading = format!(
+        "{title} on 1 to {} GPUs: over static partitions (simulated)",
+        rows.last().map_or(1, |row| row.gpus)
+    );
+    let size = (2 * PANEL.0, LEGEND + PANEL.1);
+    let by_series = Series::ALL.map(|series| (series, found.series(rows, series)));
+    let values = || {
+        by_series
+            .iter()
+            .flat_map(|(_, rows)| rows)
+            .flat_map(|row| LINES.iter().filter_map(|line| (line.value)(row)))
+    };
+    let range = values().fold(1.0, f64::min) * 0.95..values().fold(1.1, f64::max) * 1.05;
+    let figure = Figure::draw(heading, found.provenance(), size, style, |root| {
+        let (legend, body) = root.split_vertically(LEGEND);
+        for (index, line) in LINES.iter().enumerate() {
+            let area = legend.clone().shrink((22, 4 + 20 * index as u32), (2 * PANEL.0, 20));
+            area.draw(&Circle::new((6, 8), 4, line.color.filled()))?;
+            area.draw(&Text::new(line.label, (18, 1), text(13)))?;
+        }
+        for (index, (series, rows)) in by_series.iter().enumerate() {
+            let area = body.clone().shrink((index as u32 * PANEL.0, 0), PANEL);
+            panel(&area, &series.about(found.fixed_batch), rows, range.clone())?;
+        }
+        Ok(())
+    })?;
+    let model = rows.first().map_or("", |row| row.model.as_str());
+    let marks = LINES.iter().map(|line| Marks {
+        tag: "<circle",
+        contains: hex(line.color),
+        legend: 1,
+        values: by_series.iter().flat_map(|(_, rows)| rows).filter_map(|row| value(line, row)).collect(),
+    });
+    Ok(figure.with_marks(marks.collect()).one_of_several(model))
+}
+
+/// What a point says.
+fn value(line: &Line, row: &Row) -> Option<String> {
+    let value = (line.value)(row)?;
+    Some(format!("{} GPUs, batch {}: {value:.2} ({})", row.gpus, row.batch, line.label))
+}
+
+fn panel(area: &Area<'_>, title: &str, rows: &[&Row], range: std::ops::Range<f64>) -> anyhow::Result<()> {
+    let most = rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(28)
+        .margin_right(22)
+        .margin_bottom(6)
+        .set_label_area_size(LabelAreaPosition::Left, 52)
+        .set_label_area_size(LabelAreaPosition::Bottom, 44)
+        .build_cartesian_2d((1.0..most).log_scale().base(2.0), range.clone())?;
+    chart
+        .configure_mesh()
+        .x_desc("GPUs")
+        .y_desc("ratio")
+        .x_label_formatter(&|count| format!("{count:.0}"))
+        .y_label_formatter(&|ratio| format!("{ratio:.1}"))
+        .bold_line_style(GRID)
+        .light_line_style(WHITE)
+        .axis_style(INK)
+        .label_style(text(12))
+        .axis_desc_style(text(13))
+        .draw()?;
+    chart.draw_series(DashedLineSeries::new([(1.0, 1.0), (most, 1.0)], 4, 4, INK.stroke_width(1)))?;
+    let above = text(13).pos(Pos::new(HPos::Left, VPos::Bottom));
+    chart.draw_series([EmptyElement::at((1.0, range.end)) + Text::new(title.to_owned(), (0, -8), above)])?;
+    for line in LINES {
+        let point = |row: &&Row| Some((row.gpus as f64, (line.value)(row)?));
+        let points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
+        chart.draw_series([PathElement::new(points.clone(), line.color.stroke_width(1))])?;
+        chart.draw_series(points.into_iter().map(|point| Circle::new(point, 4, line.color.filled())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Plans as pictures.
+
+use crate::command::run;
+use crate::figures::records;
+
+/// A rectangle for each stretch of GPUs of each layer, where the record says.
+#[test]
+fn every_rectangle_is_derived_from_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = run(
+        folder.path(),
+        &["plans", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--amplification", "1.1"],
+    );
+    assert!(text.contains("layers on all GPUs"), "{text}");
+    let records = records(&folder.path().join("plans.csv"));
+    let svg = std::fs::read_to_string(folder.path().join("plans-digits-cnn.svg")).unwrap();
+    let is_drawn = |line: &&str| line.starts_with("<rect") && !line.contains("#FFFFFF");
+    let mut counts: Vec<&str> = records.iter().map(|record| record["layer_gpus"].as_str()).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    assert!(counts.len() > 1, "a burst plan: {counts:?}");
+    // The legend comes first.
+    let rectangles: Vec<&str> = svg.lines().filter(is_drawn).skip(counts.len()).collect();
+    let attribute = |line: &str, name: &str| -> f64 {
+        let (_, rest) = line.split_once(&format!(" {name}=\"")).unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let mut drawn = rectangles.iter();
+    let (mut top, mut bottom) = (f64::INFINITY, 0.0_f64);
+    for line in &rectangles {
+        top = top.min(attribute(line, "y"));
+        bottom = bottom.max(attribute(line, "y") + attribute(line, "height"));
+    }
+    let rank_height = (bottom - top) / 4.0;
+    for record in &records {
+        for run in record["ranks"].split(' ') {
+            let (first, last) = run.split_once('-').unwrap_or((run, run));
+            let [first, last] = [first, last].map(|rank| rank.parse::<f64>().unwrap());
+            let line = drawn.next().unwrap();
+            assert!((attribute(line, "y") - top - first * rank_height).abs() < 3.0, "{record:?}: {line}");
+            let height = (last - first + 1.0) * rank_height;
+            assert!((attribute(line, "height") - height).abs() < 3.0, "{record:?}: {line}");
+        }
+    }
+    assert!(drawn.next().is_none());
+}
+
+#[test]
+fn published_numbers_stand_beside_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = run(folder.path(), &["published"]);
+    for expected in ["13.57", "1.2 to 2.3", "11.23", "763.52", "not published", "ours / published"] {
+        assert!(text.contains(expected), "no {expected} in\n{text}");
+    }
+    for record in records(&folder.path().join("published.csv")) {
+        let number = |field: &str| record[field].parse::<f64>().ok();
+        let ratio = number("published").filter(|_| record["published_most"].is_empty());
+        let ratio = ratio.map(|published| number("ours").unwrap() / published);
+        assert_eq!(ratio.is_some(), number("ratio").is_some(), "{record:?}");
+        assert!(ratio.is_none_or(|ratio| (ratio - number("ratio").unwrap()).abs() < 1e-12), "{record:?}");
+    }
+}
