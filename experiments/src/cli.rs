@@ -17,9 +17,11 @@ use crate::layers::{self, Layers};
 use crate::outcome::Outcome;
 use crate::report::Report;
 use crate::scale::{self, Scale};
+use crate::search_time::{self, SearchTimeOptions};
 use crate::sensitivity::{self, Sensitivity};
 use crate::sweep::{self, Grid, Sweep};
 use crate::testbed::Testbed;
+use crate::validate::{self, ValidateOptions};
 use crate::{page, partition, qos, throughput};
 
 /// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
@@ -63,6 +65,10 @@ enum Command {
     Sweep(SweepOptions),
     /// BP+Col against every static partition on 16 to 1,024 GPUs of several hosts: some minutes
     Scale(ScaleOptions),
+    /// How long the planner takes, beside the original's: measured
+    SearchTime(SearchTimeOptions),
+    /// Planned and simulated times against those that this machine's processor takes: measured, some minutes
+    Validate(ValidateOptions),
     /// Layers, throughput, partition and qos, with a page of all of them
     All(AllOptions),
 }
@@ -273,6 +279,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Sensitivity(options) => options.run_sensitivity(),
         Command::Sweep(options) => options.run(),
         Command::Scale(options) => options.run(),
+        Command::SearchTime(options) => options.run(),
+        Command::Validate(options) => options.run(),
         Command::All(options) => options.run(),
     };
     match result {
@@ -292,6 +300,8 @@ fn list(json: bool) -> String {
         (sensitivity::NAME, &[], SENSITIVITY),
         (sweep::NAME, &[], SWEEP),
         (scale::NAME, &[], SCALE),
+        (search_time::NAME, &[], search_time::ABOUT),
+        (validate::NAME, &[], validate::ABOUT),
     ]);
     if json {
         let experiments: Vec<_> = experiments
@@ -304,7 +314,7 @@ fn list(json: bool) -> String {
         format!("{names:18}  {about}\n")
     });
     lines.collect::<String>()
-        + "\nAll of them are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
+        + "\nAll but search-time and validate are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
            are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
 }
 
@@ -346,7 +356,7 @@ impl ScaleOptions {
     }
 }
 
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let name = folder.display();
     std::fs::create_dir_all(folder).with_context(|| format!("{name}: cannot make this folder"))
 }

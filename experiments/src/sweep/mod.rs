@@ -18,6 +18,7 @@ use findings::Findings;
 use pair::Pair;
 
 pub(crate) use grid::Grid;
+pub(crate) use older::gpu_counts;
 
 pub(crate) const NAME: &str = "sweep";
 

@@ -6,5 +6,7 @@ mod layers;
 mod page;
 mod qos;
 mod rows;
+mod search_time;
 mod sensitivity;
 mod sweep;
+mod validate;
