@@ -11,9 +11,11 @@ use crate::plans::{self, PlansOptions};
 use crate::published::{self, PublishedOptions};
 use crate::qos::{self, QosOptions};
 use crate::scale::{self, ScaleOptions};
+use crate::search_time::{self, SearchTimeOptions};
 use crate::sensitivity::{self, SensitivityOptions};
 use crate::sweep::{self, SweepOptions};
 use crate::throughput::{self, ThroughputOptions};
+use crate::validate::{self, ValidateOptions};
 
 /// An experiment with its options.
 #[derive(Subcommand)]
@@ -35,10 +37,14 @@ pub(crate) enum Single {
     Published(PublishedOptions),
     /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts: some minutes
     Scale(ScaleOptions),
+    /// How long the planner takes, beside the original's: measured
+    SearchTime(SearchTimeOptions),
     /// How conclusions move when figures of the models are off by half
     Sensitivity(SensitivityOptions),
     /// Planned times against simulated ones and against older models, over 768 questions: some minutes
     Sweep(SweepOptions),
+    /// Planned and simulated times against those that this machine's processor takes: measured, some minutes
+    Validate(ValidateOptions),
 }
 
 /// A command line of one experiment.
@@ -71,8 +77,10 @@ impl Single {
             Self::Qos(_) => qos::NAME,
             Self::Published(_) => published::NAME,
             Self::Scale(_) => scale::NAME,
+            Self::SearchTime(_) => search_time::NAME,
             Self::Sensitivity(_) => sensitivity::NAME,
             Self::Sweep(_) => sweep::NAME,
+            Self::Validate(_) => validate::NAME,
         }
     }
 
@@ -87,8 +95,10 @@ impl Single {
             Self::Qos(options) => options,
             Self::Published(options) => options,
             Self::Scale(options) => options,
+            Self::SearchTime(options) => options,
             Self::Sensitivity(options) => options,
             Self::Sweep(options) => options,
+            Self::Validate(options) => options,
         }
     }
 

@@ -107,7 +107,7 @@ fn list(json: bool) -> String {
         format!("{names:18}  {about}\n")
     });
     lines.collect::<String>()
-        + "\nWhat says nothing else is simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
+        + "\nAll but search-time and validate are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
            are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
 }
 

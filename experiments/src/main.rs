@@ -1,8 +1,8 @@
 //! The comparisons that burst parallelism is judged by, one subcommand each.
 //!
-//! Everything here is simulated: the same programs that the runtime executes, in virtual time, with layer times of a
-//! device model and the collectives' times of a link model. Each experiment leaves a table on stdout, and a CSV, an SVG
-//! and a JSON report in a folder.
+//! Everything but `validate` and `search-time` is simulated: the same programs that the runtime executes, in virtual time, with
+//! layer times of a device model and the collectives' times of a link model. Each experiment leaves a table on stdout, and a CSV, a
+//! JSON report and most of them figures in a folder.
 
 mod all;
 mod canvas;
@@ -15,6 +15,7 @@ mod job;
 mod journal;
 mod layers;
 mod limits;
+mod machine;
 mod options;
 mod outcome;
 mod page;
@@ -27,13 +28,16 @@ mod qos;
 mod report;
 mod row;
 mod scale;
+mod search_time;
 mod sensitivity;
 mod sharing_table;
+mod statistics;
 mod style;
 mod sweep;
 mod table;
 mod testbed;
 mod throughput;
+mod validate;
 
 use std::process::ExitCode;
 

@@ -21,6 +21,8 @@ use crate::style::Style;
 use findings::Findings;
 use pair::Pair;
 
+pub(crate) use older::gpu_counts;
+
 use grid::Grid;
 
 pub(crate) const NAME: &str = "sweep";

@@ -78,7 +78,7 @@ impl OlderPlans {
 }
 
 /// The GPU counts of layers in topological order, runs of the same put together: `8x30 1x3`, GPUs by layers.
-pub(super) fn gpu_counts(counts: impl Iterator<Item = usize>) -> String {
+pub(crate) fn gpu_counts(counts: impl Iterator<Item = usize>) -> String {
     let counts: Vec<usize> = counts.collect();
     let runs = counts.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run[0], run.len()));
     runs.collect::<Vec<_>>().join(" ")

@@ -10,5 +10,7 @@ mod plans;
 mod qos;
 mod resume;
 mod rows;
+mod search_time;
 mod sensitivity;
 mod sweep;
+mod validate;

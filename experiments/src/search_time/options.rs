@@ -1,0 +1,36 @@
+use clap::Args;
+
+use super::SearchTime;
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::options::RunOptions;
+
+#[derive(Args)]
+#[command(
+    after_help = "VGG-16, WRN-101-2, Inception-V3 and ResNet-50, burst plans within amplification 2, layer times of device model a100. Times are
+those of the search alone, on one core: layer times are there before.
+
+Examples:
+  experiments search-time --quick
+  experiments search-time --runs 9 --out results"
+)]
+pub(crate) struct SearchTimeOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// How often each plan is searched for
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: u16,
+    /// Only on 8 GPUs
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Experiment for SearchTimeOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let (runs, quick) = (self.runs.into(), self.quick);
+        Ok(prepared(move |journal| SearchTime::run(runs, quick, journal)))
+    }
+}

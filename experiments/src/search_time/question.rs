@@ -1,0 +1,122 @@
+//! A plan that is searched for several times, and how long that takes.
+
+use std::time::Instant;
+
+use anyhow::bail;
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use layer_graph::zoo;
+use layer_profile::{DataSheet, DeviceModel};
+use serde::{Deserialize, Serialize};
+
+use super::original::Original;
+use crate::machine::Machine;
+use crate::statistics::median;
+
+/// The limit on amplification of all plans.
+pub(super) const LIMIT: f64 = 2.0;
+pub(super) const DEVICE: &str = "a100";
+const MODELS: [&str; 4] = ["vgg16", "wrn-101-2", "inception-v3", "resnet-50"];
+/// GPUs, and the global batch for them: a sample a GPU, but no fewer than the usual 32.
+const SIZES: [(usize, usize); 3] = [(8, 32), (64, 64), (1024, 1024)];
+
+/// A network on so many GPUs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question {
+    pub(super) model: &'static str,
+    pub(super) gpus: usize,
+    batch: usize,
+}
+
+/// How long the search takes, measured, and what it finds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Row {
+    machine: String,
+    cores: usize,
+    commit: String,
+    pub(super) model: String,
+    /// Samples of the global batch.
+    pub(super) batch: usize,
+    pub(super) gpus: usize,
+    mode: String,
+    amplification_limit: f64,
+    pub(super) runs: usize,
+    /// Wall time of a search: the median, the shortest and the longest.
+    pub(super) seconds: f64,
+    pub(super) min_seconds: f64,
+    pub(super) max_seconds: f64,
+    /// Of the plan that is found, by the planner's evaluation.
+    pub(super) planned_iteration_us: f64,
+    pub(super) amplification: f64,
+    /// No plan within the limit is faster; and how far the plan is above that: planned / bound - 1.
+    lower_bound_us: Option<f64>,
+    pub(super) gap: Option<f64>,
+    /// How long the original's planner took for the same GPUs, where that is known, the batch of that, where it is known, and ours over
+    /// that.
+    pub(super) original_seconds: Option<f64>,
+    pub(super) original_batch: Option<usize>,
+    pub(super) over_original: Option<f64>,
+}
+
+/// All that there is to ask, or what takes seconds.
+pub(super) fn questions(quick: bool) -> Vec<Question> {
+    let sizes = if quick { &SIZES[..1] } else { &SIZES[..] };
+    let of_model =
+        |model: &'static str| sizes.iter().map(move |&(gpus, batch)| Question { model, gpus, batch });
+    MODELS.into_iter().flat_map(of_model).collect()
+}
+
+impl Question {
+    /// Searches so many times. Layer times and links are there before the clock starts.
+    pub(super) fn answer(&self, runs: usize, machine: &Machine, done: &dyn Fn()) -> anyhow::Result<Row> {
+        let &Self { model, gpus, batch } = self;
+        let network = zoo::model(model)?;
+        let profile = DeviceModel::named(DEVICE)?.profile(&network, &shard_sizes(batch, gpus))?;
+        let link = link(gpus);
+        let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
+        let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());
+        let request = PlanRequest::new(gpus, Mode::Burst { amplification: LIMIT }).with_memory_limit(memory);
+        let mut seconds = Vec::new();
+        let mut found: Option<ExecutionPlan> = None;
+        for _ in 0..runs {
+            let begin = Instant::now();
+            let plan = job.plan(&request)?;
+            seconds.push(begin.elapsed().as_secs_f64());
+            found = Some(plan);
+            done();
+        }
+        let Some(plan) = found else { bail!("nothing is measured in no runs") };
+        let original = Original::find(model, gpus);
+        let typical = median(seconds.iter().copied());
+        Ok(Row {
+            machine: machine.processor.clone(),
+            cores: machine.cores,
+            commit: machine.commit.clone(),
+            model: model.into(),
+            batch,
+            gpus,
+            mode: "bp".into(),
+            amplification_limit: LIMIT,
+            runs,
+            seconds: typical,
+            min_seconds: seconds.iter().copied().fold(f64::INFINITY, f64::min),
+            max_seconds: seconds.iter().copied().fold(0.0, f64::max),
+            planned_iteration_us: plan.iteration_us,
+            amplification: plan.amplification,
+            lower_bound_us: plan.lower_bound_us,
+            gap: plan.gap,
+            original_seconds: original.map(|original| original.seconds),
+            original_batch: original.and_then(|original| original.batch),
+            over_original: original.map(|original| typical / original.seconds),
+        })
+    }
+}
+
+/// The links of so many A100s: of one host, or of a pod of them.
+fn link(gpus: usize) -> LinkModel {
+    let host = LinkModel::dgx_a100();
+    if host.check_ranks(gpus).is_ok() { host } else { LinkModel::dgx_a100_pod() }
+}

@@ -1,0 +1,66 @@
+//! The rows for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::SearchTime;
+use super::question::{LIMIT, Row};
+
+impl SearchTime {
+    /// A line a search.
+    pub(super) fn printed(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header([
+            "model",
+            "batch",
+            "GPUs",
+            "seconds",
+            "min",
+            "max",
+            "planned",
+            "amplification",
+            "above bound",
+            "original",
+            "ratio",
+        ]);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for row in &self.rows {
+            let [seconds, min, max] =
+                [row.seconds, row.min_seconds, row.max_seconds].map(|seconds| format!("{seconds:.4}"));
+            table.add_row([
+                row.model.clone(),
+                row.batch.to_string(),
+                row.gpus.to_string(),
+                seconds,
+                min,
+                max,
+                format!("{:.3} ms", row.planned_iteration_us / 1e3),
+                format!("{:.2}", row.amplification),
+                row.gap.map_or_else(|| "-".into(), |gap| format!("{:.2}%", gap * 100.0)),
+                original(row),
+                row.over_original.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
+            ]);
+        }
+        let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let runs = self.rows.first().map_or(0, |row| row.runs);
+        format!(
+            "How long the planner takes ({})\n\
+             measured on {}: wall time of a search on one core, the median, the shortest and the longest of {runs};\n\
+             burst plans within amplification {LIMIT}, layer times of device model {} (modelled), links of a DGX A100, above 8 GPUs of a pod\n\
+             of them; above bound: planned time over the proved lower bound\n\
+             original: its planner in Python, on one core of another machine and its own A100 profiles, in seconds, and the batch of that\n\
+             (?: not written down); its authors published no time of a search that we know of. ratio: our seconds over those\n\n{}\n",
+            self.experiment,
+            self.machine,
+            self.device,
+            lines.join("\n")
+        )
+    }
+}
+
+fn original(row: &Row) -> String {
+    let Some(seconds) = row.original_seconds else { return "not published".into() };
+    let batch = row.original_batch.map_or_else(|| "?".into(), |batch| batch.to_string());
+    format!("{seconds:.4} ({batch})")
+}

@@ -1,0 +1,28 @@
+//! Rows of earlier runs, of this machine or others.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use super::row::Row;
+
+/// The rows of CSV files that this experiment wrote, each a run of its own.
+pub(super) fn rows(paths: &[PathBuf]) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (run, path) in (1..).zip(paths) {
+        rows.extend(rows_of(path)?.into_iter().map(|row| Row { run, ..row }));
+    }
+    Ok(rows)
+}
+
+fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
+    let name = || path.display().to_string();
+    let file = File::open(path).with_context(name)?;
+    let rows: Result<Vec<Row>, csv::Error> = csv::Reader::from_reader(file).deserialize().collect();
+    let rows = rows.context("these are not rows of `experiments validate`").with_context(name)?;
+    if rows.is_empty() {
+        bail!("{}: there are no rows in it", name());
+    }
+    Ok(rows)
+}

@@ -1,0 +1,102 @@
+//! Simulated against measured: a point a plan.
+
+use plotters::prelude::*;
+
+use super::Validate;
+use super::row::{Mode, Row};
+use crate::canvas::{Figure, Marks, text};
+use crate::style::{BLUE, GRID, INK, ORANGE, SKY, Style, VERMILION, hex};
+
+const SIZE: (u32, u32) = (640, 560);
+
+fn color(mode: Mode) -> RGBColor {
+    match mode {
+        Mode::DataParallel => SKY,
+        Mode::DataParallelCollocated => BLUE,
+        Mode::Burst => ORANGE,
+        Mode::BurstCollocated => VERMILION,
+    }
+}
+
+/// Both axes logarithmic; on the dashed line simulated and measured are the same.
+pub(super) fn draw(found: &Validate, style: Style) -> anyhow::Result<Figure> {
+    let title = "Simulated against measured iteration times, on processors".to_owned();
+    let mut machines: Vec<String> = found.rows.iter().map(|row| row.place().1).collect();
+    machines.dedup();
+    let provenance = vec![
+        format!("measured on {}", machines.join("; ")),
+        "bars: the shortest and the longest run; dashed: simulated as measured".into(),
+    ];
+    let figure = Figure::draw(title, provenance, SIZE, style, |body| {
+        let ms = |us: f64| us / 1e3;
+        let ends = |row: &Row| [row.measured_min_us, row.measured_max_us, row.predicted_iteration_us];
+        let times = || found.rows.iter().flat_map(ends).map(ms).filter(|ms| *ms > 0.0);
+        let (least, most) = (times().fold(f64::INFINITY, f64::min), times().fold(0.0, f64::max));
+        let (least, most) = if most > 0.0 { (least * 0.8, most * 1.25) } else { (1.0, 10.0) };
+        let mut chart = ChartBuilder::on(body)
+            .margin(16)
+            .set_label_area_size(LabelAreaPosition::Left, 62)
+            .set_label_area_size(LabelAreaPosition::Bottom, 46)
+            .build_cartesian_2d((least..most).log_scale(), (least..most).log_scale())?;
+        chart
+            .configure_mesh()
+            .x_desc("measured (ms an iteration)")
+            .y_desc("simulated (ms an iteration)")
+            .x_label_formatter(&|ms| format!("{ms:.0}"))
+            .y_label_formatter(&|ms| format!("{ms:.0}"))
+            .bold_line_style(GRID)
+            .light_line_style(WHITE)
+            .axis_style(INK)
+            .label_style(text(12))
+            .axis_desc_style(text(13))
+            .draw()?;
+        let same = [(least, least), (most, most)];
+        chart.draw_series(DashedLineSeries::new(same, 4, 4, INK.stroke_width(1)))?;
+        for mode in Mode::ALL {
+            let color = color(mode);
+            let rows: Vec<&Row> = found.rows.iter().filter(|row| row.mode == mode).collect();
+            for row in &rows {
+                let at = ms(row.predicted_iteration_us);
+                let bar = vec![(ms(row.measured_min_us), at), (ms(row.measured_max_us), at)];
+                chart.draw_series([PathElement::new(bar, color.stroke_width(1))])?;
+            }
+            let dot = |row: &&Row| {
+                Circle::new(
+                    (ms(row.measured_iteration_us), ms(row.predicted_iteration_us)),
+                    4,
+                    color.filled(),
+                )
+            };
+            chart
+                .draw_series(rows.iter().map(dot))?
+                .label(mode.label())
+                .legend(move |at| Circle::new((at.0 + 10, at.1), 4, color.filled()));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(GRID)
+            .label_font(text(13))
+            .draw()?;
+        Ok(())
+    })?;
+    let marks = Mode::ALL.map(|mode| Marks {
+        tag: "<circle",
+        contains: hex(color(mode)),
+        // It is drawn after all points.
+        legend: 0,
+        values: found.rows.iter().filter(|row| row.mode == mode).map(value).collect(),
+    });
+    Ok(figure.with_marks(marks.into()))
+}
+
+fn value(row: &Row) -> String {
+    let Row { model, mode, predicted_iteration_us, measured_iteration_us, .. } = row;
+    format!(
+        "{model}, {}: simulated {:.1} ms, measured {:.1} ms",
+        mode.label(),
+        predicted_iteration_us / 1e3,
+        measured_iteration_us / 1e3
+    )
+}

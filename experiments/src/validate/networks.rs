@@ -1,0 +1,141 @@
+//! What is trained: networks that a few cores of a processor train at some tens of milliseconds an iteration.
+//!
+//! They differ in what limits data parallelism.
+
+use deeppool::Error;
+use deeppool::data::Dataset;
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Pool2d, Shape,
+    zoo,
+};
+
+/// A job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Workload {
+    build: fn() -> Result<LayerGraph, GraphError>,
+    /// Samples of the global batch.
+    pub(super) batch: usize,
+}
+
+/// Classes of all labels.
+const CLASSES: usize = 10;
+
+/// The foreground jobs. The first one is what a quick look takes.
+pub(super) const WORKLOADS: [Workload; 3] = [
+    Workload { build: two_towers, batch: 32 },
+    Workload { build: vgg11_32, batch: 16 },
+    Workload { build: resnet20, batch: 4 },
+];
+
+/// The background job, which is the same beside all of them: none of its steps takes longer than the piece of background work that
+/// the default policy allows, so its batch need not be cut, and the runtime and the simulator run the same steps.
+pub(super) const BACKGROUND: Workload = Workload { build: || zoo::model("digits-cnn"), batch: 8 };
+
+impl Workload {
+    pub(super) fn network(&self) -> Result<LayerGraph, Error> {
+        Ok((self.build)()?)
+    }
+
+    /// Made-up data of which an epoch has so many iterations.
+    pub(super) fn dataset(&self, network: &LayerGraph, iterations: usize) -> Result<Dataset, Error> {
+        let shape = network.layer(network.input()).output_shape().clone();
+        // A fifth of the samples, rounded up, is held out.
+        let samples = (self.batch * iterations * 5).div_ceil(4);
+        Ok(Dataset::synthetic(shape, CLASSES, samples, 0)?)
+    }
+}
+
+/// Two branches of wide linear layers: many parameters, few operations. With half of the samples they are hardly faster, and all
+/// gradients have to be summed; a rank for each branch has neither problem.
+fn two_towers() -> Result<LayerGraph, GraphError> {
+    const WIDTH: usize = 2048;
+    let mut net = LayerGraph::new("two-towers", Shape::features(WIDTH / 2))?;
+    let mut towers = Vec::new();
+    for tower in ["left", "right"] {
+        let mut x = net.input();
+        for index in 1..=2 {
+            x = net.add(format!("{tower}.fc{index}"), Linear::new(WIDTH), [x])?;
+            x = net.add(format!("{tower}.gelu{index}"), LayerKind::GeluTanh, [x])?;
+        }
+        towers.push(x);
+    }
+    let x = net.add("add", LayerKind::Add, towers)?;
+    classified(net, x)
+}
+
+/// VGG-11 with half of its channels for images of 32 x 32 pixels: convolutions that more ranks make faster, and layers with most of
+/// the parameters and small images, of which half of the samples take much more than half of the time.
+fn vgg11_32() -> Result<LayerGraph, GraphError> {
+    let mut net = LayerGraph::new("vgg11-32", Shape::image(3, 32, 32))?;
+    let mut x = net.input();
+    let blocks = [&[32][..], &[64], &[128, 128], &[256, 256], &[256, 256]];
+    for (block, widths) in blocks.into_iter().enumerate() {
+        for (index, &width) in widths.iter().enumerate() {
+            let label = format!("{}_{}", block + 1, index + 1);
+            x = net.add(format!("conv{label}"), Conv2d::new(width, 3).padding(1), [x])?;
+            x = net.add(format!("relu{label}"), LayerKind::Relu, [x])?;
+        }
+        x = net.add(format!("pool{}", block + 1), LayerKind::MaxPool2d(Pool2d::new(2, 2)), [x])?;
+    }
+    x = net.add("flatten", LayerKind::Flatten, [x])?;
+    for label in ["6", "7"] {
+        x = net.add(format!("fc{label}"), Linear::new(2048), [x])?;
+        x = net.add(format!("relu{label}"), LayerKind::Relu, [x])?;
+    }
+    classified(net, x)
+}
+
+/// The residual network of 20 layers for images of 32 x 32 pixels (He et al., 2016, section 4.2), four times as wide, with projections
+/// where shapes change: all of it is faster on more ranks, the last stage the least.
+fn resnet20() -> Result<LayerGraph, GraphError> {
+    const WIDTHS: [usize; 3] = [64, 128, 256];
+    let mut net = LayerGraph::new("resnet-20x4", Shape::image(3, 32, 32))?;
+    let input = net.input();
+    let mut x = normalised(&mut net, "conv1", Conv2d::new(WIDTHS[0], 3).padding(1), input)?;
+    x = net.add("relu1", LayerKind::Relu, [x])?;
+    for (stage, width) in WIDTHS.into_iter().enumerate() {
+        for block in 0..3 {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            x = residual(&mut net, &format!("layer{}.{block}", stage + 1), width, stride, x)?;
+        }
+    }
+    x = net.add("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
+    x = net.add("flatten", LayerKind::Flatten, [x])?;
+    classified(net, x)
+}
+
+fn residual(
+    net: &mut LayerGraph,
+    label: &str,
+    width: usize,
+    stride: usize,
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let first = Conv2d::new(width, 3).stride(stride).padding(1);
+    let mut x = normalised(net, &format!("{label}.conv1"), first, input)?;
+    x = net.add(format!("{label}.relu1"), LayerKind::Relu, [x])?;
+    x = normalised(net, &format!("{label}.conv2"), Conv2d::new(width, 3).padding(1), x)?;
+    let shortcut = match stride {
+        1 => input,
+        _ => normalised(net, &format!("{label}.shortcut"), Conv2d::new(width, 1).stride(stride), input)?,
+    };
+    let sum = net.add(format!("{label}.add"), LayerKind::Add, [x, shortcut])?;
+    net.add(format!("{label}.relu2"), LayerKind::Relu, [sum])
+}
+
+fn normalised(
+    net: &mut LayerGraph,
+    label: &str,
+    conv: Conv2d,
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let x = net.add(label, conv.without_bias(), [input])?;
+    net.add(format!("{label}.bn"), BatchNorm::default(), [x])
+}
+
+/// The network with a linear layer to the classes and the loss.
+fn classified(mut net: LayerGraph, x: LayerId) -> Result<LayerGraph, GraphError> {
+    let x = net.add("classes", Linear::new(CLASSES), [x])?;
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    Ok(net)
+}

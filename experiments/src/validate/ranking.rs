@@ -1,0 +1,230 @@
+//! Whether data parallelism and the burst plan are ranked as they are measured.
+
+use std::fmt::{self, Write};
+
+use serde::Serialize;
+
+use super::row::{Mode, Row};
+
+/// How a prediction ranks two plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ranking {
+    /// As they are measured.
+    Right,
+    /// The other way round.
+    Wrong,
+    /// The measured times differ by less than the runs of one plan do.
+    TooClose,
+    /// Both plans are data parallelism.
+    SamePlan,
+}
+
+/// Data parallelism and the burst plan of one network on one machine, alone or beside background work. Ratios are the time of data
+/// parallelism over that of the burst plan: above 1 the burst plan is faster.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Finding {
+    #[serde(skip)]
+    run: usize,
+    /// With the version of this program.
+    machine: String,
+    model: String,
+    has_background: bool,
+    /// By the planner's evaluation, which knows of no background.
+    planned_dp_over_bp: Option<f64>,
+    predicted_dp_over_bp: f64,
+    measured_dp_over_bp: f64,
+    /// How far the runs of one plan are apart, of the plan where they are farther apart, over the shorter measured time.
+    measured_spread: f64,
+    planned: Option<Ranking>,
+    predicted: Ranking,
+}
+
+/// What the rows of each network on each machine say, in their order.
+pub(super) fn findings(rows: &[Row]) -> Vec<Finding> {
+    let pairs = [(Mode::DataParallel, Mode::Burst), (Mode::DataParallelCollocated, Mode::BurstCollocated)];
+    let groups = rows.chunk_by(|a, b| (a.place(), a.network()) == (b.place(), b.network()));
+    let of_group = |group: &[Row]| {
+        let find = |mode| group.iter().find(|row| row.mode == mode);
+        pairs.map(|(dp, bp)| Some(Finding::of(find(dp)?, find(bp)?)))
+    };
+    groups.flat_map(of_group).flatten().collect()
+}
+
+impl Finding {
+    fn of(dp: &Row, bp: &Row) -> Self {
+        let (dp_us, bp_us) = (dp.measured_iteration_us, bp.measured_iteration_us);
+        let spread_us = dp.spread_us().max(bp.spread_us());
+        let measured = dp_us / bp_us;
+        let ranking = |predicted: f64| {
+            if dp.gpu_counts == bp.gpu_counts {
+                Ranking::SamePlan
+            } else if (dp_us - bp_us).abs() < spread_us {
+                Ranking::TooClose
+            } else if predicted.partial_cmp(&1.0) == measured.partial_cmp(&1.0) {
+                Ranking::Right
+            } else {
+                Ranking::Wrong
+            }
+        };
+        let planned = dp.planned_iteration_us.zip(bp.planned_iteration_us).map(|(dp, bp)| dp / bp);
+        let predicted = dp.predicted_iteration_us / bp.predicted_iteration_us;
+        let (run, machine) = dp.place();
+        Self {
+            run,
+            machine,
+            model: dp.model.clone(),
+            has_background: dp.mode.has_background(),
+            planned_dp_over_bp: planned,
+            predicted_dp_over_bp: predicted,
+            measured_dp_over_bp: measured,
+            measured_spread: spread_us / dp_us.min(bp_us),
+            planned: planned.map(ranking),
+            predicted: ranking(predicted),
+        }
+    }
+
+    /// As of the rows that it is of.
+    pub(super) fn place(&self) -> (usize, String) {
+        (self.run, self.machine.clone())
+    }
+
+    /// How the simulation ranks the two.
+    pub(super) fn predicted(&self) -> Ranking {
+        self.predicted
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let beside = if self.has_background { "beside background" } else { "alone" };
+        write!(f, "{}, {beside}: ", self.model)?;
+        if self.predicted == Ranking::SamePlan {
+            return f.write_str("the burst plan is data parallelism, so there is nothing to rank");
+        }
+        let mut predictions = String::new();
+        let named = [("planned", self.planned_dp_over_bp), ("simulated", Some(self.predicted_dp_over_bp))];
+        for (name, ratio) in named {
+            if let Some(ratio) = ratio {
+                write!(predictions, ", {name} {ratio:.2}")?;
+            }
+        }
+        let measured = self.measured_dp_over_bp;
+        write!(f, "DP over BP: measured {measured:.2}{predictions}: ")?;
+        if self.predicted == Ranking::TooClose {
+            let spread = self.measured_spread * 100.0;
+            return write!(f, "too close to tell, since runs of one plan are {spread:.1}% apart");
+        }
+        let faster = if measured > 1.0 { "BP" } else { "DP" };
+        let verdict = match (self.planned, self.predicted) {
+            (Some(Ranking::Right), Ranking::Right) => "planned and simulated rightly",
+            (Some(Ranking::Wrong), Ranking::Wrong) => "planned and simulated wrongly",
+            (Some(Ranking::Right), _) => "planned rightly, simulated wrongly",
+            (Some(_), _) => "planned wrongly, simulated rightly",
+            (None, Ranking::Right) => "simulated rightly",
+            (None, _) => "simulated wrongly",
+        };
+        write!(f, "{faster} is faster, {verdict}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row with what is ranked: planned, simulated, and measured with its spread.
+    fn row(mode: Mode, gpu_counts: &str, planned_us: f64, predicted_us: f64, measured: (f64, f64)) -> Row {
+        let (measured_us, spread_us) = measured;
+        Row {
+            run: 0,
+            machine: "a processor".into(),
+            cores: 2,
+            commit: "0123456".into(),
+            model: "net".into(),
+            batch: 8,
+            gpus: 2,
+            mode,
+            gpu_counts: gpu_counts.into(),
+            amplification_limit: None,
+            amplification: 1.0,
+            planned_iteration_us: (!mode.has_background()).then_some(planned_us),
+            predicted_iteration_us: predicted_us,
+            measured_iteration_us: measured_us,
+            measured_min_us: measured_us - spread_us / 2.0,
+            measured_max_us: measured_us + spread_us / 2.0,
+            predicted_over_measured: predicted_us / measured_us,
+            predicted_background_samples_per_s: 0.0,
+            background_samples_per_s: 0.0,
+            iteration_us: measured_us,
+            foreground_samples_per_s: 1.0,
+            foreground_slowdown: 1.0,
+            runs: 5,
+            iterations: 20,
+        }
+    }
+
+    fn said(dp: Row, bp: Row) -> String {
+        let found = findings(&[dp, bp]);
+        assert_eq!(found.len(), 1);
+        found[0].to_string()
+    }
+
+    #[test]
+    fn plans_are_ranked_as_they_are_measured_or_not() {
+        let dp = row(Mode::DataParallel, "2x5", 100.0, 110.0, (120.0, 5.0));
+        let slower = row(Mode::Burst, "2x4 1x1", 130.0, 140.0, (150.0, 5.0));
+        let faster = row(Mode::Burst, "2x4 1x1", 90.0, 95.0, (80.0, 5.0));
+        assert_eq!(
+            said(dp.clone(), slower.clone()),
+            "net, alone: DP over BP: measured 0.80, planned 0.77, simulated 0.79: DP is faster, planned and simulated rightly"
+        );
+        assert_eq!(
+            said(dp.clone(), faster.clone()),
+            "net, alone: DP over BP: measured 1.50, planned 1.11, simulated 1.16: BP is faster, planned and simulated rightly"
+        );
+        let measured = |row: &Row, measured_iteration_us| Row {
+            measured_iteration_us,
+            measured_min_us: measured_iteration_us,
+            measured_max_us: measured_iteration_us,
+            ..row.clone()
+        };
+        let wrongly = "planned and simulated wrongly";
+        assert!(said(dp.clone(), measured(&slower, 80.0)).ends_with(&format!("BP is faster, {wrongly}")));
+        assert!(said(dp.clone(), measured(&faster, 150.0)).ends_with(&format!("DP is faster, {wrongly}")));
+        let mixed = Row { planned_iteration_us: Some(90.0), ..slower };
+        assert!(said(dp, mixed).ends_with("DP is faster, planned wrongly, simulated rightly"));
+    }
+
+    #[test]
+    fn what_is_closer_than_runs_of_one_plan_is_not_ranked() {
+        let dp = row(Mode::DataParallel, "2x5", 100.0, 110.0, (100.0, 2.0));
+        let bp = row(Mode::Burst, "2x4 1x1", 130.0, 140.0, (105.0, 6.0));
+        assert_eq!(
+            said(dp, bp),
+            "net, alone: DP over BP: measured 0.95, planned 0.77, simulated 0.79: too close to tell, since runs of one plan are \
+             6.0% apart"
+        );
+    }
+
+    #[test]
+    fn the_same_plan_is_not_ranked() {
+        let dp = row(Mode::DataParallel, "2x5", 100.0, 110.0, (100.0, 2.0));
+        let bp = row(Mode::Burst, "2x5", 100.0, 110.0, (150.0, 2.0));
+        assert!(said(dp, bp).contains("nothing to rank"));
+    }
+
+    #[test]
+    fn background_is_simulated_only_and_machines_are_not_mixed() {
+        let dp = row(Mode::DataParallelCollocated, "2x5", 0.0, 100.0, (100.0, 1.0));
+        let bp = row(Mode::BurstCollocated, "2x4 1x1", 0.0, 90.0, (120.0, 1.0));
+        assert!(
+            said(dp.clone(), bp.clone()).ends_with("simulated 1.11: DP is faster, simulated wrongly"),
+            "{dp:?}"
+        );
+        let elsewhere = Row { machine: "another".into(), ..bp.clone() };
+        assert!(findings(&[dp.clone(), elsewhere]).is_empty());
+        // The same machine twice is two findings.
+        let again = [&dp, &bp].map(|row| Row { run: 1, ..row.clone() });
+        assert_eq!(findings(&[&[dp, bp][..], &again].concat()).len(), 2);
+    }
+}

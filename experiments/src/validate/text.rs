@@ -1,0 +1,135 @@
+//! The rows for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::Validate;
+use super::ranking::{Finding, Ranking};
+use super::row::Row;
+
+const HEADER: [&str; 14] = [
+    "model",
+    "batch",
+    "ranks",
+    "mode",
+    "layers by ranks",
+    "planned",
+    "simulated",
+    "measured",
+    "min",
+    "max",
+    "sim. / meas.",
+    "slowdown",
+    "BG simulated",
+    "BG measured",
+];
+
+impl Validate {
+    /// A table for each machine, with whether predictions rank plans rightly there.
+    pub(super) fn printed(&self) -> String {
+        let introduction = format!(
+            "Planned, simulated and measured ({})\n\
+             planned and simulated from layer times measured on one core of the same machine, links {} (modelled); measured is the median,\n\
+             the shortest and the longest of several runs in turns, a run being the median of its iterations; slowdown and BG measured are\n\
+             measured, too. Times are in ms an iteration. Col and BG: {} on each rank, in samples/s of all ranks together\n",
+            self.experiment, self.link, self.background
+        );
+        let machines = self.rows.chunk_by(|a, b| a.place() == b.place());
+        let texts = std::iter::once(introduction).chain(machines.filter_map(|rows| self.of_machine(rows)));
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The rows of one run on one machine, and what they come to.
+    fn of_machine(&self, rows: &[Row]) -> Option<String> {
+        let first = rows.first()?;
+        let mut lines = vec![heading(first), String::new(), table(rows), String::new()];
+        lines.extend(self.found(first).map(|finding| format!("* {finding}")));
+        lines.extend([self.conclusion(rows), String::new()]);
+        Some(lines.join("\n"))
+    }
+
+    /// What is found on each machine.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let machines = self.rows.chunk_by(|a, b| a.place() == b.place());
+        let of_machine = |rows: &[Row]| {
+            let findings = self.found(&rows[0]).map(ToString::to_string);
+            let lines: Vec<String> =
+                std::iter::once(heading(&rows[0])).chain(findings).chain([self.conclusion(rows)]).collect();
+            lines
+        };
+        machines.flat_map(of_machine).collect()
+    }
+
+    /// The findings of the run that a row is of.
+    fn found(&self, row: &Row) -> impl Iterator<Item = &Finding> {
+        let place = row.place();
+        self.findings.iter().filter(move |finding| finding.place() == place)
+    }
+
+    /// How many pairs of plans are ranked rightly, and how far times are off.
+    fn conclusion(&self, rows: &[Row]) -> String {
+        let found: Vec<&Finding> = rows.first().into_iter().flat_map(|row| self.found(row)).collect();
+        format!("{}\n{}", counted(&found), errors(rows))
+    }
+}
+
+/// Where and how often rows were measured.
+fn heading(row: &Row) -> String {
+    let ((_, machine), Row { runs, iterations, .. }) = (row.place(), row);
+    format!("{machine}; {runs} runs of {iterations} iterations")
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(HEADER);
+    for column in table.column_iter_mut().skip(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for row in rows {
+        let ms = |us: f64| format!("{:.2}", us / 1e3);
+        let background = |samples_per_s: f64| {
+            if row.mode.has_background() { format!("{samples_per_s:.0}") } else { "-".into() }
+        };
+        table.add_row([
+            row.model.clone(),
+            row.batch.to_string(),
+            row.gpus.to_string(),
+            row.mode.label().into(),
+            row.gpu_counts.clone(),
+            row.planned_iteration_us.map_or_else(|| "-".into(), ms),
+            ms(row.predicted_iteration_us),
+            ms(row.measured_iteration_us),
+            ms(row.measured_min_us),
+            ms(row.measured_max_us),
+            format!("{:.2}", row.predicted_over_measured),
+            format!("{:.2}", row.foreground_slowdown),
+            background(row.predicted_background_samples_per_s),
+            background(row.background_samples_per_s),
+        ]);
+    }
+    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// How many pairs of plans are ranked rightly.
+fn counted(findings: &[&Finding]) -> String {
+    let count = |ranking| findings.iter().filter(|finding| finding.predicted() == ranking).count();
+    let (right, wrong) = (count(Ranking::Right), count(Ranking::Wrong));
+    format!(
+        "The simulation ranks {right} of {} pairs rightly, {wrong} wrongly; {} are too close to tell, {} are one plan.",
+        findings.len(),
+        count(Ranking::TooClose),
+        count(Ranking::SamePlan),
+    )
+}
+
+/// How far simulated times are from measured ones, alone and beside background.
+fn errors(rows: &[Row]) -> String {
+    let range = |has_background: bool| {
+        let ratios = rows.iter().filter(|row| row.mode.has_background() == has_background);
+        let ratios: Vec<f64> = ratios.map(|row| row.predicted_over_measured).collect();
+        let (least, most) =
+            (ratios.iter().fold(f64::INFINITY, |a, &b| a.min(b)), ratios.iter().fold(0.0, |a, &b| b.max(a)));
+        format!("{least:.2} to {most:.2}")
+    };
+    format!("Simulated over measured: {} alone, {} beside background.", range(false), range(true))
+}
