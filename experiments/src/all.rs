@@ -17,7 +17,7 @@ const NAME: &str = "all";
 #[command(
     after_help = "Leaves index.html beside the experiments' own files: figures, tables and findings in one file that needs no
 network. Options go to the experiments that have them; experiments with networks of their own are left out where
-another one is asked for, and a second cluster where GPUs or links are.
+another one is asked for, and clusters where GPUs or links are.
 
 Examples:
   experiments all --out results
@@ -31,13 +31,17 @@ pub(crate) struct AllOptions {
     testbed: TestbedOptions,
     #[command(flatten)]
     limit: LimitOptions,
-    /// With sensitivity and up to 1,024 GPUs: some minutes more
+    /// With clusters of up to 1,024 GPUs, sensitivity, and what is measured on this machine: a quarter of an hour
     #[arg(long)]
     full: bool,
 }
 
 /// Two-level clusters that are shown beside one host.
 const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch", "64"];
+
+/// What of `scale` takes seconds, and runs of `validate` that take minutes.
+const FEW: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
+const SHORT: [&str; 2] = ["--iterations", "10"];
 
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
@@ -78,23 +82,28 @@ fn parts(testbed: &TestbedOptions, full: bool, given: &[(String, Vec<String>)]) 
         Part::new(stem, line.chain(more.iter().map(|&word| word.to_owned())).collect())
     };
     let is_given = |names: &[&str]| given.iter().any(|(name, _)| names.contains(&name.as_str()));
-    let mut parts = vec![
-        part("layers", "layers", &[])?,
-        part("throughput", "throughput", &[])?,
-        part("partition", "partition", &[])?,
-    ];
-    if !is_given(&["gpus", "link", "device", "model", "onnx", "batch"]) {
+    let is_ours = !is_given(&["gpus", "link", "device", "model", "onnx", "batch"]);
+    let mut parts = Vec::new();
+    for experiment in ["layers", "throughput", "limits", "plans", "partition"] {
+        parts.push(part(experiment, experiment, &[])?);
+    }
+    if is_ours {
         parts.push(part("throughput-cluster", "throughput", &CLUSTER)?);
         parts.push(part("partition-cluster", "partition", &CLUSTER)?);
+        parts.push(part("scale", "scale", if full { &[] } else { &FEW })?);
     }
     if testbed.is_of_the_paper() {
         parts.push(part("qos", "qos", &[])?);
     }
-    if !is_given(&["gpus", "link", "device", "model", "onnx", "batch"]) {
-        parts.push(part("scale", "scale", if full { &[] } else { &["--gpus", "64"] })?);
-    }
     if full {
         parts.push(part("sensitivity", "sensitivity", &[])?);
+    }
+    if is_ours {
+        parts.push(part("published", "published", &[])?);
+    }
+    if is_ours && full {
+        parts.push(part("search-time", "search-time", &[])?);
+        parts.push(part("validate", "validate", &SHORT)?);
     }
     Ok(parts)
 }

@@ -92,7 +92,13 @@ impl Journal {
         questions: &[Q],
         answer: impl Fn(&Q) -> anyhow::Result<A> + Sync,
     ) -> anyhow::Result<Vec<A>> {
-        let bar = if self.is_quiet { ProgressBar::hidden() } else { progress_bar(questions.len(), what) };
+        // Which part of a longer command it is.
+        let of = self.part.strip_suffix('/').map_or_else(String::new, |part| format!(" of {part}"));
+        let bar = if self.is_quiet {
+            ProgressBar::hidden()
+        } else {
+            progress_bar(questions.len(), &format!("{what}{of}"))
+        };
         let answers = questions.par_iter().enumerate().map(|(index, question)| {
             let answer = self.answer(&format!("{what} {index}"), || answer(question));
             bar.inc(1);

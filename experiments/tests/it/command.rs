@@ -104,7 +104,7 @@ fn all_has_every_experiments_report() {
     let reports = report["reports"].as_array().unwrap();
     let names: Vec<&str> = reports.iter().map(|report| report["experiment"].as_str().unwrap()).collect();
     // What has networks of its own is left out.
-    assert_eq!(names, ["layers", "throughput", "partition"]);
+    assert_eq!(names, ["layers", "throughput", "limits", "plans", "partition"]);
     for experiment in ["throughput", "partition"] {
         let of_all = reports.iter().find(|report| report["experiment"] == experiment).unwrap();
         assert_eq!(&json(folder.path(), &[&[experiment], &own[..]].concat()), of_all);

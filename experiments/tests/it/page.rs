@@ -25,7 +25,7 @@ fn it_needs_nothing_else_and_has_every_number() {
         let found = page.matches(outside).count();
         assert!(found == 0 || outside == "http://" && found == namespace, "{outside} in the page");
     }
-    for experiment in ["layers", "throughput", "partition"] {
+    for experiment in ["layers", "throughput", "limits", "plans", "partition"] {
         assert!(page.contains(&format!("<section id=\"{experiment}\"")), "{experiment}");
         assert!(page.contains(&format!("experiments -- {experiment} --model digits-cnn")), "its command");
         // Every record of the CSV is a row of its table, and its figure is there.
@@ -37,7 +37,7 @@ fn it_needs_nothing_else_and_has_every_number() {
         }
     }
     assert!(!page.contains("<section id=\"qos\""), "it has networks of its own");
-    assert_eq!(page.matches("<svg").count(), 3);
+    assert_eq!(page.matches("<svg").count(), 5);
     assert!(!page.contains("throughput-cluster"), "another network has no cluster of its own");
     // A value for each bar and point of the figures.
     let rows = |experiment: &str| {
@@ -49,8 +49,15 @@ fn it_needs_nothing_else_and_has_every_number() {
         let drawn = |field: &str| usize::from(row[field].parse::<f64>().unwrap() > 0.0);
         drawn("foreground_samples_per_s") + drawn("background_samples_per_s")
     });
+    // Both lines of BP+Col, and that of BP.
+    let by_limit = rows("limits").into_iter().map(|row| match row["mode"].as_str() {
+        "bp+col" => 2,
+        mode => usize::from(mode == "bp"),
+    });
+    let stretches = rows("plans").into_iter().map(|row| row["ranks"].split(' ').count());
+    let of_rows = bars.sum::<usize>() + by_limit.sum::<usize>() + stretches.sum::<usize>();
     let values = page.matches("<title>").count() - 1;
-    assert_eq!(values, bars.sum::<usize>() + rows("layers").len() + rows("partition").len());
+    assert_eq!(values, of_rows + rows("layers").len() + rows("partition").len());
 }
 
 #[test]
