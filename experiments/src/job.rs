@@ -29,9 +29,10 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// A network that is called by its name.
+    /// A network that is called by its name, or as the paper writes it.
     pub(crate) fn new(network: LayerGraph, batch: usize, background_batch: usize) -> Self {
-        let title = network.name().to_owned();
+        let built_in = WORKLOADS.iter().find(|built_in| built_in.model == network.name());
+        let title = built_in.map_or(network.name(), |built_in| built_in.title).to_owned();
         Self { network: Arc::new(network), title, batch, background_batch }
     }
 }

@@ -1,6 +1,7 @@
 //! A plan as a picture: layers from left to right, GPUs from top to bottom.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Plan, Plans, Row};
 use crate::canvas::{Figure, Marks, text};
@@ -24,7 +25,7 @@ pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<F
         format!("{title}, batch {batch}: the GPUs of each layer (limit {})", found.amplification_limit);
     let counts = counts(rows);
     let is_named = rows.len() <= NAMED;
-    let names = if is_named { NAMES } else { 30 };
+    let names = if is_named { NAMES } else { 8 };
     let height = HEIGHT.max(LEAST_GPU * found.gpus as u32);
     let figure =
         Figure::draw(heading, found.provenance.clone(), (WIDTH, LEGEND + height + names), style, |root| {
@@ -35,25 +36,18 @@ pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<F
                 area.draw(&Text::new(format!("on {count}"), (19, 1), text(13)))?;
             }
             let mut chart = ChartBuilder::on(&body)
+                .margin_left(8)
                 .margin_right(16)
-                .set_label_area_size(LabelAreaPosition::Left, 60)
-                .set_label_area_size(LabelAreaPosition::Bottom, names)
-                .build_cartesian_2d((0..rows.len()).into_segmented(), found.gpus as f64..0.0)?;
-            let named = |place: &SegmentValue<usize>| match place {
-                SegmentValue::CenterOf(place) if is_named => {
-                    rows.get(*place).map_or_else(String::new, |row| row.layer.clone())
-                }
-                _ => String::new(),
-            };
+                .margin_bottom(names)
+                .set_label_area_size(LabelAreaPosition::Left, 52)
+                .build_cartesian_2d(0..rows.len(), found.gpus as f64..0.0)?;
             chart
                 .configure_mesh()
                 .disable_mesh()
+                .disable_x_axis()
                 .y_desc("GPU")
                 .y_label_formatter(&|rank| format!("{rank:.0}"))
                 .y_labels(found.gpus.min(9))
-                .x_labels(rows.len().max(1))
-                .x_label_formatter(&named)
-                .x_label_style(text(11).transform(FontTransform::Rotate90))
                 .axis_style(INK)
                 .label_style(text(11))
                 .axis_desc_style(text(13))
@@ -63,10 +57,18 @@ pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<F
             let x = |place: usize| (place as f64 * f64::from(width) / rows.len() as f64).round() as i32;
             let y = |rank: usize| (rank as f64 * f64::from(height) / found.gpus as f64).round() as i32;
             let gap = i32::from(is_named);
+            let left = plot.get_base_pixel().0 - body.get_base_pixel().0;
             for (place, row) in rows.iter().enumerate() {
                 for (first, last) in row.runs() {
                     let corners = [(x(place), y(first)), (x(place + 1) - gap, y(last + 1) - gap)];
                     plot.draw(&Rectangle::new(corners, color(&counts, row.layer_gpus).filled()))?;
+                }
+                if is_named {
+                    // Downwards, from just below the middle of the layer.
+                    let position = Pos::new(HPos::Left, VPos::Center);
+                    let below = text(11).transform(FontTransform::Rotate90).pos(position);
+                    let at = (left + (x(place) + x(place + 1)) / 2, y(found.gpus) + 6);
+                    body.draw(&Text::new(row.layer.clone(), at, below))?;
                 }
             }
             Ok(())

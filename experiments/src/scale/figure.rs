@@ -83,9 +83,10 @@ fn panel(area: &Area<'_>, title: &str, rows: &[&Row], range: std::ops::Range<f64
     let most = rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
     let mut chart = ChartBuilder::on(area)
         .margin_top(28)
+        .margin_left(8)
         .margin_right(22)
         .margin_bottom(6)
-        .set_label_area_size(LabelAreaPosition::Left, 52)
+        .set_label_area_size(LabelAreaPosition::Left, 48)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
         .build_cartesian_2d((1.0..most).log_scale().base(2.0), range.clone())?;
     chart

@@ -106,7 +106,7 @@ impl Scale {
             .flat_map(|(title, rows)| Series::ALL.map(|series| of_series(title, rows, series)))
             .flatten();
         let room = (!self.without_room.is_empty()).then(|| {
-            format!("Left out, since no plan has room there: {} GPUs.", self.without_room.join(", "))
+            format!("Left out, since no plan has room there, by GPUs: {}.", self.without_room.join(", "))
         });
         std::iter::once(heading.to_owned()).chain(lines).chain(room).collect()
     }
@@ -116,7 +116,7 @@ impl Scale {
 fn span(rows: &[&Row]) -> String {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return String::new() };
     let on = if first.gpus == last.gpus {
-        format!("on {} GPUs", first.gpus)
+        format!("on {} GPU{}", first.gpus, if first.gpus == 1 { "" } else { "s" })
     } else {
         format!("on {} to {} GPUs", first.gpus, last.gpus)
     };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::command::run;
 use crate::figures::records;
-use crate::rows::{Report, find, number};
+use crate::rows::{Report, find, front_page, number};
 
 const OPTIONS: [&[&str]; 3] = [
     &[],
@@ -95,6 +95,18 @@ fn totals_follow_from_the_records_and_sharing_never_loses_to_what_it_contains() 
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_front_page_quotes_what_comes_out() {
+    let report = std::fs::read(found()[0].folder.path().join("partition.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    for network in report["networks"].as_array().unwrap() {
+        let over = network["totals"].as_array().unwrap().iter();
+        let over: Vec<_> = over.map(|at| format!("{:.2}", number(at, "shared_over_partition"))).collect();
+        let said = format!("{}, {}, {} and {}", over[0], over[1], over[2], over[3]);
+        assert!(front_page().contains(&said), "{}: {said}", network["title"]);
     }
 }
 

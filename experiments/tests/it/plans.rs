@@ -7,13 +7,10 @@ use crate::figures::records;
 #[test]
 fn every_rectangle_is_derived_from_its_record() {
     let folder = tempfile::tempdir().unwrap();
-    let text = run(
-        folder.path(),
-        &["plans", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--amplification", "1.1"],
-    );
+    let text = run(folder.path(), &["plans", "--model", "vgg16", "--batch", "32"]);
     assert!(text.contains("layers on all GPUs"), "{text}");
     let records = records(&folder.path().join("plans.csv"));
-    let svg = std::fs::read_to_string(folder.path().join("plans-digits-cnn.svg")).unwrap();
+    let svg = std::fs::read_to_string(folder.path().join("plans-vgg16.svg")).unwrap();
     let is_drawn = |line: &&str| line.starts_with("<rect") && !line.contains("#FFFFFF");
     let mut counts: Vec<&str> = records.iter().map(|record| record["layer_gpus"].as_str()).collect();
     counts.sort_unstable();
@@ -31,7 +28,7 @@ fn every_rectangle_is_derived_from_its_record() {
         top = top.min(attribute(line, "y"));
         bottom = bottom.max(attribute(line, "y") + attribute(line, "height"));
     }
-    let rank_height = (bottom - top) / 4.0;
+    let rank_height = (bottom - top) / 8.0;
     for record in &records {
         for run in record["ranks"].split(' ') {
             let (first, last) = run.split_once('-').unwrap_or((run, run));

@@ -109,6 +109,11 @@ fn throughput_has_eight_rows_a_model_that_obey_its_laws() {
     }
 }
 
+/// The project's front page in one line.
+pub(crate) fn front_page() -> String {
+    include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The figures that the project's front page quotes.
 #[test]
 fn the_front_page_quotes_what_comes_out() {
@@ -124,8 +129,14 @@ fn the_front_page_quotes_what_comes_out() {
         let ratios: Vec<_> = ratios.collect();
         format!("{}, {} and {} times", ratios[0], ratios[1], ratios[2])
     };
-    let front_page = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let front_page = front_page();
+    let background = report.by_model().map(|rows| {
+        let dp = number(find(rows, "dp", true), "foreground_samples_per_s");
+        number(&rows[7], "background_samples_per_s") / dp
+    });
+    let background: Vec<_> = background.map(|ratio| format!("{ratio:.2}")).collect();
     for sentence in [
+        format!("have {}, {} and {} times DP's total", background[0], background[1], background[2]),
         format!("BP+Col has {} the total throughput", quoted("bp+col", &["foreground", "background"])),
         format!("its foreground alone has {} DP's", quoted("bp+col", &["foreground"])),
         format!("BP has {} the throughput of DP", quoted("bp", &["foreground"])),
