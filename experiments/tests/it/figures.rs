@@ -79,3 +79,17 @@ fn every_bar_is_derived_from_its_record() {
         }
     }
 }
+
+/// Those that take a second; `scripts/readme-figures` makes the third one, too.
+#[test]
+fn the_front_page_shows_what_comes_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/figures");
+    for experiment in ["plans", "partition"] {
+        run(folder.path(), &[experiment, "--model", "vgg16", "--batch", "32", "--style", "paper"]);
+        let name = format!("{experiment}-vgg16.svg");
+        let [shown, found] =
+            [docs.as_path(), folder.path()].map(|folder| std::fs::read(folder.join(&name)).unwrap());
+        assert!(shown == found, "run scripts/readme-figures: {name} is out of date");
+    }
+}
