@@ -10,6 +10,7 @@ use crate::options::{LimitOptions, OutputOptions, TestbedOptions, make_folder};
 use crate::page;
 use crate::part::{Done, Part};
 use crate::report::SCHEMA;
+use crate::testbed::Testbed;
 
 const NAME: &str = "all";
 
@@ -46,7 +47,7 @@ const SHORT: [&str; 2] = ["--iterations", "10"];
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
     let AllOptions { output, testbed, limit, full } = options;
-    testbed.testbed(limit.amplification)?;
+    let Testbed { device, link, .. } = testbed.testbed(limit.amplification)?;
     let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
     let journal = Journal::open(&output.out, NAME, line)?;
@@ -58,7 +59,7 @@ pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<Strin
         done.push(found);
     }
     let page = output.out.join("index.html");
-    write_atomically(&page, page::html(&done, line)?.as_bytes())?;
+    write_atomically(&page, page::html(&done, line, &device, &link)?.as_bytes())?;
     texts.push(format!("wrote {}\n", page.display()));
     journal.finish()?;
     if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }

@@ -93,7 +93,7 @@ impl Figure {
         if self.of.is_empty() { stem.into() } else { format!("{stem}-{}", self.of) }
     }
 
-    /// The image with a title in each mark, which browsers show where one points, and screen readers read.
+    /// The image with a title in each mark, which browsers show where one points.
     pub(crate) fn with_values(&self) -> String {
         let mut values: Vec<_> = self.marks.iter().map(|marks| (marks.legend, marks.values.iter())).collect();
         let line = |line: &str| {

@@ -21,6 +21,7 @@ mod outcome;
 mod page;
 mod part;
 mod partition;
+mod pdf;
 mod plans;
 mod progress;
 mod published;

@@ -6,6 +6,7 @@ use deeppool::files::write_atomically;
 use serde::Serialize;
 
 use crate::canvas::Figure;
+use crate::pdf::pdf;
 use crate::style::Style;
 
 /// What was found.
@@ -18,6 +19,14 @@ pub(crate) trait Outcome {
 
     /// What the numbers come to, for people; [`text`](Self::text) has it, too.
     fn findings(&self) -> String;
+
+    /// What the numbers are from, for people: the first line is enough for who reads no further.
+    fn provenance(&self) -> Vec<String>;
+
+    /// Whether a machine was timed: all else is simulated.
+    fn is_measured(&self) -> bool {
+        false
+    }
 
     /// A line a row, below the names of its fields.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
@@ -34,7 +43,11 @@ pub(crate) trait Outcome {
 pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Style) -> anyhow::Result<String> {
     let mut files = vec![(format!("{stem}.csv"), outcome.csv()?)];
     for figure in outcome.figures(style)? {
-        files.push((format!("{}.svg", figure.stem(stem)), figure.svg.into_bytes()));
+        let stem = figure.stem(stem);
+        if style == Style::Paper {
+            files.push((format!("{stem}.pdf"), pdf(&figure)?));
+        }
+        files.push((format!("{stem}.svg"), figure.svg.into_bytes()));
     }
     files.push((format!("{stem}.json"), outcome.to_json()?.into_bytes()));
     let save = |(name, content): (String, Vec<u8>)| -> anyhow::Result<PathBuf> {

@@ -211,6 +211,10 @@ impl Outcome for Published {
         lines.chain([last.to_owned()]).collect::<Vec<_>>().join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        vec![self.provenance.clone()]
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }

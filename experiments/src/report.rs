@@ -137,6 +137,10 @@ impl Outcome for Report {
         self.summary.join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        self.provenance.clone()
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let provenance = || Provenance { simulated: true, device: &self.device, link: &self.link };
         outcome::csv(self.rows.iter().map(|row| (row, provenance())))

@@ -208,6 +208,10 @@ impl Outcome for Layers {
         self.summary().join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        vec![self.origin()]
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }

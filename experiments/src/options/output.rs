@@ -10,13 +10,14 @@ use crate::style::Style;
 /// Where results go, and what is printed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OutputOptions {
-    /// The folder that CSV, SVG and JSON go to; it is made when it does not exist
+    /// The folder that CSV, SVG, PDF and JSON go to; it is made when it does not exist
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub(crate) out: PathBuf,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-    /// How figures are drawn: `screen` with a header that says what they are from, `paper` without it (it is in the file's description)
+    /// How figures are drawn: `screen` with a header that says what they are from; `paper` without it (it is in the file's description),
+    /// as SVG and PDF
     #[arg(long, value_name = "STYLE", default_value = "screen")]
     pub(crate) style: Style,
 }

@@ -215,6 +215,10 @@ impl Outcome for Partition {
         self.summary().join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        self.provenance.clone()
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let provenance = Provenance { simulated: true, device: &self.device, link: &self.link };
         let records = self.networks.iter().flat_map(|OfNetwork { model, batch, rows, .. }| {

@@ -223,6 +223,10 @@ impl Outcome for Plans {
         self.networks.iter().map(of_plan).collect::<Vec<_>>().join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        self.provenance.clone()
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let (gpus, amplification_limit) = (self.gpus, self.amplification_limit);
         let provenance = Provenance { simulated: true, device: &self.device, link: &self.link };

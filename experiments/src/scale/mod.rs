@@ -187,6 +187,10 @@ impl Outcome for Scale {
         self.summary().join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        self.provenance()
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }

@@ -69,6 +69,14 @@ impl Outcome for SearchTime {
         self.printed()
     }
 
+    fn provenance(&self) -> Vec<String> {
+        self.provenance()
+    }
+
+    fn is_measured(&self) -> bool {
+        true
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }

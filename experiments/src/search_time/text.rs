@@ -43,19 +43,27 @@ impl SearchTime {
             ]);
         }
         let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let provenance = self.provenance().join("\n");
+        format!("How long the planner takes ({})\n{provenance}\n\n{}\n", self.experiment, lines.join("\n"))
+    }
+
+    /// What the times are from.
+    pub(super) fn provenance(&self) -> Vec<String> {
         let runs = self.rows.first().map_or(0, |row| row.runs);
-        format!(
-            "How long the planner takes ({})\n\
-             measured on {}: wall time of a search on one core, the median, the shortest and the longest of {runs};\n\
-             burst plans within amplification {LIMIT}, layer times of device model {} (modelled), links of a DGX A100, above 8 GPUs of a pod\n\
-             of them; above bound: planned time over the proved lower bound\n\
-             original: its planner in Python, on one core of another machine and its own A100 profiles, in seconds, and the batch of that\n\
-             (?: not written down); its authors published no time of a search that we know of. ratio: our seconds over those\n\n{}\n",
-            self.experiment,
-            self.machine,
-            self.device,
-            lines.join("\n")
-        )
+        vec![
+            format!(
+                "measured on {}: wall time of a search on one core, the median, the shortest and the longest of {runs}",
+                self.machine
+            ),
+            format!(
+                "burst plans within amplification {LIMIT}, layer times of device model {} (modelled), links of a DGX A100, above 8 \
+                 GPUs of a pod of them; above bound: planned time over the proved lower bound",
+                self.device
+            ),
+            "original: its planner in Python, on one core of another machine and its own A100 profiles, in seconds, and the batch of \
+             that (?: not written down); its authors published no time of a search that we know of. ratio: our seconds over those"
+                .into(),
+        ]
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn draw(found: &Sensitivity, style: Style) -> anyhow::Result<Figure> 
     let lines: Vec<&[&[Row]]> = groups.chunk_by(|a, b| a[0].model == b[0].model).collect();
     let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0) as u32;
     let size = (NAMES + columns * PANEL.0 + MARGIN, LEGEND + lines.len() as u32 * PANEL.1 + MARGIN);
-    let provenance = vec![found.provenance.clone()];
+    let provenance = vec![found.testbed.clone()];
     let figure = Figure::draw(TITLE.into(), provenance, size, style, |root| {
         let legend = [(DOWN, "x 0.5", 0), (UP, "x 1.5, or launched kernel by kernel", 70)];
         for (color, label, x) in legend {

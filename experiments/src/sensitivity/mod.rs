@@ -72,7 +72,8 @@ struct Sensitivity {
     policy: String,
     rows: Vec<Row>,
     #[serde(skip)]
-    provenance: String,
+    /// What the testbed is, in a line.
+    testbed: String,
 }
 
 /// One number under one variation.
@@ -134,8 +135,18 @@ impl Sensitivity {
             amplification_limit: testbed.amplification_limit,
             policy: testbed.policy_name.clone(),
             rows,
-            provenance: testbed.origin(),
+            testbed: testbed.origin(),
         })
+    }
+
+    /// What the numbers are from.
+    fn provenance(&self) -> Vec<String> {
+        let of_plans = format!(
+            "burst plans: amplification limit {}; policy {}; launching and communication kernels cost what they cost on \
+             an A100, unless varied; plans are made anew for every variation",
+            self.amplification_limit, self.policy
+        );
+        vec![self.testbed.clone(), of_plans]
     }
 
     /// The rows of each workload and headline; the first of each varies nothing.
@@ -155,6 +166,10 @@ impl Outcome for Sensitivity {
 
     fn findings(&self) -> String {
         self.summary().join("\n")
+    }
+
+    fn provenance(&self) -> Vec<String> {
+        self.provenance()
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {

@@ -38,12 +38,7 @@ impl Sensitivity {
                 "How conclusions move when parameters of the models are off by half ({})",
                 self.experiment
             ),
-            self.provenance.clone(),
-            format!(
-                "burst plans: amplification limit {}; policy {}; launching and communication kernels cost what they cost on \
-                 an A100, unless varied; plans are made anew for every variation",
-                self.amplification_limit, self.policy
-            ),
+            self.provenance().join("\n"),
             String::new(),
             table.join("\n"),
             String::new(),

@@ -20,6 +20,7 @@ use crate::report::SCHEMA;
 use crate::style::Style;
 use findings::Findings;
 use pair::Pair;
+use text::ORIGIN;
 
 pub(crate) use older::gpu_counts;
 
@@ -108,6 +109,10 @@ impl Outcome for Sweep {
 
     fn findings(&self) -> String {
         self.printed()
+    }
+
+    fn provenance(&self) -> Vec<String> {
+        vec![ORIGIN.into()]
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {

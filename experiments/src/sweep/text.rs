@@ -3,6 +3,10 @@
 use super::Sweep;
 use super::findings::{AGREEMENT, Count};
 
+/// What the numbers are from.
+pub(super) const ORIGIN: &str =
+    "layer times of device model a100 (modelled); each plan simulated alone; times within 1e-6 are the same";
+
 impl Sweep {
     /// What was asked, and what the answers come to.
     pub(super) fn printed(&self) -> String {
@@ -10,10 +14,12 @@ impl Sweep {
         let percent = |part: f64| format!("{:.4}%", part * 100.0);
         let mut lines = vec![
             format!("Planned against simulated, and against older models of time ({})", self.experiment),
-            "layer times of device model a100 (modelled); each plan simulated alone; times within 1e-6 are the same"
-                .into(),
+            ORIGIN.into(),
             String::new(),
-            format!("pairs of a question and a limit: {}, without a plan within the limit: {}", found.pairs, found.without_plan),
+            format!(
+                "pairs of a question and a limit: {}, without a plan within the limit: {}",
+                found.pairs, found.without_plan
+            ),
             format!("  of those, where an older model has one: {}", found.without_plan_older_has),
             format!(
                 "largest |simulated / planned - 1|: {} (law: at most {})",

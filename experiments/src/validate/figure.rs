@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use super::Validate;
 use super::row::{Mode, Row};
 use crate::canvas::{Figure, Marks, text};
+use crate::outcome::Outcome;
 use crate::style::{BLUE, GRID, INK, ORANGE, SKY, Style, VERMILION, hex};
 
 const SIZE: (u32, u32) = (640, 560);
@@ -21,12 +22,8 @@ fn color(mode: Mode) -> RGBColor {
 /// Both axes logarithmic; on the dashed line simulated and measured are the same.
 pub(super) fn draw(found: &Validate, style: Style) -> anyhow::Result<Figure> {
     let title = "Simulated against measured iteration times, on processors".to_owned();
-    let mut machines: Vec<String> = found.rows.iter().map(|row| row.place().1).collect();
-    machines.dedup();
-    let provenance = vec![
-        format!("measured on {}", machines.join("; ")),
-        "bars: the shortest and the longest run; dashed: simulated as measured".into(),
-    ];
+    let note = "bars: the shortest and the longest run; dashed: simulated as measured";
+    let provenance = [found.provenance(), vec![note.to_owned()]].concat();
     let figure = Figure::draw(title, provenance, SIZE, style, |body| {
         let ms = |us: f64| us / 1e3;
         let ends = |row: &Row| [row.measured_min_us, row.measured_max_us, row.predicted_iteration_us];

@@ -97,6 +97,16 @@ impl Outcome for Validate {
         self.summary().join("\n")
     }
 
+    fn provenance(&self) -> Vec<String> {
+        let mut machines: Vec<String> = self.rows.iter().map(|row| row.place().1).collect();
+        machines.dedup();
+        vec![format!("measured on {}", machines.join("; "))]
+    }
+
+    fn is_measured(&self) -> bool {
+        true
+    }
+
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
     }

@@ -5,6 +5,8 @@ mod figures;
 mod grid;
 mod layers;
 mod page;
+mod page_in_browser;
+mod paper;
 mod partition;
 mod plans;
 mod qos;

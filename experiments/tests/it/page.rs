@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The page of a small network.
-fn page(folder: &Path) -> String {
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+/// The page of a small network, beside its files for paper.
+pub(crate) fn page(folder: &Path) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
-        .args(["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--out"])
+        .args(["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--style", "paper", "--out"])
         .arg(folder)
         .output()
         .unwrap();
@@ -32,8 +35,10 @@ fn it_needs_nothing_else_and_has_every_number() {
         let csv = std::fs::read_to_string(folder.path().join(experiment).with_extension("csv")).unwrap();
         for record in csv::Reader::from_reader(csv.as_bytes()).records() {
             let record = record.unwrap();
-            let cells = record.iter().collect::<Vec<_>>().join("</td><td>");
-            assert!(page.contains(&format!("<tr><td>{cells}</td></tr>")), "{cells}");
+            let cells = record.iter().collect::<Vec<_>>();
+            let (first, others) = (cells[0], cells[1..].join("</td><td>"));
+            let row = format!("<tr><th scope=\"row\">{first}</th><td>{others}</td></tr>");
+            assert!(page.contains(&row), "{row}");
         }
     }
     assert!(!page.contains("<section id=\"qos\""), "it has networks of its own");
@@ -61,12 +66,51 @@ fn it_needs_nothing_else_and_has_every_number() {
 }
 
 #[test]
+fn its_downloads_are_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = page(folder.path());
+    let links = page.split("<a download=\"").skip(1).map(|link| {
+        let (name, rest) = link.split_once("\" href=\"data:").unwrap();
+        let (_, rest) = rest.split_once(";base64,").unwrap();
+        (name, BASE64_STANDARD.decode(rest.split_once('"').unwrap().0).unwrap())
+    });
+    let mut names = Vec::new();
+    for (name, content) in links {
+        assert!(content == std::fs::read(folder.path().join(name)).unwrap(), "{name}");
+        names.push(name);
+    }
+    let figures = ["layers", "throughput", "partition-digits-cnn"];
+    for name in figures.iter().flat_map(|name| [format!("{name}.svg"), format!("{name}.pdf")]) {
+        assert!(names.contains(&name.as_str()), "{name}");
+    }
+    assert_eq!(names.len(), 3 + 2 * figures.len());
+}
+
+#[test]
+fn it_says_what_its_numbers_rest_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = page(folder.path());
+    let (_, rest) = page.split_once("<section id=\"rests-on\"").unwrap();
+    let (rest, sections) = rest.split_once("</section>").unwrap();
+    for words in ["no section of this page", "device model a100, ", "within", "link model", "Not modelled"] {
+        assert!(rest.contains(words), "{words}");
+    }
+    // In each section above everything else, and without opening anything.
+    for section in sections.split("<section id=").skip(1) {
+        let (_, shown) = section.split_once("<p>From: ").unwrap();
+        let (line, _) = shown.split_once("</p>").unwrap();
+        assert!(line.contains("device model a100"), "{line}");
+    }
+}
+
+#[test]
 fn its_elements_are_closed() {
     let folder = tempfile::tempdir().unwrap();
     let page = page(folder.path());
-    for element in
-        ["section", "table", "thead", "tbody", "tr", "th", "td", "svg", "details", "pre", "main", "title"]
-    {
+    for element in [
+        "section", "table", "thead", "tbody", "tr", "th", "td", "svg", "details", "pre", "main", "div",
+        "title",
+    ] {
         let opened =
             page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
         let closed = page.matches(&format!("</{element}>")).count();

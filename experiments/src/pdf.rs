@@ -1,0 +1,67 @@
+//! A figure as a PDF of one page, of the same bytes on every machine.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use pdf_writer::{Content, Finish, Name, Pdf, Rect, Ref, TextStr};
+use svg2pdf::ConversionOptions;
+use svg2pdf::usvg::fontdb::{Database, Source};
+use svg2pdf::usvg::{Options, Tree};
+
+use crate::canvas::Figure;
+
+/// What is drawn where a figure says `sans-serif`: about as wide as what browsers take.
+const FAMILY: &str = "DejaVu Sans";
+const IMAGE: Name<'static> = Name(b"Figure");
+/// A pixel is a 96th of an inch, a point a 72nd.
+const POINTS_PER_PIXEL: f32 = 0.75;
+
+/// The figure with its text as text. What it shows and is from, and the program that has made it, are the document's properties;
+/// it has no date: the same figure is the same file.
+pub(crate) fn pdf(figure: &Figure) -> anyhow::Result<Vec<u8>> {
+    let failed = || format!("the figure {:?} as PDF", figure.title);
+    let tree = Tree::from_str(&figure.svg, &options()).with_context(failed)?;
+    let (image, image_ref) = svg2pdf::to_chunk(&tree, ConversionOptions::default())
+        .map_err(|error| anyhow::anyhow!("{error}"))
+        .with_context(failed)?;
+    let mut next = Ref::new(1);
+    let [catalog, pages, page, content, properties] = std::array::from_fn(|_| next.bump());
+    let mut refs = HashMap::new();
+    let image = image.renumber(|old| *refs.entry(old).or_insert_with(|| next.bump()));
+    let image_ref = *refs.entry(image_ref).or_insert_with(|| next.bump());
+
+    let size = tree.size();
+    let (width, height) = (size.width() * POINTS_PER_PIXEL, size.height() * POINTS_PER_PIXEL);
+    let mut pdf = Pdf::new();
+    let mut root = pdf.catalog(catalog);
+    root.pages(pages).lang(TextStr("en"));
+    root.viewer_preferences().display_doc_title(true);
+    root.finish();
+    pdf.pages(pages).kids([page]).count(1);
+    let mut sheet = pdf.page(page);
+    sheet.parent(pages).media_box(Rect::new(0.0, 0.0, width, height)).contents(content);
+    sheet.resources().x_objects().pair(IMAGE, image_ref);
+    sheet.finish();
+    // The image is one point wide and high.
+    let mut drawing = Content::new();
+    drawing.transform([width, 0.0, 0.0, height, 0.0, 0.0]).x_object(IMAGE);
+    pdf.stream(content, &drawing.finish());
+    pdf.extend(&image);
+    pdf.document_info(properties)
+        .title(TextStr(&figure.title))
+        .subject(TextStr(&figure.provenance.join(". ")))
+        .creator(TextStr(concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"))))
+        .producer(TextStr("svg2pdf"));
+    Ok(pdf.finish())
+}
+
+/// Fonts of this program, and none of the system: those differ from machine to machine.
+fn options() -> Options<'static> {
+    let mut fonts = Database::new();
+    for font in [dejavu::sans_condensed::regular(), dejavu::sans_condensed::bold()] {
+        fonts.load_font_source(Source::Binary(Arc::new(font)));
+    }
+    fonts.set_sans_serif_family(FAMILY);
+    Options { fontdb: Arc::new(fonts), ..Options::default() }
+}

@@ -1,0 +1,62 @@
+//! Figures for paper: SVG and PDF.
+
+use std::path::Path;
+use std::process::Command;
+
+fn run(folder: &Path, style: &str) {
+    let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+        .args([
+            "throughput",
+            "--model",
+            "digits-cnn",
+            "--batch",
+            "64",
+            "--gpus",
+            "4",
+            "--style",
+            style,
+            "--out",
+        ])
+        .arg(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.contains("throughput.pdf"), style == "paper", "{text}");
+}
+
+fn contains(content: &[u8], words: &str) -> bool {
+    content.windows(words.len()).any(|window| window == words.as_bytes())
+}
+
+#[test]
+fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [first, second] = folders.each_ref().map(|folder| {
+        run(folder.path(), "paper");
+        ["throughput.svg", "throughput.pdf"].map(|name| std::fs::read(folder.path().join(name)).unwrap())
+    });
+    assert!(first == second, "two runs give the same bytes");
+    let [_, pdf] = first;
+    assert!(pdf.starts_with(b"%PDF-"));
+    assert!(pdf.trim_ascii_end().ends_with(b"%%EOF"));
+    for words in [
+        "/Title (Throughput of one training job and of background jobs (simulated))",
+        "/Subject (simulated on 4 GPUs: layer times of device model a100",
+        concat!("/Creator (experiments ", env!("CARGO_PKG_VERSION"), ")"),
+        // Text is text, in a font that is inside.
+        "DejaVuSans",
+        "/FontFile2",
+    ] {
+        assert!(contains(&pdf, words), "{words}");
+    }
+    assert!(!contains(&pdf, "CreationDate"));
+}
+
+#[test]
+fn for_screens_there_is_no_pdf() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), "screen");
+    assert!(folder.path().join("throughput.svg").exists());
+    assert!(!folder.path().join("throughput.pdf").exists());
+}
