@@ -68,7 +68,7 @@ pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyh
             let style = text(12).pos(Pos::new(HPos::Right, VPos::Top));
             let below = if index % 2 == 0 { 2 } else { 17 };
             // On white: the line of a neighbour may pass there.
-            let room = [(-4 - LETTER * label.len() as i32, below), (-2, below + 13)];
+            let room = [(-4 - LETTER * i32::try_from(label.len())?, below), (-2, below + 13)];
             let label = EmptyElement::at((at.foreground_samples_per_s, top))
                 + Rectangle::new(room, WHITE.filled())
                 + Text::new(label, (-3, below), style);
