@@ -53,15 +53,35 @@ pub(crate) fn pdf(figure: &Figure) -> anyhow::Result<Vec<u8>> {
         .subject(TextStr(&figure.provenance.join(". ")))
         .creator(TextStr(concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"))))
         .producer(TextStr("svg2pdf"));
-    Ok(pdf.finish())
+    Ok(with_names_in_order(&pdf.finish()))
 }
 
-/// Fonts of this program, and none of the system: those differ from machine to machine.
+/// The document with the names in each list of resources in order: svg2pdf gives them in another one in each run. All stays where it
+/// is but for the lines of such a list, so that the document's table of contents holds.
+fn with_names_in_order(pdf: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<&[u8]> = pdf.split_inclusive(|&byte| byte == b'\n').collect();
+    for list in lines.chunk_by_mut(|a, b| is_name(a) && is_name(b)) {
+        list.sort_unstable();
+    }
+    lines.concat()
+}
+
+/// Whether a line gives an object a name, such as `/gs7 12 0 R`.
+fn is_name(line: &[u8]) -> bool {
+    let words: Vec<&[u8]> = line.trim_ascii().split(|&byte| byte == b' ').collect();
+    let [name, object, b"0", b"R"] = words[..] else { return false };
+    let Some((b'/', name)) = name.split_first() else { return false };
+    let digits = name.iter().skip_while(|byte| byte.is_ascii_lowercase());
+    name.first().is_some_and(u8::is_ascii_lowercase)
+        && digits.chain(object).all(u8::is_ascii_digit)
+        && name.last().is_some_and(u8::is_ascii_digit)
+}
+
+/// A font of this program, and none of the system: those differ from machine to machine. One for all weights, since svg2pdf writes
+/// several in an order that differs from run to run.
 fn options() -> Options<'static> {
     let mut fonts = Database::new();
-    for font in [dejavu::sans_condensed::regular(), dejavu::sans_condensed::bold()] {
-        fonts.load_font_source(Source::Binary(Arc::new(font)));
-    }
+    fonts.load_font_source(Source::Binary(Arc::new(dejavu::sans_condensed::regular())));
     fonts.set_sans_serif_family(FAMILY);
     Options { fontdb: Arc::new(fonts), ..Options::default() }
 }

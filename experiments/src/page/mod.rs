@@ -22,15 +22,16 @@ pub(crate) fn html(
     device: &DeviceModel,
     link: &LinkModel,
 ) -> anyhow::Result<String> {
-    let sections = done.iter().map(Section::new).collect::<anyhow::Result<Vec<_>>>()?;
+    let accuracy = device.accuracy().to_string();
+    let sections: anyhow::Result<Vec<_>> = done.iter().map(|done| Section::new(done, &accuracy)).collect();
     let mut environment = Environment::new();
     environment.add_template(NAME, TEMPLATE)?;
     Ok(environment.get_template(NAME)?.render(context! {
-        sections => Value::from(Serde(&sections)),
+        sections => Value::from(Serde(&sections?)),
         command => command(line),
         version => env!("CARGO_PKG_VERSION"),
         device => device.name(),
-        accuracy => device.accuracy().to_string(),
+        accuracy,
         link => link.name(),
         link_error => link.relative_error().map(|error| format!("{:.0}%", 100.0 * error)),
     })?)

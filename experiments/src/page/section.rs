@@ -19,7 +19,8 @@ pub(super) struct Section {
     is_measured: bool,
     /// What makes this experiment alone.
     command: String,
-    /// What the numbers are from; the first line is enough for who reads no further.
+    /// What the numbers are from, in a line, and in full.
+    origin: String,
     provenance: Vec<String>,
     figures: Vec<Drawn>,
     /// What its rows come to, line by line.
@@ -50,7 +51,8 @@ struct Download {
 }
 
 impl Section {
-    pub(super) fn new(done: &Done) -> anyhow::Result<Self> {
+    /// The section of what was run, on a page that says in another place how far the models are off.
+    pub(super) fn new(done: &Done, accuracy: &str) -> anyhow::Result<Self> {
         let outcome = &*done.outcome;
         let csv = outcome.csv()?;
         let mut reader = csv::Reader::from_reader(&csv[..]);
@@ -72,6 +74,10 @@ impl Section {
             title: outcome.title(),
             is_measured: outcome.is_measured(),
             command: command(&done.line),
+            origin: provenance
+                .first()
+                .map(|line| line.replace(&format!(" (modelled, {accuracy})"), ""))
+                .unwrap_or_default(),
             provenance,
             figures,
             findings: outcome.findings().lines().map(str::to_owned).collect(),

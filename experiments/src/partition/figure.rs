@@ -21,6 +21,8 @@ const WAYS: [(Way, RGBColor); 6] = [
 const SIZE: (u32, u32) = (900, 540);
 /// How far above the highest point the axis goes, for what stands at the speeds.
 const ROOM: f64 = 1.16;
+/// Pixels of a letter of that.
+const LETTER: i32 = 6;
 
 pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyhow::Result<Figure> {
     let OfNetwork { title, batch, rows, totals, .. } = network;
@@ -53,10 +55,11 @@ pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyh
             .label_style(text(12))
             .axis_desc_style(text(13))
             .draw()?;
-        for (index, at) in totals.iter().enumerate() {
-            let foreground = at.foreground_samples_per_s;
-            let ends = [(foreground, 0.0), (foreground, top)];
+        for at in totals {
+            let ends = [0.0, top].map(|total| (at.foreground_samples_per_s, total));
             chart.draw_series(DashedLineSeries::new(ends, 3, 4, GREY.stroke_width(1)))?;
+        }
+        for (index, at) in totals.iter().enumerate() {
             // In two lines: neighbours are close.
             let label = match at.shared_over_partition {
                 Some(over) => format!("{}: {over:.2}", at.foreground_over_dp),
@@ -64,8 +67,12 @@ pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyh
             };
             let style = text(12).pos(Pos::new(HPos::Right, VPos::Top));
             let below = if index % 2 == 0 { 2 } else { 17 };
-            chart
-                .draw_series([EmptyElement::at((foreground, top)) + Text::new(label, (-3, below), style)])?;
+            // On white: the line of a neighbour may pass there.
+            let room = [(-4 - LETTER * i32::try_from(label.len())?, below), (-2, below + 13)];
+            let label = EmptyElement::at((at.foreground_samples_per_s, top))
+                + Rectangle::new(room, WHITE.filled())
+                + Text::new(label, (-3, below), style);
+            chart.draw_series([label])?;
         }
         let lines: [(Envelope, RGBColor); 2] = [(partitions(rows), BLACK), (sharing(rows), VERMILION)];
         for (envelope, color) in lines {

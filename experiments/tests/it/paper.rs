@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-fn run(folder: &Path, style: &str) {
+fn run(experiment: &str, folder: &Path, style: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
         .args([
-            "throughput",
+            experiment,
             "--model",
             "digits-cnn",
             "--batch",
@@ -22,7 +22,7 @@ fn run(folder: &Path, style: &str) {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.contains("throughput.pdf"), style == "paper", "{text}");
+    assert_eq!(text.contains(".pdf"), style == "paper", "{text}");
 }
 
 fn contains(content: &[u8], words: &str) -> bool {
@@ -33,11 +33,13 @@ fn contains(content: &[u8], words: &str) -> bool {
 fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let [first, second] = folders.each_ref().map(|folder| {
-        run(folder.path(), "paper");
-        ["throughput.svg", "throughput.pdf"].map(|name| std::fs::read(folder.path().join(name)).unwrap())
+        run("throughput", folder.path(), "paper");
+        run("partition", folder.path(), "paper");
+        let files = ["throughput.svg", "throughput.pdf", "partition-digits-cnn.pdf"];
+        files.map(|name| std::fs::read(folder.path().join(name)).unwrap())
     });
     assert!(first == second, "two runs give the same bytes");
-    let [_, pdf] = first;
+    let [_, pdf, _] = first;
     assert!(pdf.starts_with(b"%PDF-"));
     assert!(pdf.trim_ascii_end().ends_with(b"%%EOF"));
     for words in [
@@ -56,7 +58,7 @@ fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
 #[test]
 fn for_screens_there_is_no_pdf() {
     let folder = tempfile::tempdir().unwrap();
-    run(folder.path(), "screen");
+    run("throughput", folder.path(), "screen");
     assert!(folder.path().join("throughput.svg").exists());
     assert!(!folder.path().join("throughput.pdf").exists());
 }
