@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::Single;
 use crate::journal::Journal;
-use crate::options::{LimitOptions, OutputOptions, TestbedOptions, make_folder};
+use crate::options::{LimitOptions, OutputOptions, PolicyOptions, TestbedOptions, make_folder};
 use crate::page;
 use crate::part::{Done, Part};
 use crate::report::SCHEMA;
@@ -31,6 +31,8 @@ pub(crate) struct AllOptions {
     #[command(flatten)]
     testbed: TestbedOptions,
     #[command(flatten)]
+    sharing: PolicyOptions,
+    #[command(flatten)]
     limit: LimitOptions,
     /// With clusters of up to 1,024 GPUs, sensitivity, and what is measured on this machine: a quarter of an hour
     #[arg(long)]
@@ -46,18 +48,24 @@ const SHORT: [&str; 2] = ["--iterations", "10"];
 
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
-    let AllOptions { output, testbed, limit, full } = options;
-    let Testbed { device, link, .. } = testbed.testbed(limit.amplification)?;
+    let AllOptions { output, testbed, sharing, limit, full } = options;
+    let Testbed { device, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;
     let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
     let journal = Journal::open(&output.out, NAME, line)?;
-    let mut done = Vec::with_capacity(parts.len());
-    let mut texts = Vec::with_capacity(parts.len());
-    for part in parts {
+    let run = |part: Part| -> anyhow::Result<(Done, String)> {
         let found = part.run(&journal)?;
-        texts.push(found.save(&output.out, output.style)?);
-        done.push(found);
-    }
+        let text = found.save(&output.out, output.style)?;
+        Ok((found, text))
+    };
+    let found: anyhow::Result<Vec<(Done, String)>> = parts.into_iter().map(run).collect();
+    let (done, mut texts): (Vec<Done>, Vec<String>) = match found {
+        Err(error) => {
+            journal.give_up();
+            return Err(error);
+        }
+        Ok(found) => found.into_iter().unzip(),
+    };
     let page = output.out.join("index.html");
     write_atomically(&page, page::html(&done, line, &device, &link)?.as_bytes())?;
     texts.push(format!("wrote {}\n", page.display()));

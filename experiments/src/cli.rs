@@ -88,7 +88,13 @@ fn run_single(single: &Single, line: &[String]) -> anyhow::Result<String> {
     let (prepared, output) = (single.experiment().prepare()?, &options.output);
     make_folder(&output.out)?;
     let journal = Journal::open(&output.out, name, line)?;
-    let found = prepared(&journal)?;
+    let found = match prepared(&journal) {
+        Err(error) => {
+            journal.give_up();
+            return Err(error);
+        }
+        found => found?,
+    };
     let text = outcome::save(&*found, name, &output.out, output.style)?;
     journal.finish()?;
     if output.json { found.to_json() } else { Ok(text) }

@@ -12,6 +12,11 @@ pub(crate) trait Experiment {
     /// The options that all experiments have.
     fn run_options(&self) -> &RunOptions;
 
+    /// Whether it measures this machine, which must do nothing else meanwhile.
+    fn is_measured(&self) -> bool {
+        false
+    }
+
     /// Reads all input: what is wrong with it is found before any work starts.
     fn prepare(&self) -> anyhow::Result<Prepared>;
 }

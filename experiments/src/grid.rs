@@ -44,29 +44,54 @@ pub(crate) fn run(
             Part::new(stem(point), line).with_context(|| format!("{}: {}", in_file(), in_words(point)))?,
         );
     }
+    let points_in_all = points.len();
     let stems: HashSet<&str> = parts.iter().map(|part| part.stem.as_str()).collect();
     if stems.len() < parts.len() {
         bail!("{}: a combination is there twice, or differs in the folders of files only", in_file());
     }
     make_folder(&output.out)?;
-    let journal = Journal::open(&output.out, name, line)?.quiet();
+    // Files that options name are looked at, too.
+    let words: Vec<String> = line.iter().chain(parts.iter().flat_map(|part| &part.line)).cloned().collect();
+    let journal = Journal::open(&output.out, name, &words)?.quiet();
     let bar = progress_bar(parts.len(), "points");
-    let found: anyhow::Result<Vec<(PathBuf, Vec<u8>, Value)>> = parts
-        .into_par_iter()
-        .map(|part| {
-            let folder = output.out.join(&part.stem);
-            let done = part.run(&journal)?;
-            make_folder(&folder)?;
-            outcome::save(&*done.outcome, name, &folder, output.style)?;
-            bar.inc(1);
-            Ok((folder, done.outcome.csv()?, serde_json::from_str(&done.outcome.to_json()?)?))
-        })
-        .collect();
+    let answer = |part: Part| -> anyhow::Result<(PathBuf, Vec<u8>, Value)> {
+        let folder = output.out.join(&part.stem);
+        let done = part.run(&journal)?;
+        make_folder(&folder)?;
+        outcome::save(&*done.outcome, name, &folder, output.style)?;
+        bar.inc(1);
+        Ok((folder, done.outcome.csv()?, serde_json::from_str(&done.outcome.to_json()?)?))
+    };
+    let found: Vec<anyhow::Result<_>> = if parts.iter().any(|part| part.is_measured) {
+        parts.into_iter().map(answer).collect()
+    } else {
+        parts.into_par_iter().map(answer).collect()
+    };
     bar.finish_and_clear();
-    let found = found?;
+    // What there is stays, also when a point cannot be answered.
+    let (mut answered, mut found_of, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for (point, found) in points.into_iter().zip(found) {
+        match found {
+            Ok(found) => {
+                answered.push(point);
+                found_of.push(found);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
     let csv = output.out.join(name).with_extension("csv");
-    write_atomically(&csv, &joined(&points, found.iter().map(|(_, csv, _)| &csv[..]))?)?;
+    write_atomically(&csv, &joined(&answered, found_of.iter().map(|(_, csv, _)| &csv[..]))?)?;
+    if let Some(error) = errors.into_iter().reduce(|first, _| first) {
+        let failed = points_in_all - answered.len();
+        journal.give_up();
+        let context = format!(
+            "{failed} of {points_in_all} points have no answer; those of the others are in {}; the first",
+            csv.display()
+        );
+        return Err(error.context(context));
+    }
     journal.finish()?;
+    let (points, found) = (answered, found_of);
     if output.json {
         let point = |point: &Point| -> Map<String, Value> {
             point.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect()
@@ -214,9 +239,11 @@ fn joined<'a>(points: &[Point], files: impl Iterator<Item = &'a [u8]>) -> anyhow
     let mut seen = HashSet::new();
     keys.retain(|key| seen.insert(*key));
     let mut writer = csv::Writer::from_writer(Vec::new());
-    for (index, (point, file)) in points.iter().zip(files).enumerate() {
+    let mut has_header = false;
+    for (point, file) in points.iter().zip(files) {
         let mut reader = csv::Reader::from_reader(file);
-        if index == 0 {
+        if !has_header && !reader.headers()?.is_empty() {
+            has_header = true;
             let of_point = keys.iter().map(|key| format!("--{key}"));
             writer.write_record(of_point.chain(reader.headers()?.iter().map(str::to_owned)))?;
         }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::machine::Machine;
 use crate::progress::progress_bar;
 
 /// Answers of a command that has not finished: a file of a line an answer, after a line that says which command of which program it is.
@@ -24,12 +26,16 @@ pub(crate) struct Journal {
     /// What the keys begin with.
     part: String,
     is_quiet: bool,
+    /// Whether anything is kept, by this one or a part of it.
+    is_worth_keeping: Arc<AtomicBool>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     /// Length and time of the program's file: another build may answer otherwise.
     program: String,
+    /// What is measured on one machine is no answer for another.
+    machine: String,
     command: Vec<String>,
     /// The same of the files that the command names.
     files: Vec<String>,
@@ -51,8 +57,11 @@ impl Header {
         let value = |argument: &String| {
             argument.split_once('=').map_or_else(|| argument.clone(), |(_, value)| value.to_owned())
         };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let Machine { processor, cores, .. } = Machine::here();
+        let machine = format!("{}, {processor}, {cores} cores", host.trim());
         let files = command.iter().filter_map(|argument| stamp(Path::new(&value(argument)))).collect();
-        Self { program, command: command.to_vec(), files }
+        Self { program, machine, command: command.to_vec(), files }
     }
 }
 
@@ -64,16 +73,27 @@ impl Journal {
         let header = Header::new(command);
         let kept = kept(&path, &header);
         let cannot = || format!("{}: cannot keep answers in this file", path.display());
+        if kept.is_empty() {
+            // Another command that still writes to the old file must not write to this one.
+            let _ = std::fs::remove_file(&path);
+        }
         let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
         if kept.is_empty() {
-            file.set_len(0).with_context(cannot)?;
             writeln!(file, "{}", serde_json::to_string(&header)?).with_context(cannot)?;
         } else {
             // What was being written when the command was stopped may lack its end.
             writeln!(file).with_context(cannot)?;
             eprintln!("going on with {} answers of the same command, which was stopped", kept.len());
         }
-        Ok(Self { path, file: Mutex::new(file), kept, part: String::new(), is_quiet: false })
+        let is_worth_keeping = Arc::new(AtomicBool::new(!kept.is_empty()));
+        Ok(Self {
+            path,
+            file: Mutex::new(file),
+            kept,
+            part: String::new(),
+            is_quiet: false,
+            is_worth_keeping,
+        })
     }
 
     /// The same file for a part of the command.
@@ -82,7 +102,14 @@ impl Journal {
         let part = format!("{}{name}/", self.part);
         let of_part = self.kept.iter().filter(|(key, _)| key.starts_with(&part));
         let kept = of_part.map(|(key, answer)| (key.clone(), answer.clone())).collect();
-        Ok(Self { path: self.path.clone(), file: Mutex::new(file), kept, part, is_quiet: self.is_quiet })
+        Ok(Self {
+            path: self.path.clone(),
+            file: Mutex::new(file),
+            kept,
+            part,
+            is_quiet: self.is_quiet,
+            is_worth_keeping: Arc::clone(&self.is_worth_keeping),
+        })
     }
 
     /// The answers to questions, which are answered side by side, but for those that are known. On a terminal a bar shows how far it is.
@@ -131,13 +158,24 @@ impl Journal {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(line.as_bytes());
         written.with_context(|| format!("{}: cannot write to this file", self.path.display()))?;
+        self.is_worth_keeping.store(true, Ordering::Relaxed);
         Ok(answer)
+    }
+
+    /// The command has failed: without answers there is nothing to go on with.
+    pub(crate) fn give_up(self) {
+        if !self.is_worth_keeping.load(Ordering::Relaxed) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 
     /// The command has finished: there is nothing to go on with.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
-        let path = self.path;
-        std::fs::remove_file(&path).with_context(|| format!("{}: cannot remove this file", path.display()))
+        match std::fs::remove_file(&self.path) {
+            // Another command in the same folder was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.with_context(|| format!("{}: cannot remove this file", self.path.display())),
+        }
     }
 }
 

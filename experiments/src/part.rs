@@ -15,6 +15,8 @@ pub(crate) struct Part {
     pub(crate) stem: String,
     /// Its command line without the program's name and the options of all experiments.
     pub(crate) line: Vec<String>,
+    /// Whether it measures this machine.
+    pub(crate) is_measured: bool,
     prepared: Prepared,
 }
 
@@ -29,13 +31,15 @@ impl Part {
     /// A part whose input is read and found to be good.
     pub(crate) fn new(stem: impl Into<String>, line: Vec<String>) -> anyhow::Result<Self> {
         let stem = stem.into();
-        let prepared = Single::parse(&line)?.experiment().prepare()?;
-        Ok(Self { stem, line, prepared })
+        let single = Single::parse(&line)?;
+        let experiment = single.experiment();
+        let (is_measured, prepared) = (experiment.is_measured(), experiment.prepare()?);
+        Ok(Self { stem, line, is_measured, prepared })
     }
 
     /// Runs it, but for what the journal knows.
     pub(crate) fn run(self, journal: &Journal) -> anyhow::Result<Done> {
-        let Self { stem, line, prepared } = self;
+        let Self { stem, line, prepared, .. } = self;
         let outcome = prepared(&journal.part(&stem)?).with_context(|| stem.clone())?;
         Ok(Done { stem, line, outcome })
     }

@@ -61,7 +61,8 @@ pub(crate) struct Report {
     accuracy: ModelAccuracy,
     pub(crate) link: String,
     pub(crate) gpus: usize,
-    pub(crate) amplification_limit: f64,
+    /// The limit of burst plans, unless each row says it.
+    pub(crate) amplification_limit: Option<f64>,
     /// How background jobs share the GPUs, unless each row says it.
     pub(crate) policy: Option<String>,
     /// Samples of each background job's batch.
@@ -91,6 +92,10 @@ impl Report {
     ) -> Self {
         let (limit, background_batch) = (testbed.amplification_limit, testbed.background_batch);
         let compares = rows.iter().all(|row| row.policy.is_some());
+        let mut limits = rows.iter().filter(|row| !row.limit_is_dp).filter_map(|row| row.amplification_limit);
+        let is_the_same = limits.all(|of_row| of_row.to_bits() == limit.to_bits());
+        let amplification_limit = is_the_same.then_some(limit);
+        let limit = amplification_limit.map_or_else(|| "as in each row".into(), |limit| limit.to_string());
         let policy = (!compares).then(|| testbed.policy_name.clone());
         let jobs = format!(
             "background: the same network, batch {background_batch} on each GPU{}; policy: {}; \
@@ -107,7 +112,7 @@ impl Report {
             accuracy: testbed.device.accuracy().clone(),
             link: testbed.link.name().into(),
             gpus: testbed.gpus,
-            amplification_limit: limit,
+            amplification_limit,
             policy,
             background_batch,
             rows,

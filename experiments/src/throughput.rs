@@ -6,7 +6,7 @@ use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{Job, rows_of_workloads};
-use crate::options::{LimitOptions, RunOptions, TestbedOptions};
+use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::{Mode, Row};
 
@@ -29,6 +29,8 @@ pub(crate) struct ThroughputOptions {
     #[command(flatten)]
     testbed: TestbedOptions,
     #[command(flatten)]
+    sharing: PolicyOptions,
+    #[command(flatten)]
     limit: LimitOptions,
 }
 
@@ -38,7 +40,7 @@ impl Experiment for ThroughputOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed(self.limit.amplification)?;
+        let testbed = self.testbed.testbed(self.limit.amplification, &self.sharing.policy)?;
         Ok(prepared(move |journal| {
             let rows = rows_of_workloads(&testbed, journal, rows)?;
             let summary = summary(&rows);

@@ -8,7 +8,7 @@ use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{Job, rows_of_workloads};
-use crate::options::{RunOptions, TestbedOptions};
+use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::{Chart, Report};
 use crate::row::{Mode, Row};
 
@@ -31,6 +31,8 @@ pub(crate) struct LimitsOptions {
     run: RunOptions,
     #[command(flatten)]
     testbed: TestbedOptions,
+    #[command(flatten)]
+    sharing: PolicyOptions,
 }
 
 impl Experiment for LimitsOptions {
@@ -40,7 +42,7 @@ impl Experiment for LimitsOptions {
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let loosest = LIMITS.into_iter().fold(1.0, f64::max);
-        let testbed = self.testbed.testbed(loosest)?;
+        let testbed = self.testbed.testbed(loosest, &self.sharing.policy)?;
         Ok(prepared(move |journal| {
             let rows = rows_of_workloads(&testbed, journal, rows)?;
             let summary = summary(&rows);

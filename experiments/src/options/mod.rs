@@ -7,5 +7,5 @@ mod values;
 
 pub(crate) use choice::{MachineOptions, NetworkOptions};
 pub(crate) use output::{OutputOptions, RunOptions, make_folder};
-pub(crate) use setting::{LimitOptions, TestbedOptions};
+pub(crate) use setting::{LimitOptions, PolicyOptions, TestbedOptions};
 pub(crate) use values::{batch, gpus};

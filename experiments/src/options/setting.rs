@@ -7,7 +7,7 @@ use deeppool::simulate::policy_named;
 use super::values::{batch, gpus, limit};
 use super::{MachineOptions, NetworkOptions};
 use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
-use crate::testbed::Testbed;
+use crate::testbed::{DEFAULT_POLICY, Testbed};
 
 /// The limit of burst plans.
 #[derive(Debug, Clone, Args)]
@@ -15,6 +15,14 @@ pub(crate) struct LimitOptions {
     /// The limit of burst plans: GPU time over the iteration time on one GPU
     #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
     pub(crate) amplification: f64,
+}
+
+/// How background jobs share GPUs with the foreground.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PolicyOptions {
+    /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY)]
+    pub(crate) policy: String,
 }
 
 /// What is trained, beside what, and on which GPUs.
@@ -33,9 +41,6 @@ pub(crate) struct TestbedOptions {
     /// How many GPUs there are
     #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
     pub(crate) gpus: usize,
-    /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub(crate) policy: String,
 }
 
 impl TestbedOptions {
@@ -55,16 +60,16 @@ impl TestbedOptions {
         }
     }
 
-    /// What is asked for, with a limit for burst plans.
-    pub(crate) fn testbed(&self, amplification_limit: f64) -> anyhow::Result<Testbed> {
+    /// What is asked for, with a limit for burst plans and a policy of sharing.
+    pub(crate) fn testbed(&self, amplification_limit: f64, policy: &str) -> anyhow::Result<Testbed> {
         let (device, link) = self.machine.load(self.gpus)?;
         Ok(Testbed {
             device,
             link,
             gpus: self.gpus,
             amplification_limit,
-            policy_name: self.policy.clone(),
-            policy: policy_named(&self.policy)?,
+            policy_name: policy.into(),
+            policy: policy_named(policy)?,
             workloads: self.workloads()?,
             background_batch: self.background_batch,
         })

@@ -14,7 +14,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{Job, Workload};
 use crate::journal::Journal;
-use crate::options::{LimitOptions, RunOptions, TestbedOptions};
+use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::{Provenance, SCHEMA};
 use crate::style::Style;
@@ -22,6 +22,8 @@ use crate::testbed::Testbed;
 use totals::{Totals, totals};
 
 pub(crate) const NAME: &str = "partition";
+/// Plans are compared over all limits; that of the usual one, which `throughput` shows, is one of them.
+const LIMIT: f64 = 2.0;
 
 #[derive(Args)]
 #[command(
@@ -40,7 +42,7 @@ pub(crate) struct PartitionOptions {
     #[command(flatten)]
     testbed: TestbedOptions,
     #[command(flatten)]
-    limit: LimitOptions,
+    sharing: PolicyOptions,
 }
 
 impl Experiment for PartitionOptions {
@@ -49,7 +51,7 @@ impl Experiment for PartitionOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed(self.limit.amplification)?;
+        let testbed = self.testbed.testbed(LIMIT, &self.sharing.policy)?;
         Ok(prepared(move |journal| Partition::run(&testbed, journal)))
     }
 }

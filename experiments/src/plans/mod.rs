@@ -17,7 +17,7 @@ use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::{Provenance, SCHEMA};
 use crate::style::Style;
-use crate::testbed::Testbed;
+use crate::testbed::{DEFAULT_POLICY, Testbed};
 
 pub(crate) const NAME: &str = "plans";
 
@@ -43,7 +43,7 @@ impl Experiment for PlansOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed(self.limit.amplification)?;
+        let testbed = self.testbed.testbed(self.limit.amplification, DEFAULT_POLICY)?;
         Ok(prepared(move |journal| Plans::run(&testbed, journal)))
     }
 }

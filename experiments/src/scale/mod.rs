@@ -100,9 +100,9 @@ struct Scale {
     rows: Vec<Row>,
     /// Questions whose plans have no room on the GPUs, in words.
     without_room: Vec<String>,
-    /// The models' names as people write them, in the order of the rows.
+    /// Models, and their names as people write them.
     #[serde(skip)]
-    titles: Vec<String>,
+    titles: Vec<(String, String)>,
 }
 
 impl Scale {
@@ -123,8 +123,10 @@ impl Scale {
             format!("{} with batch {} on {gpus}", workload.title, workload.batch)
         });
         let without_room = without_room.collect();
-        let mut titles: Vec<String> =
-            questions.iter().map(|question| question.workload.title.clone()).collect();
+        let title = |Question { workload, .. }: &Question| {
+            (workload.network.name().to_owned(), workload.title.clone())
+        };
+        let mut titles: Vec<(String, String)> = questions.iter().map(title).collect();
         titles.dedup();
         Ok(Self {
             schema: SCHEMA,
@@ -147,7 +149,11 @@ impl Scale {
 
     /// The rows of each network with its name.
     fn networks(&self) -> impl Iterator<Item = (&str, &[Row])> {
-        self.titles.iter().map(String::as_str).zip(self.rows.chunk_by(|a, b| a.model == b.model))
+        let title = |model: &str| {
+            let found = self.titles.iter().find(|(of, _)| of == model);
+            found.map_or("", |(_, title)| title.as_str())
+        };
+        self.rows.chunk_by(|a, b| a.model == b.model).map(move |rows| (title(&rows[0].model), rows))
     }
 
     /// The rows of a network that belong to a series, by rising GPU count.
@@ -163,7 +169,7 @@ impl Scale {
                 self.device, self.accuracy, self.link
             ),
             format!(
-                "the background trains the same network on batches of {}; a partition is DP on some GPUs and background on the others; \
+                "speeds of the foreground are compared within 1%; the background trains the same network on batches of {}; a partition is DP on some GPUs and background on the others; \
                  plans keep the memory of the GPUs, with the background's where it shares them",
                 self.background_batch
             ),

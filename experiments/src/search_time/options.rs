@@ -29,6 +29,10 @@ impl Experiment for SearchTimeOptions {
         &self.run
     }
 
+    fn is_measured(&self) -> bool {
+        true
+    }
+
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let (runs, quick) = (self.runs.into(), self.quick);
         Ok(prepared(move |journal| SearchTime::run(runs, quick, journal)))

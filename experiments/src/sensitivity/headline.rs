@@ -32,7 +32,7 @@ impl Headline {
             Self::BurstOverDp => "samples/s of the foreground by itself",
             Self::SharedOverDp => "samples/s of foreground and background",
             Self::SharedOverPartitions => {
-                "the same, over the best static partitions that take turns and whose foreground is as fast, or where none is, as \
+                "the same, over the best static partitions (1, 2, 4, ... GPUs for the foreground) that take turns and whose foreground is as fast, or where none is, as \
                  fast as a partition's can be"
             }
         }

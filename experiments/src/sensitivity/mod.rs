@@ -14,7 +14,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::Workload;
 use crate::journal::Journal;
-use crate::options::{LimitOptions, RunOptions, TestbedOptions};
+use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
 use crate::style::Style;
@@ -43,6 +43,8 @@ pub(crate) struct SensitivityOptions {
     #[command(flatten)]
     testbed: TestbedOptions,
     #[command(flatten)]
+    sharing: PolicyOptions,
+    #[command(flatten)]
     limit: LimitOptions,
 }
 
@@ -52,7 +54,7 @@ impl Experiment for SensitivityOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed = self.testbed.testbed(self.limit.amplification)?;
+        let testbed = self.testbed.testbed(self.limit.amplification, &self.sharing.policy)?;
         Ok(prepared(move |journal| Sensitivity::run(&testbed, journal)))
     }
 }

@@ -45,6 +45,10 @@ impl Experiment for ValidateOptions {
         &self.run
     }
 
+    fn is_measured(&self) -> bool {
+        true
+    }
+
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let question = self.question()?;
         let earlier = earlier::rows(&self.earlier)?;
@@ -69,7 +73,7 @@ fn ranks(text: &str) -> Result<usize, String> {
 }
 
 fn runs(text: &str) -> Result<usize, String> {
-    within(text, 1, 1000)
+    within(text, 2, 1000)
 }
 
 /// Samples of all iterations of a run are kept in memory.

@@ -173,8 +173,19 @@ fn any_network_on_any_machine() {
     assert_refused(&["throughput", "--model", "resnet-18"], "--batch N");
     assert_refused(&["qos", "--model", "resnet-18", "--batch", "48"], "--model");
     assert_refused(&["throughput", "--link", "dgx-a100", "--gpus", "16"], "dgx-a100");
+    let out = folder.path().join("refused");
     assert_refused(
-        &["throughput", "--model", "gpt2", "--batch", "16", "--background-batch", "4096"],
+        &[
+            "throughput",
+            "--out",
+            out.to_str().unwrap(),
+            "--model",
+            "gpt2",
+            "--batch",
+            "16",
+            "--background-batch",
+            "4096",
+        ],
         "background",
     );
 }

@@ -79,11 +79,11 @@ fn its_downloads_are_the_files() {
         assert!(content == std::fs::read(folder.path().join(name)).unwrap(), "{name}");
         names.push(name);
     }
-    let figures = ["layers", "throughput", "partition-digits-cnn"];
+    let figures = ["layers", "throughput", "limits", "plans-digits-cnn", "partition-digits-cnn"];
     for name in figures.iter().flat_map(|name| [format!("{name}.svg"), format!("{name}.pdf")]) {
         assert!(names.contains(&name.as_str()), "{name}");
     }
-    assert_eq!(names.len(), 3 + 2 * figures.len());
+    assert_eq!(names.len(), 5 + 2 * figures.len());
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn what_cannot_be_measured_is_one_line() {
     for (options, says) in [
         (["validate", "--ranks", "1"], "from 2 to"),
         (["validate", "--ranks", "5"], "more than the 4 samples"),
-        (["validate", "--runs", "0"], "from 1 to"),
+        (["validate", "--runs", "1"], "from 2 to"),
         (["validate", "--iterations", "x"], "from 2 to"),
         (["validate", "--with", none.to_str().unwrap()], "none.csv"),
         (["validate", "--with", other.to_str().unwrap()], "not rows of"),
