@@ -52,25 +52,18 @@ pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<Strin
     let Testbed { device, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;
     let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
-    let journal = Journal::open(&output.out, NAME, line)?;
-    let run = |part: Part| -> anyhow::Result<(Done, String)> {
-        let found = part.run(&journal)?;
-        let text = found.save(&output.out, output.style)?;
-        Ok((found, text))
-    };
-    let found: anyhow::Result<Vec<(Done, String)>> = parts.into_iter().map(run).collect();
-    let (done, mut texts): (Vec<Done>, Vec<String>) = match found {
-        Err(error) => {
-            journal.give_up();
-            return Err(error);
+    Journal::keep(&output.out, NAME, line, |journal| {
+        let (mut done, mut texts) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+        for part in parts {
+            let found = part.run(journal)?;
+            texts.push(found.save(&output.out, output.style)?);
+            done.push(found);
         }
-        Ok(found) => found.into_iter().unzip(),
-    };
-    let page = output.out.join("index.html");
-    write_atomically(&page, page::html(&done, line, &device, &link)?.as_bytes())?;
-    texts.push(format!("wrote {}\n", page.display()));
-    journal.finish()?;
-    if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }
+        let page = output.out.join("index.html");
+        write_atomically(&page, page::html(&done, line, &device, &link)?.as_bytes())?;
+        texts.push(format!("wrote {}\n", page.display()));
+        if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }
+    })
 }
 
 fn to_json(done: &[Done]) -> anyhow::Result<String> {

@@ -87,17 +87,11 @@ fn run_single(single: &Single, line: &[String]) -> anyhow::Result<String> {
     }
     let (prepared, output) = (single.experiment().prepare()?, &options.output);
     make_folder(&output.out)?;
-    let journal = Journal::open(&output.out, name, line)?;
-    let found = match prepared(&journal) {
-        Err(error) => {
-            journal.give_up();
-            return Err(error);
-        }
-        found => found?,
-    };
-    let text = outcome::save(&*found, name, &output.out, output.style)?;
-    journal.finish()?;
-    if output.json { found.to_json() } else { Ok(text) }
+    Journal::keep(&output.out, name, line, |journal| {
+        let found = prepared(journal)?;
+        let text = outcome::save(&*found, name, &output.out, output.style)?;
+        if output.json { found.to_json() } else { Ok(text) }
+    })
 }
 
 fn list(json: bool) -> String {

@@ -44,7 +44,6 @@ pub(crate) fn run(
             Part::new(stem(point), line).with_context(|| format!("{}: {}", in_file(), in_words(point)))?,
         );
     }
-    let points_in_all = points.len();
     let stems: HashSet<&str> = parts.iter().map(|part| part.stem.as_str()).collect();
     if stems.len() < parts.len() {
         bail!("{}: a combination is there twice, or differs in the folders of files only", in_file());
@@ -52,68 +51,75 @@ pub(crate) fn run(
     make_folder(&output.out)?;
     // Files that options name are looked at, too.
     let words: Vec<String> = line.iter().chain(parts.iter().flat_map(|part| &part.line)).cloned().collect();
-    let journal = Journal::open(&output.out, name, &words)?.quiet();
+    let csv = output.out.join(name).with_extension("csv");
+    let found = Journal::keep(&output.out, name, &words, |journal| {
+        let results = run_parts(parts, name, output, &journal.quiet());
+        // What there is stays, also when a point cannot be answered.
+        let mut found: Vec<(&Point, Found)> = Vec::with_capacity(points.len());
+        let mut first_error = None;
+        for (point, result) in points.iter().zip(results) {
+            match result {
+                Ok(of_point) => found.push((point, of_point)),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        write_atomically(&csv, &joined(&found)?)?;
+        let Some(error) = first_error else { return Ok(found) };
+        let (all, failed) = (points.len(), points.len() - found.len());
+        let csv = csv.display();
+        Err(error.context(format!(
+            "{failed} of {all} points have no answer; those of the others are in {csv}; the first"
+        )))
+    })?;
+    if output.json {
+        let values = |point: &Point| -> Map<String, Value> {
+            point.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect()
+        };
+        let sweep =
+            found.into_iter().map(|(point, found)| json!({"point": values(point), "report": found.report}));
+        let sweep: Vec<Value> = sweep.collect();
+        return Ok(format!("{:#}\n", json!({"schema": SCHEMA, "experiment": name, "sweep": sweep})));
+    }
+    let lines =
+        found.iter().map(|(point, found)| format!("{}  ({})\n", in_words(point), found.folder.display()));
+    let lines = lines.collect::<String>();
+    Ok(format!("{name} for each of these, by {}:\n{lines}wrote {}\n", in_file(), csv.display()))
+}
+
+/// What a point has left.
+struct Found {
+    folder: PathBuf,
+    csv: Vec<u8>,
+    report: Value,
+}
+
+/// Runs all points and writes their files: side by side, or one after another where the machine is measured.
+fn run_parts(
+    parts: Vec<Part>,
+    name: &str,
+    output: &OutputOptions,
+    journal: &Journal,
+) -> Vec<anyhow::Result<Found>> {
     let bar = progress_bar(parts.len(), "points");
-    let answer = |part: Part| -> anyhow::Result<(PathBuf, Vec<u8>, Value)> {
+    let run = |part: Part| -> anyhow::Result<Found> {
         let folder = output.out.join(&part.stem);
-        let done = part.run(&journal)?;
+        let done = part.run(journal)?;
         make_folder(&folder)?;
         outcome::save(&*done.outcome, name, &folder, output.style)?;
         bar.inc(1);
-        Ok((folder, done.outcome.csv()?, serde_json::from_str(&done.outcome.to_json()?)?))
+        Ok(Found {
+            folder,
+            csv: done.outcome.csv()?,
+            report: serde_json::from_str(&done.outcome.to_json()?)?,
+        })
     };
-    let found: Vec<anyhow::Result<_>> = if parts.iter().any(|part| part.is_measured) {
-        parts.into_iter().map(answer).collect()
+    let found = if parts.iter().any(|part| part.is_measured) {
+        parts.into_iter().map(run).collect()
     } else {
-        parts.into_par_iter().map(answer).collect()
+        parts.into_par_iter().map(run).collect()
     };
     bar.finish_and_clear();
-    // What there is stays, also when a point cannot be answered.
-    let (mut answered, mut found_of, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for (point, found) in points.into_iter().zip(found) {
-        match found {
-            Ok(found) => {
-                answered.push(point);
-                found_of.push(found);
-            }
-            Err(error) => errors.push(error),
-        }
-    }
-    let csv = output.out.join(name).with_extension("csv");
-    write_atomically(&csv, &joined(&answered, found_of.iter().map(|(_, csv, _)| &csv[..]))?)?;
-    if let Some(error) = errors.into_iter().reduce(|first, _| first) {
-        let failed = points_in_all - answered.len();
-        journal.give_up();
-        let context = format!(
-            "{failed} of {points_in_all} points have no answer; those of the others are in {}; the first",
-            csv.display()
-        );
-        return Err(error.context(context));
-    }
-    journal.finish()?;
-    let (points, found) = (answered, found_of);
-    if output.json {
-        let point = |point: &Point| -> Map<String, Value> {
-            point.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect()
-        };
-        let sweep: Vec<Value> = points
-            .iter()
-            .zip(found)
-            .map(|(of, (_, _, report))| json!({"point": point(of), "report": report}))
-            .collect();
-        return Ok(format!("{:#}\n", json!({"schema": SCHEMA, "experiment": name, "sweep": sweep})));
-    }
-    let lines = points
-        .iter()
-        .zip(&found)
-        .map(|(point, (folder, ..))| format!("{}  ({})\n", in_words(point), folder.display()));
-    Ok(format!(
-        "{} for each of these, by {}:\n{}wrote {}\n",
-        name,
-        in_file(),
-        lines.collect::<String>(),
-        csv.display()
-    ))
+    found
 }
 
 /// All combinations, in the order of the file.
@@ -234,14 +240,15 @@ fn in_words(point: &Point) -> String {
 }
 
 /// The records of all points, each behind the values of its point.
-fn joined<'a>(points: &[Point], files: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<Vec<u8>> {
-    let mut keys: Vec<&str> = points.iter().flatten().map(|(key, _)| key.as_str()).collect();
+fn joined(found: &[(&Point, Found)]) -> anyhow::Result<Vec<u8>> {
+    let mut keys: Vec<&str> =
+        found.iter().flat_map(|(point, _)| *point).map(|(key, _)| key.as_str()).collect();
     let mut seen = HashSet::new();
     keys.retain(|key| seen.insert(*key));
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut has_header = false;
-    for (point, file) in points.iter().zip(files) {
-        let mut reader = csv::Reader::from_reader(file);
+    for (point, Found { csv, .. }) in found {
+        let mut reader = csv::Reader::from_reader(&csv[..]);
         if !has_header && !reader.headers()?.is_empty() {
             has_header = true;
             let of_point = keys.iter().map(|key| format!("--{key}"));

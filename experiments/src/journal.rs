@@ -14,20 +14,25 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::machine::Machine;
+use crate::machine::hardware;
 use crate::progress::progress_bar;
 
-/// Answers of a command that has not finished: a file of a line an answer, after a line that says which command of which program it is.
-/// It is removed when the command has finished.
+/// Answers of a command that has not finished, or of a part of it.
+#[derive(Clone)]
 pub(crate) struct Journal {
-    path: PathBuf,
-    file: Mutex<File>,
-    kept: HashMap<String, Value>,
-    /// What the keys begin with.
+    kept: Arc<Kept>,
+    /// What the keys of the part begin with.
     part: String,
     is_quiet: bool,
-    /// Whether anything is kept, by this one or a part of it.
-    is_worth_keeping: Arc<AtomicBool>,
+}
+
+/// A file of a line an answer, after a line that says which command of which program it is, and the answers that were there.
+struct Kept {
+    path: PathBuf,
+    file: Mutex<File>,
+    answers: HashMap<String, Value>,
+    /// Whether there are any answers by now.
+    is_worth_keeping: AtomicBool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +63,7 @@ impl Header {
             argument.split_once('=').map_or_else(|| argument.clone(), |(_, value)| value.to_owned())
         };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let Machine { processor, cores, .. } = Machine::here();
+        let (processor, cores) = hardware();
         let machine = format!("{}, {processor}, {cores} cores", host.trim());
         let files = command.iter().filter_map(|argument| stamp(Path::new(&value(argument)))).collect();
         Self { program, machine, command: command.to_vec(), files }
@@ -66,50 +71,39 @@ impl Header {
 }
 
 impl Journal {
-    /// The journal of a command in its folder: with the answers that are there already, if it is the same command of the same program on
-    /// the same files.
-    pub(crate) fn open(folder: &Path, name: &str, command: &[String]) -> anyhow::Result<Self> {
-        let path = folder.join(format!(".{name}.unfinished"));
-        let header = Header::new(command);
-        let kept = kept(&path, &header);
-        let cannot = || format!("{}: cannot keep answers in this file", path.display());
-        if kept.is_empty() {
-            // Another command that still writes to the old file must not write to this one.
-            let _ = std::fs::remove_file(&path);
+    /// Does the work of a command with its journal in a folder: with the answers that are there already, if it is the same command of the
+    /// same program on the same files. When the work is done there is nothing to go on with, and the file is removed; also when it has
+    /// failed without an answer.
+    pub(crate) fn keep<T>(
+        folder: &Path,
+        name: &str,
+        command: &[String],
+        work: impl FnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let kept = Arc::new(Kept::open(folder.join(format!(".{name}.unfinished")), command)?);
+        let journal = Self { kept: Arc::clone(&kept), part: String::new(), is_quiet: false };
+        let done = work(&journal);
+        if done.is_ok() || !kept.is_worth_keeping.load(Ordering::Relaxed) {
+            match std::fs::remove_file(&kept.path) {
+                // What has failed says why itself, and another command in the same folder may have been faster.
+                Err(error) if done.is_ok() && error.kind() != ErrorKind::NotFound => {
+                    let cannot = format!("{}: cannot remove this file", kept.path.display());
+                    return Err(error).context(cannot);
+                }
+                _ => {}
+            }
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
-        if kept.is_empty() {
-            writeln!(file, "{}", serde_json::to_string(&header)?).with_context(cannot)?;
-        } else {
-            // What was being written when the command was stopped may lack its end.
-            writeln!(file).with_context(cannot)?;
-            eprintln!("going on with {} answers of the same command, which was stopped", kept.len());
-        }
-        let is_worth_keeping = Arc::new(AtomicBool::new(!kept.is_empty()));
-        Ok(Self {
-            path,
-            file: Mutex::new(file),
-            kept,
-            part: String::new(),
-            is_quiet: false,
-            is_worth_keeping,
-        })
+        done
     }
 
     /// The same file for a part of the command.
-    pub(crate) fn part(&self, name: &str) -> anyhow::Result<Self> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
-        let part = format!("{}{name}/", self.part);
-        let of_part = self.kept.iter().filter(|(key, _)| key.starts_with(&part));
-        let kept = of_part.map(|(key, answer)| (key.clone(), answer.clone())).collect();
-        Ok(Self {
-            path: self.path.clone(),
-            file: Mutex::new(file),
-            kept,
-            part,
-            is_quiet: self.is_quiet,
-            is_worth_keeping: Arc::clone(&self.is_worth_keeping),
-        })
+    pub(crate) fn part(&self, name: &str) -> Self {
+        Self { part: format!("{}{name}/", self.part), ..self.clone() }
+    }
+
+    /// The same without bars, where another one is shown.
+    pub(crate) fn quiet(&self) -> Self {
+        Self { is_quiet: true, ..self.clone() }
     }
 
     /// The answers to questions, which are answered side by side, but for those that are known. On a terminal a bar shows how far it is.
@@ -136,11 +130,6 @@ impl Journal {
         answers
     }
 
-    /// The same without bars, where another one is shown.
-    pub(crate) fn quiet(self) -> Self {
-        Self { is_quiet: true, ..self }
-    }
-
     /// The answer to one question, if it is not known.
     pub(crate) fn answer<A: Serialize + DeserializeOwned>(
         &self,
@@ -149,38 +138,49 @@ impl Journal {
     ) -> anyhow::Result<A> {
         let key = format!("{}{key}", self.part);
         // What another version has written in another form is not an answer.
-        if let Some(known) = self.kept.get(&key).and_then(|known| serde_json::from_value(known.clone()).ok())
-        {
+        let known = self.kept.answers.get(&key).and_then(|known| A::deserialize(known).ok());
+        if let Some(known) = known {
             return Ok(known);
         }
         let answer = answer()?;
-        let line = serde_json::to_string(&Line { key, answer: serde_json::to_value(&answer)? })? + "\n";
+        self.kept.append(&Line { key, answer: serde_json::to_value(&answer)? })?;
+        Ok(answer)
+    }
+}
+
+impl Kept {
+    fn open(path: PathBuf, command: &[String]) -> anyhow::Result<Self> {
+        let header = Header::new(command);
+        let answers = answers_in(&path, &header);
+        let cannot = || format!("{}: cannot keep answers in this file", path.display());
+        if answers.is_empty() {
+            // Another command that still writes to the old file must not write to this one.
+            let _ = std::fs::remove_file(&path);
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
+        if answers.is_empty() {
+            writeln!(file, "{}", serde_json::to_string(&header)?).with_context(cannot)?;
+        } else {
+            // What was being written when the command was stopped may lack its end.
+            writeln!(file).with_context(cannot)?;
+            eprintln!("going on with {} answers of the same command, which was stopped", answers.len());
+        }
+        let is_worth_keeping = AtomicBool::new(!answers.is_empty());
+        Ok(Self { path, file: Mutex::new(file), answers, is_worth_keeping })
+    }
+
+    fn append(&self, line: &Line) -> anyhow::Result<()> {
+        let line = serde_json::to_string(line)? + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(line.as_bytes());
         written.with_context(|| format!("{}: cannot write to this file", self.path.display()))?;
         self.is_worth_keeping.store(true, Ordering::Relaxed);
-        Ok(answer)
-    }
-
-    /// The command has failed: without answers there is nothing to go on with.
-    pub(crate) fn give_up(self) {
-        if !self.is_worth_keeping.load(Ordering::Relaxed) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-
-    /// The command has finished: there is nothing to go on with.
-    pub(crate) fn finish(self) -> anyhow::Result<()> {
-        match std::fs::remove_file(&self.path) {
-            // Another command in the same folder was faster.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.with_context(|| format!("{}: cannot remove this file", self.path.display())),
-        }
+        Ok(())
     }
 }
 
 /// The answers in a file of this header. A line that is not whole is none.
-fn kept(path: &Path, header: &Header) -> HashMap<String, Value> {
+fn answers_in(path: &Path, header: &Header) -> HashMap<String, Value> {
     let Ok(file) = File::open(path) else { return HashMap::new() };
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
     let is_same = lines

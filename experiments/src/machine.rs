@@ -17,12 +17,8 @@ pub(crate) struct Machine {
 impl Machine {
     /// This one.
     pub(crate) fn here() -> Self {
-        let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        Self {
-            processor: processor(&table).unwrap_or(std::env::consts::ARCH).to_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            commit: commit().unwrap_or_else(|| "unknown".into()),
-        }
+        let (processor, cores) = hardware();
+        Self { processor, cores, commit: commit().unwrap_or_else(|| "unknown".into()) }
     }
 }
 
@@ -32,6 +28,13 @@ impl fmt::Display for Machine {
         let plural = if *cores == 1 { "" } else { "s" };
         write!(f, "{processor}, {cores} core{plural}, commit {commit}")
     }
+}
+
+/// The model of this machine's processor, and the cores that this process may use.
+pub(crate) fn hardware() -> (String, usize) {
+    let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = processor(&table).unwrap_or(std::env::consts::ARCH).to_owned();
+    (processor, std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// The model of the first processor of the table `/proc/cpuinfo`. Other systems have no such table.

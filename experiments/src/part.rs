@@ -40,7 +40,7 @@ impl Part {
     /// Runs it, but for what the journal knows.
     pub(crate) fn run(self, journal: &Journal) -> anyhow::Result<Done> {
         let Self { stem, line, prepared, .. } = self;
-        let outcome = prepared(&journal.part(&stem)?).with_context(|| stem.clone())?;
+        let outcome = prepared(&journal.part(&stem)).with_context(|| stem.clone())?;
         Ok(Done { stem, line, outcome })
     }
 }
