@@ -1,9 +1,11 @@
 //! A figure: an SVG image with a header, or with what the header would say in its description.
 
-use plotters::coord::Shift;
+use plotters::chart::{MeshStyle, SeriesLabelStyle};
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
+use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
-use crate::style::{INK, Style, wrapped};
+use crate::style::{GRID, INK, Style, wrapped};
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -117,6 +119,37 @@ impl Figure {
 /// Text of a size.
 pub(crate) fn text(size: i32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size)).color(&INK)
+}
+
+/// Axes and the grid behind them, as all charts have them.
+pub(crate) fn axes<'m, 'a, 'b, X, Y, DB>(
+    mesh: &'m mut MeshStyle<'a, 'b, X, Y, DB>,
+) -> &'m mut MeshStyle<'a, 'b, X, Y, DB>
+where
+    X: Ranged + ValueFormatter<X::ValueType>,
+    Y: Ranged + ValueFormatter<Y::ValueType>,
+    DB: DrawingBackend,
+{
+    mesh.bold_line_style(GRID)
+        .light_line_style(WHITE)
+        .axis_style(INK)
+        .label_style(text(12))
+        .axis_desc_style(text(13))
+}
+
+/// The box that names a chart's series.
+pub(crate) fn series_names<'m, 'a, 'b, DB: DrawingBackend + 'a, CT: CoordTranslate>(
+    labels: &'m mut SeriesLabelStyle<'a, 'b, DB, CT>,
+    position: SeriesLabelPosition,
+) -> &'m mut SeriesLabelStyle<'a, 'b, DB, CT> {
+    labels.position(position).background_style(WHITE.mix(0.85)).border_style(GRID).label_font(text(13))
+}
+
+/// A dot of a colour, and what it stands for.
+pub(crate) fn dot_entry(area: &Area<'_>, color: RGBColor, label: &str) -> anyhow::Result<()> {
+    area.draw(&Circle::new((6, 8), 4, color.filled()))?;
+    area.draw(&Text::new(label, (18, 1), text(13)))?;
+    Ok(())
 }
 
 /// An image that says in words what it shows and is from, for screen readers and for whoever finds the file.

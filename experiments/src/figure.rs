@@ -3,10 +3,10 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::canvas::{Area, Figure, Marks, text};
+use crate::canvas::{Area, Figure, Marks, axes, text};
 use crate::report::Report;
 use crate::row::Row;
-use crate::style::{BLUE, GRID, INK, ORANGE, Style, hex};
+use crate::style::{BLUE, INK, ORANGE, Style, hex};
 
 const FOREGROUND: RGBColor = BLUE;
 const BACKGROUND: RGBColor = ORANGE;
@@ -101,18 +101,13 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
         .set_label_area_size(LabelAreaPosition::Left, label_width)
         .set_label_area_size(LabelAreaPosition::Bottom, AXIS_HEIGHT)
         .build_cartesian_2d(0.0..range, bars..0.0)?;
-    chart
-        .configure_mesh()
+    axes(&mut chart.configure_mesh())
         .disable_y_mesh()
         .disable_y_axis()
         .x_labels(5)
         .x_max_light_lines(0)
         .x_desc("throughput (samples/s)")
         .x_label_formatter(&|samples_per_s| format!("{samples_per_s:.0}"))
-        .bold_line_style(GRID)
-        .axis_style(INK)
-        .label_style(text(12))
-        .axis_desc_style(text(13))
         .draw()?;
     let label = |words: String, at, offset, style| EmptyElement::at(at) + Text::new(words, offset, style);
     let above = bold(14).pos(Pos::new(HPos::Left, VPos::Bottom));

@@ -143,8 +143,8 @@ impl<'a> Job<'a> {
     /// # Errors
     /// Where no plan has room, among others.
     pub(crate) fn compared(&self) -> Result<Comparison, Error> {
-        let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
-        let request = PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(usable);
+        let request =
+            PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(self.usable_bytes());
         let options = SimulateOptions { policy: self.testbed.policy, ..SimulateOptions::default() };
         Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
     }
@@ -171,18 +171,21 @@ impl<'a> Job<'a> {
 
     /// Data parallelism on the first `gpus` GPUs, which have no background job; `None` where they have no room for it.
     pub(crate) fn part(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
-        let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
-        let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(usable);
+        let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(self.usable_bytes());
         match self.job(true).plan(&request) {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => Ok(None),
             plan => Ok(Some(Foreground { plan: plan? })),
         }
     }
 
+    /// What a GPU has room for, where that is known.
+    fn usable_bytes(&self) -> Option<u64> {
+        DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes())
+    }
+
     /// A question to the planner that leaves a background job room on every GPU, where it is known how much there is.
     fn request(&self, gpus: usize, mode: Mode) -> anyhow::Result<PlanRequest> {
-        let usable = DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes());
-        let room = self.background()?.room_beside(usable)?;
+        let room = self.background()?.room_beside(self.usable_bytes())?;
         Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
     }
 

@@ -37,6 +37,7 @@ mod style;
 mod sweep;
 mod table;
 mod testbed;
+mod text_table;
 mod throughput;
 mod validate;
 

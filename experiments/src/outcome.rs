@@ -31,8 +31,10 @@ pub(crate) trait Outcome {
     /// A line a row, below the names of its fields.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
 
-    /// Its figures.
-    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>>;
+    /// Its figures, if it has any.
+    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
+        Ok(Vec::new())
+    }
 
     /// A JSON document of the format `deeppool/report/v1`.
     fn to_json(&self) -> anyhow::Result<String>;

@@ -2,22 +2,20 @@
 
 use clap::Args;
 use collectives::LinkModel;
-use comfy_table::{CellAlignment, Table, presets};
 use deeppool::gpu_mux::Policy;
 use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::{policy_named, undisturbed};
 use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
 
-use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{BuiltIn, Job, WORKLOADS};
 use crate::journal::Journal;
 use crate::options::RunOptions;
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
-use crate::style::Style;
 use crate::testbed::Testbed;
+use crate::text_table::{printed, text_table};
 
 pub(crate) const NAME: &str = "published";
 const TITLE: &str = "Numbers that were published with the original, beside ours";
@@ -180,12 +178,8 @@ impl Outcome for Published {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new();
         let header = ["quantity", "unit", "ours (simulated)", "published", "ours / published", "source"];
-        table.load_preset(presets::NOTHING).set_header(header);
-        for column in table.column_iter_mut().skip(2).take(3) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(header, 2..5);
         for row in &self.rows {
             table.add_row([
                 row.quantity.clone(),
@@ -196,8 +190,8 @@ impl Outcome for Published {
                 row.source.clone().unwrap_or_else(|| "-".into()),
             ]);
         }
-        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
-        format!("{TITLE} ({NAME})\n{}\n\n{}\n\n{}\n", self.provenance, table.join("\n"), self.findings())
+        let table = printed(&table);
+        format!("{TITLE} ({NAME})\n{}\n\n{}\n\n{}\n", self.provenance, table, self.findings())
     }
 
     fn findings(&self) -> String {
@@ -217,10 +211,6 @@ impl Outcome for Published {
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
-    }
-
-    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
-        Ok(Vec::new())
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
+use collectives::LinkModel;
 use deeppool::gpu_mux::DeviceParameters;
 use deeppool::simulate::undisturbed;
-use layer_profile::{ModelAccuracy, Origin};
+use layer_profile::{DeviceModel, ModelAccuracy, Origin};
 use serde::Serialize;
 
 use crate::canvas::Figure;
@@ -32,9 +33,9 @@ fn charges(gpu: &DeviceParameters) -> String {
 /// What each record of a CSV repeats, since it has nowhere else to say it.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Provenance<'a> {
-    pub(crate) simulated: bool,
-    pub(crate) device: &'a str,
-    pub(crate) link: &'a str,
+    simulated: bool,
+    device: &'a str,
+    link: &'a str,
 }
 
 /// The format of all reports.
@@ -49,17 +50,43 @@ pub(crate) enum Chart {
     ByLimit,
 }
 
-/// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
+/// How a report of what is simulated begins: which experiment it is of, and the models that its numbers are from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct Header {
     schema: &'static str,
     pub(crate) experiment: &'static str,
     simulated: bool,
     pub(crate) device: String,
     origin: Origin,
     /// How far the layer times are from measured ones.
-    accuracy: ModelAccuracy,
+    pub(crate) accuracy: ModelAccuracy,
     pub(crate) link: String,
+}
+
+impl Header {
+    pub(crate) fn new(experiment: &'static str, device: &DeviceModel, link: &LinkModel) -> Self {
+        Self {
+            schema: SCHEMA,
+            experiment,
+            simulated: true,
+            device: device.name().into(),
+            origin: Origin::Modelled,
+            accuracy: device.accuracy().clone(),
+            link: link.name().into(),
+        }
+    }
+
+    /// What each record of a CSV repeats of it.
+    pub(crate) fn provenance(&self) -> Provenance<'_> {
+        Provenance { simulated: self.simulated, device: &self.device, link: &self.link }
+    }
+}
+
+/// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    #[serde(flatten)]
+    pub(crate) header: Header,
     pub(crate) gpus: usize,
     /// The limit of burst plans, unless each row says it.
     pub(crate) amplification_limit: Option<f64>,
@@ -104,13 +131,7 @@ impl Report {
             policy.as_deref().unwrap_or("as in each row"),
         );
         Self {
-            schema: SCHEMA,
-            experiment,
-            simulated: true,
-            device: testbed.device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: testbed.device.accuracy().clone(),
-            link: testbed.link.name().into(),
+            header: Header::new(experiment, &testbed.device, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit,
             policy,
@@ -147,8 +168,7 @@ impl Outcome for Report {
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        let provenance = || Provenance { simulated: true, device: &self.device, link: &self.link };
-        outcome::csv(self.rows.iter().map(|row| (row, provenance())))
+        outcome::csv(self.rows.iter().map(|row| (row, self.header.provenance())))
     }
 
     fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {

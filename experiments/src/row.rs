@@ -4,6 +4,7 @@ use deeppool::simulate::{Activity, Simulation};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Foreground, Job};
+use crate::statistics::percentile;
 
 /// How the GPUs are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,17 +237,11 @@ impl Row {
     }
 }
 
-/// The time of an iteration that so large a part of them takes at most, collocated over alone.
+/// The time of an iteration that so large a part of them takes at most, collocated over alone; `None` without any, or when it is zero.
 fn slowdown_at(part: f64, collocated: &Simulation, alone: &Simulation) -> Option<f64> {
-    Some(percentile(&collocated.iterations, part)? / percentile(&alone.iterations, part)?)
-}
-
-/// In seconds, with straight lines between the times; `None` without any, or when they are zero.
-fn percentile(times: &[Duration], part: f64) -> Option<f64> {
-    let mut times: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
-    times.sort_by(f64::total_cmp);
-    let place = part * times.len().checked_sub(1)? as f64;
-    let (below, above) = (times[place.floor() as usize], times[place.ceil() as usize]);
-    let time = below + (above - below) * place.fract();
-    (time > 0.0).then_some(time)
+    let time = |simulation: &Simulation| {
+        let seconds = percentile(simulation.iterations.iter().map(Duration::as_secs_f64), part)?;
+        (seconds > 0.0).then_some(seconds)
+    };
+    Some(time(collocated)? / time(alone)?)
 }

@@ -1,27 +1,27 @@
 //! Rows that compare policies of sharing, as a table.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 
 use crate::row::Row;
+use crate::text_table::text_table;
 
 /// A line a policy, setting by setting.
 pub(crate) fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        "setting\n",
-        "policy\n",
-        "FG\nms/iteration",
-        "FG slowdown\nmedian",
-        "\np99",
-        "FG computes/\ncomm./idle",
-        "FG\nsamples/s",
-        "BG\nsamples/s",
-        "BG on the GPU while FG\ncomputes/comm./idle",
-        "BG samples/s in\neach of the three",
-    ]);
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let mut table = text_table(
+        [
+            "setting\n",
+            "policy\n",
+            "FG\nms/iteration",
+            "FG slowdown\nmedian",
+            "\np99",
+            "FG computes/\ncomm./idle",
+            "FG\nsamples/s",
+            "BG\nsamples/s",
+            "BG on the GPU while FG\ncomputes/comm./idle",
+            "BG samples/s in\neach of the three",
+        ],
+        2..,
+    );
     for (index, of_setting) in rows.chunk_by(|a, b| a.setting == b.setting).enumerate() {
         if index > 0 {
             table.add_row([""]);

@@ -2,14 +2,16 @@
 
 /// The middle one, or the mean of the middle two; not a number without any.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    percentile(values, 0.5).unwrap_or(f64::NAN)
+}
+
+/// What so large a part of the values is at most, with straight lines between them; `None` without any.
+pub(crate) fn percentile(values: impl Iterator<Item = f64>, part: f64) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.len() % 2, values.get(middle)) {
-        (_, None) => f64::NAN,
-        (0, Some(&upper)) => f64::midpoint(values[middle - 1], upper),
-        (_, Some(&value)) => value,
-    }
+    let place = part * values.len().checked_sub(1)? as f64;
+    let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
+    Some(below + (above - below) * place.fract())
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 
 use crate::report::Report;
 use crate::row::Row;
 use crate::sharing_table;
+use crate::text_table::{printed, text_table};
 
 /// A report as lines of text: what the figures are from, the rows, and what they come to.
 pub(crate) fn text(report: &Report) -> String {
@@ -10,32 +11,30 @@ pub(crate) fn text(report: &Report) -> String {
     let summary = report.summary.join("\n");
     let compares_policies = report.rows.iter().all(|row| row.policy.is_some());
     let table = if compares_policies { sharing_table::table(&report.rows) } else { rows(&report.rows) };
-    let rows = table.to_string();
-    let rows: Vec<&str> = rows.lines().map(str::trim_end).collect();
-    format!("{} ({})\n{provenance}\n\n{}\n\n{summary}\n", report.title, report.experiment, rows.join("\n"))
+    let rows = printed(&table);
+    format!("{} ({})\n{provenance}\n\n{rows}\n\n{summary}\n", report.title, report.header.experiment)
 }
 
 fn rows(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        "model\n",
-        "mode\n",
-        "simulated\nms/iteration",
-        "planned\nms/iteration",
-        "above\nbound",
-        "amplification\n(limit)",
-        "FG\nsamples/s",
-        "BG\nsamples/s",
-        "FG + BG\nsamples/s",
-        "FG slowdown\ncollocated/alone",
-        "BG share\nof idle",
-        "GPUs\nbusy",
-        "FG computes/\ncomm./idle",
-        "BG samples/s in\neach of the three",
-    ]);
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let mut table = text_table(
+        [
+            "model\n",
+            "mode\n",
+            "simulated\nms/iteration",
+            "planned\nms/iteration",
+            "above\nbound",
+            "amplification\n(limit)",
+            "FG\nsamples/s",
+            "BG\nsamples/s",
+            "FG + BG\nsamples/s",
+            "FG slowdown\ncollocated/alone",
+            "BG share\nof idle",
+            "GPUs\nbusy",
+            "FG computes/\ncomm./idle",
+            "BG samples/s in\neach of the three",
+        ],
+        2..,
+    );
     for (index, of_model) in rows.chunk_by(|a, b| a.model == b.model).enumerate() {
         if index > 0 {
             table.add_row([""]);

@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Layers, Row};
-use crate::canvas::{Figure, Marks, text};
-use crate::style::{BLUE, GREEN, GRID, INK, ORANGE, PURPLE, SKY, Style, VERMILION};
+use crate::canvas::{Figure, Marks, axes, series_names, text};
+use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION};
 
 const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY];
 const SIZE: (u32, u32) = (900, 540);
@@ -31,19 +31,13 @@ pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
                 (1.0..most_gpus).log_scale().base(2.0),
                 (bottom..top).log_scale().base(2.0),
             )?;
-        chart
-            .configure_mesh()
+        axes(&mut chart.configure_mesh())
             .x_desc("GPUs")
             .y_desc("times as fast as on one GPU")
             .x_label_formatter(&|count| format!("{count:.0}"))
             .y_label_formatter(&|times| {
                 if *times < 1.0 { format!("{times:.1}") } else { format!("{times:.0}") }
             })
-            .bold_line_style(GRID)
-            .light_line_style(WHITE)
-            .axis_style(INK)
-            .label_style(text(12))
-            .axis_desc_style(text(13))
             .draw()?;
         let ideal = vec![(1.0, 1.0), (most_gpus, most_gpus)];
         chart.draw_series(DashedLineSeries::new(ideal, 6, 5, INK.stroke_width(1)))?;
@@ -69,13 +63,7 @@ pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
                 .label(kind)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .label_font(text(13))
-            .draw()?;
+        series_names(&mut chart.configure_series_labels(), SeriesLabelPosition::UpperLeft).draw()?;
         let plot_height = chart.plotting_area().dim_in_pixel().1;
         for row in named(layers, plot_height, (top / bottom).ln()) {
             let at = (row.gpus as f64, row.speedup);

@@ -1,33 +1,28 @@
 //! The layers for people.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{Layers, Row};
+use crate::text_table::{printed, text_table};
 
 impl Layers {
     /// A line a layer, with its speed-up by GPU count, and what that comes to.
     pub(super) fn printed(&self) -> String {
         let counts: Vec<usize> =
             self.by_layer().next().unwrap_or_default().iter().map(|row| row.gpus).collect();
-        let mut table = Table::new();
         let header = ["layer".to_owned(), "kind".into(), "on one GPU".into()];
         let counts_header = counts.iter().skip(1).map(|count| format!("{count} GPUs"));
-        table.load_preset(presets::NOTHING).set_header(header.into_iter().chain(counts_header));
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(header.into_iter().chain(counts_header), 2..);
         for rows in self.by_layer() {
             let [alone, more @ ..] = rows else { continue };
             let cells = [alone.layer.clone(), alone.kind.into(), format!("{:.0} us", alone.step_us())];
             table.add_row(cells.into_iter().chain(more.iter().map(|row| format!("{:.2}", row.speedup))));
         }
-        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let table = printed(&table);
         format!(
             "How much faster each layer of {} is on more GPUs ({})\n{}\n\n{}\n\n{}\n",
             self.model,
             self.experiment,
             self.origin(),
-            table.join("\n"),
+            table,
             self.summary().join("\n"),
         )
     }

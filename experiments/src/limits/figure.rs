@@ -3,10 +3,10 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::canvas::{Area, Figure, Marks, text};
+use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text};
 use crate::report::Report;
 use crate::row::{Mode, Row};
-use crate::style::{BLUE, GREEN, GRID, INK, Style, VERMILION, hex};
+use crate::style::{BLUE, GREEN, INK, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (350, 330);
 const LEGEND: u32 = 46;
@@ -45,8 +45,7 @@ pub(crate) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
         let (legend, body) = root.split_vertically(LEGEND);
         for (index, line) in LINES.iter().enumerate() {
             let area = legend.clone().shrink((22 + 170 * index as u32, 6), (170, 18));
-            area.draw(&Circle::new((6, 8), 4, line.color.filled()))?;
-            area.draw(&Text::new(line.label, (18, 1), text(13)))?;
+            dot_entry(&area, line.color, line.label)?;
         }
         let note = "dashed: DP at its amplification, and what background jobs alone would give (the ceiling of FG + BG)";
         legend.draw(&Text::new(note, (22, 26), text(12)))?;
@@ -92,17 +91,11 @@ fn panel(area: &Area<'_>, rows: &[Row]) -> anyhow::Result<()> {
         .set_label_area_size(LabelAreaPosition::Left, 48)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
         .build_cartesian_2d(1.0..most_limit, 0.0..top)?;
-    chart
-        .configure_mesh()
+    axes(&mut chart.configure_mesh())
         .x_desc("limit on amplification")
         .y_desc("samples/s over DP's")
         .x_label_formatter(&|limit| format!("{limit:.1}"))
         .y_label_formatter(&|over| format!("{over:.1}"))
-        .bold_line_style(GRID)
-        .light_line_style(WHITE)
-        .axis_style(INK)
-        .label_style(text(12))
-        .axis_desc_style(text(13))
         .draw()?;
     let mut dash = |from: (f64, f64), to: (f64, f64)| -> anyhow::Result<()> {
         chart.draw_series(DashedLineSeries::new([from, to], 4, 4, INK.stroke_width(1)))?;

@@ -6,8 +6,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::totals::{partitions, sharing};
 use super::{OfNetwork, Partition, Row};
-use crate::canvas::{Figure, Marks, text};
-use crate::style::{BLUE, GREY, GRID, INK, ORANGE, SKY, Style, VERMILION, hex};
+use crate::canvas::{Figure, Marks, axes, series_names, text};
+use crate::style::{BLUE, GREY, ORANGE, SKY, Style, VERMILION, hex};
 
 /// Points that are drawn later cover those before them: data parallelism is a burst plan, too.
 const WAYS: [(Way, RGBColor); 6] = [
@@ -43,17 +43,11 @@ pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyh
             .set_label_area_size(LabelAreaPosition::Left, 78)
             .set_label_area_size(LabelAreaPosition::Bottom, 46)
             .build_cartesian_2d(0.0..right, 0.0..top)?;
-        chart
-            .configure_mesh()
+        axes(&mut chart.configure_mesh())
             .x_desc("foreground (samples/s)")
             .y_desc("foreground and background (samples/s)")
             .x_label_formatter(&|rate| format!("{rate:.0}"))
             .y_label_formatter(&|rate| format!("{rate:.0}"))
-            .bold_line_style(GRID)
-            .light_line_style(WHITE)
-            .axis_style(INK)
-            .label_style(text(12))
-            .axis_desc_style(text(13))
             .draw()?;
         for at in totals {
             let ends = [0.0, top].map(|total| (at.foreground_samples_per_s, total));
@@ -102,13 +96,7 @@ pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyh
                 .label(way.to_string())
                 .legend(move |at| Circle::new((at.0 + 10, at.1), 4, color.filled()));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .label_font(text(13))
-            .draw()?;
+        series_names(&mut chart.configure_series_labels(), SeriesLabelPosition::LowerLeft).draw()?;
         Ok(())
     })?;
     Ok(figure

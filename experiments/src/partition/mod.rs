@@ -7,7 +7,6 @@ mod totals;
 use anyhow::Context;
 use clap::Args;
 use deeppool::compare::{Comparison, Point, Way};
-use layer_profile::{ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::Figure;
@@ -16,7 +15,7 @@ use crate::job::{Job, Workload};
 use crate::journal::Journal;
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::report::{Provenance, SCHEMA};
+use crate::report::Header;
 use crate::style::Style;
 use crate::testbed::Testbed;
 use totals::{Totals, totals};
@@ -59,13 +58,8 @@ impl Experiment for PartitionOptions {
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Partition {
-    schema: &'static str,
-    experiment: &'static str,
-    simulated: bool,
-    device: String,
-    origin: Origin,
-    accuracy: ModelAccuracy,
-    link: String,
+    #[serde(flatten)]
+    header: Header,
     gpus: usize,
     policy: String,
     background_batch: usize,
@@ -179,13 +173,7 @@ impl Partition {
             testbed.background_batch, testbed.policy_name
         );
         Ok(Self {
-            schema: SCHEMA,
-            experiment: NAME,
-            simulated: true,
-            device: testbed.device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: testbed.device.accuracy().clone(),
-            link: testbed.link.name().into(),
+            header: Header::new(NAME, &testbed.device, &testbed.link),
             gpus: testbed.gpus,
             policy: testbed.policy_name.clone(),
             background_batch: testbed.background_batch,
@@ -222,7 +210,7 @@ impl Outcome for Partition {
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        let provenance = Provenance { simulated: true, device: &self.device, link: &self.link };
+        let provenance = self.header.provenance();
         let records = self.networks.iter().flat_map(|OfNetwork { model, batch, rows, .. }| {
             let (batch, gpus, background_batch) = (*batch, self.gpus, self.background_batch);
             rows.iter().map(move |row| (About { model, batch, gpus, background_batch }, row, provenance))

@@ -1,9 +1,9 @@
 //! The comparison for people.
 
-use comfy_table::{CellAlignment, Table, presets};
 use deeppool::compare::Way;
 
 use super::{OfNetwork, Partition, Row};
+use crate::text_table::{printed, text_table};
 
 /// Ways that are one point at a speed; what partitions and BP+Col give stands beside them.
 const WAYS: [Way; 3] = [Way::DataParallel, Way::DataParallelCollocated, Way::Burst];
@@ -11,7 +11,6 @@ const WAYS: [Way; 3] = [Way::DataParallel, Way::DataParallelCollocated, Way::Bur
 impl Partition {
     /// What was asked, a line a network and speed, and what they come to.
     pub(super) fn printed(&self) -> String {
-        let mut table = Table::new();
         let ways = WAYS.iter().map(|way| format!("{way}\nFG + BG"));
         let header =
             ["model\n".to_owned(), "FG over\nDP".into(), "FG\nsamples/s".into()].into_iter().chain(ways);
@@ -20,10 +19,7 @@ impl Partition {
             "BP+Col\nFG + BG".into(),
             "BP+Col over\npartition".into(),
         ]);
-        table.load_preset(presets::NOTHING).set_header(header);
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(header, 1..);
         let rate = |rate: Option<f64>| rate.map_or_else(|| "-".into(), |rate| format!("{rate:.0}"));
         for (index, network) in self.networks.iter().enumerate() {
             if index > 0 {
@@ -43,13 +39,13 @@ impl Partition {
                 table.add_row(cells.into_iter().chain(WAYS.iter().map(of_way)).chain(totals).chain([over]));
             }
         }
-        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let table = printed(&table);
         format!(
             "Sharing all GPUs against static partitions ({})\n{}\n\n\
              FG + BG samples/s with an FG of at least so much (partitions take turns with each other, BP+Col with all but partitions):\n{}\n\n{}\n",
-            self.experiment,
+            self.header.experiment,
             self.provenance.join("\n"),
-            table.join("\n"),
+            table,
             self.summary().join("\n"),
         )
     }

@@ -4,9 +4,7 @@ mod figure;
 
 use anyhow::Context;
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use deeppool::plan::ExecutionPlan;
-use layer_profile::{ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::Figure;
@@ -15,9 +13,10 @@ use crate::job::Job;
 use crate::journal::Journal;
 use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::report::{Provenance, SCHEMA};
+use crate::report::Header;
 use crate::style::Style;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
+use crate::text_table::{printed, text_table};
 
 pub(crate) const NAME: &str = "plans";
 
@@ -51,13 +50,8 @@ impl Experiment for PlansOptions {
 /// The plans. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Plans {
-    schema: &'static str,
-    experiment: &'static str,
-    simulated: bool,
-    device: String,
-    origin: Origin,
-    accuracy: ModelAccuracy,
-    link: String,
+    #[serde(flatten)]
+    header: Header,
     gpus: usize,
     amplification_limit: f64,
     networks: Vec<Plan>,
@@ -149,13 +143,7 @@ impl Plans {
         })?;
         let limit = testbed.amplification_limit;
         Ok(Self {
-            schema: SCHEMA,
-            experiment: NAME,
-            simulated: true,
-            device: testbed.device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: testbed.device.accuracy().clone(),
-            link: testbed.link.name().into(),
+            header: Header::new(NAME, &testbed.device, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: limit,
             networks,
@@ -185,12 +173,8 @@ impl Outcome for Plans {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new();
         let header = ["model", "layers", "GPUs of each layer", "samples of a GPU"];
-        table.load_preset(presets::NOTHING).set_header(header);
-        for column in table.column_iter_mut().skip(3) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(header, 3..);
         for plan in &self.networks {
             let stretches = plan.rows.chunk_by(|a, b| (&a.ranks, a.samples) == (&b.ranks, b.samples));
             for (index, rows) in stretches.enumerate() {
@@ -203,9 +187,9 @@ impl Outcome for Plans {
                 table.add_row([title, layers, first.ranks.clone(), first.samples.to_string()]);
             }
         }
-        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let table = printed(&table);
         let provenance = self.provenance.join("\n");
-        format!("{} ({NAME})\n{provenance}\n\n{}\n\n{}\n", self.title(), table.join("\n"), self.findings())
+        format!("{} ({NAME})\n{provenance}\n\n{}\n\n{}\n", self.title(), table, self.findings())
     }
 
     fn findings(&self) -> String {
@@ -229,7 +213,7 @@ impl Outcome for Plans {
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let (gpus, amplification_limit) = (self.gpus, self.amplification_limit);
-        let provenance = Provenance { simulated: true, device: &self.device, link: &self.link };
+        let provenance = self.header.provenance();
         let records = self.networks.iter().flat_map(|Plan { model, batch, rows, .. }| {
             let about = About { model, batch: *batch, gpus, amplification_limit };
             rows.iter().map(move |row| (about, row, provenance))

@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Row, Scale, Series};
-use crate::canvas::{Area, Figure, Marks, text};
-use crate::style::{BLUE, GREY, GRID, INK, Style, VERMILION, hex};
+use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text};
+use crate::style::{BLUE, GREY, INK, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (450, 330);
 const LEGEND: u32 = 66;
@@ -54,8 +54,7 @@ pub(super) fn draw(found: &Scale, title: &str, rows: &[Row], style: Style) -> an
         let (legend, body) = root.split_vertically(LEGEND);
         for (index, line) in LINES.iter().enumerate() {
             let area = legend.clone().shrink((22, 4 + 20 * index as u32), (2 * PANEL.0, 20));
-            area.draw(&Circle::new((6, 8), 4, line.color.filled()))?;
-            area.draw(&Text::new(line.label, (18, 1), text(13)))?;
+            dot_entry(&area, line.color, line.label)?;
         }
         for (index, (series, rows)) in by_series.iter().enumerate() {
             let area = body.clone().shrink((index as u32 * PANEL.0, 0), PANEL);
@@ -89,17 +88,11 @@ fn panel(area: &Area<'_>, title: &str, rows: &[&Row], range: std::ops::Range<f64
         .set_label_area_size(LabelAreaPosition::Left, 48)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
         .build_cartesian_2d((1.0..most).log_scale().base(2.0), range.clone())?;
-    chart
-        .configure_mesh()
+    axes(&mut chart.configure_mesh())
         .x_desc("GPUs")
         .y_desc("ratio")
         .x_label_formatter(&|count| format!("{count:.0}"))
         .y_label_formatter(&|ratio| format!("{ratio:.1}"))
-        .bold_line_style(GRID)
-        .light_line_style(WHITE)
-        .axis_style(INK)
-        .label_style(text(12))
-        .axis_desc_style(text(13))
         .draw()?;
     chart.draw_series(DashedLineSeries::new([(1.0, 1.0), (most, 1.0)], 4, 4, INK.stroke_width(1)))?;
     let above = text(13).pos(Pos::new(HPos::Left, VPos::Bottom));

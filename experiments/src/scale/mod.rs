@@ -7,7 +7,7 @@ mod text;
 use anyhow::{Context, bail};
 use clap::Args;
 use collectives::LinkModel;
-use layer_profile::{DeviceModel, ModelAccuracy, Origin};
+use layer_profile::DeviceModel;
 use serde::Serialize;
 
 use crate::canvas::Figure;
@@ -16,7 +16,7 @@ use crate::job::{BACKGROUND_BATCH, WORKLOADS, Workload};
 use crate::journal::Journal;
 use crate::options::{LimitOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
-use crate::report::SCHEMA;
+use crate::report::Header;
 use crate::style::Style;
 use question::{FIXED_BATCH, Question, Row, Series, questions};
 
@@ -86,13 +86,8 @@ impl Experiment for ScaleOptions {
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Scale {
-    schema: &'static str,
-    experiment: &'static str,
-    simulated: bool,
-    device: String,
-    origin: Origin,
-    accuracy: ModelAccuracy,
-    link: String,
+    #[serde(flatten)]
+    header: Header,
     amplification_limit: f64,
     background_batch: usize,
     /// Samples of the global batch that does not grow.
@@ -129,13 +124,7 @@ impl Scale {
         let mut titles: Vec<(String, String)> = questions.iter().map(title).collect();
         titles.dedup();
         Ok(Self {
-            schema: SCHEMA,
-            experiment: NAME,
-            simulated: true,
-            device: device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: device.accuracy().clone(),
-            link: link.name().into(),
+            header: Header::new(NAME, device, link),
             amplification_limit: limit,
             background_batch: questions
                 .first()
@@ -166,7 +155,7 @@ impl Scale {
         vec![
             format!(
                 "simulated: layer times of device model {} (modelled, {}), link model {}",
-                self.device, self.accuracy, self.link
+                self.header.device, self.header.accuracy, self.header.link
             ),
             format!(
                 "speeds of the foreground are compared within 1%; the background trains the same network on batches of {}; a partition is DP on some GPUs and background on the others; \
@@ -181,7 +170,7 @@ impl Outcome for Scale {
     fn title(&self) -> String {
         format!(
             "Burst parallelism against static partitions by the number of GPUs, {} (simulated)",
-            self.link
+            self.header.link
         )
     }
 

@@ -1,8 +1,7 @@
 //! What was found as a table, and where which way wins.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{Row, Scale, Series};
+use crate::text_table::{printed, text_table};
 
 /// Totals that differ by less, relatively, are the same.
 const ALIKE: f64 = 0.01;
@@ -36,23 +35,22 @@ impl Winner {
 impl Scale {
     /// What was asked, and what the answers come to.
     pub(super) fn printed(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header([
-            "model\n".into(),
-            "GPUs\n".into(),
-            "batch\n".into(),
-            "DP\nsamples/s".into(),
-            "fastest partition\nsamples/s (GPUs)".into(),
-            "fastest BP over\nfastest partition".into(),
-            "BP+Col over partition,\nat its speed".to_owned(),
-            "\nat 0.9 of it".into(),
-            "BP+Col at 0.95 of the fastest FG:\ntotal over DP (ceiling)".into(),
-            format!("FG of BP+Col at limit {}\nover fastest partition", self.amplification_limit),
-            "its total\nover DP".into(),
-        ]);
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(
+            [
+                "model\n".into(),
+                "GPUs\n".into(),
+                "batch\n".into(),
+                "DP\nsamples/s".into(),
+                "fastest partition\nsamples/s (GPUs)".into(),
+                "fastest BP over\nfastest partition".into(),
+                "BP+Col over partition,\nat its speed".to_owned(),
+                "\nat 0.9 of it".into(),
+                "BP+Col at 0.95 of the fastest FG:\ntotal over DP (ceiling)".into(),
+                format!("FG of BP+Col at limit {}\nover fastest partition", self.amplification_limit),
+                "its total\nover DP".into(),
+            ],
+            1..,
+        );
         let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
         for (title, rows) in self.networks() {
             for row in rows {
@@ -71,13 +69,13 @@ impl Scale {
                 ]);
             }
         }
-        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let table = printed(&table);
         format!(
             "Burst parallelism against static partitions by the number of GPUs ({})\n{}\n\
              FG is the foreground; DP is on all GPUs, or as many as there are samples\n\n{}\n\n{}\n",
-            self.experiment,
+            self.header.experiment,
             self.provenance().join("\n"),
-            table.join("\n"),
+            table,
             self.summary().join("\n"),
         )
     }

@@ -8,13 +8,11 @@ mod text;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::canvas::Figure;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::outcome::{self, Outcome};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
-use crate::style::Style;
 pub(crate) use options::SearchTimeOptions;
 use question::{DEVICE, Question, Row, questions};
 
@@ -79,10 +77,6 @@ impl Outcome for SearchTime {
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
-    }
-
-    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
-        Ok(Vec::new())
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

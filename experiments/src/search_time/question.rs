@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use anyhow::bail;
-use collectives::LinkModel;
-use deeppool::costs::{Costs, shard_sizes};
+use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
@@ -75,7 +74,7 @@ impl Question {
         let &Self { model, gpus, batch } = self;
         let network = zoo::model(model)?;
         let profile = DeviceModel::named(DEVICE)?.profile(&network, &shard_sizes(batch, gpus))?;
-        let link = link(gpus);
+        let link = default_link(DEVICE, gpus)?;
         let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
         let memory = DataSheet::of_device(profile.device()).map(|sheet| sheet.usable_bytes());
         let request = PlanRequest::new(gpus, Mode::Burst { amplification: LIMIT }).with_memory_limit(memory);
@@ -113,10 +112,4 @@ impl Question {
             over_original: original.map(|original| typical / original.seconds),
         })
     }
-}
-
-/// The links of so many A100s: of one host, or of a pod of them.
-fn link(gpus: usize) -> LinkModel {
-    let host = LinkModel::dgx_a100();
-    if host.check_ranks(gpus).is_ok() { host } else { LinkModel::dgx_a100_pod() }
 }

@@ -1,30 +1,28 @@
 //! The rows for people.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::SearchTime;
 use super::question::{LIMIT, Row};
+use crate::text_table::{printed, text_table};
 
 impl SearchTime {
     /// A line a search.
     pub(super) fn printed(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header([
-            "model",
-            "batch",
-            "GPUs",
-            "seconds",
-            "min",
-            "max",
-            "planned",
-            "amplification",
-            "above bound",
-            "original",
-            "ratio",
-        ]);
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(
+            [
+                "model",
+                "batch",
+                "GPUs",
+                "seconds",
+                "min",
+                "max",
+                "planned",
+                "amplification",
+                "above bound",
+                "original",
+                "ratio",
+            ],
+            1..,
+        );
         for row in &self.rows {
             let [seconds, min, max] =
                 [row.seconds, row.min_seconds, row.max_seconds].map(|seconds| format!("{seconds:.4}"));
@@ -42,9 +40,9 @@ impl SearchTime {
                 row.over_original.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
             ]);
         }
-        let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let table = printed(&table);
         let provenance = self.provenance().join("\n");
-        format!("How long the planner takes ({})\n{provenance}\n\n{}\n", self.experiment, lines.join("\n"))
+        format!("How long the planner takes ({})\n{provenance}\n\n{}\n", self.experiment, table)
     }
 
     /// What the times are from.

@@ -7,7 +7,6 @@ mod variation;
 
 use anyhow::Context;
 use clap::Args;
-use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
 use crate::canvas::Figure;
@@ -16,7 +15,7 @@ use crate::job::Workload;
 use crate::journal::Journal;
 use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::report::SCHEMA;
+use crate::report::Header;
 use crate::style::Style;
 use crate::testbed::Testbed;
 use headline::{HEADLINES, Headline, Numbers};
@@ -62,13 +61,8 @@ impl Experiment for SensitivityOptions {
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Sensitivity {
-    schema: &'static str,
-    experiment: &'static str,
-    simulated: bool,
-    device: String,
-    origin: Origin,
-    accuracy: ModelAccuracy,
-    link: String,
+    #[serde(flatten)]
+    header: Header,
     gpus: usize,
     amplification_limit: f64,
     policy: String,
@@ -126,13 +120,7 @@ impl Sensitivity {
             }
         }
         Ok(Self {
-            schema: SCHEMA,
-            experiment: NAME,
-            simulated: true,
-            device: testbed.device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: testbed.device.accuracy().clone(),
-            link: testbed.link.name().into(),
+            header: Header::new(NAME, &testbed.device, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: testbed.amplification_limit,
             policy: testbed.policy_name.clone(),

@@ -1,25 +1,20 @@
 //! The variations for people.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::headline::HEADLINES;
 use super::variation::PARAMETERS;
 use super::{Row, Sensitivity};
+use crate::text_table::{printed, text_table};
 
 impl Sensitivity {
     /// A line a headline of each workload, with what it is under each variation, and which conclusions flip.
     pub(super) fn printed(&self) -> String {
-        let mut table = Table::new();
         let columns = PARAMETERS.iter().map(|parameter| {
             let changes: Vec<String> =
                 parameter.factors().iter().map(|&factor| parameter.change(factor)).collect();
             format!("{}\n{}", parameter.label(), changes.join(" / "))
         });
         let first = ["workload\n".to_owned(), "headline\n".into(), "as\nit is".into()];
-        table.load_preset(presets::NOTHING).set_header(first.into_iter().chain(columns));
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let mut table = text_table(first.into_iter().chain(columns), 2..);
         for (index, group) in self.groups().enumerate() {
             let [base, varied @ ..] = group else { continue };
             let title = if index % HEADLINES.len() == 0 { base.title.as_str() } else { "" };
@@ -32,15 +27,15 @@ impl Sensitivity {
             }
             table.add_row(cells);
         }
-        let table: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let table = printed(&table);
         let mut lines = vec![
             format!(
                 "How conclusions move when parameters of the models are off by half ({})",
-                self.experiment
+                self.header.experiment
             ),
             self.provenance().join("\n"),
             String::new(),
-            table.join("\n"),
+            table,
             String::new(),
         ];
         lines.extend(HEADLINES.map(|headline| format!("{:31} {}", headline.label(), headline.about())));

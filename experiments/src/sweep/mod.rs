@@ -11,13 +11,11 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::journal::Journal;
 use crate::options::RunOptions;
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
-use crate::style::Style;
 use findings::Findings;
 use pair::Pair;
 use text::ORIGIN;
@@ -117,10 +115,6 @@ impl Outcome for Sweep {
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         outcome::csv(&self.rows)
-    }
-
-    fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
-        Ok(Vec::new())
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

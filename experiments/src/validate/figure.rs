@@ -4,9 +4,9 @@ use plotters::prelude::*;
 
 use super::Validate;
 use super::row::{Mode, Row};
-use crate::canvas::{Figure, Marks, text};
+use crate::canvas::{Figure, Marks, axes, series_names};
 use crate::outcome::Outcome;
-use crate::style::{BLUE, GRID, INK, ORANGE, SKY, Style, VERMILION, hex};
+use crate::style::{BLUE, INK, ORANGE, SKY, Style, VERMILION, hex};
 
 const SIZE: (u32, u32) = (640, 560);
 
@@ -35,17 +35,11 @@ pub(super) fn draw(found: &Validate, style: Style) -> anyhow::Result<Figure> {
             .set_label_area_size(LabelAreaPosition::Left, 62)
             .set_label_area_size(LabelAreaPosition::Bottom, 46)
             .build_cartesian_2d((least..most).log_scale(), (least..most).log_scale())?;
-        chart
-            .configure_mesh()
+        axes(&mut chart.configure_mesh())
             .x_desc("measured (ms an iteration)")
             .y_desc("simulated (ms an iteration)")
             .x_label_formatter(&|ms| format!("{ms:.0}"))
             .y_label_formatter(&|ms| format!("{ms:.0}"))
-            .bold_line_style(GRID)
-            .light_line_style(WHITE)
-            .axis_style(INK)
-            .label_style(text(12))
-            .axis_desc_style(text(13))
             .draw()?;
         let same = [(least, least), (most, most)];
         chart.draw_series(DashedLineSeries::new(same, 4, 4, INK.stroke_width(1)))?;
@@ -69,13 +63,7 @@ pub(super) fn draw(found: &Validate, style: Style) -> anyhow::Result<Figure> {
                 .label(mode.label())
                 .legend(move |at| Circle::new((at.0 + 10, at.1), 4, color.filled()));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .label_font(text(13))
-            .draw()?;
+        series_names(&mut chart.configure_series_labels(), SeriesLabelPosition::LowerRight).draw()?;
         Ok(())
     })?;
     let marks = Mode::ALL.map(|mode| Marks {

@@ -1,10 +1,9 @@
 //! The rows for people.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::Validate;
 use super::ranking::{Finding, Ranking};
 use super::row::Row;
+use crate::text_table::{printed, text_table};
 
 const HEADER: [&str; 14] = [
     "model",
@@ -79,11 +78,7 @@ fn heading(row: &Row) -> String {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(HEADER);
-    for column in table.column_iter_mut().skip(5) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let mut table = text_table(HEADER, 5..);
     for row in rows {
         let ms = |us: f64| format!("{:.2}", us / 1e3);
         let background = |samples_per_s: f64| {
@@ -106,8 +101,7 @@ fn table(rows: &[Row]) -> String {
             background(row.background_samples_per_s),
         ]);
     }
-    let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
+    printed(&table)
 }
 
 /// How many pairs of plans are ranked rightly.

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::rows::number;
+
 fn layers(folder: &Path, options: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
         .args(["layers", "--json", "--out", folder.to_str().unwrap()])
@@ -13,10 +15,6 @@ fn layers(folder: &Path, options: &[&str]) -> Value {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} is not a number in {row}"))
 }
 
 #[test]

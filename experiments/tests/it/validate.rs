@@ -5,12 +5,10 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::rows::number;
+
 fn experiments(args: &[&str], out: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_experiments")).args(args).arg("--out").arg(out).output().unwrap()
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} is not a number in {row}"))
 }
 
 /// The records of a CSV; what reads as a number is one.

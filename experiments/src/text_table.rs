@@ -1,0 +1,22 @@
+//! Tables for terminals.
+
+use std::ops::RangeBounds;
+
+use comfy_table::{CellAlignment, Row, Table, presets};
+
+/// An empty table without lines, whose columns of numbers are aligned to the right.
+pub(crate) fn text_table(header: impl Into<Row>, numbers: impl RangeBounds<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    for (place, column) in table.column_iter_mut().enumerate() {
+        if numbers.contains(&place) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Its lines, without what fills them up to the table's width.
+pub(crate) fn printed(table: &Table) -> String {
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
