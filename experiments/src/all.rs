@@ -49,7 +49,7 @@ const SHORT: [&str; 2] = ["--iterations", "10"];
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
     let AllOptions { output, testbed, sharing, limit, full } = options;
-    let Testbed { device, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;
+    let Testbed { times, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;
     let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
     Journal::keep(&output.out, NAME, line, |journal| {
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<Strin
             done.push(found);
         }
         let page = output.out.join("index.html");
-        write_atomically(&page, page::html(&done, line, &device, &link)?.as_bytes())?;
+        write_atomically(&page, page::html(&done, line, &times, &link)?.as_bytes())?;
         texts.push(format!("wrote {}\n", page.display()));
         if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }
     })
@@ -84,7 +84,7 @@ fn parts(testbed: &TestbedOptions, full: bool, given: &[(String, Vec<String>)]) 
         Part::new(stem, line.chain(more.iter().map(|&word| word.to_owned())).collect())
     };
     let is_given = |names: &[&str]| given.iter().any(|(name, _)| names.contains(&name.as_str()));
-    let is_ours = !is_given(&["gpus", "link", "device", "model", "onnx", "batch"]);
+    let is_ours = !is_given(&["gpus", "link", "device", "profile", "model", "onnx", "batch"]);
     let mut parts = Vec::new();
     for experiment in ["layers", "throughput", "limits", "plans", "partition"] {
         parts.push(part(experiment, experiment, &[])?);

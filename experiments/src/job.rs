@@ -35,6 +35,15 @@ impl Workload {
         let title = built_in.map_or(network.name(), |built_in| built_in.title).to_owned();
         Self { network: Arc::new(network), title, batch, background_batch }
     }
+
+    /// The batches that a profile needs for the foreground on up to so many GPUs, and for the background.
+    pub(crate) fn batches(&self, gpus: usize) -> Vec<usize> {
+        let mut batches = shard_sizes(self.batch, gpus);
+        batches.push(self.background_batch);
+        batches.sort_unstable();
+        batches.dedup();
+        batches
+    }
 }
 
 /// A workload of a built-in network.
@@ -71,15 +80,6 @@ pub(crate) const BACKGROUND_BATCH: usize = 8;
 /// Iterations that are simulated, of which a quarter warms up, where an experiment does not say otherwise.
 const ITERATIONS: usize = 20;
 
-/// The batches that a profile needs for a foreground on up to so many GPUs, and for the background.
-pub(crate) fn batches(batch: usize, gpus: usize, background_batch: usize) -> Vec<usize> {
-    let mut batches = shard_sizes(batch, gpus);
-    batches.push(background_batch);
-    batches.sort_unstable();
-    batches.dedup();
-    batches
-}
-
 /// A workload with what it costs on a testbed.
 pub(crate) struct Job<'a> {
     pub(crate) workload: Workload,
@@ -111,8 +111,7 @@ pub(crate) fn rows_of_workloads(
 
 impl<'a> Job<'a> {
     pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
-        let batches = batches(workload.batch, testbed.gpus, workload.background_batch);
-        let profile = testbed.device.profile(&workload.network, &batches)?;
+        let profile = testbed.times.profile(&workload.network, &workload.batches(testbed.gpus))?;
         Ok(Self { workload, testbed, profile })
     }
 

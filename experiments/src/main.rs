@@ -13,6 +13,7 @@ mod figure;
 mod grid;
 mod job;
 mod journal;
+mod layer_times;
 mod layers;
 mod limits;
 mod machine;

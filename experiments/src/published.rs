@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{BuiltIn, Job, WORKLOADS};
 use crate::journal::Journal;
+use crate::layer_times::LayerTimes;
 use crate::options::RunOptions;
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
@@ -43,8 +44,12 @@ impl Experiment for PublishedOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let testbed =
-            Testbed::without_workloads(DeviceModel::named("a100")?, LinkModel::dgx_a100(), GPUS, LIMIT);
+        let testbed = Testbed::without_workloads(
+            LayerTimes::Model(DeviceModel::named("a100")?),
+            LinkModel::dgx_a100(),
+            GPUS,
+            LIMIT,
+        );
         Ok(prepared(move |journal| Published::run(&testbed, journal)))
     }
 }
@@ -111,7 +116,7 @@ impl Published {
             schema: SCHEMA,
             experiment: NAME,
             simulated: true,
-            device: testbed.device.name().into(),
+            device: testbed.times.device().into(),
             link: testbed.link.name().into(),
             rows,
             provenance: testbed.origin(),

@@ -3,10 +3,11 @@ use std::time::Duration;
 use collectives::LinkModel;
 use deeppool::gpu_mux::DeviceParameters;
 use deeppool::simulate::undisturbed;
-use layer_profile::{DeviceModel, ModelAccuracy, Origin};
+use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
 use crate::canvas::Figure;
+use crate::layer_times::LayerTimes;
 use crate::outcome::{self, Outcome};
 use crate::row::Row;
 use crate::style::Style;
@@ -57,22 +58,27 @@ pub(crate) struct Header {
     pub(crate) experiment: &'static str,
     simulated: bool,
     pub(crate) device: String,
-    origin: Origin,
-    /// How far the layer times are from measured ones.
-    pub(crate) accuracy: ModelAccuracy,
+    pub(crate) origin: Origin,
+    /// How far the layer times are from measured ones, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accuracy: Option<ModelAccuracy>,
     pub(crate) link: String,
+    /// What the layer times are, for people.
+    #[serde(skip)]
+    pub(crate) layer_times: String,
 }
 
 impl Header {
-    pub(crate) fn new(experiment: &'static str, device: &DeviceModel, link: &LinkModel) -> Self {
+    pub(crate) fn new(experiment: &'static str, times: &LayerTimes, link: &LinkModel) -> Self {
         Self {
             schema: SCHEMA,
             experiment,
             simulated: true,
-            device: device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: device.accuracy().clone(),
+            device: times.device().into(),
+            origin: times.origin(),
+            accuracy: times.accuracy().cloned(),
             link: link.name().into(),
+            layer_times: times.about(),
         }
     }
 
@@ -131,7 +137,7 @@ impl Report {
             policy.as_deref().unwrap_or("as in each row"),
         );
         Self {
-            header: Header::new(experiment, &testbed.device, &testbed.link),
+            header: Header::new(experiment, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit,
             policy,

@@ -1,9 +1,9 @@
 use collectives::LinkModel;
 use deeppool::gpu_mux::Policy;
 use deeppool::plan::Mode;
-use layer_profile::DeviceModel;
 
 use crate::job::{BACKGROUND_BATCH, Workload};
+use crate::layer_times::LayerTimes;
 
 /// What ours is called.
 pub(crate) const DEFAULT_POLICY: &str = "default";
@@ -11,7 +11,7 @@ pub(crate) const DEFAULT_POLICY: &str = "default";
 /// The simulated machine, what is trained on it, and the limit of the burst plans.
 #[derive(Debug, Clone)]
 pub(crate) struct Testbed {
-    pub(crate) device: DeviceModel,
+    pub(crate) times: LayerTimes,
     pub(crate) link: LinkModel,
     pub(crate) gpus: usize,
     /// The largest amplification of a burst plan, at least 1.
@@ -27,9 +27,9 @@ pub(crate) struct Testbed {
 
 impl Testbed {
     /// GPUs for experiments that have workloads and policies of their own.
-    pub(crate) fn without_workloads(device: DeviceModel, link: LinkModel, gpus: usize, limit: f64) -> Self {
+    pub(crate) fn without_workloads(times: LayerTimes, link: LinkModel, gpus: usize, limit: f64) -> Self {
         Self {
-            device,
+            times,
             link,
             gpus,
             amplification_limit: limit,
@@ -48,11 +48,9 @@ impl Testbed {
     /// What the figures are from, in one line.
     pub(crate) fn origin(&self) -> String {
         format!(
-            "simulated on {} GPUs: layer times of device model {} (modelled, {}), \
-             link model {} ({:.0} GB/s a direction and GPU in a host)",
+            "simulated on {} GPUs: {}, link model {} ({:.0} GB/s a direction and GPU in a host)",
             self.gpus,
-            self.device.name(),
-            self.device.accuracy(),
+            self.times.about(),
             self.link.name(),
             self.link.bandwidth_bytes_per_s() / 1e9,
         )

@@ -22,7 +22,8 @@ Examples:
   experiments throughput
   experiments throughput --gpus 4 --amplification 1.5 --out results
   experiments throughput --gpus 64 --link dgx-a100-pod --batch 64
-  experiments throughput --onnx net.onnx --batch 64 --device h100 --gpus 16")]
+  experiments throughput --onnx net.onnx --batch 64 --device h100 --gpus 16
+  experiments throughput --profile profile.json --batch 32 --link ethernet-25g")]
 pub(crate) struct ThroughputOptions {
     #[command(flatten)]
     run: RunOptions,

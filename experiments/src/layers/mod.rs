@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use collectives::LinkModel;
 use layer_graph::{LayerGraph, zoo};
-use layer_profile::{DeviceModel, ModelAccuracy, Origin};
+use layer_profile::ProfileTable;
 use serde::Serialize;
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::{MachineOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
-use crate::report::SCHEMA;
+use crate::report::Header;
 use crate::style::Style;
 
 pub(crate) const NAME: &str = "layers";
@@ -26,7 +26,7 @@ const GPUS: usize = 64;
 
 #[derive(Args)]
 #[command(
-    after_help = "Each layer by itself, with the same global batch on 1, 2, 4, ... GPUs: by the device model's times.
+    after_help = "Each layer by itself, with the same global batch on 1, 2, 4, ... GPUs: by the device model's times, or those of a profile.
 
 Examples:
   experiments layers
@@ -55,27 +55,36 @@ impl Experiment for LayersOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let network = self.network.load()?.map_or_else(|| zoo::model("vgg16"), Ok)?;
         let gpus = self.gpus.map_or_else(|| self.machine.at_most(GPUS), Ok)?;
-        let (device, link) = self.machine.load(gpus)?;
+        let (times, link) = self.machine.load(gpus)?;
+        let network = self.network.load(&times)?.map_or_else(|| zoo::model("vgg16"), Ok)?;
         let batch = self.batch;
-        Ok(prepared(move |_| Layers::run(&network, batch, gpus, (&device, &link))))
+        let counts = counts(batch, gpus);
+        let mut samples: Vec<usize> = counts.iter().map(|count| batch.div_ceil(*count)).collect();
+        samples.sort_unstable();
+        samples.dedup();
+        let profile = times.profile(&network, &samples)?;
+        Ok(prepared(move |_| {
+            let header = Header::new(NAME, &times, &link);
+            Layers::run(header, &network, batch, &counts, (&profile, &link))
+        }))
     }
+}
+
+/// 1, 2, 4, ... GPUs, up to so many, and as many as there are samples at most.
+fn counts(batch: usize, gpus: usize) -> Vec<usize> {
+    let most = gpus.min(batch);
+    let powers = std::iter::successors(Some(1), |count| Some(2 * count)).take_while(|&count| count < most);
+    powers.chain([most]).collect()
 }
 
 /// What was found. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Layers {
-    schema: &'static str,
-    experiment: &'static str,
-    /// By models of the device and its links.
-    simulated: bool,
+    #[serde(flatten)]
+    header: Header,
     model: String,
     batch: usize,
-    device: String,
-    origin: Origin,
-    accuracy: ModelAccuracy,
-    link: String,
     rows: Vec<Row>,
 }
 
@@ -107,26 +116,19 @@ impl Row {
 }
 
 impl Layers {
-    /// Each layer on 1, 2, 4, ... GPUs up to `gpus`, and as many as there are samples at most.
+    /// Each layer on each of some numbers of GPUs, 1 being the first.
     fn run(
+        header: Header,
         network: &LayerGraph,
         batch: usize,
-        gpus: usize,
-        (device, link): (&DeviceModel, &LinkModel),
+        counts: &[usize],
+        (profile, link): (&ProfileTable, &LinkModel),
     ) -> anyhow::Result<Self> {
-        let most = gpus.min(batch);
-        let powers =
-            std::iter::successors(Some(1), |count| Some(2 * count)).take_while(|&count| count < most);
-        let counts: Vec<usize> = powers.chain([most]).collect();
-        let mut sizes: Vec<usize> = counts.iter().map(|count| batch.div_ceil(*count)).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let profile = device.profile(network, &sizes)?;
         let mut rows = Vec::new();
         for (id, layer) in network.layers().skip(1) {
             let gradient_bytes = 4 * network.own_parameter_count(id) as u64;
             let mut alone: Option<Row> = None;
-            for &count in &counts {
+            for &count in counts {
                 let samples = batch.div_ceil(count);
                 let time = profile.time(layer.name(), samples)?;
                 let ranks: Vec<usize> = (0..count).collect();
@@ -162,18 +164,7 @@ impl Layers {
                 }
             }
         }
-        Ok(Self {
-            schema: SCHEMA,
-            experiment: NAME,
-            simulated: true,
-            model: network.name().into(),
-            batch,
-            device: device.name().into(),
-            origin: Origin::Modelled,
-            accuracy: device.accuracy().clone(),
-            link: link.name().into(),
-            rows,
-        })
+        Ok(Self { header, model: network.name().into(), batch, rows })
     }
 
     /// The rows of each layer, by rising GPU count.
@@ -184,14 +175,14 @@ impl Layers {
     /// What the times are from.
     fn origin(&self) -> String {
         format!(
-            "layer times of device model {} ({}, {}), all-reduces of link model {}; global batch {}",
-            self.device, self.origin, self.accuracy, self.link, self.batch
+            "{}, all-reduces of link model {}; global batch {}",
+            self.header.layer_times, self.header.link, self.batch
         )
     }
 
     /// What is shown, for people.
     fn heading(&self) -> String {
-        format!("Speed-up of each layer of {} by GPUs (modelled)", self.model)
+        format!("Speed-up of each layer of {} by GPUs ({})", self.model, self.header.origin)
     }
 }
 

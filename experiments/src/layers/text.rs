@@ -20,7 +20,7 @@ impl Layers {
         format!(
             "How much faster each layer of {} is on more GPUs ({})\n{}\n\n{}\n\n{}\n",
             self.model,
-            self.experiment,
+            self.header.experiment,
             self.origin(),
             table,
             self.summary().join("\n"),

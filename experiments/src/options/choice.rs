@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 use collectives::LinkModel;
 use deeppool::costs::default_link;
 use layer_graph::{LayerGraph, onnx, zoo};
-use layer_profile::DeviceModel;
+use layer_profile::{DeviceModel, ProfileTable};
+
+use crate::layer_times::LayerTimes;
 
 /// A network.
 #[derive(Debug, Clone, Args)]
@@ -20,22 +23,45 @@ pub(crate) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// The network that is asked for, if any.
-    pub(crate) fn load(&self) -> anyhow::Result<Option<LayerGraph>> {
-        Ok(match (&self.onnx, &self.model) {
-            (Some(path), _) => Some(onnx::import(path)?.graph),
-            (None, Some(model)) => Some(zoo::model(model)?),
-            (None, None) => None,
+    /// The network that is asked for: by these options, or by layer times of one network.
+    pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
+        Ok(match (&self.onnx, &self.model, times) {
+            (Some(path), _, _) => Some(onnx::import(path)?.graph),
+            (None, Some(model), _) => Some(zoo::model(model)?),
+            (None, None, LayerTimes::Table(table)) => Some(
+                zoo::model(table.model())
+                    .context("the network of --profile is not built in: give its file with --onnx")?,
+            ),
+            (None, None, LayerTimes::Model(_)) => None,
         })
     }
 }
 
-/// A device model, and how devices are linked.
+/// Where layer times are from.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct MachineOptions {
+pub(crate) struct DeviceOptions {
     /// A built-in device model, such as a100, a100-80gb, h100, h200 or v100; or the FILE.json of one (see `deeppool fit`)
     #[arg(long, value_name = "NAME|FILE", default_value = "a100")]
     device: String,
+    /// A file of layer times of one network (see `deeppool profile`), instead of a device model
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    profile: Option<PathBuf>,
+}
+
+impl DeviceOptions {
+    pub(crate) fn load(&self) -> anyhow::Result<LayerTimes> {
+        Ok(match &self.profile {
+            Some(path) => LayerTimes::Table(ProfileTable::load(path)?),
+            None => LayerTimes::Model(DeviceModel::named_or_loaded(&self.device)?),
+        })
+    }
+}
+
+/// Layer times, and how devices are linked.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MachineOptions {
+    #[command(flatten)]
+    device: DeviceOptions,
     /// How the GPUs are linked: the name of a link model, such as dgx-a100, dgx-a100-pod or a100-100gbe, or its FILE.json
     /// [default: the host that goes with the device, or a pod of them]
     #[arg(long, value_name = "NAME|FILE")]
@@ -43,20 +69,25 @@ pub(crate) struct MachineOptions {
 }
 
 impl MachineOptions {
+    /// Whether layer times are those of one network.
+    pub(crate) fn has_profile(&self) -> bool {
+        self.device.profile.is_some()
+    }
+
     /// So many GPUs, or as many as the links connect that are asked for.
     pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
         let Some(link) = &self.link else { return Ok(gpus) };
         Ok(LinkModel::named_or_loaded(link)?.most_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
-    /// The device and the links of so many.
-    pub(crate) fn load(&self, gpus: usize) -> anyhow::Result<(DeviceModel, LinkModel)> {
-        let device = DeviceModel::named_or_loaded(&self.device)?;
+    /// Layer times, and the links of so many GPUs.
+    pub(crate) fn load(&self, gpus: usize) -> anyhow::Result<(LayerTimes, LinkModel)> {
+        let times = self.device.load()?;
         let link = match &self.link {
             Some(link) => LinkModel::named_or_loaded(link)?,
-            None => default_link(device.name(), gpus)?,
+            None => default_link(times.device(), gpus).context("--link")?,
         };
         link.check_ranks(gpus)?;
-        Ok((device, link))
+        Ok((times, link))
     }
 }

@@ -5,7 +5,7 @@ mod output;
 mod setting;
 mod values;
 
-pub(crate) use choice::{MachineOptions, NetworkOptions};
+pub(crate) use choice::{DeviceOptions, MachineOptions, NetworkOptions};
 pub(crate) use output::{OutputOptions, RunOptions, make_folder};
 pub(crate) use setting::{LimitOptions, PolicyOptions, TestbedOptions};
 pub(crate) use values::{batch, gpus};

@@ -7,6 +7,7 @@ use deeppool::simulate::policy_named;
 use super::values::{batch, gpus, limit};
 use super::{MachineOptions, NetworkOptions};
 use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
+use crate::layer_times::LayerTimes;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
 
 /// The limit of burst plans.
@@ -45,8 +46,8 @@ pub(crate) struct TestbedOptions {
 
 impl TestbedOptions {
     /// The paper's foreground jobs, or the one that is asked for.
-    fn workloads(&self) -> anyhow::Result<Vec<Workload>> {
-        match (self.network.load()?, self.batch) {
+    fn workloads(&self, times: &LayerTimes) -> anyhow::Result<Vec<Workload>> {
+        match (self.network.load(times)?, self.batch) {
             (None, batch) => {
                 let built_in = |built_in: &BuiltIn| {
                     let workload = built_in.load()?;
@@ -62,15 +63,19 @@ impl TestbedOptions {
 
     /// What is asked for, with a limit for burst plans and a policy of sharing.
     pub(crate) fn testbed(&self, amplification_limit: f64, policy: &str) -> anyhow::Result<Testbed> {
-        let (device, link) = self.machine.load(self.gpus)?;
+        let (times, link) = self.machine.load(self.gpus)?;
+        let workloads = self.workloads(&times)?;
+        for workload in &workloads {
+            times.profile(&workload.network, &workload.batches(self.gpus))?;
+        }
         Ok(Testbed {
-            device,
+            times,
             link,
             gpus: self.gpus,
             amplification_limit,
             policy_name: policy.into(),
             policy: policy_named(policy)?,
-            workloads: self.workloads()?,
+            workloads,
             background_batch: self.background_batch,
         })
     }
@@ -79,6 +84,7 @@ impl TestbedOptions {
     pub(crate) fn is_of_the_paper(&self) -> bool {
         self.network.model.is_none()
             && self.network.onnx.is_none()
+            && !self.machine.has_profile()
             && self.background_batch == BACKGROUND_BATCH
             && self.batch.is_none()
     }

@@ -3,10 +3,10 @@
 mod section;
 
 use collectives::LinkModel;
-use layer_profile::DeviceModel;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 
+use crate::layer_times::LayerTimes;
 use crate::part::{Done, command};
 use section::Section;
 
@@ -19,19 +19,17 @@ const NAME: &str = "index.html";
 pub(crate) fn html(
     done: &[Done],
     line: &[String],
-    device: &DeviceModel,
+    times: &LayerTimes,
     link: &LinkModel,
 ) -> anyhow::Result<String> {
-    let accuracy = device.accuracy().to_string();
-    let sections: anyhow::Result<Vec<_>> = done.iter().map(|done| Section::new(done, &accuracy)).collect();
+    let sections: anyhow::Result<Vec<_>> = done.iter().map(|done| Section::new(done, times)).collect();
     let mut environment = Environment::new();
     environment.add_template(NAME, TEMPLATE)?;
     Ok(environment.get_template(NAME)?.render(context! {
         sections => Value::from(Serde(&sections?)),
         command => command(line),
         version => env!("CARGO_PKG_VERSION"),
-        device => device.name(),
-        accuracy,
+        layer_times => times.about(),
         link => link.name(),
         link_error => link.relative_error().map(|error| format!("{:.0}%", 100.0 * error)),
     })?)

@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 
 use crate::canvas::Figure;
+use crate::layer_times::LayerTimes;
 use crate::part::{Done, command};
 use crate::pdf::pdf;
 use crate::style::Style;
@@ -51,8 +52,8 @@ struct Download {
 }
 
 impl Section {
-    /// The section of what was run, on a page that says in another place how far the models are off.
-    pub(super) fn new(done: &Done, accuracy: &str) -> anyhow::Result<Self> {
+    /// The section of what was run, on a page that says in another place where layer times are from and how far off they are.
+    pub(super) fn new(done: &Done, times: &LayerTimes) -> anyhow::Result<Self> {
         let outcome = &*done.outcome;
         let csv = outcome.csv()?;
         let mut reader = csv::Reader::from_reader(&csv[..]);
@@ -76,7 +77,7 @@ impl Section {
             command: command(&done.line),
             origin: provenance
                 .first()
-                .map(|line| line.replace(&format!(" (modelled, {accuracy})"), ""))
+                .map(|line| line.replace(&times.about(), &times.name()))
                 .unwrap_or_default(),
             provenance,
             figures,

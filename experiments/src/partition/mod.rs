@@ -173,7 +173,7 @@ impl Partition {
             testbed.background_batch, testbed.policy_name
         );
         Ok(Self {
-            header: Header::new(NAME, &testbed.device, &testbed.link),
+            header: Header::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             policy: testbed.policy_name.clone(),
             background_batch: testbed.background_batch,

@@ -143,7 +143,7 @@ impl Plans {
         })?;
         let limit = testbed.amplification_limit;
         Ok(Self {
-            header: Header::new(NAME, &testbed.device, &testbed.link),
+            header: Header::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: limit,
             networks,

@@ -7,14 +7,14 @@ mod text;
 use anyhow::{Context, bail};
 use clap::Args;
 use collectives::LinkModel;
-use layer_profile::DeviceModel;
 use serde::Serialize;
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::{BACKGROUND_BATCH, WORKLOADS, Workload};
 use crate::journal::Journal;
-use crate::options::{LimitOptions, NetworkOptions, RunOptions, batch, gpus};
+use crate::layer_times::LayerTimes;
+use crate::options::{DeviceOptions, LimitOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
@@ -44,9 +44,8 @@ pub(crate) struct ScaleOptions {
     /// Samples of each background job's batch: it trains the same network
     #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
     background_batch: usize,
-    /// A built-in device model, such as a100, a100-80gb, h100, h200 or v100; or the FILE.json of one (see `deeppool fit`)
-    #[arg(long, value_name = "NAME|FILE", default_value = "a100")]
-    device: String,
+    #[command(flatten)]
+    device: DeviceOptions,
     /// How the GPUs are linked: the name of a link model, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100-pod")]
     link: String,
@@ -63,10 +62,10 @@ impl Experiment for ScaleOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let device = DeviceModel::named_or_loaded(&self.device)?;
+        let times = self.device.load()?;
         let link = LinkModel::named_or_loaded(&self.link)?;
         link.check_ranks(self.gpus)?;
-        let own = self.network.load()?;
+        let own = self.network.load(&times)?;
         if self.batch < 2 && self.gpus > 1 {
             bail!("--batch 1 leaves nothing to split: give at least 2");
         }
@@ -78,8 +77,11 @@ impl Experiment for ScaleOptions {
                 .collect::<anyhow::Result<_>>()?,
         };
         let questions = questions(&workloads, self.gpus, self.batch, own.is_none());
+        for Question { workload, gpus } in &questions {
+            times.profile(&workload.network, &workload.batches(*gpus))?;
+        }
         let (limit, fixed_batch) = (self.limit.amplification, self.batch);
-        Ok(prepared(move |journal| Scale::run(&questions, (&device, &link), limit, fixed_batch, journal)))
+        Ok(prepared(move |journal| Scale::run(&questions, (&times, &link), limit, fixed_batch, journal)))
     }
 }
 
@@ -104,13 +106,13 @@ impl Scale {
     /// Compares all ways to share GPUs for every question, side by side.
     fn run(
         questions: &[Question],
-        (device, link): (&DeviceModel, &LinkModel),
+        (times, link): (&LayerTimes, &LinkModel),
         limit: f64,
         fixed_batch: usize,
         journal: &Journal,
     ) -> anyhow::Result<Self> {
         let rows: Vec<Option<Row>> = journal.answers("comparisons", questions, |question| {
-            let row = question.answer(device, link, limit);
+            let row = question.answer(times, link, limit);
             row.with_context(|| format!("{} on {} GPUs", question.workload.title, question.gpus))
         })?;
         let without_room = questions.iter().zip(&rows).filter(|(_, row)| row.is_none());
@@ -124,7 +126,7 @@ impl Scale {
         let mut titles: Vec<(String, String)> = questions.iter().map(title).collect();
         titles.dedup();
         Ok(Self {
-            header: Header::new(NAME, device, link),
+            header: Header::new(NAME, times, link),
             amplification_limit: limit,
             background_batch: questions
                 .first()
@@ -153,10 +155,7 @@ impl Scale {
     /// What the numbers are from.
     fn provenance(&self) -> Vec<String> {
         vec![
-            format!(
-                "simulated: layer times of device model {} (modelled, {}), link model {}",
-                self.header.device, self.header.accuracy, self.header.link
-            ),
+            format!("simulated: {}, link model {}", self.header.layer_times, self.header.link),
             format!(
                 "speeds of the foreground are compared within 1%; the background trains the same network on batches of {}; a partition is DP on some GPUs and background on the others; \
                  plans keep the memory of the GPUs, with the background's where it shares them",

@@ -5,10 +5,10 @@ use burst_planner::Error as Unplanned;
 use collectives::LinkModel;
 use deeppool::Error;
 use deeppool::compare::Way;
-use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Job, Workload};
+use crate::layer_times::LayerTimes;
 use crate::testbed::Testbed;
 
 /// GPUs, and global batches for them that are asked beside the series: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
@@ -119,13 +119,13 @@ impl Question {
     /// The comparison; `None` where no plan has room.
     pub(super) fn answer(
         &self,
-        device: &DeviceModel,
+        times: &LayerTimes,
         link: &LinkModel,
         limit: f64,
     ) -> anyhow::Result<Option<Row>> {
         let Self { workload, gpus } = self;
         let (batch, gpus) = (workload.batch, *gpus);
-        let testbed = Testbed::without_workloads(device.clone(), link.clone(), gpus, limit);
+        let testbed = Testbed::without_workloads(times.clone(), link.clone(), gpus, limit);
         let compared = match Job::new(workload.clone(), &testbed)?.compared() {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => return Ok(None),
             compared => compared?,

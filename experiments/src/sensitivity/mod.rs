@@ -120,7 +120,7 @@ impl Sensitivity {
             }
         }
         Ok(Self {
-            header: Header::new(NAME, &testbed.device, &testbed.link),
+            header: Header::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: testbed.amplification_limit,
             policy: testbed.policy_name.clone(),

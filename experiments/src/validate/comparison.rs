@@ -2,16 +2,16 @@
 
 use anyhow::bail;
 use collectives::LinkModel;
-use deeppool::costs::{Costs, shard_sizes};
+use deeppool::costs::{Costs, measured, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
-use deeppool::layer_engine::{CpuEngine, Sgd};
+use deeppool::layer_engine::Sgd;
 use deeppool::plan::{ExecutionPlan, Mode as PlanMode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation};
 use deeppool::train::{BackgroundJob, TrainConfig, train};
 use layer_graph::LayerGraph;
-use layer_profile::{ProfileTable, Profiler};
+use layer_profile::ProfileTable;
 
 use super::Question;
 use super::networks::Workload;
@@ -35,8 +35,7 @@ impl Subject {
     /// Measures the layers of a workload on up to so many ranks, and makes data for so many iterations.
     pub(super) fn measure(workload: &Workload, ranks: usize, iterations: usize) -> anyhow::Result<Self> {
         let network = workload.network()?;
-        let engine = CpuEngine::<f32>::with_threads(THREADS)?;
-        let profile = Profiler::new(&engine).batches(shard_sizes(workload.batch, ranks)).profile(&network)?;
+        let profile = measured(&network, shard_sizes(workload.batch, ranks), THREADS)?;
         let dataset = workload.dataset(&network, iterations)?;
         Ok(Self { workload: *workload, network, profile, dataset })
     }

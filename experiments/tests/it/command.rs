@@ -21,7 +21,8 @@ fn json(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&run(folder, &[args, &["--json"]].concat())).unwrap()
 }
 
-fn assert_refused(args: &[&str], says: &str) {
+/// The command prints one line, which has `says` in it, and does nothing else.
+pub(crate) fn assert_refused(args: &[&str], says: &str) {
     let output = experiments(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -127,26 +128,48 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     );
 }
 
+/// The same names and words, and numbers that are as good as the same.
+fn assert_alike(found: &Value, expected: &Value) {
+    match (found, expected) {
+        (Value::Object(found), Value::Object(expected)) => {
+            assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+            found.values().zip(expected.values()).for_each(|(found, expected)| assert_alike(found, expected));
+        }
+        (Value::Array(found), Value::Array(expected)) => {
+            assert_eq!(found.len(), expected.len());
+            found.iter().zip(expected).for_each(|(found, expected)| assert_alike(found, expected));
+        }
+        (Value::Number(found), Value::Number(expected)) => {
+            let [found, expected] = [found, expected].map(|number| number.as_f64().unwrap());
+            assert!((found - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{found}, not {expected}");
+        }
+        _ => assert_eq!(found, expected),
+    }
+}
+
+/// A table with the times of a device model gives what the model gives, but for the file's whole nanoseconds.
 #[test]
-fn clusters_are_compared_with_partitions() {
+fn layer_times_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
-    let table = run(folder.path(), &["scale", "--gpus", "16", "--model", "vgg16", "--batch", "32"]);
-    for expected in
-        ["simulated", "dgx-a100-pod", "vgg16", "limit 2", "ceiling", "scale.csv", "global batch 32: on 1"]
-    {
-        assert!(table.contains(expected), "no {expected} in\n{table}");
+    let file = folder.path().join("profile.json");
+    let network = layer_graph::zoo::model("resnet-18").unwrap();
+    let model = layer_profile::DeviceModel::named("h100").unwrap();
+    model.profile(&network, &[1, 2, 3, 4, 6, 8, 12, 16]).unwrap().save(&file).unwrap();
+    let file = file.to_str().unwrap();
+    for experiment in ["throughput", "plans", "layers"] {
+        let found = |options: &[&str]| {
+            let same = ["--batch", "16", "--gpus", "4", "--link", "dgx-h100"];
+            json(folder.path(), &[&[experiment], options, &same[..]].concat())
+        };
+        assert_alike(&found(&["--profile", file]), &found(&["--device", "h100", "--model", "resnet-18"]));
     }
-    let report: Value =
-        serde_json::from_slice(&std::fs::read(folder.path().join("scale.json")).unwrap()).unwrap();
-    for row in report["rows"].as_array().unwrap() {
-        let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"));
-        // Data parallelism on any number of GPUs is a burst plan.
-        assert!(figure("fastest_over_partition") > 0.999, "{row}");
-        assert!(figure("total_over_partition_at_its_fastest") > 0.99, "{row}");
-        assert!(figure("total_over_dp_at_095") <= figure("ceiling_over_dp_at_095"), "{row}");
-    }
-    assert_refused(&["scale", "--link", "rope"], "there is no link model");
-    assert_refused(&["scale", "--link", "dgx-a100", "--gpus", "16"], "connects 8 ranks, not 16");
+
+    assert_refused(&["throughput", "--profile", file, "--batch", "64"], "make one with --batches 1,8,");
+    let scale = ["scale", "--profile", file, "--batch", "16", "--gpus", "16"];
+    assert_refused(&scale, "has times of 1 to 16 samples, and 32");
+    assert_refused(&["limits", "--profile", file, "--model", "vgg16", "--batch", "16"], "resnet-18");
+    assert_refused(&["plans", "--profile", file, "--device", "a100"], "--device");
+    assert_refused(&["layers", "--profile", "none.json"], "none.json");
 }
 
 #[test]

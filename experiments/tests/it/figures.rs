@@ -4,18 +4,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::command::run;
+use crate::svg::{attribute, elements};
 
 const FOREGROUND: &str = "#0072B2";
 const BACKGROUND: &str = "#E69F00";
 
 /// The widths of the bars' rectangles of a colour, in the order in which they are drawn, without that of the legend.
 fn widths(svg: &str, color: &str) -> Vec<f64> {
-    let rectangles = svg.lines().filter(|line| line.starts_with("<rect") && line.contains(color));
-    let width = |line: &str| {
-        let (_, width) = line.split_once(" width=\"").unwrap();
-        width.split_once('"').unwrap().0.parse().unwrap()
-    };
-    rectangles.skip(1).map(width).collect()
+    elements(svg, "<rect", color).into_iter().skip(1).map(|bar| attribute(bar, "width")).collect()
 }
 
 /// Its records, by the names of their fields.

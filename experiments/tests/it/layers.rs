@@ -1,11 +1,14 @@
 //! Layers by themselves on more and more GPUs.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
+use crate::figures::records;
 use crate::rows::number;
+use crate::svg::{assert_on_one_scale, centres};
 
 fn layers(folder: &Path, options: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
@@ -51,11 +54,20 @@ fn figures_follow_from_the_times() {
                 assert!(speedup > 1.0 - 1e-9 && speedup < gpus as f64 * (1.0 + 1e-9), "{row}");
             }
         }
-        let csv = std::fs::read_to_string(folder.path().join("layers.csv")).unwrap();
-        let records = csv::Reader::from_reader(csv.as_bytes()).deserialize::<Value>().count();
-        assert_eq!(records, report["rows"].as_array().unwrap().len());
+        let records = records(&folder.path().join("layers.csv"));
+        assert_eq!(records.len(), report["rows"].as_array().unwrap().len());
         let svg = std::fs::read_to_string(folder.path().join("layers.svg")).unwrap();
         assert!(svg.contains("Speed-up of each layer of ") && svg.contains("(modelled"), "{svg}");
+        // A circle for each record, on logarithmic scales.
+        let drawn = centres(&svg, "");
+        assert_eq!(drawn.len(), records.len());
+        let on_scale = |field: &str, pixel: fn(&(f64, f64)) -> f64| {
+            let value = |record: &HashMap<String, String>| record[field].parse::<f64>().unwrap().ln();
+            let points = drawn.iter().zip(&records).map(|(at, record)| (pixel(at), value(record)));
+            assert_on_one_scale(&points.collect::<Vec<_>>());
+        };
+        on_scale("gpus", |at| at.0);
+        on_scale("speedup", |at| at.1);
     }
 }
 

@@ -92,7 +92,9 @@ fn it_says_what_its_numbers_rest_on() {
     let page = page(folder.path());
     let (_, rest) = page.split_once("<section id=\"rests-on\"").unwrap();
     let (rest, sections) = rest.split_once("</section>").unwrap();
-    for words in ["no section of this page", "device model a100, ", "within", "link model", "Not modelled"] {
+    for words in
+        ["no section of this page", "device model a100 (modelled, ", "within", "link model", "Not modelled"]
+    {
         assert!(rest.contains(words), "{words}");
     }
     // In each section above everything else, and without opening anything.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::command::run;
 use crate::figures::records;
 use crate::rows::{Report, find, front_page, number};
+use crate::svg::{assert_on_one_scale, centres};
 
 const OPTIONS: [&[&str]; 3] = [
     &[],
@@ -168,40 +169,20 @@ fn every_point_is_derived_from_its_record() {
         ("partition", "#000000"),
         ("bg", "#787878"),
     ];
-    let mut points: Vec<[f64; 4]> = Vec::new();
+    let (mut across, mut up) = (Vec::new(), Vec::new());
     for (way, color) in colors {
-        let circles = svg.lines().filter(|line| line.starts_with("<circle") && line.contains(color));
-        let attribute = |line: &str, name: &str| -> f64 {
-            let (_, rest) = line.split_once(&format!(" {name}=\"")).unwrap();
-            rest.split_once('"').unwrap().0.parse().unwrap()
-        };
+        let mut drawn = centres(&svg, color);
+        // One is in the legend, which is drawn last.
+        drawn.pop();
         let of_way: Vec<_> = records.iter().filter(|record| record["mode"] == way).collect();
-        // And one in the legend, which is drawn last.
-        let circles: Vec<&str> = circles.collect();
-        assert_eq!(circles.len(), of_way.len() + 1, "{way}");
-        for (line, record) in circles.iter().zip(of_way) {
+        assert_eq!(drawn.len(), of_way.len(), "{way}");
+        for ((x, y), record) in drawn.into_iter().zip(of_way) {
             let number = |field: &str| record[field].parse::<f64>().unwrap();
-            let total = number("foreground_samples_per_s") + number("background_samples_per_s");
-            points.push([
-                attribute(line, "cx"),
-                attribute(line, "cy"),
-                number("foreground_samples_per_s"),
-                total,
-            ]);
+            across.push((x, number("foreground_samples_per_s")));
+            up.push((y, number("foreground_samples_per_s") + number("background_samples_per_s")));
         }
     }
-    assert!(points.len() > 12);
-    for (pixel, value) in [(0, 2), (1, 3)] {
-        let end = |most: bool| {
-            let by = |a: &&[f64; 4], b: &&[f64; 4]| a[value].total_cmp(&b[value]);
-            let end = if most { points.iter().max_by(by) } else { points.iter().min_by(by) };
-            let end = end.unwrap();
-            (end[pixel], end[value])
-        };
-        let ((from, least), (to, most)) = (end(false), end(true));
-        for point in &points {
-            let expected = from + (point[value] - least) / (most - least) * (to - from);
-            assert!((point[pixel] - expected).abs() <= 2.0, "{point:?}: not {expected}");
-        }
-    }
+    assert!(up.len() > 12);
+    assert_on_one_scale(&across);
+    assert_on_one_scale(&up);
 }

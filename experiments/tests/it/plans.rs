@@ -2,6 +2,7 @@
 
 use crate::command::run;
 use crate::figures::records;
+use crate::svg::{attribute, elements};
 
 /// A rectangle for each stretch of GPUs of each layer, where the record says.
 #[test]
@@ -11,17 +12,14 @@ fn every_rectangle_is_derived_from_its_record() {
     assert!(text.contains("layers on all GPUs"), "{text}");
     let records = records(&folder.path().join("plans.csv"));
     let svg = std::fs::read_to_string(folder.path().join("plans-vgg16.svg")).unwrap();
-    let is_drawn = |line: &&str| line.starts_with("<rect") && !line.contains("#FFFFFF");
     let mut counts: Vec<&str> = records.iter().map(|record| record["layer_gpus"].as_str()).collect();
     counts.sort_unstable();
     counts.dedup();
     assert!(counts.len() > 1, "a burst plan: {counts:?}");
     // The legend comes first.
-    let rectangles: Vec<&str> = svg.lines().filter(is_drawn).skip(counts.len()).collect();
-    let attribute = |line: &str, name: &str| -> f64 {
-        let (_, rest) = line.split_once(&format!(" {name}=\"")).unwrap();
-        rest.split_once('"').unwrap().0.parse().unwrap()
-    };
+    let is_drawn = |line: &&str| !line.contains("#FFFFFF");
+    let rectangles: Vec<&str> =
+        elements(&svg, "<rect", "").into_iter().filter(is_drawn).skip(counts.len()).collect();
     let mut drawn = rectangles.iter();
     let (mut top, mut bottom) = (f64::INFINITY, 0.0_f64);
     for line in &rectangles {

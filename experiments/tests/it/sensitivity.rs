@@ -4,6 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::svg::{assert_on_one_scale, attribute, elements};
+
 #[test]
 fn every_number_is_there_under_every_variation() {
     let folder = tempfile::tempdir().unwrap();
@@ -39,8 +41,21 @@ fn every_number_is_there_under_every_variation() {
     }
     let csv = std::fs::read_to_string(folder.path().join("sensitivity.csv")).unwrap();
     assert_eq!(csv::Reader::from_reader(csv.as_bytes()).deserialize::<Value>().count(), rows.len());
-    // A bar for each variation, beside those of the legend.
+    // A bar for each variation from what a number is to what it becomes: a panel with a scale of its own for each number. The first bar
+    // of each colour is in the legend.
     let svg = std::fs::read_to_string(folder.path().join("sensitivity.svg")).unwrap();
-    let bars = svg.lines().filter(|line| line.starts_with("<rect") && !line.contains("#FFFFFF")).count();
-    assert_eq!(bars, 2 + 3 * 11, "{svg}");
+    let [mut down, mut up] =
+        ["#0072B2", "#E69F00"].map(|color| elements(&svg, "<rect", color).into_iter().skip(1));
+    for headline in rows.chunk_by(|a, b| a["headline"] == b["headline"]) {
+        let mut ends = Vec::new();
+        for row in headline.iter().filter(|row| row["change"].is_string()) {
+            let bar = if row["change"] == "x 0.5" { down.next() } else { up.next() }.unwrap();
+            let (left, width) = (attribute(bar, "x"), attribute(bar, "width"));
+            let (value, base) = (number(row, "value"), number(row, "base"));
+            ends.extend([(left, value.min(base)), (left + width, value.max(base))]);
+        }
+        assert_eq!(ends.len(), 2 * 11);
+        assert_on_one_scale(&ends);
+    }
+    assert_eq!((down.next(), up.next()), (None, None));
 }

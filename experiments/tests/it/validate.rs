@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::rows::number;
+use crate::svg::{assert_on_one_scale, centres};
 
 fn experiments(args: &[&str], out: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_experiments")).args(args).arg("--out").arg(out).output().unwrap()
@@ -40,10 +41,10 @@ fn what_is_printed_follows_from_the_rows() {
     let output = experiments(&options, folder.path());
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    let rows = records(&folder.path().join("validate.csv"));
-    let modes: Vec<&str> = rows.iter().map(|row| row["mode"].as_str().unwrap()).collect();
+    let all = records(&folder.path().join("validate.csv"));
+    let modes: Vec<&str> = all.iter().map(|row| row["mode"].as_str().unwrap()).collect();
     assert_eq!(modes, ["dp", "bp", "dp+col", "bp+col", "dp", "bp"]);
-    let rows = &rows[..4];
+    let rows = &all[..4];
     let printed: Vec<&str> = text.lines().filter(|line| line.starts_with(" two-towers ")).collect();
     for (place, row) in rows.iter().enumerate() {
         for field in ["predicted_iteration_us", "measured_min_us", "foreground_samples_per_s"] {
@@ -75,6 +76,22 @@ fn what_is_printed_follows_from_the_rows() {
             );
         }
     }
+    let drawn = [("dp", "#56B4E9"), ("dp+col", "#0072B2"), ("bp", "#E69F00"), ("bp+col", "#D55E00")];
+    let svg = std::fs::read_to_string(folder.path().join("validate.svg")).unwrap();
+    let (mut across, mut up) = (Vec::new(), Vec::new());
+    for (mode, color) in drawn {
+        let mut drawn = centres(&svg, color);
+        // One is in the legend, which is drawn last.
+        drawn.pop();
+        let of_mode: Vec<_> = all.iter().filter(|row| row["mode"] == mode).collect();
+        assert_eq!(drawn.len(), of_mode.len(), "{mode}");
+        for ((x, y), row) in drawn.into_iter().zip(of_mode) {
+            across.push((x, number(row, "measured_iteration_us").ln()));
+            up.push((y, number(row, "predicted_iteration_us").ln()));
+        }
+    }
+    assert_on_one_scale(&across);
+    assert_on_one_scale(&up);
     // The burst plan is another one: a rank for each branch.
     assert_ne!(rows[0]["gpu_counts"], rows[1]["gpu_counts"]);
     let ratio = |field| number(&rows[0], field) / number(&rows[1], field);

@@ -2,6 +2,7 @@
 
 mod kernels;
 mod links;
+mod measured;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use kernels::Footprint;
 pub use kernels::KernelCost;
 pub(crate) use kernels::LayerKernels;
 pub use links::default_link;
+pub use measured::measured;
 
 /// The costs of a network's layers on one device, and of the links between devices.
 ///
