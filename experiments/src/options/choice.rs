@@ -23,17 +23,26 @@ pub(crate) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// The network that is asked for: by these options, or by layer times of one network.
-    pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
-        Ok(match (&self.onnx, &self.model, times) {
-            (Some(path), _, _) => Some(onnx::import(path)?.graph),
-            (None, Some(model), _) => Some(zoo::model(model)?),
-            (None, None, LayerTimes::Table(table)) => Some(
-                zoo::model(table.model())
-                    .context("the network of --profile is not built in: give its file with --onnx")?,
-            ),
-            (None, None, LayerTimes::Model(_)) => None,
+    /// The network that these options ask for.
+    pub(crate) fn asked(&self) -> anyhow::Result<Option<LayerGraph>> {
+        Ok(match (&self.onnx, &self.model) {
+            (Some(path), _) => Some(onnx::import(path)?.graph),
+            (None, Some(model)) => Some(zoo::model(model)?),
+            (None, None) => None,
         })
+    }
+
+    /// The same, or the network that layer times are of.
+    pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
+        match (self.asked()?, times) {
+            (None, LayerTimes::Table(table)) => {
+                let network = zoo::model(table.model());
+                let network =
+                    network.context("the network of --profile is not built in: give its file with --onnx")?;
+                Ok(Some(network))
+            }
+            (asked, _) => Ok(asked),
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use deeppool::plan::{ExecutionPlan, Mode as PlanMode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation};
 use deeppool::train::{BackgroundJob, TrainConfig, train};
-use layer_graph::LayerGraph;
 use layer_profile::ProfileTable;
 
 use super::Question;
@@ -26,7 +25,6 @@ const THREADS: usize = 1;
 /// A network with its layer times on this machine, and something to train it on.
 pub(super) struct Subject {
     workload: Workload,
-    network: LayerGraph,
     profile: ProfileTable,
     dataset: Dataset,
 }
@@ -34,19 +32,17 @@ pub(super) struct Subject {
 impl Subject {
     /// Measures the layers of a workload on up to so many ranks, and makes data for so many iterations.
     pub(super) fn measure(workload: &Workload, ranks: usize, iterations: usize) -> anyhow::Result<Self> {
-        let network = workload.network()?;
-        let profile = measured(&network, shard_sizes(workload.batch, ranks), THREADS)?;
-        let dataset = workload.dataset(&network, iterations)?;
-        Ok(Self { workload: *workload, network, profile, dataset })
+        let profile = measured(&workload.network, shard_sizes(workload.batch, ranks), THREADS)?;
+        Ok(Self { workload: workload.clone(), profile, dataset: workload.dataset(iterations)? })
     }
 
     /// `MODEL:BATCH`.
     pub(super) fn label(&self) -> String {
-        format!("{}:{}", self.network.name(), self.workload.batch)
+        format!("{}:{}", self.workload.network.name(), self.workload.batch)
     }
 
     fn costs<'a>(&'a self, link: &'a LinkModel) -> Costs<'a> {
-        Costs::new(&self.network, &self.profile, link)
+        Costs::new(&self.workload.network, &self.profile, link)
     }
 }
 
@@ -112,7 +108,7 @@ impl Comparison<'_> {
     fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<Run> {
         let background = self.background;
         let config = TrainConfig {
-            network: &subject.network,
+            network: &subject.workload.network,
             dataset: &subject.dataset,
             placement: &job.placement(&candidate.plan)?,
             batch: subject.workload.batch,
@@ -123,7 +119,7 @@ impl Comparison<'_> {
             threads_per_rank: THREADS,
             lowering: job.lowering().clone(),
             background: candidate.mode.has_background().then_some(BackgroundJob {
-                network: &background.network,
+                network: &background.workload.network,
                 dataset: &background.dataset,
                 batch: background.workload.batch,
                 micro_batches: 1,

@@ -60,7 +60,7 @@ impl Validate {
         // A network's layer times, and its runs.
         let bar = progress_bar(workloads.len() * (1 + runs * Mode::ALL.len()), "measurements");
         bar.tick();
-        let background = &Subject::measure(&BACKGROUND, 1, *iterations)?;
+        let background = &Subject::measure(&BACKGROUND.load()?, 1, *iterations)?;
         let comparison = Comparison { question, machine: &machine, link: &link, background };
         let mut rows = Vec::new();
         for (index, workload) in workloads.iter().enumerate() {

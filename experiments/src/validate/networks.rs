@@ -2,6 +2,8 @@
 //!
 //! They differ in what limits data parallelism.
 
+use std::sync::Arc;
+
 use deeppool::Error;
 use deeppool::data::Dataset;
 use layer_graph::{
@@ -10,40 +12,48 @@ use layer_graph::{
 };
 
 /// A job.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Workload {
-    build: fn() -> Result<LayerGraph, GraphError>,
+    pub(super) network: Arc<LayerGraph>,
     /// Samples of the global batch.
     pub(super) batch: usize,
+}
+
+impl Workload {
+    /// Made-up data of which an epoch has so many iterations.
+    pub(super) fn dataset(&self, iterations: usize) -> Result<Dataset, Error> {
+        // A fifth of the samples, rounded up, is held out.
+        let samples = (self.batch * iterations * 5).div_ceil(4);
+        Ok(Dataset::synthetic_for(&self.network, samples, 0)?)
+    }
+}
+
+/// A job that is always there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BuiltIn {
+    build: fn() -> Result<LayerGraph, GraphError>,
+    batch: usize,
+}
+
+impl BuiltIn {
+    pub(super) fn load(&self) -> Result<Workload, Error> {
+        Ok(Workload { network: Arc::new((self.build)()?), batch: self.batch })
+    }
 }
 
 /// Classes of all labels.
 const CLASSES: usize = 10;
 
-/// The foreground jobs. The first one is what a quick look takes.
-pub(super) const WORKLOADS: [Workload; 3] = [
-    Workload { build: two_towers, batch: 32 },
-    Workload { build: vgg11_32, batch: 16 },
-    Workload { build: resnet20, batch: 4 },
+/// The foreground jobs, unless another is asked for. The first one is what a quick look takes.
+pub(super) const WORKLOADS: [BuiltIn; 3] = [
+    BuiltIn { build: two_towers, batch: 32 },
+    BuiltIn { build: vgg11_32, batch: 16 },
+    BuiltIn { build: resnet20, batch: 4 },
 ];
 
 /// The background job, which is the same beside all of them: none of its steps takes longer than the piece of background work that
 /// the default policy allows, so its batch need not be cut, and the runtime and the simulator run the same steps.
-pub(super) const BACKGROUND: Workload = Workload { build: || zoo::model("digits-cnn"), batch: 8 };
-
-impl Workload {
-    pub(super) fn network(&self) -> Result<LayerGraph, Error> {
-        Ok((self.build)()?)
-    }
-
-    /// Made-up data of which an epoch has so many iterations.
-    pub(super) fn dataset(&self, network: &LayerGraph, iterations: usize) -> Result<Dataset, Error> {
-        let shape = network.layer(network.input()).output_shape().clone();
-        // A fifth of the samples, rounded up, is held out.
-        let samples = (self.batch * iterations * 5).div_ceil(4);
-        Ok(Dataset::synthetic(shape, CLASSES, samples, 0)?)
-    }
-}
+pub(super) const BACKGROUND: BuiltIn = BuiltIn { build: || zoo::model("digits-cnn"), batch: 8 };
 
 /// Two branches of wide linear layers: many parameters, few operations. With half of the samples they are hardly faster, and all
 /// gradients have to be summed; a rank for each branch has neither problem.

@@ -1,12 +1,14 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use anyhow::bail;
 use clap::Args;
 use deeppool::Error;
 
-use super::networks::WORKLOADS;
+use super::networks::{BuiltIn, WORKLOADS, Workload};
 use super::{Question, Validate, earlier};
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::options::RunOptions;
+use crate::options::{NetworkOptions, RunOptions, batch};
 
 #[derive(Args)]
 #[command(
@@ -17,11 +19,18 @@ turns, ranks being threads. It takes some minutes, and figures of a machine that
 Examples:
   experiments validate --quick
   experiments validate --runs 9 --out results
+  experiments validate --model digits-cnn --batch 32
+  experiments validate --onnx net.onnx --batch 8 --ranks 2
   experiments validate --with benchmarks/2026-11-22-validate/validate.csv"
 )]
 pub(crate) struct ValidateOptions {
     #[command(flatten)]
     run: RunOptions,
+    #[command(flatten)]
+    network: NetworkOptions,
+    /// Samples of that network's global batch
+    #[arg(long, value_name = "N", value_parser = batch)]
+    batch: Option<usize>,
     /// How many ranks, each a thread; with more than there are cores, they share these, which no prediction knows of
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = ranks)]
     ranks: usize,
@@ -35,7 +44,7 @@ pub(crate) struct ValidateOptions {
     /// The CSV of an earlier run, here or on another machine, to show in the same table; may be given several times
     #[arg(long = "with", value_name = "FILE")]
     earlier: Vec<PathBuf>,
-    /// Only one network, and two runs unless --runs says otherwise
+    /// Only one of the built-in networks, and two runs unless --runs says otherwise
     #[arg(long)]
     quick: bool,
 }
@@ -57,14 +66,29 @@ impl Experiment for ValidateOptions {
 }
 
 impl ValidateOptions {
-    fn question(&self) -> Result<Question, Error> {
+    fn question(&self) -> anyhow::Result<Question> {
         let &Self { ranks, iterations, quick, .. } = self;
-        let workloads = if quick { WORKLOADS[..1].to_vec() } else { WORKLOADS.to_vec() };
+        let workloads = self.workloads()?;
         if let Some(workload) = workloads.iter().find(|workload| workload.batch < ranks) {
-            return Err(Error::MoreRanksThanSamples { ranks, batch: workload.batch });
+            bail!(Error::MoreRanksThanSamples { ranks, batch: workload.batch });
         }
         let runs = self.runs.unwrap_or(if quick { 2 } else { 5 });
         Ok(Question { workloads, ranks, runs, iterations })
+    }
+
+    fn workloads(&self) -> anyhow::Result<Vec<Workload>> {
+        let built_in = if self.quick { &WORKLOADS[..1] } else { &WORKLOADS };
+        match (self.network.asked()?, self.batch) {
+            (None, None) => Ok(built_in.iter().map(BuiltIn::load).collect::<Result<_, _>>()?),
+            (None, Some(_)) => bail!("--batch is of a network: give one with --model or --onnx"),
+            (Some(_), None) => bail!("give the network's global batch, too: --batch N"),
+            (Some(network), Some(batch)) => {
+                let workload = Workload { network: Arc::new(network), batch };
+                // Data that do not fit are found before anything is measured.
+                workload.dataset(1)?;
+                Ok(vec![workload])
+            }
+        }
     }
 }
 

@@ -58,8 +58,20 @@ impl Dataset {
             DataSource::Digits => Self::digits()?,
             DataSource::Mnist(folder) => Self::mnist(folder)?,
             DataSource::Cifar10(folder) => Self::cifar10(folder)?,
-            DataSource::Synthetic { seed } => synthetic::for_network(network, *seed)?,
+            DataSource::Synthetic { seed } => {
+                return Self::synthetic_for(network, synthetic::usual_samples(network), *seed);
+            }
         };
+        dataset.fits(network)?;
+        Ok(dataset)
+    }
+
+    /// So many synthetic samples to train a network with, of which a fifth, rounded up, is held out.
+    ///
+    /// # Errors
+    /// When the network has no loss layer, or no data [fit](Self::fits) it.
+    pub fn synthetic_for(network: &LayerGraph, samples: usize, seed: u64) -> Result<Self, DataError> {
+        let dataset = synthetic::for_network(network, samples, seed)?;
         dataset.fits(network)?;
         Ok(dataset)
     }

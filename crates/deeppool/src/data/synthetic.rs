@@ -11,11 +11,15 @@ const MOST_SAMPLES: usize = 2048;
 const MOST_BYTES: usize = 128 << 20;
 const LEAST_SAMPLES: usize = 320;
 
-pub(super) fn for_network(network: &LayerGraph, seed: u64) -> Result<Dataset, DataError> {
+/// How many samples are made for a network where nobody says.
+pub(super) fn usual_samples(network: &LayerGraph) -> usize {
+    let elements = network.layer(network.input()).output_shape().elements();
+    (MOST_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(LEAST_SAMPLES, MOST_SAMPLES)
+}
+
+pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
     let shape = network.layer(network.input()).output_shape().clone();
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
-    let sample_bytes = shape.elements().saturating_mul(size_of::<f32>()).max(1);
-    let samples = (MOST_BYTES / sample_bytes).clamp(LEAST_SAMPLES, MOST_SAMPLES);
     match fit::vocabulary(network) {
         Some((_, vocabulary)) => sequences(shape, vocabulary, classes, loss.label_count(), samples, seed),
         None => generate(shape, classes, samples, seed),
