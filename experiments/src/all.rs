@@ -50,7 +50,7 @@ const SHORT: [&str; 2] = ["--iterations", "10"];
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
     let AllOptions { output, testbed, sharing, limit, full } = options;
     let Testbed { times, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;
-    let parts = parts(testbed, *full, &given(line.get(1..).unwrap_or_default()))?;
+    let parts = parts(*full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
     Journal::keep(&output.out, NAME, line, |journal| {
         let (mut done, mut texts) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
@@ -74,7 +74,7 @@ fn to_json(done: &[Done]) -> anyhow::Result<String> {
 }
 
 /// What is run, each with the options that it has of those that are given.
-fn parts(testbed: &TestbedOptions, full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part>> {
+fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part>> {
     let part = |stem: &str, experiment: &str, more: &[&str]| {
         let names = Single::option_names(experiment);
         // Layers are shown on as many GPUs as are usual.
@@ -94,9 +94,7 @@ fn parts(testbed: &TestbedOptions, full: bool, given: &[(String, Vec<String>)]) 
         parts.push(part("partition-cluster", "partition", &CLUSTER)?);
         parts.push(part("scale", "scale", if full { &[] } else { &FEW })?);
     }
-    if testbed.is_of_the_paper() {
-        parts.push(part("qos", "qos", &[])?);
-    }
+    parts.push(part("qos", "qos", &[])?);
     if full {
         parts.push(part("sensitivity", "sensitivity", &[])?);
     }

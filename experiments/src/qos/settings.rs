@@ -4,16 +4,17 @@ use deeppool::gpu_mux::DeviceParameters;
 use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::contended;
 
-use crate::job::{BuiltIn, WORKLOADS};
+use crate::job::{BuiltIn, WORKLOADS, Workload};
 use crate::row::Mode;
 use crate::testbed::Testbed;
 
 /// What is shared, and on which GPUs.
+#[derive(Debug, Clone)]
 pub(super) struct Setting {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     /// What is special about it, for people.
     pub(super) about: &'static str,
-    pub(super) workload: BuiltIn,
+    pub(super) workload: Workload,
     /// Collocated: with a burst plan under the testbed's limit, or with data parallelism.
     pub(super) mode: Mode,
     /// Hardware queues of a GPU, where they are not those of the card.
@@ -35,43 +36,53 @@ pub(super) const DATA_PARALLEL: &str = "VGG-16, data parallel";
 pub(super) const SMALL_KERNELS: &str = "WRN-101-2";
 pub(super) const SLOW_HOST: &str = "Inception-V3, slow host";
 
-/// Each by itself: the rows of one follow each other.
-pub(super) const SETTINGS: [Setting; 6] = [
-    Setting { compares_presets: true, ..burst(BURST, "a burst plan, which leaves GPUs idle", WORKLOADS[0]) },
-    Setting {
-        compares_presets: true,
-        hardware_queues: Some(1),
-        // Some take thirty times as long.
-        iterations: 20,
-        ..burst(
-            ONE_QUEUE,
-            "the same, and all streams launch through one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)",
-            WORKLOADS[0],
-        )
-    },
-    burst(
-        LONG_PIECES,
-        "the same beside background jobs of batch 64, whose kernels take up to eight times as long",
-        BuiltIn { background_batch: 64, ..WORKLOADS[0] },
-    ),
-    Setting {
-        mode: Mode::DataParallelCollocated,
-        ..burst(DATA_PARALLEL, "all layers on all GPUs, which leaves hardly any time idle", WORKLOADS[0])
-    },
-    burst(SMALL_KERNELS, "a burst plan of many small layers, which do not fill a GPU", WORKLOADS[1]),
-    Setting {
-        launch_time: Some(Duration::from_micros(10)),
-        ..burst(
-            SLOW_HOST,
-            "a burst plan of short kernels, each of which takes the host 10 us to launch",
-            WORKLOADS[2],
-        )
-    },
-];
+const QUEUE: &str =
+    "the same, and all streams launch through one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)";
 
-const fn burst(name: &'static str, about: &'static str, workload: BuiltIn) -> Setting {
+/// What techniques are judged by. Each by itself: the rows of one follow each other.
+pub(super) fn of_the_paper() -> anyhow::Result<Vec<Setting>> {
+    let [vgg, wrn, inception] = &WORKLOADS;
+    let long = BuiltIn { background_batch: 64, ..*vgg };
+    Ok(vec![
+        Setting {
+            compares_presets: true,
+            ..burst(BURST, "a burst plan, which leaves GPUs idle", vgg.load()?)
+        },
+        Setting { compares_presets: true, ..one_queue(ONE_QUEUE, vgg.load()?) },
+        burst(
+            LONG_PIECES,
+            "the same beside background jobs of batch 64, whose kernels take up to eight times as long",
+            long.load()?,
+        ),
+        Setting {
+            mode: Mode::DataParallelCollocated,
+            ..burst(DATA_PARALLEL, "all layers on all GPUs, which leaves hardly any time idle", vgg.load()?)
+        },
+        burst(SMALL_KERNELS, "a burst plan of many small layers, which do not fill a GPU", wrn.load()?),
+        Setting {
+            launch_time: Some(Duration::from_micros(10)),
+            ..burst(
+                SLOW_HOST,
+                "a burst plan of short kernels, each of which takes the host 10 us to launch",
+                inception.load()?,
+            )
+        },
+    ])
+}
+
+/// What the presets are compared on, for a workload that somebody asks about.
+pub(super) fn of_workload(workload: &Workload) -> [Setting; 2] {
+    let name = &workload.title;
+    [
+        burst(name, "a burst plan under the limit", workload.clone()),
+        one_queue(&format!("{name}, one launch queue"), workload.clone()),
+    ]
+    .map(|setting| Setting { compares_presets: true, ..setting })
+}
+
+fn burst(name: &str, about: &'static str, workload: Workload) -> Setting {
     Setting {
-        name,
+        name: name.into(),
         about,
         workload,
         mode: Mode::BurstCollocated,
@@ -80,6 +91,11 @@ const fn burst(name: &'static str, about: &'static str, workload: BuiltIn) -> Se
         iterations: ITERATIONS,
         compares_presets: false,
     }
+}
+
+/// Some iterations take thirty times as long.
+fn one_queue(name: &str, workload: Workload) -> Setting {
+    Setting { hardware_queues: Some(1), iterations: 20, ..burst(name, QUEUE, workload) }
 }
 
 impl Setting {

@@ -28,7 +28,7 @@ fn it_needs_nothing_else_and_has_every_number() {
         let found = page.matches(outside).count();
         assert!(found == 0 || outside == "http://" && found == namespace, "{outside} in the page");
     }
-    for experiment in ["layers", "throughput", "limits", "plans", "partition"] {
+    for experiment in ["layers", "throughput", "limits", "plans", "partition", "qos"] {
         assert!(page.contains(&format!("<section id=\"{experiment}\"")), "{experiment}");
         assert!(page.contains(&format!("experiments -- {experiment} --model digits-cnn")), "its command");
         // Every record of the CSV is a row of its table, and its figure is there.
@@ -41,8 +41,7 @@ fn it_needs_nothing_else_and_has_every_number() {
             assert!(page.contains(&row), "{row}");
         }
     }
-    assert!(!page.contains("<section id=\"qos\""), "it has networks of its own");
-    assert_eq!(page.matches("<svg").count(), 5);
+    assert_eq!(page.matches("<svg").count(), 6);
     assert!(!page.contains("throughput-cluster"), "another network has no cluster of its own");
     // A value for each bar and point of the figures.
     let rows = |experiment: &str| {
@@ -50,7 +49,7 @@ fn it_needs_nothing_else_and_has_every_number() {
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         reader.deserialize::<HashMap<String, String>>().map(Result::unwrap).collect::<Vec<_>>()
     };
-    let bars = rows("throughput").into_iter().map(|row| {
+    let bars = [rows("throughput"), rows("qos")].into_iter().flatten().map(|row| {
         let drawn = |field: &str| usize::from(row[field].parse::<f64>().unwrap() > 0.0);
         drawn("foreground_samples_per_s") + drawn("background_samples_per_s")
     });
@@ -79,11 +78,11 @@ fn its_downloads_are_the_files() {
         assert!(content == std::fs::read(folder.path().join(name)).unwrap(), "{name}");
         names.push(name);
     }
-    let figures = ["layers", "throughput", "limits", "plans-digits-cnn", "partition-digits-cnn"];
+    let figures = ["layers", "throughput", "limits", "plans-digits-cnn", "partition-digits-cnn", "qos"];
     for name in figures.iter().flat_map(|name| [format!("{name}.svg"), format!("{name}.pdf")]) {
         assert!(names.contains(&name.as_str()), "{name}");
     }
-    assert_eq!(names.len(), 5 + 2 * figures.len());
+    assert_eq!(names.len(), 6 + 2 * figures.len());
 }
 
 #[test]

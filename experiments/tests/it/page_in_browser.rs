@@ -110,7 +110,10 @@ fn it_fits_and_can_be_reached() {
         let at = format!("{width} pixels, {scheme}: {seen:?}");
         assert!(seen.width <= width && seen.content_width <= seen.width, "scrolls sideways at {at}");
         assert_eq!(seen.background, format!("rgb({red}, {green}, {blue})"), "{at}");
-        assert_eq!(seen.sections, ["rests-on", "layers", "throughput", "limits", "plans", "partition"]);
+        assert_eq!(
+            seen.sections,
+            ["rests-on", "layers", "throughput", "limits", "plans", "partition", "qos"]
+        );
         assert_eq!((seen.requests, &seen.out_of_reach[..]), (0, &[][..]), "{at}");
         assert_eq!(seen.headings[..2], [1, 2]);
         assert!(seen.headings.windows(2).all(|pair| pair[1] <= pair[0] + 1), "{at}");

@@ -76,6 +76,24 @@ fn every_row_accounts_for_all_time() {
     assert_eq!(figures("VGG-16", "priority"), figures("VGG-16", "+ stream priority"));
 }
 
+#[test]
+fn presets_are_compared_on_any_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = ["qos", "--model", "digits-cnn", "--batch", "64", "--background-batch", "4", "--gpus", "4"];
+    let text = run(folder.path(), &own);
+    assert!(!text.contains("Techniques"), "{text}");
+    let report = std::fs::read(folder.path().join("qos.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let settings: Vec<&[Value]> = rows.chunk_by(|a, b| a["setting"] == b["setting"]).collect();
+    assert_eq!(settings.len(), 2);
+    for of_setting in settings {
+        let policies: Vec<&str> = of_setting.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+        assert_eq!(policies, ["naive", "priority", "ungated", "artifact", "deeppool", "feedback", "default"]);
+        of_setting.iter().for_each(|row| check_row(row, 2.0));
+    }
+}
+
 /// The paper's problem: what is launched through one queue keeps its order, and what runs is not interrupted.
 #[test]
 fn a_shared_launch_queue_makes_the_foreground_wait_for_whatever_was_launched_before() {
