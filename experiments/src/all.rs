@@ -1,7 +1,6 @@
 //! All experiments, and a page of them.
 
 use clap::{ArgAction, Args};
-use deeppool::files::write_atomically;
 use serde_json::{Value, json};
 
 use crate::catalog::Single;
@@ -60,7 +59,7 @@ pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<Strin
             done.push(found);
         }
         let page = output.out.join("index.html");
-        write_atomically(&page, page::html(&done, line, &times, &link)?.as_bytes())?;
+        output_file::write(&page, page::html(&done, line, &times, &link)?)?;
         texts.push(format!("wrote {}\n", page.display()));
         if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }
     })

@@ -73,7 +73,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(output) => print(&output),
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}")));
-            let failed = error.downcast_ref::<deeppool::Error>().is_some_and(|error| !error.is_input());
+            let failed = deeppool::is_failure(error.as_ref());
             ExitCode::from(if failed { 1 } else { 2 })
         }
     }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use deeppool::files::write_atomically;
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use toml::Table;
@@ -63,7 +62,7 @@ pub(crate) fn run(
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        write_atomically(&csv, &joined(&found)?)?;
+        output_file::write(&csv, &joined(&found)?)?;
         let Some(error) = first_error else { return Ok(found) };
         let (all, failed) = (points.len(), points.len() - found.len());
         let csv = csv.display();

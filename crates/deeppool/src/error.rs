@@ -88,7 +88,10 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A file cannot be read or written.
+    /// A file cannot be written.
+    #[error(transparent)]
+    Output(#[from] output_file::OutputError),
+    /// A file cannot be read.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file.
@@ -130,8 +133,23 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Collectives(error) => error.is_input(),
+            Self::Output(error) => error.is_input(),
+            Self::Profile(error) => error.is_input(),
             Self::Engine(_) | Self::Mux(_) => false,
             _ => true,
         }
     }
+}
+
+/// Whether the work itself failed, rather than that it was asked for wrongly: by whichever error of this project is among an error and
+/// its sources. Commands exit with 1 then, and with 2 otherwise.
+#[must_use]
+pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_input = |error: &(dyn std::error::Error + 'static)| {
+        let of_ours = error.downcast_ref::<Error>().map(Error::is_input);
+        let of_profile = || error.downcast_ref().map(layer_profile::ProfileError::is_input);
+        let of_output = || error.downcast_ref().map(output_file::OutputError::is_input);
+        of_ours.or_else(of_profile).or_else(of_output)
+    };
+    std::iter::successors(Some(error), |error| error.source()).any(|error| is_input(error) == Some(false))
 }

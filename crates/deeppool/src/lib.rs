@@ -4,7 +4,6 @@ pub mod compare;
 pub mod costs;
 pub mod data;
 mod error;
-pub mod files;
 pub mod job;
 pub mod plan;
 pub mod program;
@@ -12,6 +11,6 @@ pub mod runtime;
 pub mod simulate;
 pub mod train;
 
-pub use error::Error;
+pub use error::{Error, is_failure};
 // The parts, in the versions that this crate's signatures speak of.
 pub use {burst_planner, collectives, gpu_mux, layer_engine, layer_graph, layer_profile};

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
+    /// A file cannot be written.
+    #[error(transparent)]
+    Output(#[from] output_file::OutputError),
     /// The profile has no row for a layer.
     #[error("the profile of `{model}` has no row for layer `{layer}`")]
     MissingLayer {
@@ -201,4 +204,17 @@ pub enum ProfileError {
         /// What the engine says.
         source: layer_engine::EngineError,
     },
+}
+
+impl ProfileError {
+    /// Whether it is about what was asked for, rather than a failure of the work itself.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Output(error) => error.is_input(),
+            #[cfg(feature = "measure")]
+            Self::Engine { .. } => false,
+            _ => true,
+        }
+    }
 }

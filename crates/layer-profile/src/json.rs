@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::{load, save};
+use crate::files::load;
 use crate::rows::{LayerDocument, NetworkDocument, SumDocument};
 use crate::table::invalid;
 use crate::{Measurement, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable};
@@ -87,9 +87,9 @@ impl ProfileTable {
     /// new one is complete.
     ///
     /// # Errors
-    /// [`ProfileError::File`] when the folder does not exist or cannot be written to.
+    /// [`ProfileError::Output`] when the folder does not exist or cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
-        save(path.as_ref(), &self.to_json())
+        Ok(output_file::write(path, self.to_json())?)
     }
 
     /// Reads a file that [`save`](Self::save) wrote.

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use deeppool::compare::{Comparison, Point, Way};
-use deeppool::files::write_atomically;
 use deeppool::job::Job;
 use deeppool::plan::PlanRequest;
 use deeppool::simulate::SimulateOptions;
@@ -35,7 +34,7 @@ pub(crate) fn run(
     if let Some(path) = figure {
         // The model's text is too long for the figure: what it is off by is drawn.
         let header = [&origin[..2], &[off(&comparison)]].concat();
-        write_atomically(path, svg(&comparison, &header)?.as_bytes())?;
+        output_file::write(path, svg(&comparison, &header)?)?;
     }
     if as_json {
         print_json(&report(job, request, background, &comparison));

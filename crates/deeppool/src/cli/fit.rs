@@ -2,12 +2,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use deeppool::files::check_folder;
 use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel, FitReport, NetworkErrors, Observations, ProfileTable};
 use serde_json::{Value, json};
 
-use super::output::{print_json, say, table};
+use super::output::{check_outputs, output_path, print_json, say, table};
 
 /// Make a device model from measured layer times, and say how far it is off
 #[derive(Args)]
@@ -25,8 +24,8 @@ pub(crate) struct Fit {
     /// A GPU whose data sheet bounds what is possible: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb
     #[arg(long, value_name = "GPU")]
     data_sheet: Option<String>,
-    /// Where the model goes
-    #[arg(short, long, value_name = "FILE")]
+    /// Where the model goes; - is standard output
+    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
@@ -35,7 +34,7 @@ pub(crate) struct Fit {
 
 impl Fit {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        check_folder(&self.output)?;
+        check_outputs([&self.output], self.json)?;
         let sheet = self.data_sheet.as_deref().map(DataSheet::named).transpose()?;
         let (device, observations) = self.observations()?;
         let name = self.name.as_deref().unwrap_or(&device);

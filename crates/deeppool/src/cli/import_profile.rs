@@ -2,12 +2,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use deeppool::files::check_folder;
 use layer_profile::{DeviceModel, PublishedProfile};
 use serde_json::{Value, json};
 
 use super::network::NetworkArgs;
-use super::output::{print_json, say, table, time};
+use super::output::{check_outputs, output_path, print_json, say, table, time};
 
 /// Make a profile from layer times in the format of the original DeepPool
 ///
@@ -25,8 +24,8 @@ pub(crate) struct ImportProfile {
     /// The device that the times are of: its model says what the file does not, and shares what it has of several layers together
     #[arg(long)]
     device: String,
-    /// Where the profile goes
-    #[arg(short, long, value_name = "FILE")]
+    /// Where the profile goes; - is standard output
+    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
@@ -37,7 +36,7 @@ impl ImportProfile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
         let model = DeviceModel::named_or_loaded(&self.device)?;
-        check_folder(&self.output)?;
+        check_outputs([&self.output], self.json)?;
         let published = PublishedProfile::load(&self.from)?;
         let imported =
             published.for_network(&network, &model).with_context(|| self.from.display().to_string())?;

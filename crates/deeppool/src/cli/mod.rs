@@ -74,17 +74,9 @@ pub(crate) fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}")));
-            ExitCode::from(if is_failure(&error) { 1 } else { 2 })
+            ExitCode::from(if deeppool::is_failure(error.as_ref()) { 1 } else { 2 })
         }
     }
-}
-
-/// Whether the work itself failed, rather than what was asked for.
-fn is_failure(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<deeppool::Error>().is_some_and(|error| !error.is_input())
-        || error
-            .downcast_ref::<layer_profile::ProfileError>()
-            .is_some_and(|error| matches!(error, layer_profile::ProfileError::Engine { .. }))
 }
 
 /// A message without its line breaks, and without the usage that clap adds.

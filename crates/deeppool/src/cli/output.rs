@@ -1,12 +1,14 @@
-//! How figures are shown.
+//! Where results go, and how figures are shown.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::bail;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use comfy_table::{CellAlignment, Table, presets};
-use deeppool::files::write_atomically;
 use serde_json::Value;
 
 /// A table whose first column is text and whose others are figures.
@@ -80,8 +82,42 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+/// Whether a result goes to standard output.
+static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// A path to write to, `-` being standard output.
+pub(crate) fn output_path() -> impl TypedValueParser<Value = PathBuf> {
+    let path = |path: PathBuf| if path == Path::new("-") { output_file::STDOUT.into() } else { path };
+    PathBufValueParser::new().map(path)
+}
+
+/// Checks where results are to go, before any work. Where one goes to standard output, what is said to people goes to standard error.
+pub(crate) fn check_outputs<'a>(
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let mut seen: Vec<&PathBuf> = Vec::new();
+    for path in paths {
+        output_file::check(path)?;
+        let is_stdout = output_file::is_stdout(path);
+        if is_stdout && json {
+            bail!("{}: --json prints to standard output: leave one of the two out", path.display());
+        }
+        if (is_stdout || output_file::is_file(path)?) && seen.contains(&path) {
+            bail!("{}: two results go here: give each its own file", path.display());
+        }
+        STDOUT_IS_TAKEN.fetch_or(is_stdout, Ordering::Relaxed);
+        seen.push(path);
+    }
+    Ok(())
+}
+
 /// Writes to standard output. A reader that went away has read enough: the command still finishes what it writes elsewhere.
 pub(crate) fn write_line(line: Arguments<'_>) {
+    if STDOUT_IS_TAKEN.load(Ordering::Relaxed) {
+        eprintln!("{line}");
+        return;
+    }
     match writeln!(stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             eprintln!("error: standard output: {error}");
@@ -97,5 +133,5 @@ pub(crate) fn print_json(value: &Value) {
 }
 
 pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {
-    Ok(write_atomically(path, format!("{value:#}\n").as_bytes())?)
+    Ok(output_file::write(path, format!("{value:#}\n"))?)
 }

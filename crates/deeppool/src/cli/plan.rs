@@ -5,7 +5,6 @@ use burst_planner::LimitRule;
 use clap::{Args, ValueEnum};
 use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
-use deeppool::files::{check_folder, write_atomically};
 use deeppool::job::{Job, PlanFrontier, RunExplanation};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
@@ -17,7 +16,7 @@ use super::capacity::Capacity;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs, at_least_one};
 use super::explanations::print_runs;
 use super::network::NetworkArgs;
-use super::output::{micros, parse_micros, print_json, rate, save_json, say};
+use super::output::{check_outputs, micros, output_path, parse_micros, print_json, rate, save_json, say};
 use super::plan_table::plan_text;
 use super::problem::{ProblemQuestion, print_frontier};
 use super::progress::while_showing;
@@ -76,13 +75,13 @@ pub(crate) struct Plan {
     #[arg(long)]
     explain: bool,
     /// Write the plan as a Graphviz graph
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_path())]
     dot: Option<PathBuf>,
     /// Write the timeline of an iteration as Chrome trace events, which open in Perfetto
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_path())]
     trace: Option<PathBuf>,
-    /// Where the plan goes
-    #[arg(short, long, value_name = "FILE")]
+    /// Where the plan goes; - is standard output, here and in the options above
+    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
     output: Option<PathBuf>,
     /// Print one JSON object: the plan, with what else was asked for
     #[arg(long)]
@@ -108,7 +107,7 @@ struct SharingArgs {
     #[arg(long, conflicts_with_all = ["mode", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison
-    #[arg(long, value_name = "FILE", requires = "compare")]
+    #[arg(long, value_name = "FILE", value_parser = output_path(), requires = "compare")]
     svg: Option<PathBuf>,
     /// What the best plan is: the fastest, or that with the most throughput together with a background job on each GPU
     #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "deadline", "knee", "pareto"])]
@@ -150,9 +149,7 @@ enum LimitRuleName {
 
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        for path in self.written() {
-            check_folder(path)?;
-        }
+        check_outputs(self.written(), self.json)?;
         match &self.problem {
             Some(path) => self.problem_question().answer(path)?,
             None => self.plan_network()?,
@@ -312,7 +309,7 @@ impl Plan {
 
     fn write(&self, job: &Job<'_>, plan: &ExecutionPlan) -> anyhow::Result<()> {
         if let Some(path) = &self.dot {
-            write_atomically(path, super::graph::dot(job.costs().network(), plan).as_bytes())?;
+            output_file::write(path, super::graph::dot(job.costs().network(), plan))?;
         }
         if let Some(path) = &self.trace {
             let options = SimulateOptions { timeline: true, ..SimulateOptions::default() };

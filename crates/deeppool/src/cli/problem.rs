@@ -7,7 +7,6 @@ use burst_planner::{
     Explanation, Frontier, LimitRule, Plan, PlanProblem, Problem, SearchOptions, TimeModel, data_parallel,
     explain, export, fastest, frontier,
 };
-use deeppool::files::write_atomically;
 use deeppool::plan::Mode;
 use serde_json::{Value, json};
 
@@ -57,10 +56,10 @@ impl ProblemQuestion<'_> {
         let explanations = self.explain.then(|| explain(&problem, &plan, self.limit())).transpose()?;
         let answer = Answer { problem, plan, frontier, explanations };
         if let Some(path) = self.dot {
-            write_atomically(path, export::dot(&answer.problem, &answer.plan)?.as_bytes())?;
+            output_file::write(path, export::dot(&answer.problem, &answer.plan)?)?;
         }
         if let Some(path) = self.trace {
-            write_atomically(path, export::chrome_trace(&answer.problem, &answer.plan)?.as_bytes())?;
+            output_file::write(path, export::chrome_trace(&answer.problem, &answer.plan)?)?;
         }
         let report = self.report(&answer);
         if let Some(path) = self.output {

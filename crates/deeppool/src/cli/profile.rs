@@ -2,7 +2,6 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use deeppool::files::check_folder;
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileRun, Profiler};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::costs::at_least_one;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
-use super::output::{print_json, say, table, time};
+use super::output::{check_outputs, output_path, print_json, say, table, time};
 
 /// Measure, or model, how long the layers of a network take
 ///
@@ -47,8 +46,8 @@ pub(crate) struct Profile {
     /// How often each time is measured, at least 10 times
     #[arg(long, value_parser = at_least_ten, default_value = "10", conflicts_with = "device")]
     repeats: usize,
-    /// Where the profile goes
-    #[arg(short, long, value_name = "FILE")]
+    /// Where the profile goes; - is standard output
+    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
     output: PathBuf,
     /// Print one JSON object and nothing else
     #[arg(long)]
@@ -66,7 +65,7 @@ enum EngineName {
 impl Profile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
-        check_folder(&self.output)?;
+        check_outputs([&self.output], self.json)?;
         match (self.engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),
             (None, Some(device)) => self.model(device, &network),

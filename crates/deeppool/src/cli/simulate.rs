@@ -4,7 +4,6 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use deeppool::costs::Costs;
-use deeppool::files::{check_folder, write_atomically};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
 use deeppool::program::LowerOptions;
@@ -16,7 +15,7 @@ use serde_json::json;
 
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
 use super::network::NetworkArgs;
-use super::output::{byte_size, micros, print_json, rate, save_json, say, time};
+use super::output::{byte_size, check_outputs, micros, output_path, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
 
 /// Run a plan in virtual time
@@ -57,10 +56,10 @@ pub(crate) struct Simulate {
     #[arg(long, value_parser = at_least_one, default_value = "20")]
     iterations: usize,
     /// Where the last iteration's timeline goes, as Chrome trace events (they open in Perfetto)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output_path())]
     trace: Option<PathBuf>,
     /// Where one rank's iteration goes, with one of the background, as a workload for mux-bench
-    #[arg(long, value_name = "FILE", requires_all = ["rank", "background"])]
+    #[arg(long, value_name = "FILE", value_parser = output_path(), requires_all = ["rank", "background"])]
     workload: Option<PathBuf>,
     /// Which rank's
     #[arg(long, requires = "workload")]
@@ -93,9 +92,7 @@ fn check_room(
 
 impl Simulate {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        for file in [&self.trace, &self.workload].into_iter().flatten() {
-            check_folder(file)?;
-        }
+        check_outputs([&self.trace, &self.workload].into_iter().flatten(), self.json)?;
         let policy = policy_named(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
@@ -119,7 +116,7 @@ impl Simulate {
         };
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
             let workload = workload(&job.lower(&plan)?, job.costs(), rank, background)?;
-            write_atomically(path, (workload.to_json() + "\n").as_bytes())?;
+            output_file::write(path, workload.to_json() + "\n")?;
         }
         let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
         let result = job.simulate(&plan, &options)?;

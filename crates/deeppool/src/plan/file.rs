@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::ExecutionPlan;
 use super::check::document;
 use crate::Error;
-use crate::files::write_atomically;
 
 pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
 const OLD_SCHEMA: &str = "deeppool/plan/v1";
@@ -56,7 +55,7 @@ impl ExecutionPlan {
     /// # Errors
     /// [`Error::File`].
     pub fn save(&self, path: &Path) -> Result<(), Error> {
-        write_atomically(path, (self.to_json()? + "\n").as_bytes())
+        Ok(output_file::write(path, self.to_json()? + "\n")?)
     }
 
     /// Reads a file that [`save`](Self::save) wrote.

@@ -40,6 +40,43 @@ fn refused(folder: &Path, arguments: &str, expected: &str) {
     assert_eq!(errors.matches(expected).count(), 1, "{arguments}: {errors}");
 }
 
+/// What is no file stays what it is, and gets what a file would.
+#[cfg(unix)]
+#[test]
+fn results_go_to_files_links_pipes_and_standard_output() {
+    let folder = TempDir::new().unwrap();
+    let plan = "plan --model digits-cnn --device cpu-core --gpus 2 --batch 8";
+    succeed(folder.path(), &format!("{plan} -o plan.json"));
+    let expected = std::fs::read(folder.path().join("plan.json")).unwrap();
+
+    let output = command::deeppool(folder.path(), &format!("{plan} -o -"));
+    assert!(output.status.success() && output.stdout == expected, "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("digits-cnn"), "the table is somewhere else");
+
+    std::fs::write(folder.path().join("file.json"), "old").unwrap();
+    std::os::unix::fs::symlink("file.json", folder.path().join("link.json")).unwrap();
+    succeed(folder.path(), &format!("{plan} -o link.json"));
+    assert!(folder.path().join("link.json").symlink_metadata().unwrap().is_symlink());
+    assert_eq!(std::fs::read(folder.path().join("file.json")).unwrap(), expected);
+
+    for device in ["/dev/null", "/dev/full"] {
+        command::deeppool(folder.path(), &format!("{plan} -o {device}"));
+        assert!(!std::fs::metadata(device).unwrap().is_file(), "{device}");
+    }
+    let full = command::deeppool(folder.path(), &format!("{plan} -o /dev/full"));
+    assert_eq!(full.status.code(), Some(1), "{full:?}");
+    let profile = "profile --model digits-cnn --device a100 --batches 1";
+    assert!(command::deeppool(folder.path(), &format!("{profile} -o /dev/null")).status.success());
+    let measured = "profile --model digits-cnn --engine cpu --batches 1 -o /dev/null";
+    assert!(command::deeppool(folder.path(), measured).status.success());
+    assert!(!Path::new("/dev/null.partial").exists());
+
+    refused(folder.path(), &format!("{plan} -o - --json"), "standard output");
+    refused(folder.path(), &format!("{plan} -o same --dot same"), "two results");
+    refused(folder.path(), &format!("{plan} -o none/plan.json"), "the folder `none` does not exist");
+    refused(folder.path(), &format!("{plan} -o ."), "a folder");
+}
+
 #[test]
 fn a_network_from_onnx_is_shown_planned_simulated_and_trained() {
     let folder = folder();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::costs::Costs;
 use super::{DeviceModel, Formula, ModelAccuracy};
 use crate::ProfileError;
-use crate::files::{load, save};
+use crate::files::load;
 
 const SCHEMA: &str = "deeppool/device-model/v1";
 
@@ -71,9 +71,9 @@ impl DeviceModel {
     /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
     ///
     /// # Errors
-    /// As [`to_json`](Self::to_json); [`ProfileError::File`] when the folder does not exist or cannot be written to.
+    /// As [`to_json`](Self::to_json); [`ProfileError::Output`] when the folder does not exist or cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
-        save(path.as_ref(), &self.to_json()?)
+        Ok(output_file::write(path, self.to_json()?)?)
     }
 
     /// Reads a file that [`save`](Self::save) wrote.

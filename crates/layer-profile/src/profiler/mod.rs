@@ -127,7 +127,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     /// Every measurement goes into a journal beside the file ([`journal_path`](Self::journal_path)) as soon as it is
     /// finished. When this run fails or is killed, the next one with the same file takes them over and measures what is
     /// left. The journal is deleted when the profile is on disk. It outlives this process, not a crash of the system; two
-    /// runs must not write the same file at the same time.
+    /// runs must not write the same file at the same time. What is no file, such as a pipe, has no journal.
     ///
     /// # Errors
     /// Those of [`profile`](Self::profile); [`ProfileError::Journal`] when there is a journal that is damaged, or of another
@@ -140,6 +140,11 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     ) -> Result<ProfileRun, ProfileError> {
         check_batches(&self.batches)?;
         let (device, measurement) = self.describe();
+        if !output_file::is_file(&path)? {
+            let run = self.run(network, device, measurement, None)?;
+            run.table.save(path)?;
+            return Ok(run);
+        }
         let conditions = Conditions::new(network, &device, &measurement, &self.batches);
         let mut journal = Journal::open(Self::journal_path(&path), &conditions)?;
         let run = self.run(network, device, measurement, Some(&mut journal))?;
