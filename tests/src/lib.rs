@@ -7,7 +7,7 @@ use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Placement, possible_checkpoints};
-use deeppool::train::{BackgroundJob, TrainConfig, TrainReport, train};
+use deeppool::train::{BackgroundJob, Length, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::DeviceModel;
@@ -114,19 +114,10 @@ impl Run<'_> {
         // Cut as far as it goes.
         let job = |batch| BackgroundJob { network, dataset, batch, micro_batches: batch };
         let background = self.background.map(job);
-        let config = TrainConfig {
-            network,
-            dataset,
-            placement,
-            batch: self.batch,
-            epochs: self.epochs,
-            learning_rate: 0.03,
-            seed: 0,
-            threads_per_rank: 1,
-            lowering: self.lowering.clone(),
-            background,
-            checkpoint: None,
-        };
+        let config = TrainConfig::new(network, dataset, placement, self.batch)
+            .with_length(Length::Epochs(self.epochs))
+            .with_lowering(self.lowering.clone())
+            .with_background(background);
         train(&config, &|_| {})
     }
 }

@@ -48,20 +48,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|(_, layer)| if layer.output_shape().as_image().is_some() { 2 } else { 1 })
         .collect();
     let placement = Placement::first_ranks(&network, 2, &gpus)?;
-    let config = TrainConfig {
-        network: &network,
-        dataset: &dataset,
-        placement: &placement,
-        batch: 32,
-        epochs: 5,
-        learning_rate: 0.03,
-        seed: 0,
-        threads_per_rank: 1,
-        // Normalise over the global batch, so that what is learned does not depend on the placement.
-        lowering: LowerOptions { sync_batch_norm: true, ..LowerOptions::default() },
-        background: None,
-        checkpoint: None,
-    };
+    // Normalise over the global batch, so that what is learned does not depend on the placement.
+    let lowering = LowerOptions { sync_batch_norm: true, ..LowerOptions::default() };
+    let config = TrainConfig::new(&network, &dataset, &placement, 32).with_lowering(lowering);
     println!("{} parameters", network.parameter_count());
     let report = train(&config, &|progress| {
         if let Progress::Epoch(epoch) = progress {

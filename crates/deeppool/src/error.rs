@@ -80,6 +80,43 @@ pub enum Error {
     /// Training data are wrong.
     #[error(transparent)]
     Data(#[from] crate::data::DataError),
+    /// Numbers grew beyond what single precision holds.
+    #[error(
+        "iteration {iteration}: the loss is {loss} on rank {rank}{}: try a smaller learning rate, or clip gradients",
+        layer.as_ref().map(|layer| format!(", and the output of layer `{layer}` is the first that is not finite")).unwrap_or_default()
+    )]
+    NotFinite {
+        /// The iteration, from 1.
+        iteration: u64,
+        /// Its loss.
+        loss: f64,
+        /// The rank that found it.
+        rank: usize,
+        /// The first layer on that rank whose output is not finite, where that can be told.
+        layer: Option<String>,
+    },
+    /// Parameters or their velocities grew beyond what single precision holds: they are not kept.
+    #[error(
+        "after iteration {iteration}: `{tensor}` on rank {rank} is not finite: try a smaller learning rate, or clip gradients"
+    )]
+    StateNotFinite {
+        /// The iteration, from 1.
+        iteration: u64,
+        /// The rank.
+        rank: usize,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A run was told to stop before its end.
+    #[error("stopped after iteration {done} of {all}; {next}")]
+    Stopped {
+        /// Iterations that are done.
+        done: u64,
+        /// Iterations of the whole run.
+        all: u64,
+        /// How to go on.
+        next: String,
+    },
     /// A checkpoint cannot be written or used.
     #[error("checkpoint {}: {problem}", path.display())]
     Checkpoint {
@@ -135,7 +172,11 @@ impl Error {
             Self::Collectives(error) => error.is_input(),
             Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
-            Self::Engine(_) | Self::Mux(_) => false,
+            Self::Engine(_)
+            | Self::Mux(_)
+            | Self::NotFinite { .. }
+            | Self::StateNotFinite { .. }
+            | Self::Stopped { .. } => false,
             _ => true,
         }
     }

@@ -9,7 +9,7 @@ use deeppool::layer_engine::Sgd;
 use deeppool::plan::{ExecutionPlan, Mode as PlanMode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation};
-use deeppool::train::{BackgroundJob, TrainConfig, train};
+use deeppool::train::{BackgroundJob, Length, TrainConfig, train};
 use layer_profile::ProfileTable;
 
 use super::Question;
@@ -107,25 +107,21 @@ impl Comparison<'_> {
 
     fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<Run> {
         let background = self.background;
-        let config = TrainConfig {
-            network: &subject.workload.network,
-            dataset: &subject.dataset,
-            placement: &job.placement(&candidate.plan)?,
-            batch: subject.workload.batch,
-            epochs: 1,
+        let placement = job.placement(&candidate.plan)?;
+        let beside = candidate.mode.has_background().then_some(BackgroundJob {
+            network: &background.workload.network,
+            dataset: &background.dataset,
+            batch: background.workload.batch,
+            micro_batches: 1,
+        });
+        let workload = &subject.workload;
+        let config = TrainConfig::new(&workload.network, &subject.dataset, &placement, workload.batch)
+            .with_length(Length::Epochs(1))
             // What is learned from made-up data does not matter, but numbers that grow without end would.
-            learning_rate: 1e-4,
-            seed: 0,
-            threads_per_rank: THREADS,
-            lowering: job.lowering().clone(),
-            background: candidate.mode.has_background().then_some(BackgroundJob {
-                network: &background.workload.network,
-                dataset: &background.dataset,
-                batch: background.workload.batch,
-                micro_batches: 1,
-            }),
-            checkpoint: None,
-        };
+            .with_learning_rate(1e-4)
+            .with_threads_per_rank(THREADS)
+            .with_lowering(job.lowering().clone())
+            .with_background(beside);
         let report = train(&config, &|_| {})?;
         if let Some((rank, error)) = report.background_errors.first() {
             bail!("the background job of rank {rank} stopped: {error}");

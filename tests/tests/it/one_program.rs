@@ -1,11 +1,15 @@
 //! One program, two executors: what the runtime does is what the simulator does.
 
-use collectives::LinkModel;
+use collectives::{Group, LinkModel, ThreadWorld};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Op, Program, lower_training};
+use deeppool::gpu_mux::{CpuDriver, Policy};
+use deeppool::layer_engine::{CpuEngine, LaunchContext};
+use deeppool::program::{LowerOptions, Op, Program, StepId, lower_training};
+use deeppool::runtime::{CpuThreads, Device, Iterations, LoadedProgram, Observer, RankState};
 use deeppool::simulate::{SimulateOptions, simulate};
-use deeppool_tests::{Run, scattered};
+use deeppool::train::Shuffled;
+use deeppool_tests::scattered;
 use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
@@ -53,6 +57,36 @@ fn collectives(program: &Program, rank: usize, order: &[usize]) -> Vec<usize> {
     ids.collect()
 }
 
+/// Writes down the steps of an iteration in the order in which they begin.
+#[derive(Default)]
+struct Order(Vec<usize>);
+
+impl Observer for Order {
+    fn started(&mut self, step: StepId) {
+        self.0.push(step.0);
+    }
+}
+
+/// Executes an iteration: by rank, its steps in the order in which they began.
+fn executed(network: &LayerGraph, program: &Program, batch: usize) -> Vec<Vec<usize>> {
+    let dataset = Dataset::digits().unwrap();
+    ThreadWorld::new(program.ranks.len()).run(|communicator| {
+        let rank = communicator.rank();
+        let mut device = Device::<CpuThreads>::new(CpuEngine::new()).unwrap();
+        let mut loaded =
+            LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
+        let mut state = RankState::new(&mut device, network, loaded.program(), 0).unwrap();
+        let mut order = Order::default();
+        let samples = Shuffled::new(dataset.train(), batch, 0);
+        let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.03 };
+        let mut iteration =
+            Iterations::new(&mut device, &mut loaded, &mut state, samples, &mut order, context, 1);
+        let mut driver = CpuDriver::<Iterations<'_, CpuThreads, Shuffled<'_>, ()>>::new(Policy::default());
+        driver.run(&mut iteration).unwrap();
+        order.0
+    })
+}
+
 fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: &LowerOptions) {
     let placement = scattered(network, ranks, seed).unwrap();
     let program = lower_training(network, &placement, batch, lowering).unwrap();
@@ -63,18 +97,14 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
     let options = SimulateOptions { iterations: 2, timeline: true, ..SimulateOptions::default() };
     let simulated = simulate(&program, &costs, &options).unwrap();
 
-    let dataset = Dataset::digits().unwrap();
-    let run =
-        Run { network, dataset: &dataset, batch, epochs: 1, lowering: lowering.clone(), background: None };
-    let real = run.with(&placement).unwrap();
-
+    let executed = executed(network, &program, batch);
     for rank in 0..ranks {
         check_order(&program, rank, &simulated.started[rank]);
-        check_order(&program, rank, &real.started[rank]);
+        check_order(&program, rank, &executed[rank]);
         // Every rank comes to its collectives in the one order of the program, in both.
         let ids = collectives(&program, rank, &simulated.started[rank]);
         assert!(ids.is_sorted());
-        assert_eq!(ids, collectives(&program, rank, &real.started[rank]));
+        assert_eq!(ids, collectives(&program, rank, &executed[rank]));
     }
     // A lane never does two things at once.
     let timeline = simulated.timeline.unwrap();

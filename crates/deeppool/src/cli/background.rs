@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
+use deeppool::simulate::BackgroundCosts;
 use deeppool::train::{BackgroundJob, MicroBatches, TrainReport};
 use gpu_mux::Policy;
-use layer_graph::{LayerGraph, zoo};
+use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ pub(crate) struct Background {
     cut: MicroBatches,
     /// How long a background tasklet should take at most.
     bound: Option<Duration>,
+    costs: Option<BackgroundCosts>,
 }
 
 impl Background {
@@ -33,12 +34,20 @@ impl Background {
         args: &CostArgs,
         foreground: &CostTables,
     ) -> anyhow::Result<Self> {
-        let network = zoo::model(&spec.model)?;
+        let network = spec.network()?;
         dataset.fits(&network).context("the background job trains on the same data")?;
         let bound = Policy::default().background_piece;
         let profile = Self::profile(spec, &network, args, &foreground.profile)?;
-        let cut = Self::cut(&network, &profile, &foreground.link, spec.batch, bound)?;
-        Ok(Self { network, batch: spec.batch, cut, bound })
+        let costs = Costs::new(&network, &profile, &foreground.link);
+        let cut = MicroBatches::within(bound.unwrap_or(Duration::MAX), &costs, spec.batch)
+            .context("the batch of the background job cannot be cut")?;
+        let costs = BackgroundCosts::new(&costs, spec.batch).ok();
+        Ok(Self { network, batch: spec.batch, cut, bound, costs })
+    }
+
+    /// What the simulator needs to know of it; nothing where a profile has no times of its whole batch.
+    pub(crate) fn costs(&self) -> Option<&BackgroundCosts> {
+        self.costs.as_ref()
     }
 
     fn profile(
@@ -47,23 +56,11 @@ impl Background {
         args: &CostArgs,
         foreground: &ProfileTable,
     ) -> anyhow::Result<ProfileTable> {
-        if args.profile.is_some() && spec.model != foreground.model() {
+        if args.profile.is_some() && network.name() != foreground.model() {
             let core = DeviceModel::named("cpu-core")?;
             return Ok(core.profile(network, &shard_sizes(spec.batch, spec.batch))?);
         }
         args.background(spec, network, foreground)
-    }
-
-    fn cut(
-        network: &LayerGraph,
-        profile: &ProfileTable,
-        link: &LinkModel,
-        batch: usize,
-        bound: Option<Duration>,
-    ) -> anyhow::Result<MicroBatches> {
-        let costs = Costs::new(network, profile, link);
-        MicroBatches::within(bound.unwrap_or(Duration::MAX), &costs, batch)
-            .context("the batch of the background job cannot be cut")
     }
 
     /// The job as it is trained.

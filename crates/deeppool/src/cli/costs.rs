@@ -10,7 +10,7 @@ use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::capacity::Capacity;
@@ -37,35 +37,44 @@ pub(crate) struct CostArgs {
 pub(crate) struct CostTables {
     pub(crate) profile: ProfileTable,
     pub(crate) link: LinkModel,
+    /// Whether they are those that a plan was made with, as far as there is one; otherwise others stand in for them.
+    pub(crate) are_of_plan: bool,
 }
 
 impl CostArgs {
-    /// The tables for a global batch on up to `gpus` GPUs. What is not given is taken from a plan, or is the default.
+    /// The tables for a global batch on up to `gpus` GPUs. What is not given is taken from a plan, or is the default, which also stands
+    /// in for what a plan was made with and is not here.
     pub(crate) fn load(
         &self,
         network: &LayerGraph,
         batch: usize,
         gpus: usize,
         plan: Option<&ExecutionPlan>,
-        default_device: Option<&str>,
+        default_device: Option<&'static str>,
     ) -> anyhow::Result<CostTables> {
         let from_plan = plan.map(|plan| &plan.profile);
+        let mut are_of_plan = true;
+        let mut stand_in = |default: &'static str| {
+            are_of_plan = false;
+            default
+        };
         let profile = if let Some(path) = &self.profile {
             let table = ProfileTable::load(path)?;
             table.for_model(network).with_context(|| path.display().to_string())?
         } else {
             let device = match (&self.device, from_plan, default_device) {
                 (Some(device), _, _) => device,
-                (None, Some(ProfileOrigin { device, origin: Origin::Modelled, .. }), _) => {
-                    if !DeviceModel::names().contains(&device.as_str()) {
-                        bail!(
-                            "the plan was made with the device model `{device}`, which is not built in: \
-                             give its file with --device FILE.json"
-                        );
-                    }
+                (None, Some(ProfileOrigin { device, origin: Origin::Modelled, .. }), _)
+                    if DeviceModel::names().contains(&device.as_str()) =>
+                {
                     device
                 }
-                (None, Some(ProfileOrigin { device, origin, .. }), _) => bail!(
+                (None, Some(_), Some(default)) => stand_in(default),
+                (None, Some(ProfileOrigin { device, origin: Origin::Modelled, .. }), None) => bail!(
+                    "the plan was made with the device model `{device}`, which is not built in: \
+                     give its file with --device FILE.json"
+                ),
+                (None, Some(ProfileOrigin { device, origin, .. }), None) => bail!(
                     "the plan was made from a profile ({device}, {origin}): give it again with --profile FILE"
                 ),
                 (None, None, Some(device)) => device,
@@ -75,13 +84,18 @@ impl CostArgs {
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
             (Some(link), _) => LinkModel::named_or_loaded(link)?,
-            (None, Some(link)) => LinkModel::named(link).with_context(|| {
-                format!("the plan was made with the links `{link}`: give their file with --link FILE.json")
-            })?,
+            (None, Some(link)) => match (LinkModel::named(link), default_device) {
+                (Err(_), Some(default)) => default_link(stand_in(default), gpus)?,
+                (link_of_plan, _) => link_of_plan.with_context(|| {
+                    format!(
+                        "the plan was made with the links `{link}`: give their file with --link FILE.json"
+                    )
+                })?,
+            },
             (None, None) => default_link(profile.device(), gpus).context("--link")?,
         };
         link.check_ranks(gpus).context("--link")?;
-        Ok(CostTables { profile, link })
+        Ok(CostTables { profile, link, are_of_plan })
     }
 
     /// The layer times of a background job on the same device.
@@ -96,11 +110,11 @@ impl CostArgs {
             let model = DeviceModel::named_or_loaded(device)?;
             return Ok(model.profile(network, &shard_sizes(job.batch, job.batch))?);
         }
-        if job.model != foreground.model() {
+        if network.name() != foreground.model() {
             bail!(
                 "the profile is of `{}`, but the background is `{}`: use the same network, or a --device",
                 foreground.model(),
-                job.model
+                network.name()
             );
         }
         Ok(foreground.clone())
@@ -230,19 +244,29 @@ pub(crate) fn size(
     Ok((gpus, agree("samples a batch", batch, planned_batch)?))
 }
 
-/// A background job as `MODEL:BATCH`.
+/// A background job as `MODEL:BATCH` or `FILE.onnx:BATCH`.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundSpec {
     pub(crate) model: String,
     pub(crate) batch: usize,
 }
 
+impl BackgroundSpec {
+    pub(crate) fn network(&self) -> anyhow::Result<LayerGraph> {
+        let is_file = Path::new(&self.model).extension().is_some_and(|extension| extension == "onnx");
+        Ok(if is_file { onnx::import(&self.model)?.graph } else { zoo::model(&self.model)? })
+    }
+}
+
 impl std::str::FromStr for BackgroundSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected =
-            || format!("expected MODEL:BATCH with a batch of at least 1, such as vgg16:8, got `{text}`");
+        let expected = || {
+            format!(
+                "expected MODEL:BATCH or FILE.onnx:BATCH with a batch of at least 1, such as vgg16:8, got `{text}`"
+            )
+        };
         let (model, batch) = text.rsplit_once(':').ok_or_else(expected)?;
         match batch.parse() {
             Ok(batch) if batch > 0 => Ok(Self { model: model.into(), batch }),

@@ -16,6 +16,7 @@ mod plan_table;
 mod problem;
 mod profile;
 mod progress;
+mod signal;
 mod simulate;
 mod train;
 mod training_problem;

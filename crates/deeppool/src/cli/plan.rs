@@ -9,7 +9,7 @@ use deeppool::job::{Job, PlanFrontier, RunExplanation};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
-use layer_graph::{LayerGraph, zoo};
+use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
 use super::capacity::Capacity;
@@ -252,7 +252,7 @@ impl Plan {
     /// What a background job takes on a GPU of its own.
     fn background(&self, network: &LayerGraph, tables: &CostTables) -> anyhow::Result<Background> {
         let asked = self.sharing.background.as_ref();
-        let own = asked.map(|asked| zoo::model(&asked.model)).transpose()?;
+        let own = asked.map(BackgroundSpec::network).transpose()?;
         let network = own.as_ref().unwrap_or(network);
         let same = || BackgroundSpec { model: network.name().into(), batch: BACKGROUND_BATCH };
         let spec = asked.cloned().unwrap_or_else(same);

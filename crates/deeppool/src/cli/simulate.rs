@@ -10,7 +10,6 @@ use deeppool::program::LowerOptions;
 use deeppool::simulate::{
     BackgroundCosts, SimulateOptions, Simulation, contended, policy_named, undisturbed, workload,
 };
-use layer_graph::zoo;
 use serde_json::json;
 
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
@@ -133,7 +132,7 @@ impl Simulate {
         link: &collectives::LinkModel,
     ) -> anyhow::Result<Option<BackgroundCosts>> {
         let Some(job) = &self.background else { return Ok(None) };
-        let network = zoo::model(&job.model)?;
+        let network = job.network()?;
         let profile = self.costs.background(job, &network, foreground)?;
         Ok(Some(BackgroundCosts::new(&Costs::new(&network, &profile, link), job.batch)?))
     }

@@ -1,12 +1,16 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
-use deeppool::simulate::SimulateOptions;
-use deeppool::train::{CheckpointConfig, EpochReport, HeldMemory, Progress, TrainConfig, TrainReport, train};
+use deeppool::simulate::{SimulateOptions, Simulation};
+use deeppool::train::{
+    CheckpointConfig, CheckpointEvery, EpochReport, HeldMemory, Length, Progress, TrainConfig, TrainReport,
+    train,
+};
 use layer_engine::Sgd;
 use serde_json::{Value, json};
 
@@ -16,13 +20,22 @@ use super::network::NetworkArgs;
 use super::output::{byte_size, micros, print_json, rate, say, time};
 use super::plan_table::plan_text;
 use super::progress::progress_bar;
+use super::signal::stop_signal;
+
+/// Time between checkpoints, where nobody says how many iterations.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(30);
+/// Epochs, where nobody says how many.
+const EPOCHS: u64 = 5;
 
 /// Train a network on this machine: ranks are threads
+///
+/// Ctrl-C, or SIGTERM, ends the run within a second, with a checkpoint where it keeps any; given twice, at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
-  deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume")]
+  deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
+  deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8")]
 pub(crate) struct Train {
     #[command(flatten)]
     network: NetworkArgs,
@@ -38,9 +51,12 @@ pub(crate) struct Train {
     /// Samples of the global batch
     #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
     batch: Option<usize>,
-    /// Rounds over the training samples
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), default_value = "5")]
-    epochs: u64,
+    /// Rounds over the training samples [default: 5]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
+    /// Iterations, instead of whole rounds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs")]
+    iterations: Option<u64>,
     #[command(flatten)]
     mode: ModeArgs,
     #[command(flatten)]
@@ -48,7 +64,7 @@ pub(crate) struct Train {
     /// A plan that `deeppool plan -o` wrote, instead of a new one
     #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED)]
     plan: Option<PathBuf>,
-    /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8
+    /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8 or net.onnx:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
     /// The learning rate
@@ -69,10 +85,9 @@ pub(crate) struct Train {
     /// Keep checkpoints in this folder
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
-    /// Iterations between checkpoints
-    #[arg(long, value_name = "N", default_value_t = 1000, requires = "checkpoint",
-        value_parser = clap::value_parser!(u64).range(1..))]
-    checkpoint_every: u64,
+    /// Iterations between checkpoints [default: half a minute, or longer where writing takes more than a twentieth of the time]
+    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoint_every: Option<u64>,
     /// Go on from the newest checkpoint in the folder, if there is one
     #[arg(long, requires = "checkpoint")]
     resume: bool,
@@ -81,10 +96,17 @@ pub(crate) struct Train {
     json: bool,
 }
 
-/// The iteration time by everyone's account.
+/// What was expected.
 struct Predictions {
     planned_us: f64,
-    simulated_us: f64,
+    /// With the background job, if there is one; nothing where the plan's layer times are not here.
+    simulated: Option<Simulation>,
+}
+
+impl Predictions {
+    fn simulated_us(&self) -> Option<f64> {
+        self.simulated.as_ref().map(|simulated| simulated.iteration.as_secs_f64() * 1e6)
+    }
 }
 
 impl Train {
@@ -106,29 +128,28 @@ impl Train {
         let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes();
         let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, self.optimizer());
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
-        let simulation = job.simulate(&plan, &SimulateOptions::default())?;
-        let predictions = Predictions {
-            planned_us: plan.iteration_us,
-            simulated_us: simulation.iteration.as_secs_f64() * 1e6,
-        };
+        let beside = background.as_ref().map(Background::costs);
+        let is_known = tables.are_of_plan && beside.is_none_or(|costs| costs.is_some());
+        let options = SimulateOptions { background: beside.flatten().cloned(), ..SimulateOptions::default() };
+        let simulated = is_known.then(|| job.simulate(&plan, &options)).transpose()?;
+        let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
-        let config = TrainConfig {
-            network: &network,
-            dataset: &dataset,
-            placement: &placement,
-            batch,
-            epochs: self.epochs,
-            learning_rate: self.lr,
-            seed: self.seed,
-            threads_per_rank: self.threads_per_rank,
-            lowering: job.lowering().clone(),
-            background: background.as_ref().map(|job| job.job(&dataset)),
-            checkpoint: self.checkpoint.clone().map(|folder| CheckpointConfig {
-                folder,
-                every: self.checkpoint_every,
-                resume: self.resume,
-            }),
-        };
+        let checkpoint = self.checkpoint.clone().map(|folder| CheckpointConfig {
+            folder,
+            every: self
+                .checkpoint_every
+                .map_or(CheckpointEvery::Time(CHECKPOINT_TIME), CheckpointEvery::Iterations),
+            resume: self.resume,
+        });
+        let config = TrainConfig::new(&network, &dataset, &placement, batch)
+            .with_length(self.length())
+            .with_learning_rate(self.lr)
+            .with_seed(self.seed)
+            .with_threads_per_rank(self.threads_per_rank)
+            .with_lowering(job.lowering().clone())
+            .with_background(background.as_ref().map(|job| job.job(&dataset)))
+            .with_checkpoint(checkpoint)
+            .with_stop(stop_signal()?);
         let report = self.train(&config, &job, &plan)?;
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
@@ -139,7 +160,27 @@ impl Train {
         } else {
             show(background.as_ref(), &predictions, &report);
         }
-        Ok(())
+        self.check_end(&config, &report)
+    }
+
+    fn length(&self) -> Length {
+        match self.iterations {
+            Some(iterations) => Length::Iterations(iterations),
+            None => Length::Epochs(self.epochs.unwrap_or(EPOCHS)),
+        }
+    }
+
+    /// A run that was stopped is no success: whatever comes after it would work on half of it.
+    fn check_end(&self, config: &TrainConfig<'_>, report: &TrainReport) -> anyhow::Result<()> {
+        if !report.is_stopped {
+            return Ok(());
+        }
+        let (done, all) = (report.first_iteration + report.losses.len() as u64, config.iterations());
+        let next = match &self.checkpoint {
+            Some(folder) => format!("its checkpoint is in {}: go on with --resume", folder.display()),
+            None => "nothing is kept: give --checkpoint DIR to be able to go on".into(),
+        };
+        Err(deeppool::Error::Stopped { done, all, next }.into())
     }
 
     fn optimizer(&self) -> Sgd {
@@ -164,13 +205,22 @@ impl Train {
             }
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);
-                say(format!("resumed after iteration {iteration}"));
+                if iteration >= config.iterations() {
+                    say(format!(
+                        "the run is finished: the checkpoint is after iteration {iteration} of {}",
+                        config.iterations()
+                    ));
+                } else {
+                    say(format!("resumed after iteration {iteration}"));
+                }
             }
             Progress::Iteration { iteration, loss } => {
                 bar.set_position(iteration);
                 bar.set_message(format!("loss {loss:.4}"));
             }
-            Progress::Epoch(epoch) => say(epoch_line(&epoch, config.epochs)),
+            Progress::Epoch(epoch) => {
+                say(epoch_line(&epoch, config.iterations().div_ceil(config.iterations_per_epoch())))
+            }
             _ => {}
         })?;
         bar.finish_and_clear();
@@ -201,7 +251,7 @@ impl Train {
             "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
             "model": config.network.name(), "data": config.dataset.name(), "ranks": config.placement.world(),
             "batch": config.batch, "seed": self.seed, "first_iteration": report.first_iteration,
-            "losses": report.losses, "epochs": epochs,
+            "losses": report.losses, "epochs": epochs, "stopped": report.is_stopped,
             "foreground_samples_per_s": report.foreground_samples_per_s,
             "background_samples_per_s": report.background_samples_per_s,
             "iteration_us": {
@@ -210,16 +260,27 @@ impl Train {
             },
             "memory": report.fullest().map(memory_json),
             "planned_iteration_us": predictions.planned_us,
-            "simulated_iteration_us": predictions.simulated_us,
+            "simulated_iteration_us": predictions.simulated_us(),
+            "simulated_background_samples_per_s":
+                predictions.simulated.as_ref().map(|simulated| simulated.background_samples_per_s),
             "plan": serde_json::to_value(plan)?,
         }))
     }
 }
 
 fn show(background: Option<&Background>, predictions: &Predictions, report: &TrainReport) {
+    if report.losses.is_empty() {
+        return;
+    }
     let times = &report.iteration_times;
-    say!("\niteration, planned                  {}", micros(predictions.planned_us));
-    say!("iteration, simulated                {}", micros(predictions.simulated_us));
+    let beside = |beside: &str| background.map(|_| format!(" ({beside} the background)")).unwrap_or_default();
+    say!("\niteration, planned                  {}{}", micros(predictions.planned_us), beside("without"));
+    match predictions.simulated_us() {
+        Some(us) => say!("iteration, simulated                {}{}", micros(us), beside("with")),
+        None => say!(
+            "iteration, simulated                not known without layer times: give --profile or --device"
+        ),
+    }
     say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
     say!("foreground                          {}", rate(report.foreground_samples_per_s));
     if let Some(background) = background {

@@ -31,7 +31,12 @@ pub trait Observer {
 
     /// An iteration is over. On a rank that knows them, with the loss summed over the global batch and the number of
     /// samples that were classified right.
-    fn finished_iteration(&mut self, _iteration: u64, _metrics: Option<[f32; 2]>) {}
+    ///
+    /// # Errors
+    /// Whatever should end the run.
+    fn finished_iteration(&mut self, _iteration: u64, _metrics: Option<[f32; 2]>) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for &mut O {
@@ -39,8 +44,8 @@ impl<O: Observer + ?Sized> Observer for &mut O {
         (**self).started(step);
     }
 
-    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) {
-        (**self).finished_iteration(iteration, metrics);
+    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
+        (**self).finished_iteration(iteration, metrics)
     }
 }
 
@@ -183,7 +188,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     fn next_iteration(&mut self) -> Result<(), Error> {
         self.device.engine.synchronize(&mut self.device.queue)?;
         let metrics = self.loaded.metrics(self.device)?;
-        self.observer.finished_iteration(self.context.iteration, metrics);
+        self.observer.finished_iteration(self.context.iteration, metrics)?;
         self.context.iteration += 1;
         self.finished.fill(false);
         (self.computed, self.communicated) = (0, 0);

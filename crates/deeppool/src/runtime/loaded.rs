@@ -1,6 +1,6 @@
 use collectives::Group;
 use layer_engine::{Engine, KernelSpec, Precision, Role};
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, LayerId};
 
 use super::bucket::Bucket;
 use super::memory::Shared;
@@ -104,6 +104,28 @@ impl<B: Backend> LoadedProgram<B> {
         let buffer = &self.scratch[buffer.0 - self.program.state_buffers];
         device.engine.download(buffer, &mut metrics, &mut device.queue)?;
         Ok(Some(metrics))
+    }
+
+    /// The layer whose output in the last iteration is the first, in the order of the steps, with NaN or infinity in it; of those whose
+    /// memory has no other use.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn first_not_finite(&self, device: &mut Device<B>) -> Result<Option<LayerId>, Error> {
+        let written = self.program.steps.iter().flat_map(|step| &step.writes);
+        for &id in written {
+            let spec = &self.program.buffers[id.0];
+            let (Contents::Operand(layer, Role::Output), None) = (spec.contents, spec.shared) else {
+                continue;
+            };
+            let Some(index) = id.0.checked_sub(self.program.state_buffers) else { continue };
+            let mut values = vec![0.0; spec.elements];
+            device.engine.download(&self.scratch[index], &mut values, &mut device.queue)?;
+            if values.iter().any(|value| !value.is_finite()) {
+                return Ok(Some(layer));
+            }
+        }
+        Ok(None)
     }
 }
 

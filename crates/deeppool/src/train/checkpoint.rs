@@ -74,6 +74,11 @@ pub(super) fn save<B: Backend>(
     let unfinished = path.with_extension("unfinished");
     fs::create_dir_all(&unfinished).map_err(|error| failed(&unfinished, error))?;
     let tensors = own_tensors(config, rank)?;
+    if let Some((tensor, _)) =
+        tensors.iter().find(|(_, (_, values))| values.iter().any(|value| !value.is_finite()))
+    {
+        return Err(Error::StateNotFinite { iteration, rank: rank.rank(), tensor: tensor.clone() });
+    }
     if !tensors.is_empty() {
         let file = unfinished.join(format!("rank-{}.safetensors", rank.rank()));
         let bytes: Vec<Vec<u8>> = tensors

@@ -1,4 +1,6 @@
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
@@ -9,6 +11,7 @@ use crate::program::{LowerOptions, Placement};
 
 /// What is trained, on what, and how.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct TrainConfig<'a> {
     /// The network.
     pub network: &'a LayerGraph,
@@ -18,8 +21,8 @@ pub struct TrainConfig<'a> {
     pub placement: &'a Placement,
     /// Samples of the global batch.
     pub batch: usize,
-    /// Rounds over the training samples; what does not fill a batch at the end of a round is left out of it.
-    pub epochs: u64,
+    /// For how long.
+    pub length: Length,
     /// The learning rate.
     pub learning_rate: f64,
     /// Seed of the parameters, the order of the samples and dropout.
@@ -33,6 +36,17 @@ pub struct TrainConfig<'a> {
     pub background: Option<BackgroundJob<'a>>,
     /// Where the foreground's state is kept.
     pub checkpoint: Option<CheckpointConfig>,
+    /// Once this is true, the run ends within about half a second, with a checkpoint where it keeps any.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// How long a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// Rounds over the training samples; what does not fill a batch at the end of a round is left out of it.
+    Epochs(u64),
+    /// Iterations.
+    Iterations(u64),
 }
 
 /// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end, and no
@@ -55,13 +69,94 @@ pub struct BackgroundJob<'a> {
 pub struct CheckpointConfig {
     /// The folder; made when it does not exist.
     pub folder: PathBuf,
-    /// Iterations between two checkpoints, at least one. There is always one at the end.
-    pub every: u64,
+    /// When there is one, beside that at the end.
+    pub every: CheckpointEvery,
     /// Whether to go on from the newest checkpoint in the folder, if there is one.
     pub resume: bool,
 }
 
-impl TrainConfig<'_> {
+/// When checkpoints are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointEvery {
+    /// After so many iterations, at least one.
+    Iterations(u64),
+    /// After so long, or twenty times what the last one took to write, whichever is longer.
+    Time(Duration),
+}
+
+impl<'a> TrainConfig<'a> {
+    /// Five epochs with learning rate 0.03 and seed 0, on one thread a rank, with plain SGD, and without background or checkpoints.
+    #[must_use]
+    pub fn new(
+        network: &'a LayerGraph,
+        dataset: &'a Dataset,
+        placement: &'a Placement,
+        batch: usize,
+    ) -> Self {
+        Self {
+            network,
+            dataset,
+            placement,
+            batch,
+            length: Length::Epochs(5),
+            learning_rate: 0.03,
+            seed: 0,
+            threads_per_rank: 1,
+            lowering: LowerOptions::default(),
+            background: None,
+            checkpoint: None,
+            stop: None,
+        }
+    }
+
+    /// Sets for how long to train.
+    #[must_use]
+    pub fn with_length(self, length: Length) -> Self {
+        Self { length, ..self }
+    }
+
+    /// Sets the learning rate.
+    #[must_use]
+    pub fn with_learning_rate(self, learning_rate: f64) -> Self {
+        Self { learning_rate, ..self }
+    }
+
+    /// Sets the seed.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Sets the threads that a rank may compute with.
+    #[must_use]
+    pub fn with_threads_per_rank(self, threads_per_rank: usize) -> Self {
+        Self { threads_per_rank, ..self }
+    }
+
+    /// Sets how an iteration is lowered.
+    #[must_use]
+    pub fn with_lowering(self, lowering: LowerOptions) -> Self {
+        Self { lowering, ..self }
+    }
+
+    /// Sets the background job.
+    #[must_use]
+    pub fn with_background(self, background: Option<BackgroundJob<'a>>) -> Self {
+        Self { background, ..self }
+    }
+
+    /// Sets where the state is kept.
+    #[must_use]
+    pub fn with_checkpoint(self, checkpoint: Option<CheckpointConfig>) -> Self {
+        Self { checkpoint, ..self }
+    }
+
+    /// Sets what ends the run early.
+    #[must_use]
+    pub fn with_stop(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
     /// Iterations of an epoch.
     #[must_use]
     pub fn iterations_per_epoch(&self) -> u64 {
@@ -71,7 +166,10 @@ impl TrainConfig<'_> {
     /// Iterations of the whole run.
     #[must_use]
     pub fn iterations(&self) -> u64 {
-        self.epochs.saturating_mul(self.iterations_per_epoch())
+        match self.length {
+            Length::Epochs(epochs) => epochs.saturating_mul(self.iterations_per_epoch()),
+            Length::Iterations(iterations) => iterations,
+        }
     }
 
     /// The rank that knows the loss and reports it.
@@ -90,10 +188,11 @@ impl TrainConfig<'_> {
         let Sgd { momentum, weight_decay, clip_norm } = self.lowering.optimizer;
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let every = self.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
+        let (Length::Epochs(length) | Length::Iterations(length)) = self.length;
         let background = self.background.as_ref().map(|job| job.batch);
         let cuts = self.background.as_ref().map_or(1, |job| job.micro_batches);
         let settings = [
-            ("the number of epochs", "at least 1", self.epochs > 0, self.epochs.to_string()),
+            ("the number of epochs or iterations", "at least 1", length > 0, length.to_string()),
             ("the learning rate", "above 0", positive(self.learning_rate), self.learning_rate.to_string()),
             ("the threads of a rank", "at least 1", self.threads_per_rank > 0, "0".into()),
             ("the momentum", "in 0..1", (0.0..1.0).contains(&momentum), momentum.to_string()),
@@ -103,8 +202,18 @@ impl TrainConfig<'_> {
                 weight_decay == 0.0 || positive(weight_decay),
                 weight_decay.to_string(),
             ),
-            ("the norm to clip to", "above 0", clip_norm.is_none_or(positive), format!("{clip_norm:?}")),
-            ("the iterations between checkpoints", "at least 1", every != Some(0), "0".into()),
+            (
+                "the norm to clip to",
+                "above 0",
+                clip_norm.is_none_or(positive),
+                clip_norm.map_or_else(String::new, |norm| norm.to_string()),
+            ),
+            (
+                "the iterations between checkpoints",
+                "at least 1",
+                every != Some(CheckpointEvery::Iterations(0)),
+                "0".into(),
+            ),
             ("the batch of the background job", "at least 1", background != Some(0), "0".into()),
             (
                 "the micro-batches of the background job",

@@ -4,12 +4,13 @@ mod batches;
 mod checkpoint;
 mod config;
 mod micro_batches;
+mod pace;
 mod rank;
 mod report;
 mod session;
 
 pub use batches::{InOrder, Shuffled};
-pub use config::{BackgroundJob, CheckpointConfig, TrainConfig};
+pub use config::{BackgroundJob, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
 pub use session::train;

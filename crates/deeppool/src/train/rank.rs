@@ -8,7 +8,7 @@ use layer_engine::{Engine, LaunchContext};
 
 use super::{HeldMemory, InOrder, Progress, Shuffled, TrainConfig};
 use crate::Error;
-use crate::program::{LowerOptions, Placement, Program, StepId, lower_evaluation, lower_training};
+use crate::program::{LowerOptions, Placement, Program, lower_evaluation, lower_training};
 use crate::runtime::{Backend, Device, Iterations, LoadedProgram, Observer, RankState};
 
 /// The programs of a run, lowered once for all ranks.
@@ -55,7 +55,6 @@ pub(super) struct RankRecord {
     pub(super) iteration_times: Vec<Duration>,
     pub(super) usage: Usage,
     pub(super) background_error: Option<String>,
-    pub(super) started: Vec<usize>,
 }
 
 /// A rank with everything loaded.
@@ -118,15 +117,15 @@ impl<'a, B: Backend> Rank<'a, B> {
         Ok(self.communicator.barrier(&mut self.device.queue)?)
     }
 
-    /// The sum of a number over all ranks, in single precision.
-    pub(super) fn sum_over_ranks(&mut self, value: f64) -> Result<f64, Error> {
+    /// The sums of some numbers over all ranks, in single precision.
+    pub(super) fn sum_over_ranks<const N: usize>(&mut self, values: [f64; N]) -> Result<[f64; N], Error> {
         let Device { engine, queue, .. } = &mut self.device;
-        let mut buffer = engine.allocate(1)?;
-        engine.upload(&[value as f32], &mut buffer, queue)?;
+        let mut buffer = engine.allocate(N)?;
+        engine.upload(&values.map(|value| value as f32), &mut buffer, queue)?;
         self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, queue)?;
-        let mut sum = [0.0];
-        engine.download(&buffer, &mut sum, queue)?;
-        Ok(f64::from(sum[0]))
+        let mut sums = [0.0; N];
+        engine.download(&buffer, &mut sums, queue)?;
+        Ok(sums.map(f64::from))
     }
 
     /// Trains the iterations from `begin` up to `end`, and the background in the gaps.
@@ -138,13 +137,11 @@ impl<'a, B: Backend> Rank<'a, B> {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Stretch, Error> {
         let config = self.config;
-        self.record.started.clear();
         let (known, started) = (self.record.losses.len(), Instant::now());
         let mut recorder = Recorder {
             record: &mut self.record,
             batch: config.batch,
-            last_iteration: end.saturating_sub(1),
-            iteration: begin,
+            rank: self.communicator.rank(),
             began: started,
             progress: (self.communicator.rank() == config.reporter()).then_some(progress),
         };
@@ -158,7 +155,8 @@ impl<'a, B: Backend> Rank<'a, B> {
             end,
         );
         let before = background_progress(driver);
-        let usage = driver.run(&mut foreground)?;
+        let usage = driver.run(&mut foreground);
+        let usage = usage.map_err(|error| self.with_layer(error))?;
         let elapsed = started.elapsed();
         self.record.usage += usage;
         self.record.background_error = driver.background().first().and_then(|job| match job.end()? {
@@ -174,6 +172,18 @@ impl<'a, B: Backend> Rank<'a, B> {
             elapsed,
             background_samples: progressed * samples,
         })
+    }
+
+    /// The error with the layer whose output is the first that is not finite, if that is what is wrong.
+    fn with_layer(&mut self, error: Error) -> Error {
+        let Error::NotFinite { iteration, loss, rank, layer: None } = error else { return error };
+        match self.training.first_not_finite(&mut self.device) {
+            Ok(layer) => {
+                let layer = layer.map(|layer| self.config.network.layer(layer).name().to_owned());
+                Error::NotFinite { iteration, loss, rank, layer }
+            }
+            Err(error) => error,
+        }
     }
 
     /// The part of the held-out samples that are classified right, on the rank that reports.
@@ -255,30 +265,27 @@ fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
 struct Recorder<'a> {
     record: &'a mut RankRecord,
     batch: usize,
-    /// The iteration whose steps are written down.
-    last_iteration: u64,
-    iteration: u64,
+    rank: usize,
     began: Instant,
     /// On the rank that reports.
     progress: Option<&'a (dyn Fn(Progress) + Sync)>,
 }
 
 impl Observer for Recorder<'_> {
-    fn started(&mut self, step: StepId) {
-        if self.iteration == self.last_iteration {
-            self.record.started.push(step.0);
-        }
-    }
-
-    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) {
-        self.iteration = iteration + 1;
+    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
+        let iteration = iteration + 1;
         self.record.iteration_times.push(self.began.elapsed());
         self.began = Instant::now();
-        if let (Some(progress), Some([loss, _])) = (self.progress, metrics) {
-            let loss = f64::from(loss) / self.batch as f64;
-            self.record.losses.push(loss);
-            progress(Progress::Iteration { iteration: self.iteration, loss });
+        let Some([loss, _]) = metrics else { return Ok(()) };
+        let loss = f64::from(loss) / self.batch as f64;
+        if !loss.is_finite() {
+            return Err(Error::NotFinite { iteration, loss, rank: self.rank, layer: None });
         }
+        if let Some(progress) = self.progress {
+            self.record.losses.push(loss);
+            progress(Progress::Iteration { iteration, loss });
+        }
+        Ok(())
     }
 }
 
@@ -286,7 +293,8 @@ impl Observer for Recorder<'_> {
 struct Correct(f64);
 
 impl Observer for Correct {
-    fn finished_iteration(&mut self, _iteration: u64, metrics: Option<[f32; 2]>) {
+    fn finished_iteration(&mut self, _iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
         self.0 += metrics.map_or(0.0, |[_, correct]| f64::from(correct));
+        Ok(())
     }
 }

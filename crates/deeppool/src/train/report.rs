@@ -6,9 +6,12 @@ use crate::program::RankMemory;
 
 /// How a training run went. All times are measured on this machine.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct TrainReport {
     /// The iteration that the run began with: 0, or where a checkpoint left off.
     pub first_iteration: u64,
+    /// Whether it was stopped before its end.
+    pub is_stopped: bool,
     /// The mean loss of each iteration's global batch.
     pub losses: Vec<f64>,
     /// Each epoch that ended in this run.
@@ -23,8 +26,6 @@ pub struct TrainReport {
     pub usage: Vec<Usage>,
     /// Background jobs that failed, by rank, and why. The foreground does not feel it.
     pub background_errors: Vec<(usize, String)>,
-    /// By rank: the steps of the last iteration, by index, in the order in which they started.
-    pub started: Vec<Vec<usize>>,
     /// By rank: what it held.
     pub memory: Vec<HeldMemory>,
 }

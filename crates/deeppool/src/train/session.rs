@@ -1,11 +1,14 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use collectives::ThreadWorld;
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{CpuEngine, ThreadPool};
 
+use super::pace::{Decision, Pace};
 use super::rank::{BackgroundParts, Programs, Rank, RankRecord, Stretch};
-use super::{EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint};
+use super::{
+    CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint,
+};
 use crate::Error;
 use crate::runtime::{Backend, CpuThreads};
 
@@ -65,6 +68,7 @@ struct RankRun {
     epochs: Vec<EpochReport>,
     elapsed: Duration,
     background_samples: f64,
+    is_stopped: bool,
 }
 
 fn run_rank<B: Backend>(
@@ -103,15 +107,21 @@ where
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
     let (mut epochs, mut elapsed, mut background_samples) = (Vec::new(), Duration::ZERO, 0.0);
     let mut epoch = EpochSoFar::default();
-    while iteration < end {
+    let mut pace = Pace::new();
+    let mut decision = Decision { stop: false, save: false };
+    while iteration < end && !decision.stop {
         let epoch_end = (iteration / per_epoch + 1) * per_epoch;
-        let saved = config.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
-        let next_save = saved.map_or(end, |every| (iteration / every + 1).saturating_mul(every));
-        let stretch_end = epoch_end.min(next_save).min(end);
+        let next_save = match config.checkpoint.as_ref().map(|checkpoint| checkpoint.every) {
+            Some(CheckpointEvery::Iterations(every)) => (iteration / every + 1).saturating_mul(every),
+            _ => end,
+        };
+        let stretch_end = [epoch_end, next_save, end, iteration.saturating_add(pace.iterations)];
+        let stretch_end = stretch_end.into_iter().min().unwrap_or(end);
         let stretch = rank.train(iteration, stretch_end, &mut driver, progress)?;
+        let trained = stretch_end - iteration;
         elapsed += stretch.elapsed;
         background_samples += stretch.background_samples;
-        epoch.add(&stretch, stretch_end - iteration);
+        epoch.add(&stretch, trained);
         iteration = stretch_end;
         if iteration == epoch_end {
             let test_accuracy = rank.evaluate()?;
@@ -122,11 +132,16 @@ where
             epochs.push(report);
             epoch = EpochSoFar::default();
         }
-        if config.checkpoint.is_some() && (iteration == next_save || iteration == end) {
+        decision = pace.agree(config, &mut rank, (trained, stretch.elapsed))?;
+        let is_due = decision.stop || decision.save || iteration == next_save || iteration == end;
+        if config.checkpoint.is_some() && is_due {
+            let started = Instant::now();
             checkpoint::save(config, &mut rank, iteration)?;
+            pace.saved(started.elapsed());
         }
     }
-    Ok(RankRun { record: rank.into_record(), memory, epochs, elapsed, background_samples })
+    let is_stopped = iteration < end;
+    Ok(RankRun { record: rank.into_record(), memory, epochs, elapsed, background_samples, is_stopped })
 }
 
 /// The epoch that is under way.
@@ -154,12 +169,13 @@ impl EpochSoFar {
         test_accuracy: f64,
     ) -> Result<EpochReport, Error> {
         let seconds = self.elapsed.as_secs_f64();
+        let [background_samples] = rank.sum_over_ranks([self.background_samples])?;
         Ok(EpochReport {
             epoch,
             train_loss: self.loss / self.iterations as f64,
             test_accuracy,
             foreground_samples_per_s: (self.iterations * config.batch as u64) as f64 / seconds,
-            background_samples_per_s: rank.sum_over_ranks(self.background_samples)? / seconds,
+            background_samples_per_s: background_samples / seconds,
         })
     }
 }
@@ -174,7 +190,7 @@ fn report(config: &TrainConfig<'_>, first_iteration: u64, runs: Vec<RankRun>) ->
     for (rank, run) in runs.into_iter().enumerate() {
         report.usage.push(run.record.usage);
         report.background_errors.extend(run.record.background_error.map(|error| (rank, error)));
-        report.started.push(run.record.started);
+        report.is_stopped |= run.is_stopped;
         report.memory.push(run.memory);
         if rank == reporter {
             let samples = (run.record.losses.len() * config.batch) as f64;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use deeppool::Error;
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Placement};
-use deeppool::train::{CheckpointConfig, TrainConfig, TrainReport, train};
+use deeppool::program::Placement;
+use deeppool::train::{CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train};
 use layer_graph::{LayerGraph, zoo};
 use tempfile::TempDir;
 
@@ -24,21 +24,15 @@ fn run(
     // Every other layer on one rank alone, so that several ranks have a part in each checkpoint.
     let ranks = (1..network.len()).map(|i| if i % 2 == 0 { vec![gpus - 1] } else { (0..gpus).collect() });
     let placement = Placement::new(network, gpus, ranks.collect())?;
-    let checkpoint =
-        checkpoint.map(|(folder, resume)| CheckpointConfig { folder: folder.into(), every: 7, resume });
-    let config = TrainConfig {
-        network,
-        dataset: &dataset,
-        placement: &placement,
-        batch: BATCH,
-        epochs,
-        learning_rate: 0.03,
-        seed,
-        threads_per_rank: 1,
-        lowering: LowerOptions::default(),
-        background: None,
-        checkpoint,
-    };
+    let checkpoint = checkpoint.map(|(folder, resume)| CheckpointConfig {
+        folder: folder.into(),
+        every: CheckpointEvery::Iterations(7),
+        resume,
+    });
+    let config = TrainConfig::new(network, &dataset, &placement, BATCH)
+        .with_length(Length::Epochs(epochs))
+        .with_seed(seed)
+        .with_checkpoint(checkpoint);
     train(&config, &|_| {})
 }
 

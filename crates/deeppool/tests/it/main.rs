@@ -24,4 +24,6 @@ mod recompute;
 #[cfg(feature = "cli")]
 mod simulate;
 #[cfg(feature = "cli")]
+mod train_runs;
+#[cfg(feature = "cli")]
 mod training_problem;

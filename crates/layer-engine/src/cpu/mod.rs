@@ -135,7 +135,7 @@ impl<T: Real> Engine for CpuEngine<T> {
         if precision != T::PRECISION {
             return Err(EngineError::Precision { engine: NAME, precision });
         }
-        prepare::kernel(spec, &self.workers)
+        T::prepare(spec, &self.workers)
     }
 
     fn enqueue(

@@ -1,8 +1,11 @@
 use num_traits::{Float, NumAssign};
 
 use super::functions::Functions;
+use super::operation::CpuKernel;
+use super::prepare;
 use super::simd::{Kernels, tables};
-use crate::Precision;
+use super::workers::Workers;
+use crate::{EngineError, KernelSpec, Precision};
 
 mod sealed {
     pub trait Sealed {}
@@ -29,6 +32,15 @@ pub trait Real:
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn kernels() -> Vec<&'static Kernels<Self>>;
+
+    /// The kernel of a description. Its code is compiled in this crate, once for each scalar, and not again in every crate that uses
+    /// the engine.
+    ///
+    /// # Errors
+    /// As [`Engine::prepare`](crate::Engine::prepare).
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError>;
 }
 
 impl Real for f32 {
@@ -48,6 +60,11 @@ impl Real for f32 {
     fn kernels() -> Vec<&'static Kernels<Self>> {
         tables().into_iter().map(|(single, _)| single).collect()
     }
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError> {
+        prepare::kernel(spec, workers)
+    }
 }
 
 impl Real for f64 {
@@ -66,5 +83,10 @@ impl Real for f64 {
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn kernels() -> Vec<&'static Kernels<Self>> {
         tables().into_iter().map(|(_, double)| double).collect()
+    }
+
+    #[allow(private_interfaces, reason = "the trait is sealed")]
+    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError> {
+        prepare::kernel(spec, workers)
     }
 }

@@ -1,0 +1,65 @@
+//! When ranks look up from their work: at the same iterations, all of them.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::rank::Rank;
+use super::{CheckpointEvery, TrainConfig};
+use crate::Error;
+use crate::runtime::Backend;
+
+/// How long ranks train before they look whether to stop or to save, about.
+const STRETCH: Duration = Duration::from_millis(500);
+/// How many iterations that is at most: a whole number in single precision.
+const MOST_ITERATIONS: f64 = 1e6;
+/// By how much longer than a checkpoint takes ranks train until the next one.
+const WRITING: u32 = 20;
+
+/// What rank 0 knows of the time.
+pub(super) struct Pace {
+    /// Iterations until ranks look up again.
+    pub(super) iterations: u64,
+    saved: Instant,
+    /// How long writing took.
+    writing: Duration,
+}
+
+/// What all ranks do before they go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) stop: bool,
+    pub(super) save: bool,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { iterations: 1, saved: Instant::now(), writing: Duration::ZERO }
+    }
+
+    /// A checkpoint was written, which took so long.
+    pub(super) fn saved(&mut self, writing: Duration) {
+        (self.saved, self.writing) = (Instant::now(), writing);
+    }
+
+    /// Agrees with the other ranks, after a stretch of so many iterations: rank 0 has the time, and any rank may be told to stop.
+    pub(super) fn agree<B: Backend>(
+        &mut self,
+        config: &TrainConfig<'_>,
+        rank: &mut Rank<'_, B>,
+        (iterations, elapsed): (u64, Duration),
+    ) -> Result<Decision, Error> {
+        let is_first = rank.rank() == 0;
+        let stop = config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        let one_us = elapsed.as_secs_f64() * 1e6 / iterations.max(1) as f64;
+        let next = (STRETCH.as_secs_f64() * 1e6 / one_us.max(1e-3)).clamp(1.0, MOST_ITERATIONS).floor();
+        let is_due = match config.checkpoint.as_ref().map(|checkpoint| checkpoint.every) {
+            Some(CheckpointEvery::Time(time)) => self.saved.elapsed() >= time.max(WRITING * self.writing),
+            _ => false,
+        };
+        let of_first = |value: f64| if is_first { value } else { 0.0 };
+        let own = [of_first(next), of_first(f64::from(u8::from(is_due))), f64::from(u8::from(stop))];
+        let [next, save, stop] = rank.sum_over_ranks(own)?;
+        self.iterations = next as u64;
+        Ok(Decision { stop: stop > 0.0, save: save > 0.0 })
+    }
+}

@@ -1,0 +1,148 @@
+//! `deeppool train`: how runs end, are stopped and go on.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{command, deeppool, files, json, succeed};
+
+const TRAIN: &str = "train --model digits-cnn --data digits --ranks 2 --batch 32";
+
+fn losses(report: &Value) -> Vec<f64> {
+    report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn numbers_that_are_none_end_a_run_and_the_last_good_checkpoint_stays() {
+    let folder = TempDir::new().unwrap();
+    let output = deeppool(folder.path(), &format!("{TRAIN} --lr 1e30 --checkpoint run --checkpoint-every 1"));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
+    for said in ["iteration 2", "rank 0", "the output of layer `conv", "smaller learning rate"] {
+        assert!(errors.contains(said), "{said}: {errors}");
+    }
+    // The parameters after the first iteration are large, but numbers.
+    assert_eq!(files(&folder.path().join("run")), ["iteration-0000000001"]);
+    // Here they are no numbers after the first.
+    let output =
+        deeppool(folder.path(), &format!("{TRAIN} --lr 1e300 --checkpoint other --checkpoint-every 1"));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
+    assert!(errors.contains("not finite"), "{errors}");
+    let kept = files(&folder.path().join("other"));
+    assert!(kept.iter().all(|name| name.ends_with("unfinished")), "{kept:?}");
+}
+
+#[test]
+fn a_run_of_some_iterations_is_the_beginning_of_a_longer_one() {
+    let folder = TempDir::new().unwrap();
+    let short = losses(&json(folder.path(), &format!("{TRAIN} --iterations 5 --json")));
+    let long = losses(&json(folder.path(), &format!("{TRAIN} --iterations 50 --json")));
+    assert_eq!((short.len(), long.len()), (5, 50));
+    assert_eq!(short, long[..5]);
+}
+
+#[test]
+fn a_finished_run_says_that_it_is_finished() {
+    let folder = TempDir::new().unwrap();
+    let run = format!("{TRAIN} --iterations 3 --checkpoint run --resume");
+    succeed(folder.path(), &run);
+    let again = succeed(folder.path(), &run);
+    assert!(again.contains("the run is finished") && !again.contains("measured"), "{again}");
+}
+
+#[cfg(unix)]
+fn signal(process: u32, name: &str) {
+    assert!(
+        Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status().unwrap().success()
+    );
+}
+
+/// Waits until the run has begun, by its first checkpoint.
+fn wait_for(checkpoints: &Path) {
+    while !checkpoints.is_dir() || !files(checkpoints).iter().any(|name| !name.ends_with("unfinished")) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What was trained before a signal and after it is what would have been trained without.
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_told_to_stop_keeps_what_it_has_done() {
+    let folder = TempDir::new().unwrap();
+    let run = format!("{TRAIN} --iterations 100000 --checkpoint run --checkpoint-every 10 --resume --json");
+    for name in ["TERM", "INT"] {
+        let mut process = command(folder.path(), &run);
+        let process = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for(&folder.path().join("run"));
+        std::thread::sleep(Duration::from_millis(300));
+        signal(process.id(), name);
+        let output = process.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("stopped after iteration ") && errors.contains("--resume"), "{errors}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let done = report["first_iteration"].as_u64().unwrap() + losses(&report).len() as u64;
+        assert_eq!(report["stopped"], true);
+        let newest = format!("iteration-{done:010}");
+        assert!(files(&folder.path().join("run")).contains(&newest), "{newest}");
+    }
+    let kept = files(&folder.path().join("run")).pop().unwrap();
+    let done: usize = kept.strip_prefix("iteration-").unwrap().parse().unwrap();
+    let end = done + 20;
+    let rest = format!("{TRAIN} --iterations {end} --checkpoint run --resume --json");
+    let rest = losses(&json(folder.path(), &rest));
+    let whole = losses(&json(folder.path(), &format!("{TRAIN} --iterations {end} --json")));
+    assert_eq!(rest, whole[done..]);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_second_signal_ends_a_run_at_once() {
+    let folder = TempDir::new().unwrap();
+    // An iteration takes seconds: the first signal waits for its end.
+    let run = "train --model vgg16 --data synthetic --ranks 1 --batch 16 --device a100";
+    let mut process = command(folder.path(), run);
+    let mut process = process.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // It prints its plan once training begins.
+    let mut first = [0];
+    std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut first).unwrap();
+    signal(process.id(), "INT");
+    std::thread::sleep(Duration::from_millis(100));
+    signal(process.id(), "INT");
+    assert_eq!(process.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_plan_from_a_profile_needs_no_profile_to_be_trained_by() {
+    let folder = TempDir::new().unwrap();
+    succeed(folder.path(), "profile --model digits-cnn --engine cpu --batches 4,8,16,32 -o profile.json");
+    succeed(
+        folder.path(),
+        "plan --model digits-cnn --profile profile.json --link shared-memory --gpus 2 --batch 32 -o plan.json",
+    );
+    let train = "train --model digits-cnn --data digits --plan plan.json --iterations 2";
+    let report = json(folder.path(), &format!("{train} --json"));
+    assert!(report["planned_iteration_us"].is_number() && report["simulated_iteration_us"].is_null());
+    assert!(succeed(folder.path(), train).contains("not known without layer times"));
+    let report = json(folder.path(), &format!("{train} --profile profile.json --json"));
+    assert!(report["simulated_iteration_us"].is_number());
+}
+
+#[test]
+fn what_is_simulated_has_the_background_in_it_which_may_be_a_file() {
+    let folder = TempDir::new().unwrap();
+    let network = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
+    std::fs::copy(network, folder.path().join("small.onnx")).unwrap();
+    let report = json(folder.path(), &format!("{TRAIN} --iterations 2 --background small.onnx:4 --json"));
+    assert_eq!(report["background"]["model"], "small");
+    assert!(report["simulated_background_samples_per_s"].is_number());
+    let text = succeed(folder.path(), &format!("{TRAIN} --iterations 2 --background small.onnx:4"));
+    assert!(text.contains("(with the background)"), "{text}");
+    let simulate =
+        "simulate --model digits-cnn --device a100 --gpus 2 --batch 8 --background small.onnx:4 --json";
+    assert!(json(folder.path(), simulate)["background_samples_per_s"].is_number());
+}
