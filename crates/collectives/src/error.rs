@@ -296,15 +296,6 @@ pub enum Error {
         /// The names that there are.
         known: Vec<String>,
     },
-
-    /// A file that is no report of `coll-bench`.
-    #[error("{}: {reason}", file.display())]
-    BadReport {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it, and where in it.
-        reason: String,
-    },
 }
 
 impl Error {

@@ -11,8 +11,6 @@
 //! - **What came of it**: [`Usage`].
 
 mod background;
-#[cfg(feature = "json")]
-mod bench_report;
 mod by_site;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -40,8 +38,6 @@ mod usage;
 mod virtual_device;
 mod workload;
 
-#[cfg(feature = "json")]
-pub use bench_report::{Calibration, Chain, MuxReport, MuxRow, Sharing};
 pub use cpu::{BackgroundJob, Control, CpuDriver, End, share};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};

@@ -82,14 +82,18 @@ impl LinkModel {
         Self::parse(&fs::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
     }
 
-    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load) whose name ends in `.json`.
+    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load): whatever ends in `.json`, and any
+    /// other file that is there and has no built-in model's name.
     ///
     /// # Errors
     /// Those of both.
     pub fn named_or_loaded(name_or_file: &str) -> Result<Self> {
         let path = Path::new(name_or_file);
-        let is_file = path.extension().is_some_and(|extension| extension == "json");
-        if is_file { Self::load(path) } else { Self::named(name_or_file) }
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Self::load(path);
+        }
+        Self::named(name_or_file)
+            .or_else(|unknown| if path.exists() { Self::load(path) } else { Err(unknown) })
     }
 
     /// A model from a file's content.

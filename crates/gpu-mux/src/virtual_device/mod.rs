@@ -2,11 +2,11 @@
 
 mod bandwidth;
 mod engine;
-#[cfg(feature = "json")]
-mod fit;
 mod kernel;
 mod occupancy;
 mod parameters;
+#[cfg(feature = "json")]
+mod parameters_file;
 mod sharing;
 mod stream;
 #[cfg(test)]
@@ -15,11 +15,11 @@ mod work;
 
 use std::time::Duration;
 
-#[cfg(feature = "json")]
-pub use fit::ParametersFile;
 pub use kernel::Kernel;
 pub use occupancy::{ForegroundState, Occupancy};
 pub use parameters::{DeviceParameter, DeviceParameters};
+#[cfg(feature = "json")]
+pub use parameters_file::ParametersFile;
 pub use work::{Awaits, Exchange, Partners, VirtualWork};
 
 use crate::{Device, Error, Finished, Tasklet, TaskletId};

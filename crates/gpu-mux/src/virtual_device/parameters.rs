@@ -7,8 +7,9 @@ use super::stream::nanos;
 /// What a [`VirtualDevice`](crate::VirtualDevice) is made of.
 ///
 /// Every parameter has a unit and a source; [`a100`](Self::a100) says where its figures come from. They are meant to
-/// be fixed before a policy is tuned on the device. With the feature `json`, `DeviceParameters::fit` gives those of a
-/// card at hand. No time is above an hour.
+/// be fixed before a policy is tuned on the device. The command `mux-bench fit` of this
+/// repository gives those of a card at hand, in a file that `ParametersFile::load` reads (feature `json`). No time is
+/// above an hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct DeviceParameters {

@@ -3,8 +3,6 @@
 //! A program of its own, since it looks for CUDA's driver by name: beside the tests on a fake driver it would find that one.
 #![allow(unsafe_code)]
 
-mod kernels;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
