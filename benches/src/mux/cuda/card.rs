@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use anyhow::Result;
-use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, Work};
+use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, TimingRuns, Work};
 use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
 
 use super::hosts::{Host, Step};
@@ -13,8 +13,8 @@ use super::play::{Played, play};
 use super::rounds::Rounds;
 use crate::mux::bench::CardOptions;
 
-/// Runs in which work is timed alone.
-const RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
+/// Work is timed alone. What kernels have written only they themselves read, and no result rests on it.
+const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
 
 pub(super) struct Card<'a> {
     pub(super) context: &'a Context,

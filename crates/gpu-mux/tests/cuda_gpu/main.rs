@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use gpu_mux::cuda::{
     Argument, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Function, LaunchShape,
-    MergeLimits, Merged, Module, Priority, Result, Stream, Work,
+    MergeLimits, Merged, Module, Priority, Result, Stream, TimingRuns, Work,
 };
 use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 
-const RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2);
+/// Each test begins with its memory cleared.
+const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(2));
 
 /// Runs a test on the first device.
 fn on_gpu(test: impl FnOnce(&Context) -> Result<()>) {

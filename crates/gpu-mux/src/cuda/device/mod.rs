@@ -40,7 +40,7 @@ pub struct DeviceOptions {
     /// two to spare; those of other libraries in the process (libtorch, NCCL) have to be added.
     ///
     /// While it is shut, the thread that drives the device must not wait for all of it, as freeing memory, unloading a
-    /// module and synchronising the context do: it is the one that opens the gate. [`CudaDevice::rest`] opens it.
+    /// module and synchronising the context do: it is the one that opens the gate. [`CudaDevice::synchronize`] opens it.
     pub gate: bool,
     /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
     pub background_multiprocessors: Option<u32>,
@@ -54,7 +54,7 @@ pub struct DeviceOptions {
 /// the device measured between the marks before and after it; with an empty stream that includes what the host needs
 /// to launch it.
 ///
-/// Nothing here waits for the device but [`wait`](Device::wait), [`rest`](Self::rest), the preparations and the drop;
+/// Nothing here waits for the device but [`wait`](Device::wait), [`synchronize`](Self::synchronize), the preparations and the drop;
 /// and a launch into a stream that is full, as CUDA takes in about a thousand launches and then lets the host wait.
 /// What work was the last to hold, such as memory, is let go where waiting is allowed. Once the queues have reached
 /// their largest length, nothing is allocated.
@@ -219,7 +219,7 @@ impl CudaDevice {
     ///
     /// # Errors
     /// What CUDA says.
-    pub fn rest(&mut self) -> Result<()> {
+    pub fn synchronize(&mut self) -> Result<()> {
         let opened = self.set_gate(true);
         if let (Err(_), Some(gate)) = (&opened, &self.gate) {
             // Background in front of a gate that stays shut would never end.
@@ -303,7 +303,7 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        let rested = self.rest();
-        self.context.keep(rested);
+        let synchronized = self.synchronize();
+        self.context.keep(synchronized);
     }
 }
