@@ -40,9 +40,9 @@ impl Wait {
     }
 }
 
-/// One side of the comparison.
+/// One implementation of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum Implementation {
     /// Threads that copy memory and never wait for each other.
     Copy,
     Threads(Wait),
@@ -51,7 +51,7 @@ pub(crate) enum Lane {
     OpenMpi,
 }
 
-impl Lane {
+impl Implementation {
     pub(crate) fn backend(self) -> &'static str {
         match self {
             Self::Copy => "memory copy",
@@ -69,7 +69,7 @@ impl Lane {
     }
 }
 
-impl fmt::Display for Lane {
+impl fmt::Display for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.backend())?;
         self.wait().map_or(Ok(()), |wait| write!(f, ", {}", wait.name()))

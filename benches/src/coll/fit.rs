@@ -53,16 +53,16 @@ impl FitFiles {
         }
         let mut rows = self.rows()?;
         rows.retain(|row| self.wants(row));
-        let side = only_side(&rows)?;
+        let implementation = only_implementation(&rows)?;
         let measurements: Vec<Measurement> = rows.iter().map(CollRow::measurement).collect();
         let fit = LinkModel::fit(&self.name, &measurements).map_err(|error| bad_input(error.to_string()))?;
         if let Some(file) = &self.output {
             output::save(file, &(fit.link.to_json() + "\n"))?;
         }
         if self.json {
-            output::print(&format!("{:#}", self.report(&side, &rows, &fit)))
+            output::print(&format!("{:#}", self.report(&implementation, &rows, &fit)))
         } else {
-            output::print(&shown(&side, &rows, &fit))
+            output::print(&shown(&implementation, &rows, &fit))
         }
     }
 
@@ -97,7 +97,7 @@ impl FitFiles {
             && (self.op.is_empty() || self.op.contains(&row.op))
     }
 
-    fn report(&self, side: &str, rows: &[CollRow], fit: &Fit) -> serde_json::Value {
+    fn report(&self, implementation: &str, rows: &[CollRow], fit: &Fit) -> serde_json::Value {
         let rows = rows.iter().zip(&fit.relative_errors).map(|(row, error)| {
             json!({
                 "op": row.op, "ranks": row.ranks, "bytes": row.bytes, "measured_us": row.time_us,
@@ -105,7 +105,7 @@ impl FitFiles {
             })
         });
         json!({
-            "schema": "deeppool/report/v1", "experiment": "link-fit", "link": self.name, "measured": side,
+            "schema": "deeppool/report/v1", "experiment": "link-fit", "link": self.name, "measured": implementation,
             "startup_us": micros(fit.link.startup()), "latency_us": micros(fit.link.latency()),
             "bandwidth_bytes_per_s": fit.link.bandwidth_bytes_per_s(),
             "median_error": fit.median_error(), "worst_error": fit.worst_error(),
@@ -114,21 +114,21 @@ impl FitFiles {
     }
 }
 
-/// Times of different sides have no figures in common.
-fn only_side(rows: &[CollRow]) -> anyhow::Result<String> {
-    let mut sides: Vec<String> = Vec::new();
+/// Times of different implementations have no figures in common.
+fn only_implementation(rows: &[CollRow]) -> anyhow::Result<String> {
+    let mut implementations: Vec<String> = Vec::new();
     for row in rows {
-        let side = match &row.wait {
+        let implementation = match &row.wait {
             Some(wait) => format!("{}, {wait}", row.backend),
             None => row.backend.clone(),
         };
-        if !sides.contains(&side) {
-            sides.push(side);
+        if !implementations.contains(&implementation) {
+            implementations.push(implementation);
         }
     }
-    match sides.as_slice() {
+    match implementations.as_slice() {
         [] => Err(bad_input("the files hold no such measurements")),
-        [side] => Ok(side.clone()),
+        [implementation] => Ok(implementation.clone()),
         several => {
             let several = several.join("; ");
             Err(bad_input(format!("the files hold times of {several}: choose one with --backend and --wait")))
@@ -136,7 +136,7 @@ fn only_side(rows: &[CollRow]) -> anyhow::Result<String> {
     }
 }
 
-fn shown(side: &str, rows: &[CollRow], fit: &Fit) -> String {
+fn shown(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
     let (link, percent) = (&fit.link, |share: f64| format!("{:.1}%", 100.0 * share));
     let mut errors = Table::new();
     errors.set_header(["op", "ranks", "size", "measured (us)", "modelled (us)", "error"]);
@@ -151,7 +151,7 @@ fn shown(side: &str, rows: &[CollRow], fit: &Fit) -> String {
         ]);
     }
     format!(
-        "# {}: fitted to {} times of {side}; error {} (median), {} (worst)\n\
+        "# {}: fitted to {} times of {implementation}; error {} (median), {} (worst)\n\
          startup    {:>10.2} us\n\
          latency    {:>10.2} us a step\n\
          bandwidth  {:>10.2} GB/s\n\n{}",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use collectives::Collective;
 
-use crate::coll::backend::{Backend, Lane, Wait};
+use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::measuring::Effort;
 use crate::coll::mpi::Mpirun;
 use crate::coll::rounds::Plan;
@@ -106,15 +106,15 @@ impl Measure {
         if let Some(path) = &self.output {
             output::check_file(path)?;
         }
-        let (lanes, mpirun) = self.sides()?;
+        let (implementations, mpirun) = self.implementations()?;
         if mpirun.is_some() {
             check_counts(&groups)?;
         }
-        Ok(Plan { lanes, mpirun, groups, rounds: self.rounds, effort })
+        Ok(Plan { implementations, mpirun, groups, rounds: self.rounds, effort })
     }
 
     /// What is to be measured, and what starts processes, if it is needed or there.
-    fn sides(&self) -> anyhow::Result<(Vec<Lane>, Option<Mpirun>)> {
+    fn implementations(&self) -> anyhow::Result<(Vec<Implementation>, Option<Mpirun>)> {
         let mpirun = match self.backend.as_slice() {
             // One that is not built in is no surprise.
             [] if !cfg!(feature = "mpi") => None,
@@ -129,21 +129,21 @@ impl Measure {
             ([], Some(_)) => &[Backend::Threads, Backend::OpenMpi, Backend::Mpi],
             (asked, _) => asked,
         };
-        let mut lanes = Vec::new();
+        let mut implementations = Vec::new();
         for backend in backends {
             let waits = self.wait.iter().copied();
-            let new: Vec<Lane> = match backend {
-                Backend::Threads => waits.map(Lane::Threads).collect(),
-                Backend::Mpi => waits.map(Lane::Mpi).collect(),
-                Backend::OpenMpi => vec![Lane::OpenMpi],
+            let new: Vec<Implementation> = match backend {
+                Backend::Threads => waits.map(Implementation::Threads).collect(),
+                Backend::Mpi => waits.map(Implementation::Mpi).collect(),
+                Backend::OpenMpi => vec![Implementation::OpenMpi],
             };
-            for lane in new {
-                if !lanes.contains(&lane) {
-                    lanes.push(lane);
+            for implementation in new {
+                if !implementations.contains(&implementation) {
+                    implementations.push(implementation);
                 }
             }
         }
-        Ok((lanes, mpirun))
+        Ok((implementations, mpirun))
     }
 
     fn conditions(&self) -> String {

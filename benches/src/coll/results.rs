@@ -2,7 +2,7 @@
 
 use collectives::Collective;
 
-use crate::coll::backend::Lane;
+use crate::coll::backend::Implementation;
 use crate::coll::machine;
 use crate::coll::measuring::Samples;
 use crate::coll::rounds::Series;
@@ -11,9 +11,12 @@ use crate::statistics::Distribution;
 
 /// One row for each series but the copies, which are figures of the rows that they bound.
 pub(crate) fn report(all: &[Series]) -> CollReport {
-    let rows = all.iter().filter(|series| series.lane != Lane::Copy).filter_map(|series| row(series, all));
+    let rows = all
+        .iter()
+        .filter(|series| series.implementation != Implementation::Copy)
+        .filter_map(|series| row(series, all));
     let mut rows: Vec<CollRow> = rows.collect();
-    // The sort is stable: the sides stay in the order in which they were asked for.
+    // The sort is stable: the implementations stay in the order in which they were asked for.
     rows.sort_by_key(|row| (row.op, row.ranks, row.bytes));
     CollReport::new(machine::this(), rows)
 }
@@ -24,19 +27,19 @@ fn row(series: &Series, all: &[Series]) -> Option<CollRow> {
     let times_us =
         Distribution::of(series.rounds.iter().flat_map(|samples| samples.times_us.iter().copied()))?;
     let time_us = times_us.median();
-    let same = |lane: Lane| {
+    let same = |implementation: Implementation| {
         all.iter().find(|other| {
-            other.lane == lane
+            other.implementation == implementation
                 && (other.collective, other.ranks, other.bytes)
                     == (series.collective, series.ranks, series.bytes)
         })
     };
-    let copy = same(Lane::Copy).filter(|_| series.collective == Collective::AllReduce);
-    let peer = same(Lane::OpenMpi).filter(|_| series.lane != Lane::OpenMpi);
+    let copy = same(Implementation::Copy).filter(|_| series.collective == Collective::AllReduce);
+    let peer = same(Implementation::OpenMpi).filter(|_| series.implementation != Implementation::OpenMpi);
     let operations = series.rounds.iter().map(|samples| samples.iterations * samples.times_us.len() as u64);
     Some(CollRow {
-        backend: series.lane.backend().to_owned(),
-        wait: series.lane.wait().map(|wait| wait.name().to_owned()),
+        backend: series.implementation.backend().to_owned(),
+        wait: series.implementation.wait().map(|wait| wait.name().to_owned()),
         op: series.collective,
         ranks: series.ranks,
         bytes: series.bytes,

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use collectives::Collective;
 
-use crate::coll::backend::{Lane, Wait};
+use crate::coll::backend::{Implementation, Wait};
 use crate::coll::contender::Work;
 use crate::coll::measuring::{Effort, Samples, Task};
 use crate::coll::mpi::Mpirun;
@@ -12,7 +12,7 @@ use crate::progress;
 
 /// What a whole run measures.
 pub(crate) struct Plan {
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) implementations: Vec<Implementation>,
     /// For those that are processes.
     pub(crate) mpirun: Option<Mpirun>,
     /// Each group size with what it is to do.
@@ -21,27 +21,27 @@ pub(crate) struct Plan {
     pub(crate) effort: Effort,
 }
 
-/// One operation at one size on one side.
+/// One operation at one size on one implementation.
 #[derive(Debug)]
 pub(crate) struct Series {
-    pub(crate) lane: Lane,
+    pub(crate) implementation: Implementation,
     pub(crate) collective: Collective,
     pub(crate) ranks: usize,
     pub(crate) bytes: u64,
     pub(crate) rounds: Vec<Samples>,
 }
 
-/// One start of one side's ranks.
+/// One start of one implementation's ranks.
 struct Launch {
-    lane: Lane,
+    implementation: Implementation,
     ranks: usize,
     /// Each task with the series that it belongs to.
     tasks: Vec<(Task, usize)>,
 }
 
 impl Plan {
-    /// Runs all rounds. A machine's speed wanders: each round has every side, one after another and every other time
-    /// backwards, so that what is compared was measured close together. Only one side's ranks are alive at a time.
+    /// Runs all rounds. A machine's speed wanders: each round has every implementation, one after another and every other time
+    /// backwards, so that what is compared was measured close together. Only one implementation's ranks are alive at a time.
     /// Where one fails, what was measured until then comes with the error.
     pub(crate) fn run(&self) -> (Vec<Series>, anyhow::Result<()>) {
         let (launches, mut series) = self.launches();
@@ -56,7 +56,7 @@ impl Plan {
             let order: Vec<&Launch> =
                 if round % 2 == 0 { forwards.collect() } else { forwards.rev().collect() };
             for launch in order {
-                progress.set_message(format!("{} ranks: {}", launch.ranks, launch.lane));
+                progress.set_message(format!("{} ranks: {}", launch.ranks, launch.implementation));
                 for ((_, index), samples) in launch.tasks.iter().zip(self.launch(launch)?) {
                     series[*index].rounds.push(samples);
                 }
@@ -69,12 +69,12 @@ impl Plan {
 
     fn launch(&self, launch: &Launch) -> anyhow::Result<Vec<Samples>> {
         let tasks: Vec<Task> = launch.tasks.iter().map(|(task, _)| *task).collect();
-        match launch.lane {
-            Lane::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.effort),
-            Lane::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.effort),
-            Lane::Mpi(_) | Lane::OpenMpi => {
+        match launch.implementation {
+            Implementation::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.effort),
+            Implementation::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.effort),
+            Implementation::Mpi(_) | Implementation::OpenMpi => {
                 let mpirun = self.mpirun.as_ref().context("nothing to start processes with")?;
-                mpirun.launch(launch.ranks, launch.lane, &tasks, self.effort)
+                mpirun.launch(launch.ranks, launch.implementation, &tasks, self.effort)
             }
         }
     }
@@ -83,18 +83,26 @@ impl Plan {
         let (mut launches, mut all_series) = (Vec::new(), Vec::new());
         for (ranks, operations) in &self.groups {
             let copies = operations.iter().any(|(collective, _)| *collective == Collective::AllReduce);
-            for &lane in copies.then_some(&Lane::Copy).into_iter().chain(&self.lanes) {
+            for &implementation in
+                copies.then_some(&Implementation::Copy).into_iter().chain(&self.implementations)
+            {
                 let mut tasks = Vec::new();
                 for &(collective, bytes) in operations {
-                    let work = match lane {
-                        Lane::Copy if collective != Collective::AllReduce => continue,
-                        Lane::Copy => Work::Copy,
+                    let work = match implementation {
+                        Implementation::Copy if collective != Collective::AllReduce => continue,
+                        Implementation::Copy => Work::Copy,
                         _ => Work::Collective(collective),
                     };
                     tasks.push((Task { work, bytes }, all_series.len()));
-                    all_series.push(Series { lane, collective, ranks: *ranks, bytes, rounds: Vec::new() });
+                    all_series.push(Series {
+                        implementation,
+                        collective,
+                        ranks: *ranks,
+                        bytes,
+                        rounds: Vec::new(),
+                    });
                 }
-                launches.push(Launch { lane, ranks: *ranks, tasks });
+                launches.push(Launch { implementation, ranks: *ranks, tasks });
             }
         }
         (launches, all_series)

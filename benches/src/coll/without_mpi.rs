@@ -1,6 +1,6 @@
 //! Stands in for `mpi` where it is not built in.
 
-use crate::coll::backend::Lane;
+use crate::coll::backend::Implementation;
 use crate::coll::measuring::{Effort, Samples, Task};
 use crate::command::bad_input;
 
@@ -17,7 +17,13 @@ impl Mpirun {
         ))
     }
 
-    pub(crate) fn launch(&self, _: usize, _: Lane, _: &[Task], _: Effort) -> anyhow::Result<Vec<Samples>> {
+    pub(crate) fn launch(
+        &self,
+        _: usize,
+        _: Implementation,
+        _: &[Task],
+        _: Effort,
+    ) -> anyhow::Result<Vec<Samples>> {
         match *self {}
     }
 }

@@ -17,7 +17,7 @@ const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-g
 pub(crate) struct Bench {
     /// What the jobs run on
     #[arg(long, default_value = "virtual")]
-    device: Device,
+    device: DeviceKind,
     /// What runs: a file of the format deeppool/workload/v1, as `deeppool simulate --workload` writes it
     /// [default: VGG-16, rank 1 of 8 GPUs, beside another VGG-16]
     #[arg(long, value_name = "FILE")]
@@ -52,7 +52,7 @@ const RANKS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// What the jobs run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Device {
+enum DeviceKind {
     /// A modelled GPU, in virtual time
     Virtual,
     /// The first NVIDIA GPU, by kernels that take as long as the workload's and ask for as much of it (feature `cuda`)
@@ -86,13 +86,15 @@ impl Bench {
         self.check()?;
         let task = Task { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
-            Device::Cuda => on_card(&self.workload()?, self.card, &task)?,
-            Device::Virtual => virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?,
-            Device::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
+            DeviceKind::Cuda => on_card(&self.workload()?, self.card, &task)?,
+            DeviceKind::Virtual => {
+                virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?
+            }
+            DeviceKind::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
         };
         // What took long to measure is shown, whatever else fails.
         output::print(&if self.json { report.to_json() } else { table::shown(&report) })?;
-        if self.device == Device::Cpu && !self.json {
+        if self.device == DeviceKind::Cpu && !self.json {
             output::print(cpu::NOTE)?;
             cpu::verdict(&report).map_or(Ok(()), |verdict| output::print(&verdict))?;
         }
@@ -107,14 +109,14 @@ impl Bench {
 
     fn check(&self) -> anyhow::Result<()> {
         let given = [
-            ("--workload", self.workload.is_some(), self.device != Device::Cpu),
-            ("--parameters", self.parameters.is_some(), self.device == Device::Virtual),
-            ("--ranks", self.ranks.is_some(), self.device == Device::Cpu),
-            ("--gate", self.card.gate, self.device == Device::Cuda),
+            ("--workload", self.workload.is_some(), self.device != DeviceKind::Cpu),
+            ("--parameters", self.parameters.is_some(), self.device == DeviceKind::Virtual),
+            ("--ranks", self.ranks.is_some(), self.device == DeviceKind::Cpu),
+            ("--gate", self.card.gate, self.device == DeviceKind::Cuda),
             (
                 "--background-multiprocessors",
                 self.card.background_multiprocessors.is_some(),
-                self.device == Device::Cuda,
+                self.device == DeviceKind::Cuda,
             ),
         ];
         if let Some((option, ..)) = given.iter().find(|(_, given, fits)| *given && !fits) {

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
-use gpu_mux::{DeviceParameters, ForegroundState, Jobs, ParametersFile, Play, Played, Policy, Workload};
+use gpu_mux::{
+    DeviceParameters, ForegroundState, Jobs, ParametersFile, Policy, SimulationOptions, SimulationReport,
+    Workload,
+};
 
 use crate::command::bad_input;
 use crate::mux::MuxReport;
@@ -25,23 +28,33 @@ pub(crate) fn measure(
         None => ParametersFile::new("A100-SXM4-40GB, from data sheets".to_owned(), DeviceParameters::a100()),
     };
     let parameters = device.parameters;
-    let play = Play { parameters, iterations: task.iterations, warm_up: WARM_UP, ..Play::default() };
+    let options = SimulationOptions {
+        parameters,
+        iterations: task.iterations,
+        warm_up: WARM_UP,
+        ..SimulationOptions::default()
+    };
     let alone = Alone {
         foreground: {
-            let alone = workload.play(&Play { jobs: Jobs::Foreground, ..play });
+            let alone = workload.simulate(&SimulationOptions { jobs: Jobs::Foreground, ..options });
             times(&alone.map_err(|error| bad_input(error.to_string()))?.iterations)?
         },
         drift: None,
         background_samples_per_s: {
             let policy = Policy { captured_graphs: true, ..Policy::naive() };
-            let alone = Play { jobs: Jobs::Background, policy, ..play };
-            workload.play(&alone).map_err(|error| bad_input(error.to_string()))?.background_samples_per_s()
+            let alone = SimulationOptions { jobs: Jobs::Background, policy, ..options };
+            workload
+                .simulate(&alone)
+                .map_err(|error| bad_input(error.to_string()))?
+                .background_samples_per_s()
         },
     };
     let progress = progress::bar(task.policies.len());
     let rows = task.policies.iter().map(|(name, policy)| {
         progress.set_message(name.clone());
-        let both = workload.play(&Play { policy: *policy, ..play }).with_context(|| name.clone())?;
+        let both = workload
+            .simulate(&SimulationOptions { policy: *policy, ..options })
+            .with_context(|| name.clone())?;
         progress.inc(1);
         Ok(row(name, true, &alone, &collocated(&both)?))
     });
@@ -52,7 +65,7 @@ pub(crate) fn measure(
     Ok(report)
 }
 
-fn collocated(both: &Played) -> anyhow::Result<Collocated> {
+fn collocated(both: &SimulationReport) -> anyhow::Result<Collocated> {
     let occupancy = &both.occupancy;
     let states = |states: &[ForegroundState]| {
         let all = states.iter();

@@ -4,7 +4,7 @@
 //!
 //! - **What is shared**: [`Tasklet`]s of a foreground and any number of background jobs, each with a [`JobId`] and a
 //!   [`Lane`]; [`pieces()`] cuts one that is too long.
-//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
+//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`MuxEvent`] and gives a [`MuxCommand`].
 //! - **Who runs it**: [`CpuDriver`] on a thread, for [`Job`]s; [`Driver`] on a device that runs by itself, a
 //!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
@@ -44,7 +44,7 @@ pub use driver::{Driver, DriverError};
 pub use error::Error;
 pub use idle::Idle;
 pub use job::{Job, JobFn, JobState, Upcoming, job_fn};
-pub use multiplexer::{Command, Event, Multiplexer};
+pub use multiplexer::{Multiplexer, MuxCommand, MuxEvent};
 pub use pieces::{Piece, pieces};
 pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, Running};
 pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};
@@ -55,4 +55,7 @@ pub use virtual_device::{
     Awaits, DeviceParameter, DeviceParameters, Exchange, ForegroundState, Kernel, Occupancy, Partners,
     VirtualDevice, VirtualWork,
 };
-pub use workload::{BackgroundHost, ForegroundHost, Iteration, Jobs, Play, Played, Step, StepWork, Workload};
+pub use workload::{
+    BackgroundHost, ForegroundHost, Iteration, Jobs, SimulationOptions, SimulationReport, StepWork, Workload,
+    WorkloadStep,
+};

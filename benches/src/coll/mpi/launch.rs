@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use super::job;
 use super::rank::{self, OPERATION, RankArgs};
-use crate::coll::backend::Lane;
+use crate::coll::backend::Implementation;
 use crate::coll::measuring::{Effort, Samples, Task};
 use crate::command::bad_input;
 
@@ -41,7 +41,7 @@ impl Mpirun {
     pub(crate) fn launch(
         &self,
         ranks: usize,
-        lane: Lane,
+        implementation: Implementation,
         tasks: &[Task],
         effort: Effort,
     ) -> anyhow::Result<Vec<Samples>> {
@@ -49,8 +49,8 @@ impl Mpirun {
         let samples = u32::try_from(tasks.len().saturating_mul(effort.samples)).unwrap_or(u32::MAX);
         let limit =
             START.saturating_add((OPERATION + effort.min_time).saturating_mul(2).saturating_mul(samples));
-        let said = self.start(ranks, &RankArgs::of(lane, tasks, effort), limit)?;
-        rank::parse(&said, tasks.len()).with_context(|| format!("what the ranks of {lane} said"))
+        let said = self.start(ranks, &RankArgs::of(implementation, tasks, effort), limit)?;
+        rank::parse(&said, tasks.len()).with_context(|| format!("what the ranks of {implementation} said"))
     }
 
     /// What this very program says when it is started so many times.

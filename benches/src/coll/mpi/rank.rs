@@ -7,7 +7,7 @@ use clap::Args;
 use collectives::{Collective, Group, MpiWorld};
 
 use super::open_mpi::OpenMpi;
-use crate::coll::backend::{Backend, Lane, Wait};
+use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::contender::Work;
 use crate::coll::measuring::{Effort, Samples, Task, measure};
 use crate::output;
@@ -33,9 +33,9 @@ pub(crate) struct RankArgs {
 
 impl RankArgs {
     /// The arguments that say so, with the name of the command.
-    pub(super) fn of(lane: Lane, tasks: &[Task], effort: Effort) -> Vec<String> {
-        let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", lane.backend())];
-        arguments.extend(lane.wait().map(|wait| format!("--wait={}", wait.name())));
+    pub(super) fn of(implementation: Implementation, tasks: &[Task], effort: Effort) -> Vec<String> {
+        let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", implementation.backend())];
+        arguments.extend(implementation.wait().map(|wait| format!("--wait={}", wait.name())));
         arguments.push(format!("--samples={}", effort.samples));
         arguments.push(format!("--min-time-ns={}", effort.min_time.as_nanos()));
         arguments.extend(tasks.iter().filter_map(|task| match task.work {

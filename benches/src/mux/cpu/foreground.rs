@@ -81,7 +81,7 @@ impl Shared {
 
 /// What a rank does next in an iteration.
 #[derive(Clone, Copy)]
-enum Step {
+enum RankStep {
     /// Units of work.
     Layer(usize),
     Exchange,
@@ -91,7 +91,7 @@ enum Step {
 pub(super) struct Rank<'a> {
     shared: &'a Shared,
     number: usize,
-    program: Vec<Step>,
+    program: Vec<RankStep>,
     matrices: Matrices,
     /// What the last exchange gave.
     input: f32,
@@ -105,9 +105,9 @@ impl<'a> Rank<'a> {
         for stretch in iteration(shared.ranks()) {
             if stretch.only.is_none_or(|only| only == number) {
                 let units = (stretch.layer.as_secs_f64() / unit.as_secs_f64()).round().max(1.0);
-                program.extend(std::iter::repeat_n(Step::Layer(units as usize), stretch.layers as usize));
+                program.extend(std::iter::repeat_n(RankStep::Layer(units as usize), stretch.layers as usize));
             }
-            program.push(Step::Exchange);
+            program.push(RankStep::Exchange);
         }
         Self { shared, number, program, matrices: Matrices::new(), input: 0.5, exchanges: 0 }
     }
@@ -173,7 +173,7 @@ impl Job for Iterations<'_, '_> {
     fn poll(&mut self) -> anyhow::Result<JobState> {
         while self.left > 0 {
             let here = Upcoming { site: self.step.and_then(|step| u32::try_from(step).ok()), estimate: None };
-            if let Some(Step::Layer(_)) = self.step.map(|step| self.rank.program[step]) {
+            if let Some(RankStep::Layer(_)) = self.step.map(|step| self.rank.program[step]) {
                 return Ok(JobState::Ready(here));
             }
             if !self.arrived {
@@ -192,7 +192,7 @@ impl Job for Iterations<'_, '_> {
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        if let Some(Step::Layer(units)) = self.step.map(|step| self.rank.program[step]) {
+        if let Some(RankStep::Layer(units)) = self.step.map(|step| self.rank.program[step]) {
             self.rank.input = self.rank.matrices.work(units, self.rank.input);
             self.next_step();
         }

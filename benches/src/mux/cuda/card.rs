@@ -7,9 +7,9 @@ use anyhow::Result;
 use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, TimingRuns, Work};
 use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
 
-use super::hosts::{Host, Step};
+use super::execution::{Execution, execute};
+use super::hosts::{Host, PreparedStep};
 use super::kernels::{Compute, Kernels};
-use super::play::{Played, play};
 use super::rounds::Rounds;
 use crate::mux::bench::CardOptions;
 
@@ -28,7 +28,7 @@ pub(super) struct Card<'a> {
 
 impl Card<'_> {
     /// Runs the jobs by a policy.
-    pub(super) fn play(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Played> {
+    pub(super) fn execute(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Execution> {
         // A job alone is as it would be without any of this.
         let options = if jobs == Jobs::Both { self.options } else { CardOptions::default() };
         let CardOptions { gate, background_multiprocessors } = options;
@@ -38,7 +38,7 @@ impl Card<'_> {
         let background =
             (jobs != Jobs::Foreground).then(|| self.background(&mut device, &policy)).transpose()?;
         self.kernels.reset(self.stream)?;
-        play(device, policy, foreground, background, iterations)
+        execute(device, policy, foreground, background, iterations)
     }
 
     fn foreground(&mut self, device: &mut CudaDevice) -> Result<Host> {
@@ -52,7 +52,7 @@ impl Card<'_> {
                     let prepared = device.prepare_foreground(Lane::Compute, RUNS, move |stream| {
                         launches.iter().try_for_each(|launch| all.compute(stream, *launch))
                     })?;
-                    Step {
+                    PreparedStep {
                         lane: Lane::Compute,
                         communication: Communication::Send,
                         after: step.after,
@@ -63,7 +63,7 @@ impl Card<'_> {
                 StepWork::Communication { transfer, partners_after, communication } => {
                     let exchange = self.rounds.exchange(*transfer, *partners_after);
                     let work = Work::enqueue(move |stream| all.exchange(stream, exchange));
-                    Step {
+                    PreparedStep {
                         lane: Lane::Communication,
                         communication: *communication,
                         after: step.after,
@@ -94,7 +94,7 @@ impl Card<'_> {
             let prepared = device.prepare_background(JobId::BACKGROUND, RUNS, move |stream| {
                 launches.iter().try_for_each(|launch| all.compute(stream, *launch))
             })?;
-            steps.extend(prepared.pieces.into_iter().map(|prepared| Step {
+            steps.extend(prepared.pieces.into_iter().map(|prepared| PreparedStep {
                 lane: Lane::Compute,
                 communication: Communication::Send,
                 after: None,

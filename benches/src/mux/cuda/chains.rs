@@ -67,7 +67,7 @@ fn chain(
         enqueue(stream)?;
         let launch = begin.elapsed();
         stream.record(&end)?;
-        while !end.is_reached()? {}
+        while !end.is_complete()? {}
         if run > 0 {
             launches.push(launch);
             totals.push(begin.elapsed());

@@ -9,7 +9,7 @@ use gpu_mux::{Communication, JobId, Lane, Tasklet, TaskletId};
 const PIECES_AHEAD: u64 = 32;
 
 /// A step of what a job does over and over.
-pub(super) struct Step {
+pub(super) struct PreparedStep {
     pub(super) lane: Lane,
     pub(super) communication: Communication,
     /// The step on the other lane that it waits for.
@@ -22,7 +22,7 @@ pub(super) struct Step {
 /// Offers the steps of a job, round after round.
 pub(super) struct Host {
     job: JobId,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<PreparedStep>,
     offered: u64,
     finished: u64,
     /// The estimates of the steps that have finished, and of a round.
@@ -31,7 +31,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(job: JobId, steps: Vec<Step>) -> Self {
+    pub(super) fn new(job: JobId, steps: Vec<PreparedStep>) -> Self {
         let round_time = steps.iter().map(|step| step.prepared.estimate).sum();
         Self { job, steps, offered: 0, finished: 0, finished_time: Duration::ZERO, round_time }
     }
@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// Takes in that a tasklet has finished, and gives its step.
-    pub(super) fn finish(&mut self, tasklet: TaskletId) -> &Step {
+    pub(super) fn finish(&mut self, tasklet: TaskletId) -> &PreparedStep {
         self.finished += 1;
         let step = &self.steps[(tasklet.number % self.steps.len() as u64) as usize];
         self.finished_time += step.prepared.estimate;

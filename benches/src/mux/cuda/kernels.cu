@@ -1,4 +1,4 @@
-// The kernels of mux-bench: what a workload's kernels are played by.
+// The kernels of mux-bench, which stand in for a workload's kernels.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

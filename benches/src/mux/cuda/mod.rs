@@ -3,9 +3,9 @@
 mod card;
 mod chains;
 mod compile;
+mod execution;
 mod hosts;
 mod kernels;
-mod play;
 mod rounds;
 mod sharing;
 mod spans;
@@ -25,8 +25,8 @@ use crate::mux::{MuxReport, MuxRow};
 use crate::progress;
 use crate::report_file::micros;
 use card::Card;
+use execution::Execution;
 use kernels::{Kernels, MEMORY_BYTES};
-use play::Played;
 use rounds::Rounds;
 
 /// How much of the card is used.
@@ -91,15 +91,15 @@ fn measure_in(
 /// Each policy between two measurements of the foreground alone, since clocks and temperature change.
 fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>> {
     let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
-    let background = card.play(uncut, Jobs::Background, task.iterations)?;
+    let background = card.execute(uncut, Jobs::Background, task.iterations)?;
     let background_samples_per_s = samples_per_s(card.workload, &background);
-    let mut before = times(&card.play(default, Jobs::Foreground, task.iterations)?.iterations)?;
+    let mut before = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
     let mut rows = Vec::with_capacity(task.policies.len());
     let progress = progress::bar(task.policies.len());
     for (name, policy) in task.policies {
         progress.set_message(name.clone());
-        let both = card.play(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
-        let after = times(&card.play(default, Jobs::Foreground, task.iterations)?.iterations)?;
+        let both = card.execute(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
+        let after = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
         let drift = Some(after.median() / before.median() - 1.0);
         let alone = Alone { foreground: before.and(&after), drift, background_samples_per_s };
         rows.push(row(name, false, &alone, &collocated(card.workload, &both)?));
@@ -110,11 +110,11 @@ fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>>
     Ok(rows)
 }
 
-fn samples_per_s(workload: &Workload, played: &Played) -> f64 {
-    played.background_rounds * workload.background.samples as f64 / played.elapsed().as_secs_f64()
+fn samples_per_s(workload: &Workload, execution: &Execution) -> f64 {
+    execution.background_rounds * workload.background.samples as f64 / execution.elapsed().as_secs_f64()
 }
 
-fn collocated(workload: &Workload, both: &Played) -> Result<Collocated> {
+fn collocated(workload: &Workload, both: &Execution) -> Result<Collocated> {
     Ok(Collocated {
         foreground: times(&both.iterations)?,
         iterations: both.iterations.len(),

@@ -1,4 +1,4 @@
-//! A rehearsal on a fake driver: its kernels take 10 us whatever they are asked for.
+//! The measurement on a fake driver, whose kernels take 10 us whatever their arguments.
 
 use std::time::Duration;
 
@@ -35,7 +35,11 @@ fn ptx() -> String {
 /// Over before the first launches are.
 const ONE_ROUND: Duration = Duration::from_nanos(1);
 
-fn rehearse(fake: &FakeCuda, policies: &[(String, Policy)], iterations: usize) -> anyhow::Result<MuxReport> {
+fn measure_on_fake(
+    fake: &FakeCuda,
+    policies: &[(String, Policy)],
+    iterations: usize,
+) -> anyhow::Result<MuxReport> {
     fake.set(Setting::QueryNs, 5_000);
     let library = CudaLibrary::open_first_of(&[FakeCuda::library()?])?;
     let workload = Workload::from_json("the test's", WORKLOAD)?;
@@ -52,7 +56,7 @@ fn presets() -> Vec<(String, Policy)> {
 #[test]
 fn every_policy_is_measured_and_nothing_is_left_behind() {
     let (fake, policies) = (FakeCuda::new().unwrap(), presets());
-    let report = rehearse(&fake, &policies, 5).unwrap();
+    let report = measure_on_fake(&fake, &policies, 5).unwrap();
 
     assert_eq!(fake.misuse(), [""; 0]);
     assert_eq!(fake.leaks(), [""; 0]);
@@ -77,14 +81,14 @@ fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
     let policies = [("default".to_owned(), Policy::default())];
     let calls = {
         let fake = FakeCuda::new().unwrap();
-        rehearse(&fake, &policies, 1).unwrap();
+        measure_on_fake(&fake, &policies, 1).unwrap();
         fake.calls()
     };
     // How often the end of work is asked for is never the same: not up to the last call.
     for call in (1..calls * 3 / 4).step_by(calls as usize / 16) {
         let fake = FakeCuda::new().unwrap();
         fake.fail_call(call, 999);
-        match rehearse(&fake, &policies, 1) {
+        match measure_on_fake(&fake, &policies, 1) {
             Err(error) => {
                 assert!(format!("{error:#}").contains("CUDA_ERROR_UNKNOWN"), "call {call}: {error:#}");
             }

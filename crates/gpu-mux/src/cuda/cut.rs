@@ -51,8 +51,8 @@ impl CapturedGraph {
     /// O(n log n) calls of CUDA for n nodes, besides the executions.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA says, as it does of edges that let a
-    /// kernel start before the one that it waits for has ended.
+    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA reports, as for edges that let a
+    /// kernel start before the one that it depends on has ended.
     pub fn cut(&self, stream: &Stream, budget: Duration, runs: TimingRuns<'_>) -> Result<Cut> {
         runs.around(stream, || self.cut_by_times(stream, budget, runs.runs()))
     }
@@ -92,7 +92,7 @@ impl CapturedGraph {
             .iter()
             .filter_map(|(from, to)| Some((*numbers.get(&from.0)?, *numbers.get(&to.0)?)))
             .collect();
-        let order = intervals::order(nodes.len(), &edges).ok_or(Error::Circle)?;
+        let order = intervals::order(nodes.len(), &edges).ok_or(Error::Cycle)?;
         Ok(order.into_iter().map(|number| nodes[number]).collect())
     }
 
@@ -103,7 +103,7 @@ impl CapturedGraph {
         }
     }
 
-    /// Shows `visit` the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n
+    /// Calls `visit` with the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n
     /// log n) copies of nodes; a copy of the whole for each part would cost O(n^2).
     fn divide(
         &self,

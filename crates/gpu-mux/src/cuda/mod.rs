@@ -1,9 +1,9 @@
 //! Work on an NVIDIA GPU, by CUDA's driver (feature `cuda`).
 //!
 //! A [`CudaDevice`] is what a [`Driver`](crate::Driver) drives. Its work is captured from streams,
-//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel. What driver and device can do is
-//! found out by asking ([`Context::capabilities`]); a technique that they do not have is an error that names it,
-//! never left out in silence.
+//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel. What driver and device can do
+//! is queried ([`Context::capabilities`]); a technique that they do not have is an error that names it, and never
+//! silently left out.
 //!
 //! ```no_run
 //! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module, TimingRuns};

@@ -110,8 +110,8 @@ impl VirtualDevice {
         self.engine.next_event().into_iter().chain(self.next_seen()).min().map(Duration::from_nanos)
     }
 
-    /// The oldest step of a communication with [`Partners::Told`] that has not been asked about. A
-    /// [wait](Device::wait) ends when there is one; the next wait is [`Error::NotAsked`] if it still is there.
+    /// The oldest step of a communication with [`Partners::External`] that has not been given yet. A
+    /// [wait](Device::wait) ends when there is one; the next wait is [`Error::ExchangeNotPolled`] if it still is there.
     pub fn exchange(&mut self) -> Option<Exchange> {
         self.shown = None;
         self.engine.exchanges.pop_front()
@@ -119,7 +119,7 @@ impl VirtualDevice {
 
     /// Says that the partners of a communication come at this time, or now if it has passed.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::NotTold`] when its work is not of
+    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::PartnersNotExternal`] when its work is not of
     /// that kind.
     pub fn partners_arrive(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::Partners, nanos(at))
@@ -128,7 +128,7 @@ impl VirtualDevice {
     /// Says that the transfers of all partners end at this time, or now if it has passed; the communication ends then
     /// if its own is done, and otherwise with it.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::NotTold`] when its work is not of
+    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::PartnersNotExternal`] when its work is not of
     /// that kind.
     pub fn partners_finish(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::End, nanos(at))
@@ -206,7 +206,7 @@ impl Device for VirtualDevice {
 
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Error> {
         if let Some(tasklet) = self.shown {
-            return Err(Error::NotAsked(tasklet));
+            return Err(Error::ExchangeNotPolled(tasklet));
         }
         let until = until.map(nanos);
         loop {

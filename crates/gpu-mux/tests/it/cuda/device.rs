@@ -251,7 +251,7 @@ fn the_device_says_when_what_has_finished_had_ended() {
                 None => device.wait(None)?,
             }
         }
-        // What the host was told late has not ended late; marks of several streams are on one scale.
+        // What the host was told late has not ended late; events of several streams are on one scale.
         ends.sort_unstable_by_key(|(_, end)| *end);
         let run = fake.kernels();
         let gaps = run.windows(2).map(|run| run[1].ended.abs_diff(run[0].ended));

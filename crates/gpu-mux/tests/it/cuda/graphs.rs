@@ -60,14 +60,14 @@ fn a_stream_can_be_used_after_a_capture_that_failed() {
 }
 
 #[test]
-fn a_wait_for_a_mark_outside_the_capture_is_an_error_that_names_the_call() {
+fn a_wait_for_an_event_outside_the_capture_is_an_error_that_names_the_call() {
     let fake = FakeCuda::new().unwrap();
     let context = Context::open(&super::library(), 0).unwrap();
     let failed = (|| {
         let stream = Stream::new(&context, Priority::Background)?;
-        let mark = Event::untimed(&stream)?;
-        stream.record(&mark)?;
-        stream.capture(|stream| stream.wait_for(&mark)).map(drop)
+        let event = Event::untimed(&stream)?;
+        stream.record(&event)?;
+        stream.capture(|stream| stream.wait_for(&event)).map(drop)
     })();
     let Err(Error::Call { call, name, .. }) = failed else { panic!("{failed:?}") };
     assert_eq!((call, name.as_str()), ("cuStreamWaitEvent", "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"));
@@ -122,7 +122,7 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
 }
 
 #[test]
-fn the_order_of_pieces_does_not_rest_on_the_order_of_the_list() {
+fn the_order_of_pieces_does_not_depend_on_the_order_of_the_list() {
     on_fake_device(|fake, context| {
         fake.set(Setting::NodesFromTheLast, 1);
         let stream = Stream::new(context, Priority::Background)?;

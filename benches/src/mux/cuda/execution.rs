@@ -14,8 +14,8 @@ const WARM_UP: usize = 20;
 /// The longest that nothing may finish.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came of it.
-pub(super) struct Played {
+/// What was measured.
+pub(super) struct Execution {
     /// The time of each iteration of the foreground, or of the background alone.
     pub(super) iterations: Vec<Duration>,
     pub(super) gaps: Gaps,
@@ -25,22 +25,22 @@ pub(super) struct Played {
     pub(super) over_long: u64,
 }
 
-impl Played {
+impl Execution {
     pub(super) fn elapsed(&self) -> Duration {
         self.iterations.iter().sum()
     }
 }
 
-/// Plays `iterations` after a warm-up.
-pub(super) fn play(
+/// Executes `iterations` after a warm-up.
+pub(super) fn execute(
     device: CudaDevice,
     policy: Policy,
     foreground: Option<Host>,
     background: Option<Host>,
     iterations: usize,
-) -> Result<Played> {
+) -> Result<Execution> {
     let driver = Driver::new(policy, device);
-    let mut player = Player {
+    let mut executor = Executor {
         driver,
         foreground,
         background,
@@ -51,27 +51,27 @@ pub(super) fn play(
         over_long: 0,
         before: (0, 0.0),
     };
-    let mut last = player.driver.device().now();
-    while player.ends.len() <= iterations {
-        player.offer()?;
-        if let Some(finished) = player.driver.poll()? {
-            player.finish(finished)?;
-            last = player.driver.device().now();
+    let mut last = executor.driver.device().now();
+    while executor.ends.len() <= iterations {
+        executor.offer()?;
+        if let Some(finished) = executor.driver.poll()? {
+            executor.finish(finished)?;
+            last = executor.driver.device().now();
             continue;
         }
-        if let Some((job, error)) = player.driver.background_failures().first() {
+        if let Some((job, error)) = executor.driver.background_failures().first() {
             bail!("{job}: {error}");
         }
-        let now = player.driver.device().now();
+        let now = executor.driver.device().now();
         if now.saturating_sub(last) > PATIENCE {
             bail!("nothing has finished for {} s", PATIENCE.as_secs());
         }
-        player.driver.wait(Some(now + PATIENCE))?;
+        executor.driver.wait(Some(now + PATIENCE))?;
     }
-    player.played()
+    executor.execution()
 }
 
-struct Player {
+struct Executor {
     driver: Driver<CudaDevice>,
     foreground: Option<Host>,
     background: Option<Host>,
@@ -86,7 +86,7 @@ struct Player {
     before: (u64, f64),
 }
 
-impl Player {
+impl Executor {
     fn offer(&mut self) -> Result<()> {
         for host in [&mut self.foreground, &mut self.background].into_iter().flatten() {
             while let Some((tasklet, work)) = host.next() {
@@ -141,10 +141,10 @@ impl Player {
         self.background.as_ref().map_or((0, 0.0), Host::progress)
     }
 
-    fn played(&self) -> Result<Played> {
+    fn execution(&self) -> Result<Execution> {
         let (pieces, rounds) = self.progress();
         let (from, to) = self.ends.first().zip(self.ends.last()).context("no iteration was measured")?;
-        Ok(Played {
+        Ok(Execution {
             iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
             gaps: gaps(&self.spans, *from, *to),
             background_rounds: rounds - self.before.1,

@@ -6,9 +6,9 @@ use crate::{
     Device, DeviceParameters, Driver, DriverError, Error, Finished, Occupancy, Policy, VirtualDevice,
 };
 
-/// How a [`Workload`] is run on a [`VirtualDevice`].
+/// How a [`Workload`] is simulated on a [`VirtualDevice`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Play {
+pub struct SimulationOptions {
     /// The rules of sharing.
     pub policy: Policy,
     /// The device.
@@ -32,9 +32,9 @@ pub enum Jobs {
     Background,
 }
 
-/// What came of it, in virtual time: modelled, not measured.
+/// The times of a simulated [`Workload`]: modelled, not measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub struct SimulationReport {
     /// The time of each iteration of the foreground (of the background when it ran alone), from the end of the one before
     /// to its own, as the host saw them.
     pub iterations: Vec<Duration>,
@@ -48,7 +48,7 @@ pub struct Played {
     pub over_long: u64,
 }
 
-impl Played {
+impl SimulationReport {
     /// The time of all iterations together.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
@@ -62,7 +62,7 @@ impl Played {
     }
 }
 
-impl Default for Play {
+impl Default for SimulationOptions {
     /// Both jobs by the default policy on an A100: 100 iterations after 10.
     fn default() -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Default for Play {
 }
 
 impl Workload {
-    /// Runs the jobs in virtual time, as a [`Driver`] does on a device.
+    /// Simulates the jobs in virtual time, with the [`Driver`] that runs jobs on a device.
     ///
     /// The host of the foreground is one iteration ahead of the device, that of the background some pieces; an iteration
     /// begins when everything of the one before has ended. The background is cut between kernels to the policy's bound,
@@ -84,28 +84,28 @@ impl Workload {
     ///
     /// O(events x streams). [`Error::BadFigure`] for a device that cannot be, [`Error::Stalled`] when the policy lets
     /// nothing run.
-    pub fn play(&self, play: &Play) -> Result<Played, Error> {
-        let mut player = Player::new(self, play)?;
+    pub fn simulate(&self, options: &SimulationOptions) -> Result<SimulationReport, Error> {
+        let mut simulation = Simulation::new(self, options)?;
         loop {
-            player.offer()?;
-            while let Some(finished) = player.driver.poll().map_err(cause)? {
-                player.finish(finished);
-                if player.ends.len() > player.iterations {
-                    return Ok(player.played());
+            simulation.offer()?;
+            while let Some(finished) = simulation.driver.poll().map_err(cause)? {
+                simulation.finish(finished);
+                if simulation.ends.len() > simulation.iterations {
+                    return Ok(simulation.report());
                 }
-                player.offer()?;
+                simulation.offer()?;
             }
-            let device = player.driver.device();
+            let device = simulation.driver.device();
             let (now, nothing_runs) = (device.now(), device.next_event().is_none());
-            player.driver.wait(None).map_err(cause)?;
-            if nothing_runs && player.driver.device().now() == now {
+            simulation.driver.wait(None).map_err(cause)?;
+            if nothing_runs && simulation.driver.device().now() == now {
                 return Err(Error::Stalled);
             }
         }
     }
 }
 
-struct Player<'a> {
+struct Simulation<'a> {
     driver: Driver<VirtualDevice>,
     foreground: Option<ForegroundHost<'a>>,
     background: Option<BackgroundHost>,
@@ -126,27 +126,27 @@ struct Snapshot {
     over_long: u64,
 }
 
-impl<'a> Player<'a> {
-    fn new(workload: &'a Workload, play: &Play) -> Result<Self, Error> {
+impl<'a> Simulation<'a> {
+    fn new(workload: &'a Workload, options: &SimulationOptions) -> Result<Self, Error> {
         let iterations = [("foreground", &workload.foreground), ("background", &workload.background)];
         if let Some((job, _)) = iterations.into_iter().find(|(_, job)| job.compute_time().is_zero()) {
             return Err(Error::EmptyIteration(job));
         }
-        let device = VirtualDevice::with_priorities(play.parameters, play.policy.stream_priority)?;
-        let foreground = ForegroundHost::new(&workload.foreground, &play.policy, &play.parameters);
-        let background = BackgroundHost::new(&workload.background, &play.policy, &play.parameters);
-        let mut player = Self {
-            driver: Driver::new(play.policy, device),
-            foreground: (play.jobs != Jobs::Background).then_some(foreground),
-            background: (play.jobs != Jobs::Foreground).then_some(background),
-            iterations: play.iterations.max(1),
-            warm_up: play.warm_up,
+        let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
+        let foreground = ForegroundHost::new(&workload.foreground, &options.policy, &options.parameters);
+        let background = BackgroundHost::new(&workload.background, &options.policy, &options.parameters);
+        let mut simulation = Self {
+            driver: Driver::new(options.policy, device),
+            foreground: (options.jobs != Jobs::Background).then_some(foreground),
+            background: (options.jobs != Jobs::Foreground).then_some(background),
+            iterations: options.iterations.max(1),
+            warm_up: options.warm_up,
             iterations_ended: 0,
             ends: Vec::new(),
             before: Snapshot::default(),
         };
-        player.end_of_iterations(0);
-        Ok(player)
+        simulation.end_of_iterations(0);
+        Ok(simulation)
     }
 
     fn offer(&mut self) -> Result<(), Error> {
@@ -198,10 +198,10 @@ impl<'a> Player<'a> {
         }
     }
 
-    fn played(&self) -> Played {
+    fn report(&self) -> SimulationReport {
         let after = self.snapshot();
         let background_time = after.background_time.saturating_sub(self.before.background_time);
-        Played {
+        SimulationReport {
             iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
             occupancy: after.occupancy.since(&self.before.occupancy),
             background_samples: self.background.as_ref().map_or(0.0, |job| job.samples_in(background_time)),
