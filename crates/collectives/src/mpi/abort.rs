@@ -1,4 +1,4 @@
-//! How a process ends the whole job.
+//! How a process aborts the whole job.
 
 use std::panic;
 use std::process;
@@ -13,10 +13,9 @@ use super::library;
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// How long the library may take to end the job.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// From now on a panic of any thread ends the job: other ranks would wait for this one. The message of the panic comes
-/// first.
+/// From now on a panic of any thread aborts the job, after its message: other ranks would wait for this one.
 pub(super) fn abort_on_panic() {
     static INSTALLED: Once = Once::new();
     IN_USE.store(true, Ordering::SeqCst);
@@ -25,36 +24,36 @@ pub(super) fn abort_on_panic() {
         panic::set_hook(Box::new(move |information| {
             print(information);
             if IN_USE.load(Ordering::SeqCst) {
-                end_job();
+                abort_job();
             }
         }));
     });
 }
 
-/// Ends the job for a panic that the hook was not told of, because the program has replaced it.
-pub(super) fn end_if_panicking() {
+/// Aborts the job for a panic of which the hook did not run, because the program has replaced it.
+pub(super) fn abort_if_panicking() {
     if thread::panicking() && IN_USE.load(Ordering::SeqCst) {
-        end_job();
+        abort_job();
     }
 }
 
 /// A line on standard error, in one piece: the pieces of several ranks would be mixed.
-pub(super) fn say(line: &str) {
+pub(super) fn print_line(line: &str) {
     let line = format!("{line}\n");
     eprint!("{line}");
 }
 
-/// Panics end only their thread again.
+/// From now on a panic ends only its thread again.
 pub(super) fn finalised() {
     IN_USE.store(false, Ordering::SeqCst);
 }
 
-/// Ends all ranks, this process at the latest in a second. Takes no lock: the thread that panics, or another one, may hold
-/// any of them.
-pub(super) fn end_job() -> ! {
-    // Should the library be stuck, `mpirun` ends the job because of this process.
+/// Aborts all ranks, this process within a second. Takes no lock: the thread that panics, or another one, may hold any of
+/// them.
+pub(super) fn abort_job() -> ! {
+    // If the library hangs, `mpirun` ends the job because this process has aborted.
     let _ = thread::Builder::new().spawn(|| {
-        thread::sleep(PATIENCE);
+        thread::sleep(ABORT_TIMEOUT);
         process::abort();
     });
     library::abort();

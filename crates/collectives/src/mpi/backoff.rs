@@ -11,15 +11,15 @@ const POLLS_BEFORE_SLEEP: u32 = 300;
 /// The longest sleep between two polls, and so the most by which a parking rank comes late.
 const LONGEST_SLEEP: Duration = Duration::from_micros(100);
 
-/// One wait's rhythm.
+/// The pauses of one wait.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Backoff {
     strategy: WaitStrategy,
     polls: u32,
     sleep: Duration,
 }
 
-impl Pace {
+impl Backoff {
     pub(super) fn new(strategy: WaitStrategy) -> Self {
         Self { strategy, polls: 0, sleep: Duration::from_micros(10) }
     }

@@ -1,66 +1,57 @@
-//! All that a process has under way in MPI.
+//! All operations of a process that are pending in MPI.
 //!
-//! Every poll of any request works on all of it: ranks that wait for the requests of overlapping groups in different
-//! orders would else wait for each other.
+//! Every poll of any request makes progress on all of them: otherwise ranks that wait for the requests of overlapping
+//! groups in different orders would deadlock.
+
+mod arrivals;
+mod notices;
+mod release;
 
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::formation::Formations;
+use super::buffers::Buffers;
 use super::group::{GroupState, Groups};
+use super::group_plan::GroupPlans;
 use super::header::Header;
 use super::library::{Failure, World};
-use super::news::{LISTEN_AFTER, News};
-use super::operation::{GRACE, Progress, Receipt, UnderWay};
+use super::operation::{Channel, GRACE, PendingOperation, Progress, Receipt};
 use super::tags::{self, Kind};
-use super::transfer::{Buffers, Transfer};
+use super::transfer::Transfer;
 use super::work::Work;
 use crate::{Call, Error, Operation, Result};
+pub(super) use notices::NOTICES_EVERY;
+use notices::{NOTICES_AFTER, Notices};
 
-/// The place of the whole world among the groups.
-pub(super) const EVERYONE: usize = 0;
+/// The number of the group of all ranks.
+pub(super) const WORLD: usize = 0;
 
-/// How often a rank that was busy elsewhere looks for news: MPI takes in a few messages each time.
-const LOOKS_TO_CATCH_UP: usize = 64;
+/// How often a rank that has not polled for a while polls for notices: MPI receives a few messages each time.
+const POLLS_TO_CATCH_UP: usize = 64;
 
-/// The operations whose data has to start in the order in which they were started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
-    Collectives,
-    /// Messages to or from a member, under one tag.
-    Outgoing {
-        to: usize,
-        tag: u32,
-    },
-    Incoming {
-        from: usize,
-        tag: u32,
-    },
-}
-
-/// Everything under way, and the groups that it is under way in.
+/// Pending operations and their groups.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) timeout: Duration,
     checks: bool,
-    pub(super) largest_tag: c_int,
+    largest_tag: c_int,
     pub(super) groups: Groups,
-    /// Those without handles.
-    pub(super) leaving: Vec<usize>,
-    pub(super) formations: Formations,
-    pub(super) news: News,
+    /// Groups without handles.
+    released: Vec<usize>,
+    pub(super) plans: GroupPlans,
+    notices: Notices,
     /// In the order in which they were started.
-    pub(super) under_way: Vec<(u64, UnderWay)>,
+    pending: Vec<(u64, PendingOperation)>,
     finished: HashMap<u64, Result<Buffers>>,
     next_id: u64,
     outbox: Vec<Outgoing>,
-    /// When this rank last let MPI work.
+    /// When this rank last polled.
     worked: Instant,
 }
 
-/// Words that are being sent.
+/// A message that is being sent.
 #[derive(Debug)]
 struct Outgoing {
     group: usize,
@@ -77,10 +68,10 @@ impl Engine {
             checks,
             largest_tag: world.largest_tag,
             groups,
-            leaving: Vec::new(),
-            formations: Formations::default(),
-            news: News::default(),
-            under_way: Vec::new(),
+            released: Vec::new(),
+            plans: GroupPlans::default(),
+            notices: Notices::default(),
+            pending: Vec::new(),
             finished: HashMap::new(),
             next_id: 0,
             outbox: Vec::new(),
@@ -88,21 +79,21 @@ impl Engine {
         }
     }
 
-    /// Starts an operation and gives the number by which to ask for it.
+    /// Starts an operation and gives the number of its request.
     pub(super) fn start(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
         let started = self.begin(group, call, buffers)?;
-        self.under_way.push((id, started));
+        self.pending.push((id, started));
         Ok(id)
     }
 
-    fn begin(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<UnderWay> {
-        self.catch_up(group);
+    fn begin(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<PendingOperation> {
+        self.catch_up_on_notices(group);
         let state = &mut self.groups[group];
         state.usable()?;
         let size = state.members.len();
-        let (lane, data_tag, peers, tags) = match call.operation {
+        let (channel, data_tag, peers, tags) = match call.operation {
             Operation::Send { to: peer, tag, .. } | Operation::Receive { from: peer, tag, .. } => {
                 if peer >= size {
                     return Err(Error::NoSuchRank { rank: peer, size });
@@ -112,16 +103,16 @@ impl Engine {
                     tags::tag(kind, u64::from(tag), self.largest_tag).ok_or(Error::NoSuchTag { tag, limit })
                 };
                 let (sender, receiver) = (numbered(Kind::SenderHeader)?, numbered(Kind::ReceiverHeader)?);
-                let (lane, tags) = match call.operation {
-                    Operation::Send { to, .. } => (Lane::Outgoing { to, tag }, (sender, receiver)),
-                    _ => (Lane::Incoming { from: peer, tag }, (receiver, sender)),
+                let (channel, tags) = match call.operation {
+                    Operation::Send { to, .. } => (Channel::Outgoing { to, tag }, (sender, receiver)),
+                    _ => (Channel::Incoming { from: peer, tag }, (receiver, sender)),
                 };
-                (lane, numbered(Kind::Data)?, vec![peer], tags)
+                (channel, numbered(Kind::Data)?, vec![peer], tags)
             }
-            _ => (Lane::Collectives, 0, state.others().collect(), (tags::HEADER, tags::HEADER)),
+            _ => (Channel::Collectives, 0, state.others().collect(), (tags::HEADER, tags::HEADER)),
         };
-        let sequence = match lane {
-            Lane::Collectives => {
+        let sequence = match channel {
+            Channel::Collectives => {
                 state.next_sequence += 1;
                 state.next_sequence - 1
             }
@@ -134,19 +125,19 @@ impl Engine {
             let work = work.map_err(|fault| fault.error(rank, &call, size))?;
             let transfer = Transfer::start_work(state.comm, work)
                 .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
-            return Ok(UnderWay::unchecked(group, lane, call, transfer));
+            return Ok(PendingOperation::unchecked(group, channel, call, transfer));
         }
         let header = Header { sequence, call: call.clone(), fault: work.as_ref().err().cloned() };
         let words: Arc<[u64]> = header.encode(size).into();
         let others = self
             .exchange(group, &call, &peers, &words, tags)
             .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
-        // As the others read it, so that all draw one conclusion.
+        // As the others decode it, so that all come to the same result.
         let own = Header::decode(&words).unwrap_or(header);
-        Ok(UnderWay::checking(group, lane, (self.groups[group].rank, own), others, work.ok()))
+        Ok(PendingOperation::checking(group, channel, (self.groups[group].rank, own), others, work.ok()))
     }
 
-    /// Sends a header to some members and expects theirs; `tags` are those to send and to receive under.
+    /// Sends a header to some members and receives theirs; `tags` are those to send and to receive under.
     fn exchange(
         &mut self,
         group: usize,
@@ -166,7 +157,7 @@ impl Engine {
         Ok(receipts)
     }
 
-    /// Sends words to a member.
+    /// Sends a message to a member.
     pub(super) fn post(
         &mut self,
         group: usize,
@@ -182,38 +173,38 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in what the members of a group have told while this rank was busy elsewhere: they may have given up, and what
-    /// they sent before would do for this rank's next operation.
-    pub(super) fn catch_up(&mut self, group: usize) {
-        if self.worked.elapsed() >= LISTEN_AFTER {
-            for _ in 0..LOOKS_TO_CATCH_UP {
-                self.hear(group);
+    /// Receives the notices that members of a group have sent while this rank did not poll: the group may have failed, and
+    /// headers that were sent before would match this rank's next operation.
+    pub(super) fn catch_up_on_notices(&mut self, group: usize) {
+        if self.worked.elapsed() >= NOTICES_AFTER {
+            for _ in 0..POLLS_TO_CATCH_UP {
+                self.poll_notices_of(group);
             }
         }
     }
 
-    /// Does all that can be done without waiting, for every operation of the process.
+    /// Makes progress on every operation of the process, without waiting.
     pub(super) fn progress(&mut self) {
         let now = Instant::now();
         self.worked = now;
         self.clear_outbox();
-        let oldest = self.under_way.first().map(|(_, operation)| operation.started);
-        if oldest.is_some_and(|started| now.saturating_duration_since(started) >= LISTEN_AFTER) {
-            self.listen(now);
+        let oldest = self.pending.first().map(|(_, operation)| operation.started);
+        if oldest.is_some_and(|started| now.saturating_duration_since(started) >= NOTICES_AFTER) {
+            self.poll_notices(now);
         }
-        let mut under_way = std::mem::take(&mut self.under_way);
-        let mut held: Vec<(usize, Lane)> = Vec::new();
-        under_way.retain_mut(|(id, operation)| {
-            let lane = (operation.group, operation.lane);
-            let outcome = if held.contains(&lane) {
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut held: Vec<(usize, Channel)> = Vec::new();
+        pending.retain_mut(|(id, operation)| {
+            let channel = (operation.group, operation.channel);
+            let outcome = if held.contains(&channel) {
                 self.groups[operation.group].usable().map(|()| Progress::Waiting)
             } else {
                 self.advance(operation, now)
             };
             let result = match outcome {
                 Ok(Progress::Waiting) => {
-                    if operation.holds_its_lane() {
-                        held.push(lane);
+                    if operation.holds_its_channel() {
+                        held.push(channel);
                     }
                     return true;
                 }
@@ -225,10 +216,10 @@ impl Engine {
             }
             false
         });
-        self.under_way = under_way;
+        self.pending = pending;
     }
 
-    fn advance(&mut self, operation: &mut UnderWay, now: Instant) -> Result<Progress> {
+    fn advance(&mut self, operation: &mut PendingOperation, now: Instant) -> Result<Progress> {
         match self.step(operation) {
             Err(error @ Error::Library { .. }) => Err(self.fail_group(operation.group, error)),
             Ok(Progress::Waiting) if now.saturating_duration_since(operation.started) >= self.timeout => {
@@ -238,15 +229,15 @@ impl Engine {
         }
     }
 
-    fn step(&mut self, operation: &mut UnderWay) -> Result<Progress> {
+    fn step(&mut self, operation: &mut PendingOperation) -> Result<Progress> {
         let group = operation.group;
         self.groups[group].usable()?;
-        if operation.holds_its_lane() {
-            if !operation.headers_are_here(&self.groups[group])? {
+        if operation.holds_its_channel() {
+            if !operation.has_all_headers(&self.groups[group])? {
                 return Ok(Progress::Waiting);
             }
-            // They stay when their senders have given up, and this rank is late.
-            if !self.hear(group) {
+            // Headers remain when their senders have timed out and this rank is late: notices tell.
+            if !self.poll_notices_of(group) {
                 return Ok(Progress::Waiting);
             }
             self.groups[group].usable()?;
@@ -254,11 +245,11 @@ impl Engine {
         operation.advance(&self.groups[group])
     }
 
-    /// Lets an operation fail that has waited too long, and its group with it.
-    fn overdue(&mut self, operation: &mut UnderWay, now: Instant) -> Result<Progress> {
+    /// Fails an operation that has been pending too long, and its group with it.
+    fn overdue(&mut self, operation: &mut PendingOperation, now: Instant) -> Result<Progress> {
         let Some(since) = operation.overdue_since else {
             operation.overdue_since = Some(now);
-            self.ask_who_is_there(operation.group);
+            self.query_liveness(operation.group);
             return Ok(Progress::Waiting);
         };
         if now.saturating_duration_since(since) < GRACE {
@@ -266,7 +257,7 @@ impl Engine {
         }
         let group = &self.groups[operation.group];
         let suspects = operation.missing().unwrap_or_else(|| group.others().collect());
-        let missing = self.silent_since(operation.group, since, suspects);
+        let missing = self.unresponsive_since(operation.group, since, suspects);
         let error = Error::TimedOut {
             missing: missing.into_iter().map(|member| group.members[member]).collect(),
             call: operation.call.clone(),
@@ -288,7 +279,7 @@ impl Engine {
         self.outbox.append(&mut outbox);
     }
 
-    /// Whether an operation is complete, after a look at everything; fails as the operation did.
+    /// Makes progress, and gives whether an operation is complete; fails as the operation did.
     pub(super) fn poll(&mut self, id: u64) -> Result<bool> {
         if !self.finished.contains_key(&id) {
             self.progress();
@@ -305,27 +296,27 @@ impl Engine {
         self.finished.remove(&id)?.ok()
     }
 
-    /// Nobody will ask for this operation: its buffers go when it is complete.
+    /// The request of this operation was dropped: its buffers are dropped when it is complete.
     pub(super) fn abandon(&mut self, id: u64) {
         self.finished.remove(&id);
-        if let Some((_, operation)) = self.under_way.iter_mut().find(|(other, _)| *other == id) {
+        if let Some((_, operation)) = self.pending.iter_mut().find(|(other, _)| *other == id) {
             operation.abandoned = true;
         }
     }
 
-    /// Why a group has failed, if one has, so that MPI may work on for ever.
+    /// The failure of a group, if one has failed: MPI may then never complete its operations.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.groups.iter().find_map(|group| group.failure.as_ref())
     }
 
-    /// Whether something of a group is under way.
+    /// Whether something of a group is pending.
     pub(super) fn is_busy_in(&self, group: usize) -> bool {
-        self.under_way.iter().any(|(_, operation)| operation.group == group)
+        self.pending.iter().any(|(_, operation)| operation.group == group)
             || self.outbox.iter().any(|outgoing| outgoing.group == group)
     }
 
     /// Whether MPI holds memory of this process.
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way.is_empty() && self.outbox.is_empty()
+        self.pending.is_empty() && self.outbox.is_empty()
     }
 }
