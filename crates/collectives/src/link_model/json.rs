@@ -134,7 +134,7 @@ impl LinkModel {
 
     fn parse(text: &str) -> std::result::Result<Self, String> {
         let link = Self::parse_any(text)?;
-        // Plans name links: nobody should mistake one for another.
+        // Plans name links: two must not have one name.
         let built_in = Self::named(&link.name).map(|built_in| Self::parse_any(&built_in.to_json()));
         if built_in.is_ok_and(|built_in| built_in.as_ref() != Ok(&link)) {
             let name = &link.name;

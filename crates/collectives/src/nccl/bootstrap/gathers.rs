@@ -1,25 +1,25 @@
-//! What ranks leave for each other at rank 0.
+//! The values that ranks put into the store at rank 0, and gather there.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::wire::{Act, Reply, Request};
 
-/// At how many meetings there may be values of ranks that wait for nobody. Most are of slow operations that were done
-/// in the end, which nobody asks about.
-const UNASKED: usize = 1024;
+/// Keys with values that were put and that no rank has gathered yet. Most are of slow operations that were complete in
+/// the end, whose keys are never gathered.
+const MAX_UNREAD: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Meetings {
+pub(super) struct Gathers {
     slots: HashMap<String, Slots>,
-    /// Those that began with a value that nobody waited at; the oldest goes first.
-    unasked: VecDeque<String>,
+    /// Keys that began with a value that was put without waiting; the oldest is removed first.
+    unread: VecDeque<String>,
 }
 
-/// What the members of a meeting have left.
+/// The values of the members of a gather.
 #[derive(Debug)]
 struct Slots {
     values: Vec<Slot>,
-    /// Who has taken all values.
+    /// The members that have received all values.
     served: BTreeSet<usize>,
 }
 
@@ -27,19 +27,19 @@ struct Slots {
 enum Slot {
     Absent,
     Left(Vec<u8>),
-    /// Its rank waited in vain.
+    /// Its rank has timed out.
     Withdrawn,
 }
 
-impl Meetings {
-    /// Carries a request out; `departed` are the ranks that were there once and are gone.
+impl Gathers {
+    /// Carries a request out; `departed` are the ranks whose connections have ended.
     pub(super) fn answer(&mut self, request: &Request, departed: &BTreeSet<usize>) -> Reply {
         let Request { act, key, place, members, value } = request;
         let count = members.len();
-        if *act == Act::Leave && !self.slots.contains_key(key) {
-            self.unasked.push_back(key.clone());
-            if self.unasked.len() > UNASKED {
-                self.unasked.pop_front().map(|oldest| self.slots.remove(&oldest));
+        if *act == Act::Put && !self.slots.contains_key(key) {
+            self.unread.push_back(key.clone());
+            if self.unread.len() > MAX_UNREAD {
+                self.unread.pop_front().map(|oldest| self.slots.remove(&oldest));
             }
         }
         let slots = self
@@ -54,11 +54,11 @@ impl Meetings {
         }
         let reply = slots.reply(members, departed);
         let over = match (&reply, act) {
-            (Reply::All(_), Act::Ask | Act::Withdraw) => {
+            (Reply::All(_), Act::Gather | Act::Withdraw) => {
                 slots.served.insert(*place);
                 slots.served.len() == count
             }
-            // Who comes later learns at once that it is in vain; the last one clears the place for another try.
+            // A rank that is later still is refused at once; the last one removes the key, for another attempt.
             (Reply::Withdrawn(_), _) | (_, Act::Withdraw) => {
                 slots.values[*place] = Slot::Withdrawn;
                 slots.values.iter().all(|slot| *slot == Slot::Withdrawn)
