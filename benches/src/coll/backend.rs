@@ -1,4 +1,4 @@
-//! Who does the work that is measured.
+//! The implementations that are measured.
 
 use std::fmt;
 
@@ -40,14 +40,14 @@ impl Wait {
     }
 }
 
-/// One implementation of the comparison.
+/// One of the implementations that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Implementation {
     /// Threads that copy memory and never wait for each other.
     Copy,
     Threads(Wait),
     Mpi(Wait),
-    /// It waits as it sees fit.
+    /// It decides by itself how to wait.
     OpenMpi,
 }
 

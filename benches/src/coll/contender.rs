@@ -16,7 +16,7 @@ pub(crate) trait Contender {
 
     fn barrier(&mut self) -> anyhow::Result<()>;
 
-    /// The largest of what the ranks give, the same to the bit on all of them.
+    /// The maximum over the ranks, the same to the bit on all of them.
     fn largest(&mut self, mine: f32) -> anyhow::Result<f32>;
 }
 
@@ -82,7 +82,7 @@ fn zeros(elements: usize) -> Result<Vec<f32>, TryReserveError> {
     Ok(buffer)
 }
 
-/// Communicators of this crate whose ranks hold host memory.
+/// Communicators of `collectives` whose ranks hold host memory.
 impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Contender for C {
     fn rank(&self) -> usize {
         collectives::Group::rank(self)

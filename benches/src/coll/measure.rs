@@ -31,7 +31,7 @@ pub(crate) struct Measure {
     /// whatever the group size), barrier
     #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
     op: Vec<Collective>,
-    /// Whom to measure [default: all that there are here]
+    /// Implementations to measure [default: all that there are here]
     #[arg(long, value_name = "BACKEND,..", value_delimiter = ',')]
     backend: Vec<Backend>,
     /// How ranks wait for each other

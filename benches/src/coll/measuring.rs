@@ -35,7 +35,7 @@ pub(crate) struct Samples {
 /// Measures on one rank while the others do the same. All ranks return the same.
 pub(crate) fn measure(contender: &mut impl Contender, task: Task, effort: Effort) -> anyhow::Result<Samples> {
     let buffers = Buffers::new(task.work, task.bytes, contender.size());
-    // Nobody begins where somebody cannot.
+    // No rank begins where another one has no memory.
     let failed = contender.largest(if buffers.is_ok() { 0.0 } else { 1.0 })? > 0.0;
     let (false, Ok(mut buffers)) = (failed, buffers) else {
         let (bytes, ranks) = (size::shown(task.bytes), contender.size());

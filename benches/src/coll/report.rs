@@ -38,7 +38,7 @@ pub struct Machine {
 pub struct CollRow {
     /// Such as `threads` or `open-mpi`.
     pub backend: String,
-    /// How its ranks waited: `spin`, `yield` or `park`; nothing where that is the library's own affair.
+    /// How its ranks waited: `spin`, `yield` or `park`; nothing where the library decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
     /// The operation.
@@ -76,7 +76,7 @@ impl CollRow {
     /// What a link is fitted to.
     #[must_use]
     pub fn measurement(&self) -> Measurement {
-        // A time that is none is told by the fit.
+        // A time that is not valid is reported by the fit.
         let time = Duration::try_from_secs_f64(self.time_us / 1e6).unwrap_or_default();
         Measurement { collective: self.op, ranks: self.ranks, bytes: self.bytes, time }
     }

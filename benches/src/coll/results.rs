@@ -1,4 +1,4 @@
-//! What the samples say.
+//! Reports from samples.
 
 use collectives::Collective;
 

@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     svg: Option<PathBuf>,
 }
 
-/// Ranks of the CPU, if nobody says how many.
+/// Ranks of the CPU by default.
 const RANKS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// What the jobs run on.

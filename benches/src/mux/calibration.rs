@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpu_mux::DeviceParameters;
 use serde::{Deserialize, Serialize};
 
-/// What tells the parameters of a card: launches of short kernels, timed by the host.
+/// What the parameters of a card are fitted to: launches of short kernels, timed by the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -32,14 +32,14 @@ pub struct Calibration {
 pub struct Sharing {
     /// How much of the memory's bandwidth a kernel on half of the multiprocessors asks for, from 0 to 1.
     pub memory_demand: f64,
-    /// How many times as long it takes while a second one runs on the other half. The virtual device says
+    /// How many times as long it takes while a second one runs on the other half. The virtual device models
     /// `1 - memory_demand + memory_demand * max(1, 2 * memory_demand)`.
     pub memory_slowdown: f64,
     /// How long about a block runs of a kernel that fills the card many times over.
     pub block_us: f64,
     /// By how much another kernel that fills the card is delayed when it comes after two of these, which take 1 ms each.
     pub delay_us: f64,
-    /// The same when its stream has priority: at best until a block ends. The virtual device says until a kernel ends.
+    /// The same when its stream has priority: at best until a block ends. The virtual device models it until a kernel ends.
     pub delay_with_priority_us: f64,
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn times(iterations: &[Duration]) -> anyhow::Result<Distribution> {
     Distribution::of(iterations.iter().copied().map(micros)).context("no iteration was measured")
 }
 
-/// What a device tells of the foreground's time beside the background, by iteration, and of the background.
+/// What is measured of the foreground beside the background, and of the background.
 pub(crate) struct Collocated {
     pub(crate) foreground: Distribution,
     pub(crate) iterations: usize,

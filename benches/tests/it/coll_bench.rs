@@ -121,7 +121,7 @@ fn processes_take_turns_with_threads() {
     command.args("--rounds 2 --samples 1 --min-time 100us --ranks 3 --wait yield".split_whitespace());
     command.args(["--op", &Collective::ALL.map(Collective::name).join(","), "--sizes", "4KiB"]);
     command.args(["--backend", "threads,open-mpi,mpi", "-o", &file.display().to_string()]);
-    // As `mpirun` wants it told where everybody is root.
+    // As `mpirun` requires where the user is root.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     let output = command.output().unwrap();
     if text(&output.stderr).contains("there is no `mpirun` in PATH") {
@@ -264,8 +264,8 @@ fn what_the_command_writes_it_reads() {
     BENCH.succeed(&format!("{QUICK} --ranks 2,4 --sizes 4KiB,1MiB --wait park -o {file}"));
     // Whatever the times: how well they fit is for people to judge.
     let output = BENCH.output(&format!("fit {file}"));
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(said.contains("times of threads, park") || said.contains("no link can be fitted"), "{said}");
+    let shown = text(&output.stdout) + &text(&output.stderr);
+    assert!(shown.contains("times of threads, park") || shown.contains("no link can be fitted"), "{shown}");
 }
 
 #[test]

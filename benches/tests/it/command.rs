@@ -1,4 +1,4 @@
-//! Running a command, and what it says.
+//! Running a command, and its output.
 
 use std::process::{Command, Output};
 

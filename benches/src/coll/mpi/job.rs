@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-/// How long `mpirun` has to end its processes when it is told to. It alone can: each is in a process group of its own.
+/// How long `mpirun` has to end its processes when it is signalled to. It alone can: each is in a process group of its own.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What it says until it ends.
+/// Its output, once it has ended.
 ///
 /// # Errors
 /// Where it cannot be started, and where the limit passes; then it is ended.
@@ -23,7 +23,7 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Outp
         return output.context("its output");
     }
     for signal in ["-TERM", "-KILL"] {
-        // One that is gone has nothing left to be told.
+        // A process that has ended since cannot be signalled, which is no error.
         let _ = Command::new("kill").args([signal, &id]).stderr(Stdio::null()).status();
         if ended.recv_timeout(GRACE).is_ok() {
             break;
@@ -44,7 +44,7 @@ mod tests {
         let error = run(Command::new("sleep").arg("600"), Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("it was ended after"), "{error}");
         assert!(start.elapsed() < Duration::from_secs(60));
-        let said = run(Command::new("echo").arg("words"), Duration::from_secs(60)).unwrap();
-        assert_eq!(said.stdout, b"words\n");
+        let output = run(Command::new("echo").arg("words"), Duration::from_secs(60)).unwrap();
+        assert_eq!(output.stdout, b"words\n");
     }
 }

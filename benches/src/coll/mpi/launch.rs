@@ -23,7 +23,7 @@ impl Mpirun {
     /// The first in `PATH`, once it has started a process.
     ///
     /// # Errors
-    /// Says where it was looked for, or what it said.
+    /// Says where it was looked for, or gives its message.
     pub(crate) fn find() -> anyhow::Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let found = env::split_paths(&path).map(|folder| folder.join("mpirun")).find(|file| file.is_file());
@@ -49,11 +49,12 @@ impl Mpirun {
         let samples = u32::try_from(tasks.len().saturating_mul(effort.samples)).unwrap_or(u32::MAX);
         let limit =
             START.saturating_add((OPERATION + effort.min_time).saturating_mul(2).saturating_mul(samples));
-        let said = self.start(ranks, &RankArgs::of(implementation, tasks, effort), limit)?;
-        rank::parse(&said, tasks.len()).with_context(|| format!("what the ranks of {implementation} said"))
+        let output = self.start(ranks, &RankArgs::of(implementation, tasks, effort), limit)?;
+        rank::parse(&output, tasks.len())
+            .with_context(|| format!("the output of the ranks of {implementation}"))
     }
 
-    /// What this very program says when it is started so many times.
+    /// The output of this very program when it is started so many times.
     fn start(&self, ranks: usize, arguments: &[String], limit: Duration) -> anyhow::Result<String> {
         let mpirun = self.0.display();
         let mut command = Command::new(&self.0);
@@ -62,7 +63,7 @@ impl Mpirun {
         let job = job::run(&mut command, limit).with_context(|| mpirun.to_string())?;
         if !job.status.success() {
             let message = String::from_utf8_lossy(&job.stderr);
-            // Rules and blank lines surround what mpirun says.
+            // Rules and blank lines surround the message of mpirun.
             let lines = message.lines().map(str::trim).filter(|line| line.contains(char::is_alphanumeric));
             bail!("{mpirun}: {}", lines.collect::<Vec<_>>().join(" "));
         }

@@ -15,7 +15,7 @@ use crate::output;
 /// Far longer than any operation.
 pub(super) const OPERATION: Duration = Duration::from_secs(60);
 
-/// What one rank of a job is told.
+/// The arguments of one rank of a job.
 #[derive(Args)]
 pub(crate) struct RankArgs {
     #[arg(long)]
@@ -32,7 +32,7 @@ pub(crate) struct RankArgs {
 }
 
 impl RankArgs {
-    /// The arguments that say so, with the name of the command.
+    /// These arguments, after the name of the command.
     pub(super) fn of(implementation: Implementation, tasks: &[Task], effort: Effort) -> Vec<String> {
         let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", implementation.backend())];
         arguments.extend(implementation.wait().map(|wait| format!("--wait={}", wait.name())));
@@ -72,9 +72,9 @@ impl RankArgs {
     }
 }
 
-/// What rank 0 has said, on the last line: a library may have said something before.
-pub(super) fn parse(said: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> {
-    let line = said.lines().rev().find(|line| !line.trim().is_empty()).context("nothing")?;
+/// The last line of rank 0's output: a library may have printed something before.
+pub(super) fn parse(output: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> {
+    let line = output.lines().rev().find(|line| !line.trim().is_empty()).context("nothing")?;
     let samples: Vec<(Vec<f64>, u64)> = serde_json::from_str(line).with_context(|| line.to_owned())?;
     ensure!(samples.len() == tasks, "{} times for {tasks} operations", samples.len());
     Ok(samples.into_iter().map(|(times_us, iterations)| Samples { times_us, iterations }).collect())

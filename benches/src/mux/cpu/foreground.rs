@@ -1,4 +1,4 @@
-//! A rank of a job that is spread thin: some layers on all ranks, some on one, while the others wait.
+//! A rank of a burst-parallel job: some layers on all ranks, some on one, while the others wait.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ pub(super) const NAME: &str =
 /// Memory that the ranks share.
 pub(super) struct Shared {
     ranks: Vec<Place>,
-    /// A rank has ended before its time: who waits for it waits in vain.
+    /// A rank has failed: the others must not wait for it.
     given_up: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for GivenUp {
 
 impl std::error::Error for GivenUp {}
 
-/// What a rank has to say.
+/// A rank's place in the shared memory.
 #[derive(Default)]
 struct Place {
     /// Exchanges that it has come to.
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_rank_that_has_ended() {
+    fn a_rank_that_has_ended_is_not_waited_for() {
         let shared = Shared::new(2);
         let run = |rank, iterations| {
             let mut rank = Rank::new(&shared, rank, Duration::from_micros(400));

@@ -91,7 +91,7 @@ fn records(ranks: usize, task: &Task<'_>) -> anyhow::Result<Vec<Record>> {
         joined.collect()
     });
     progress.finish_and_clear();
-    // What the others ended for says more than that they did.
+    // The first cause is reported before its consequences.
     let (given_up, ends): (Vec<_>, Vec<_>) =
         ends.into_iter().partition(|end| end.as_ref().is_err_and(anyhow::Error::is::<GivenUp>));
     ends.into_iter().chain(given_up).collect()

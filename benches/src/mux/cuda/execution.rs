@@ -12,7 +12,7 @@ use super::spans::{Gaps, Kind, Span, gaps};
 /// Iterations in which a policy learns the workload and the card comes to speed.
 const WARM_UP: usize = 20;
 /// The longest that nothing may finish.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What was measured.
 pub(super) struct Execution {
@@ -63,10 +63,10 @@ pub(super) fn execute(
             bail!("{job}: {error}");
         }
         let now = executor.driver.device().now();
-        if now.saturating_sub(last) > PATIENCE {
-            bail!("nothing has finished for {} s", PATIENCE.as_secs());
+        if now.saturating_sub(last) > TIMEOUT {
+            bail!("nothing has finished for {} s", TIMEOUT.as_secs());
         }
-        executor.driver.wait(Some(now + PATIENCE))?;
+        executor.driver.wait(Some(now + TIMEOUT))?;
     }
     executor.execution()
 }
@@ -97,7 +97,7 @@ impl Executor {
     }
 
     fn finish(&mut self, Finished { tasklet, took }: Finished) -> Result<()> {
-        // Not when the host was told, which can be much later.
+        // Not when the host noticed, which can be much later.
         let end = self.driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
         let is_foreground = tasklet.job == JobId::FOREGROUND;
         let host = if is_foreground { &mut self.foreground } else { &mut self.background };

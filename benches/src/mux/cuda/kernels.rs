@@ -21,7 +21,7 @@ const LOADING_ROUNDS: u32 = 20_000;
 
 /// The kernels of `kernels.cu`.
 ///
-/// Whoever captures their launches keeps this as long as the graphs.
+/// Graphs that launch them must not outlive this.
 pub(super) struct Kernels {
     compute: Function,
     exchange: Function,
