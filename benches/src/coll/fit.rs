@@ -39,7 +39,7 @@ pub(crate) struct FitFiles {
     #[arg(long, default_value = "measured")]
     name: String,
     /// Write the link model's file
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
     output: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -48,9 +48,7 @@ pub(crate) struct FitFiles {
 
 impl FitFiles {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        if let Some(file) = &self.output {
-            output::check_file(file)?;
-        }
+        output::check(&self.output, self.json)?;
         let mut rows = self.rows()?;
         rows.retain(|row| self.wants(row));
         let implementation = only_implementation(&rows)?;
@@ -60,9 +58,9 @@ impl FitFiles {
             output::save(file, &(fit.link.to_json() + "\n"))?;
         }
         if self.json {
-            output::print(&format!("{:#}", self.report(&implementation, &rows, &fit)))
+            output::print(&format!("{:#}", self.report(&implementation, &rows, &fit)), &self.output)
         } else {
-            output::print(&shown(&implementation, &rows, &fit))
+            output::print(&shown(&implementation, &rows, &fit), &self.output)
         }
     }
 

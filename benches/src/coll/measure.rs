@@ -50,7 +50,7 @@ pub(crate) struct Measure {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
     output: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ impl Measure {
         }
         // What took so long to measure is shown, whatever else fails.
         let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
-        output::print(&text)?;
+        output::print(&text, &self.output)?;
         if let Some(path) = &self.output {
             output::save(path, &(report.to_json() + "\n"))?;
         }
@@ -103,9 +103,7 @@ impl Measure {
         }
         let effort = Effort { samples: self.samples, min_time: self.min_time };
         memory::check(&groups)?;
-        if let Some(path) = &self.output {
-            output::check_file(path)?;
-        }
+        output::check(&self.output, self.json)?;
         let (implementations, mpirun) = self.implementations()?;
         if mpirun.is_some() {
             check_counts(&groups)?;

@@ -40,10 +40,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
     out: Option<PathBuf>,
     /// Also draw the figures into this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::path())]
     svg: Option<PathBuf>,
 }
 
@@ -93,10 +93,10 @@ impl Bench {
             DeviceKind::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
         };
         // What took long to measure is shown, whatever else fails.
-        output::print(&if self.json { report.to_json() } else { table::shown(&report) })?;
+        output::print(&if self.json { report.to_json() } else { table::shown(&report) }, self.files())?;
         if self.device == DeviceKind::Cpu && !self.json {
-            output::print(cpu::NOTE)?;
-            cpu::verdict(&report).map_or(Ok(()), |verdict| output::print(&verdict))?;
+            output::print(cpu::NOTE, self.files())?;
+            cpu::verdict(&report).map_or(Ok(()), |verdict| output::print(&verdict, self.files()))?;
         }
         if let Some(path) = &self.out {
             output::save(path, &(report.to_json() + "\n"))?;
@@ -122,15 +122,17 @@ impl Bench {
         if let Some((option, ..)) = given.iter().find(|(_, given, fits)| *given && !fits) {
             return Err(bad_input(format!("{option} has no meaning for this --device: leave it out")));
         }
-        for path in [&self.out, &self.svg].into_iter().flatten() {
-            output::check_file(path)?;
-        }
+        output::check(self.files(), self.json)?;
         match (&self.out, &self.svg) {
             (Some(out), Some(svg)) if output::is_same(out, svg) => {
                 Err(bad_input(format!("--out and --svg are one file, {}: give each its own", svg.display())))
             }
             _ => Ok(()),
         }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.out.iter().chain(&self.svg)
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {

@@ -15,7 +15,7 @@ pub(crate) struct Fit {
     /// What `mux-bench --device cuda --out FILE` has written
     measured: PathBuf,
     /// Write the parameters to this file, not to standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
     out: Option<PathBuf>,
 }
 
@@ -27,13 +27,11 @@ impl Fit {
             bad_input(format!("{file}: no calibration in it: only `mux-bench --device cuda` measures one"))
         })?;
         let parameters = calibration.parameters().map_err(|error| bad_input(format!("{file}: {error}")))?;
-        if let Some(path) = &self.out {
-            output::check_file(path)?;
-        }
+        output::check(&self.out, false)?;
         let text = ParametersFile::new(format!("fitted to {}", report.device), parameters).to_json();
         match &self.out {
             Some(path) => output::save(path, &(text + "\n")),
-            None => output::print(&text),
+            None => output::print(&text, None),
         }
     }
 }

@@ -295,11 +295,8 @@ fn a_file_that_cannot_be_written_is_refused_before_measuring() {
     let path = |name: &str| folder.path().join(name);
     // What would be measured takes far too long.
     let long = "--rounds 100000 -o";
-    BENCH.refused(&format!("{long} {}", folder.path().display()), "it cannot be written: Is a directory");
-    BENCH.refused(
-        &format!("{long} {}", path("no/such.json").display()),
-        "such.json: it cannot be written: No such",
-    );
+    BENCH.refused(&format!("{long} {}", folder.path().display()), "this is a folder: give a file in it");
+    BENCH.refused(&format!("{long} {}", path("no/such.json").display()), "does not exist: make it first");
     // Refused for its sizes, after the file was looked at or before: nothing is left, and nothing is lost.
     std::fs::write(path("old.json"), "old").unwrap();
     for name in ["old.json", "new.json"] {
@@ -316,6 +313,22 @@ fn results_are_shown_where_the_file_fails_in_the_end() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("# coll-bench: all-reduce"), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("/dev/full: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_dash_is_standard_output_and_links_stay_links() {
+    let measure = format!("{QUICK} --ranks 2 --sizes 4KiB --wait park");
+    let output = BENCH.output(&format!("{measure} -o -"));
+    assert!(text(&output.stderr).contains("# coll-bench: all-reduce"), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "deeppool/coll-bench/v1");
+    BENCH.refused(&format!("{measure} --json -o -"), "--json prints to standard output");
+
+    let folder = TempDir::new().unwrap();
+    let (file, link) = (folder.path().join("file.json"), folder.path().join("link.json"));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    BENCH.succeed(&format!("{measure} -o {}", link.display()));
+    assert!(link.is_symlink() && CollReport::load(&file).is_ok());
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn bad_input_is_one_line_that_names_it() {
     BENCH.refused("--iterations 0", "--iterations");
     BENCH.refused("--workload /nowhere/w.json", "/nowhere/w.json: ");
     BENCH.refused("--parameters /nowhere/p.json", "/nowhere/p.json: ");
-    BENCH.refused("--out /nowhere/out.json", "/nowhere/out.json: it cannot be written");
+    BENCH.refused("--out /nowhere/out.json", "/nowhere/out.json: the folder `/nowhere` does not exist");
     BENCH.refused("fit /nowhere/m.json", "/nowhere/m.json: ");
     BENCH.refused("--device cpu --ranks 100000", "--ranks 100000: at most ");
     BENCH.refused("--device cpu --ranks 0", "--ranks");

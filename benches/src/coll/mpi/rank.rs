@@ -66,7 +66,7 @@ impl RankArgs {
         };
         if rank == 0 {
             let samples = samples.into_iter().map(|samples| (samples.times_us, samples.iterations));
-            output::print(&serde_json::to_string(&samples.collect::<Vec<_>>())?)?;
+            output::print(&serde_json::to_string(&samples.collect::<Vec<_>>())?, None)?;
         }
         Ok(())
     }
