@@ -129,7 +129,7 @@ impl<D: Device> Driver<D> {
         &self.device
     }
 
-    /// The device, for what only it can be told. Launching on it behind the driver's back breaks the rules.
+    /// The device, for what the driver does not pass on. Tasklets must be launched by the driver only.
     #[must_use]
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
@@ -154,7 +154,7 @@ impl<D: Device> Driver<D> {
     }
 
     fn launch(&mut self, id: TaskletId) -> Result<(), DriverError<D::Error>> {
-        // The multiplexer launches what it was told of, in the same order.
+        // The multiplexer launches a job's tasklets in the order in which they were offered.
         let Some((tasklet, work)) = self.queue(id.job).pop_front() else { return Ok(()) };
         match self.device.launch(&tasklet, work) {
             Err(error) if id.job.is_foreground() => Err(DriverError::Device(error)),

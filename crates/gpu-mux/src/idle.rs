@@ -16,14 +16,14 @@ pub enum Idle {
     Yield,
     /// Sleeps this long between polls: little use of the core, a slow answer.
     Sleep(Duration),
-    /// Sleeps until it is woken: no use of the core. Whoever gives a job something to do has to call the driver's
+    /// Sleeps until it is woken: no use of the core. Code that gives a job something to do has to call the driver's
     /// [`waker`](crate::CpuDriver::waker) afterwards, or the job will wait for ever. While a job is
     /// [`Communicating`](crate::JobState::Communicating), which goes on only when it is polled, it waits as
     /// [`Yield`](Self::Yield) does.
     Park,
 }
 
-/// Polls in vain before [`Idle::Yield`] begins to yield; it pauses 1, 2, 4, ... spin hints between them.
+/// Polls without a result before [`Idle::Yield`] begins to yield; it pauses 1, 2, 4, ... spin hints between them.
 const SPINS: u32 = 6;
 
 /// One stretch of waiting.

@@ -4,7 +4,7 @@
 //!
 //! - **What is shared**: [`Tasklet`]s of a foreground and any number of background jobs, each with a [`JobId`] and a
 //!   [`Lane`]; [`pieces()`] cuts one that is too long.
-//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`MuxEvent`] and gives a [`MuxCommand`].
+//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes a [`MuxEvent`] and gives a [`MuxCommand`].
 //! - **Who runs it**: [`CpuDriver`] on a thread, for [`Job`]s; [`Driver`] on a device that runs by itself, a
 //!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.

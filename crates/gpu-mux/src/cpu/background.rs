@@ -13,7 +13,7 @@ pub struct BackgroundJob<B: Job> {
     job: B,
     id: JobId,
     control: Control,
-    /// What the multiplexer has been told.
+    /// The last request that the multiplexer has been informed of.
     asked: Asked,
     weight: NonZeroU32,
     next_number: u64,
@@ -101,11 +101,11 @@ impl<B: Job> BackgroundJob<B> {
             self.weight = weight;
             MuxEvent::Weigh(id, weight)
         });
-        // Nothing is told of it once it has ended.
+        // A job that has ended causes no more events.
         drained.into_iter().chain(held).chain(weighed).chain(ended)
     }
 
-    /// Asks the job what it has to offer, unless it has offered something; what the multiplexer is to be told of it.
+    /// Polls the job, unless a tasklet of it waits already, and gives the event for the multiplexer, if there is one.
     pub(super) fn ask(&mut self) -> Option<MuxEvent> {
         self.communicates = false;
         if self.offered.is_some() || self.end.is_some() || self.asked.pauses() || self.asked.drains() {
@@ -135,7 +135,7 @@ impl<B: Job> BackgroundJob<B> {
         self.communicates
     }
 
-    /// Runs the tasklet that was offered. When that was the job's end: what the multiplexer is to be told.
+    /// Runs the tasklet that was offered. If the job has ended with it: the event for the multiplexer.
     pub(super) fn run(&mut self) -> Option<MuxEvent> {
         caught(|| self.job.run()).err().map(|end| self.ended(end))
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::benchmark::Benchmarks;
 use crate::{JobId, MuxEvent, Tasklet, TaskletId, Upcoming};
 
-/// What the multiplexer has been told of the foreground.
+/// The foreground as the multiplexer sees it.
 #[derive(Debug, Default)]
 pub(super) struct Foreground {
     next_number: u64,
@@ -52,7 +52,7 @@ impl Foreground {
         self.communicating.end(now)
     }
 
-    /// It has been given up in the middle of what it did: what is open ends, and says nothing of how long it takes.
+    /// It has failed or panicked: what is in flight ends, and its time is not learned from.
     pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = MuxEvent> + use<> {
         let communicating = self.communicating.abort(now);
         communicating.into_iter().chain(self.computing.abort(now))

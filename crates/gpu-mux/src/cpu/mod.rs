@@ -63,7 +63,7 @@ pub struct CpuDriver<B: Job> {
     clock: Clock,
     foreground: Foreground,
     background: Vec<BackgroundJob<B>>,
-    /// What the multiplexer has not been told yet.
+    /// What has run and has not been reported to the multiplexer yet.
     ran: Option<Ran>,
     /// When the multiplexer wants to be asked again.
     wake: Option<Duration>,
@@ -126,7 +126,7 @@ impl<B: Job> CpuDriver<B> {
     /// Runs a foreground until it has finished, and the background in its gaps; says where the time of this run went.
     ///
     /// What has been learned stays for the next run. When the foreground fails its error is returned. `F::Error` takes
-    /// in this crate's [`Error`] for the case that the multiplexer refuses what it is told of the foreground; that does
+    /// in this crate's [`Error`] for the case that the multiplexer refuses an event of the foreground; that does
     /// not happen, whatever the jobs do.
     pub fn run<F>(&mut self, foreground: &mut F) -> Result<Usage, F::Error>
     where
@@ -190,7 +190,7 @@ impl<B: Job> CpuDriver<B> {
             let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.own_part / 2));
             self.tell(back, |foreground| foreground.communicated(back))?;
             self.tell(back, |foreground| Some(foreground.computes(upcoming, back)))?;
-            // Launched before the end of what it had to wait for is told, so that it counts as a delay.
+            // Launched before the end of what it had to wait for is reported, so that it counts as a delay.
             let launched = self.launch();
             self.tell_what_ran()?;
             return Ok(launched);

@@ -8,8 +8,8 @@ use super::{DeviceBuffer, Event, Result, Stream};
 /// How often work is executed to be timed, and what happens to the memory that it writes.
 ///
 /// Timing executes the work. A graph that ends in an optimizer step changes the weights each time, one with a dropout
-/// layer advances its random state, and one that sends waits for a receiver. Whoever has work timed therefore declares
-/// that it has no side effects, or names the memory that is to be restored.
+/// layer advances its random state, and one that sends waits for a receiver. The caller therefore declares that
+/// the work has no side effects, or names the memory that is to be restored.
 #[derive(Debug, Clone, Copy)]
 pub struct TimingRuns<'a> {
     runs: NonZeroUsize,

@@ -37,7 +37,7 @@ use stream::{Launch, nanos};
 ///   has blocks for, or those that are free, and more when others end. Free ones go to the streams with the higher
 ///   priority first, then by the order of launches. With half of what it wants it takes twice as long.
 /// - Blocks are not interrupted, but kernels are handed out block by block: after each of its [waves](Kernel::in_waves),
-///   and never before, a kernel's multiprocessors are given anew. A kernel in one wave keeps them until its end.
+///   and never before, a kernel's multiprocessors are distributed again. A kernel in one wave keeps them until its end.
 /// - Streams are spread over the hardware queues in the order of their first launch; on one hardware queue nothing
 ///   passes a launch that has not begun.
 /// - When kernels side by side ask for more memory bandwidth than there is, each is slowed in the part of its time that
@@ -102,7 +102,7 @@ impl VirtualDevice {
         &self.engine.occupancy
     }
 
-    /// When something happens next if nothing is launched or told; `None` when nothing does.
+    /// When something happens next without another call; `None` when nothing does.
     ///
     /// Several devices are kept at one time by letting all of them [wait](Device::wait) until the earliest.
     #[must_use]
@@ -134,7 +134,7 @@ impl VirtualDevice {
         self.engine.tell(tasklet, Awaits::End, nanos(at))
     }
 
-    /// When the host sees the oldest end that it has not been told of.
+    /// When the host sees the oldest end that it has not seen yet.
     fn next_seen(&self) -> Option<u64> {
         let latency = nanos(self.parameters.completion_latency);
         let oldest = self.engine.ended.front()?;

@@ -13,7 +13,7 @@ use super::stream::nanos;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct DeviceParameters {
-    /// Streaming multiprocessors: the grain in which kernels share the device. At least 1.
+    /// Streaming multiprocessors: the unit in which kernels share the device. At least 1.
     pub multiprocessors: u32,
     /// Hardware queues from the host to the device. More streams than these share them, and wait for each other.
     /// At least 1.

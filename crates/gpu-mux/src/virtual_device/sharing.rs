@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// The speed of everything that runs, by what it has been given and by who else uses the memory.
+    /// Sets the speed of every kernel that runs, by its multiprocessors and by the kernels that use the memory with it.
     pub(super) fn set_rates(&mut self) {
         let slowdown = memory_slowdown(&self.streams.iter().filter_map(|stream| {
             let running = stream.running.as_ref().filter(|running| running.phase == Phase::Working)?;

@@ -53,7 +53,7 @@ pub(super) struct Launch {
     pub(super) ready_from: u64,
     /// Since when it has been its turn on its stream; known when it has started.
     pub(super) opened: Option<u64>,
-    /// When its partners have come, and when they end, as far as it has been told.
+    /// When external partners come and when they end, as far as it has been set.
     pub(super) partners_at: Option<u64>,
     pub(super) partners_end: Option<u64>,
 }
@@ -84,7 +84,7 @@ pub(super) enum Phase {
     /// For its partners.
     Waiting,
     Working,
-    /// For the end that it is told.
+    /// For the end of its external partners.
     Ending,
 }
 

@@ -50,8 +50,8 @@ impl<'a> ForegroundHost<'a> {
         }
     }
 
-    /// The same host for a device that is [told](Partners::External) when the partners of a communication come, instead of
-    /// by [`StepWork::Communication::partners_after`].
+    /// The same host for [external](Partners::External) partners: the user of the device says when they come, not
+    /// [`StepWork::Communication::partners_after`].
     #[must_use]
     pub fn with_external_partners(mut self) -> Self {
         for work in &mut self.works {

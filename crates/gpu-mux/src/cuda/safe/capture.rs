@@ -47,7 +47,7 @@ impl Capture<'_> {
         let (driver, stream) = (self.stream.driver(), self.stream.raw());
         // SAFETY: the graph is written, unless there is none, and is owned from here on.
         let graph = written(|graph| unsafe { driver.stream_end_capture(stream, graph) })?;
-        // SAFETY: it is the stream's context, and nobody else has the graph.
+        // SAFETY: it is the stream's context, and the graph has no other owner.
         Ok(unsafe { CapturedGraph::own(self.stream.context().clone(), graph) })
     }
 

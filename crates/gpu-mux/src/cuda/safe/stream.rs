@@ -78,7 +78,7 @@ impl Stream {
     /// Work that is put in from now on waits until `event`, as it was last recorded, is complete; the caller does not wait.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: both are alive, and the event may be recorded anew or destroyed afterwards.
+        // SAFETY: both are alive, and the event may be recorded again or destroyed afterwards.
         self.named(unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) })
     }
 
