@@ -21,7 +21,7 @@ pub enum Operation {
     Barrier,
     /// The group is divided into smaller ones.
     Split,
-    /// The members of a subgroup meet, on backends where they have to.
+    /// The members of a subgroup create it together, on backends where they have to.
     Group {
         /// Its ranks, counted in the group that it is made from.
         ranks: Vec<usize>,
@@ -65,7 +65,7 @@ pub enum Operation {
         count: usize,
         /// The receiver.
         to: usize,
-        /// Tells messages between the same two ranks apart.
+        /// Distinguishes messages between the same two ranks.
         tag: u32,
     },
     /// A message from one rank.
@@ -74,7 +74,7 @@ pub enum Operation {
         count: usize,
         /// The sender.
         from: usize,
-        /// Tells messages between the same two ranks apart.
+        /// Distinguishes messages between the same two ranks.
         tag: u32,
     },
 }

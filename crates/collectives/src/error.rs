@@ -9,14 +9,14 @@ use crate::{Call, GradientFault};
 /// What this crate's fallible functions return.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation, a group or a partition could not be had.
+/// Why an operation, a group or a partition failed.
 ///
 /// Ranks in the fields named `rank`, `missing`, `first` and `second` count in the whole world, so that a failure
-/// deep in a subgroup names the same culprit everywhere; ranks inside a [`Call`] count in the group that was called.
+/// deep in a subgroup names the same rank everywhere; ranks inside a [`Call`] count in the group that was called.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two ranks met in calls that do not belong together. Every rank of the operation gets this error.
+    /// Two ranks made calls that do not match. Every rank of the operation gets this error.
     #[error(
         "rank {first} called {first_call} where rank {second} called {second_call}: \
          all ranks of a group have to make the same calls in the same order"
@@ -35,21 +35,21 @@ pub enum Error {
     /// A rank ended before it took part. Every waiting rank gets this error.
     #[error("rank {rank} {how} while other ranks waited in {call}")]
     RankFailed {
-        /// The rank that is gone.
+        /// The rank that has ended.
         rank: usize,
-        /// How it went.
+        /// How it ended.
         how: Departure,
         /// What was waiting for it.
         call: Call,
     },
 
-    /// Some ranks did not come within the world's time-out. Every rank of the operation gets this error, the late
+    /// Some ranks did not make the call within the world's time-out. Every rank of the operation gets this error, the late
     /// ones too.
     #[error("ranks {missing:?} did not join {call} within {waited:?}")]
     TimedOut {
-        /// The ranks that did not come.
+        /// The ranks that are missing.
         missing: Vec<usize>,
-        /// What waited for them.
+        /// The operation that waited for them.
         call: Call,
         /// How long it waited.
         waited: Duration,
@@ -99,16 +99,16 @@ pub enum Error {
         limit: u32,
     },
 
-    /// The library under a backend reports an error. The group is of no more use.
+    /// The library under a backend reports an error. The group cannot be used any more.
     #[error("{backend}: {message} (rank {rank}, in {call})")]
     Library {
         /// The library's name.
         backend: &'static str,
         /// The rank that reports it.
         rank: usize,
-        /// The operation under way.
+        /// The operation.
         call: Call,
-        /// What the library says.
+        /// The library's message.
         message: String,
     },
 
@@ -121,22 +121,22 @@ pub enum Error {
         reason: String,
     },
 
-    /// Not all ranks met at the start. Rank 0 and every rank that it reached get this error.
-    #[error("ranks {missing:?} did not come to {address} within {waited:?}{}{}", told(cause.as_deref()), listed(refused))]
+    /// Not all ranks connected at the start. Rank 0 and every rank that it reached get this error.
+    #[error("ranks {missing:?} did not connect to {address} within {waited:?}{}{}", because(cause.as_deref()), listed(refused))]
     Rendezvous {
         /// Where rank 0 listens.
         address: String,
-        /// The ranks that did not come.
+        /// The ranks that are missing.
         missing: Vec<usize>,
         /// How long this rank waited.
         waited: Duration,
-        /// Who did come but was refused, and why: known on rank 0.
+        /// Processes that connected but were refused, and why: known on rank 0.
         refused: Vec<String>,
-        /// Why the last attempt to reach rank 0 failed: known on a rank that never reached it.
+        /// Why the last attempt to connect to rank 0 failed: known on a rank that never connected.
         cause: Option<String>,
     },
 
-    /// Rank 0 does not let a rank into the job.
+    /// Rank 0 has refused a rank.
     #[error("rank {rank} was refused at {address}: {reason}")]
     Refused {
         /// The rank that was refused.
@@ -147,12 +147,12 @@ pub enum Error {
         reason: String,
     },
 
-    /// Device memory cannot be had or copied.
+    /// Device memory cannot be allocated or copied.
     #[error("the device cannot {action}: {message}")]
     Device {
         /// What was asked for.
         action: String,
-        /// What the driver says.
+        /// The driver's message.
         message: String,
     },
 
@@ -296,15 +296,6 @@ pub enum Error {
         /// The names that there are.
         known: Vec<String>,
     },
-
-    /// A file that is no report of `coll-bench`.
-    #[error("{}: {reason}", file.display())]
-    BadReport {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it, and where in it.
-        reason: String,
-    },
 }
 
 impl Error {
@@ -323,7 +314,7 @@ impl Error {
 }
 
 /// The end of a line that may have a reason.
-fn told(cause: Option<&str>) -> String {
+fn because(cause: Option<&str>) -> String {
     cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }
 

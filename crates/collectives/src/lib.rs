@@ -12,18 +12,12 @@
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
 //! - [`Bucketing`] and [`BucketedAllReduce`]: gradients reduced together, while others are still computed.
 //! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
-#![cfg_attr(
-    feature = "json",
-    doc = "- [`BenchReport`]: what it was measured to cost, as the command `coll-bench` writes it."
-)]
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
 // The suite of laws in `tests` is also run from within, on a fake library.
 #[cfg(all(test, feature = "nccl"))]
 extern crate self as collectives;
 
-#[cfg(feature = "json")]
-mod bench_report;
 mod buckets;
 mod call;
 mod communicator;
@@ -45,8 +39,6 @@ mod wait;
 
 #[cfg(feature = "mpi")]
 pub use crate::mpi::{MpiBarrierRequest, MpiCommunicator, MpiExchangeRequest, MpiRequest, MpiWorld};
-#[cfg(feature = "json")]
-pub use bench_report::{BenchReport, BenchRow, Machine};
 pub use buckets::{Bucket, BucketedAllReduce, Bucketing, Gradient, GradientFault};
 pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};

@@ -35,7 +35,7 @@ impl Redistribution {
         let rank = *ranks.get(communicator.rank()).ok_or_else(wrong_group)?;
         let (held, wanted) = (self.source().shard(rank), self.target().shard(rank));
         check_shard(rank, &held, sample_len, input.len())?;
-        // Nobody can hold such samples; a rank that holds none yet would not notice.
+        // No buffer can hold such samples; a rank that holds none would not notice.
         if self.source().samples().checked_mul(sample_len).is_none() {
             return Err(Error::WrongShard { rank, samples: held.len(), sample_len, actual: input.len() });
         }

@@ -6,7 +6,7 @@ use std::thread;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
     /// Polls without pause: the fastest where every rank has a core to itself. Where ranks outnumber the cores, it gives
-    /// its core away between polls, as Open MPI does: whoever it waits for may need it.
+    /// its core away between polls, as Open MPI does: the rank that it waits for may need it.
     Spin,
     /// Polls and gives its core away in between: fast on cores that others use too, but always takes what is left of
     /// them.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gpu_mux::{Command, Error, Event, JobId, Multiplexer, Policy, Tasklet};
+use gpu_mux::{Error, JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet};
 
 const QUEUED: u64 = 10_000;
 const TOOK: Duration = Duration::from_micros(100);
@@ -33,14 +33,14 @@ impl Stream {
     fn ready(&mut self) -> Result<(), Error> {
         let tasklet = Tasklet::new(self.job, self.next).estimated(TOOK).at_site((self.next % SITES) as u32);
         self.next += 1;
-        self.mux.handle(self.now, Event::Ready(tasklet))
+        self.mux.handle(self.now, MuxEvent::Ready(tasklet))
     }
 
     /// Launches the next tasklet, finishes it, and makes another one ready.
     fn turn(&mut self) -> Result<(), Error> {
-        if let Some(Command::Launch(tasklet)) = self.mux.poll_command() {
+        if let Some(MuxCommand::Launch(tasklet)) = self.mux.poll_command() {
             self.now += TOOK;
-            self.mux.handle(self.now, Event::Finished { tasklet: black_box(tasklet), took: TOOK })?;
+            self.mux.handle(self.now, MuxEvent::Finished { tasklet: black_box(tasklet), took: TOOK })?;
             self.ready()?;
         }
         Ok(())
@@ -50,11 +50,11 @@ impl Stream {
     fn decisions(&mut self) -> Result<Vec<u64>, Error> {
         let mut times = Vec::with_capacity(TURNS);
         let mut launched = self.mux.poll_command();
-        while let Some(Command::Launch(tasklet)) = launched {
+        while let Some(MuxCommand::Launch(tasklet)) = launched {
             self.ready()?;
             self.now += TOOK;
             let start = Instant::now();
-            self.mux.handle(self.now, Event::Finished { tasklet, took: TOOK })?;
+            self.mux.handle(self.now, MuxEvent::Finished { tasklet, took: TOOK })?;
             launched = black_box(self.mux.poll_command());
             times.push(start.elapsed().as_nanos() as u64);
             if times.len() == TURNS {

@@ -5,19 +5,19 @@ use crate::queue::Queue;
 use crate::seconds::seconds;
 use crate::{Error, JobId, Tasklet, TaskletId};
 
-/// The weight of the newest tasklet in the pace, and how far from 1 it may be: one stall must not be taken for a habit.
+/// The weight of the newest tasklet in the pace, and how far from 1 it may be: one stall must not count as the rule.
 const PACE_WEIGHT: f64 = 0.1;
 const MOST_PACE: f64 = 4.0;
 
 /// The background jobs, and what of theirs is in flight.
 ///
 /// They share what time there is by their weights: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) on
-/// the tasklets' times. A job that was away does not catch up.
+/// the tasklets' times. A job that had nothing to run does not catch up.
 #[derive(Debug, Clone)]
 pub(crate) struct Background {
     /// How long a tasklet should take at most.
     piece: Option<Duration>,
-    jobs: Vec<Job>,
+    jobs: Vec<JobQueue>,
     in_flight: usize,
     over_long_in_flight: usize,
     /// How long what is in flight takes, by its estimates.
@@ -32,22 +32,22 @@ pub(crate) struct Background {
 }
 
 #[derive(Debug, Clone)]
-struct Job {
+struct JobQueue {
     id: JobId,
     queue: Queue,
     weight: NonZeroU32,
     paused: bool,
-    course: Course,
+    lifecycle: Lifecycle,
     /// Device time that it had, in seconds, by its weight.
     served: f64,
-    /// When something of it was last launched, or it came back.
+    /// When something of it was last launched, or it last got something to run after it had nothing.
     last: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Course {
+enum Lifecycle {
     Open,
-    /// Takes nothing new.
+    /// Launches what waits, and accepts nothing new.
     Draining,
     Failed,
 }
@@ -69,7 +69,7 @@ impl Background {
     pub(crate) fn push(&mut self, now: Duration, tasklet: Tasklet) -> Result<(), Error> {
         let served = self.served;
         let job = self.job_mut(tasklet.id.job);
-        if job.course != Course::Open {
+        if job.lifecycle != Lifecycle::Open {
             return Err(Error::Closed(tasklet));
         }
         let returns = job.queue.is_empty();
@@ -91,12 +91,12 @@ impl Background {
             .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
     }
 
-    /// The smaller the earlier its turn.
+    /// Jobs are served in rising order of this.
     pub(crate) fn turn(&self, place: usize) -> f64 {
         self.jobs[place].served
     }
 
-    /// When something of the job was last launched, or it came back.
+    /// When something of the job was last launched, or it last got something to run after it had nothing.
     pub(crate) fn last(&self, place: usize) -> Duration {
         self.jobs[place].last
     }
@@ -116,8 +116,8 @@ impl Background {
         Some(tasklet.id)
     }
 
-    /// Takes in the end of a tasklet, which ran while the foreground was `away` or not; false when its job has failed,
-    /// and nobody waits for it any more.
+    /// Handles the end of a tasklet, which ran while the foreground was `away` or not; false when its job has failed and
+    /// its tasklets no longer count.
     pub(crate) fn finish(
         &mut self,
         now: Duration,
@@ -126,7 +126,7 @@ impl Background {
         away: bool,
     ) -> Result<bool, Error> {
         let job = self.jobs.iter_mut().find(|job| job.id == id.job).ok_or(Error::NotInFlight(id))?;
-        if job.course == Course::Failed {
+        if job.lifecycle == Lifecycle::Failed {
             return Ok(false);
         }
         let tasklet = job.queue.finish(id)?;
@@ -159,8 +159,8 @@ impl Background {
 
     pub(crate) fn drain(&mut self, id: JobId) {
         let job = self.job_mut(id);
-        if job.course == Course::Open {
-            job.course = Course::Draining;
+        if job.lifecycle == Lifecycle::Open {
+            job.lifecycle = Lifecycle::Draining;
         }
     }
 
@@ -174,7 +174,7 @@ impl Background {
     /// Drops all that the job has, and says how much of it was in flight.
     pub(crate) fn fail(&mut self, id: JobId, now: Duration) -> usize {
         let job = self.job_mut(id);
-        job.course = Course::Failed;
+        job.lifecycle = Lifecycle::Failed;
         let queue = std::mem::take(&mut job.queue);
         queue.all_in_flight().for_each(|tasklet| self.forget(tasklet));
         self.busy_until = now.saturating_add(at_pace(self.estimated, self.pace));
@@ -214,14 +214,14 @@ impl Background {
     }
 
     /// Jobs are few, and known from their first event on.
-    fn job_mut(&mut self, id: JobId) -> &mut Job {
+    fn job_mut(&mut self, id: JobId) -> &mut JobQueue {
         let place = self.jobs.iter().position(|job| job.id == id).unwrap_or_else(|| {
-            self.jobs.push(Job {
+            self.jobs.push(JobQueue {
                 id,
                 queue: Queue::default(),
                 weight: NonZeroU32::MIN,
                 paused: false,
-                course: Course::Open,
+                lifecycle: Lifecycle::Open,
                 served: self.served,
                 last: Duration::ZERO,
             });
@@ -231,8 +231,8 @@ impl Background {
     }
 }
 
-impl Job {
-    /// A job that was away does not catch up, and its patience begins anew.
+impl JobQueue {
+    /// A job that had nothing to run does not catch up, and begins to wait for its turn now.
     fn returns(&mut self, now: Duration, served: f64) {
         self.served = self.served.max(served);
         self.last = now;

@@ -2,11 +2,11 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::{Command, Device, Error, Event, Finished, JobId, Multiplexer, Policy, Tasklet, TaskletId};
+use crate::{Device, Error, Finished, JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId};
 
 /// Runs a foreground and background jobs on a [`Device`], as a [`Multiplexer`] decides.
 ///
-/// It is the same loop for a GPU and for the virtual device: whoever has work
+/// It is the same loop for a GPU and for the virtual device: whatever has work
 /// [offers](Self::offer) it with a tasklet as soon as it may be launched, [polls](Self::poll) until nothing more has
 /// finished, and then [waits](Self::wait).
 ///
@@ -43,11 +43,11 @@ impl<D: Device> Driver<D> {
         Self { mux: Multiplexer::new(policy), device, waiting: Vec::new(), wake: None, failures: Vec::new() }
     }
 
-    /// Takes in a tasklet that may be launched, as [`Event::Ready`] says, with its work. It is launched by
+    /// Accepts a tasklet that may be launched, as [`MuxEvent::Ready`] says, with its work. It is launched by
     /// [`poll`](Self::poll). What is offered by a job whose launch has
     /// [failed](Self::background_failures) is dropped.
     pub fn offer(&mut self, tasklet: Tasklet, work: D::Work) -> Result<(), DriverError<D::Error>> {
-        match self.tell(Event::Ready(tasklet)) {
+        match self.tell(MuxEvent::Ready(tasklet)) {
             Err(DriverError::Refused(Error::Closed(_))) if self.has_failed(tasklet.id.job) => {}
             result => {
                 result?;
@@ -66,11 +66,11 @@ impl<D: Device> Driver<D> {
             return Ok(Some(finished));
         }
         // Time has passed since the last event, and decisions are made by it.
-        self.tell(Event::Tick)?;
+        self.tell(MuxEvent::Tick)?;
         while let Some(command) = self.mux.poll_command() {
             match command {
-                Command::WakeAt(time) => self.wake = Some(time),
-                Command::Launch(tasklet) => self.launch(tasklet)?,
+                MuxCommand::WakeAt(time) => self.wake = Some(time),
+                MuxCommand::Launch(tasklet) => self.launch(tasklet)?,
             }
         }
         self.finished()
@@ -84,31 +84,31 @@ impl<D: Device> Driver<D> {
         self.device.wait(until).map_err(DriverError::Device)
     }
 
-    /// Lets a background job rest; see [`Event::Pause`].
+    /// Pauses a background job; see [`MuxEvent::Pause`].
     pub fn pause(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
-        self.tell(Event::Pause(job))
+        self.tell(MuxEvent::Pause(job))
     }
 
-    /// Lets it go on; see [`Event::Resume`].
+    /// Lets it go on; see [`MuxEvent::Resume`].
     pub fn resume(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
-        self.tell(Event::Resume(job))
+        self.tell(MuxEvent::Resume(job))
     }
 
-    /// Lets it end; see [`Event::Drain`].
+    /// Lets it end; see [`MuxEvent::Drain`].
     pub fn drain(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
-        self.tell(Event::Drain(job))
+        self.tell(MuxEvent::Drain(job))
     }
 
-    /// Gives it up; see [`Event::Failed`].
+    /// Gives it up; see [`MuxEvent::Failed`].
     pub fn give_up(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
-        self.tell(Event::Failed(job))?;
+        self.tell(MuxEvent::Failed(job))?;
         self.queue(job).clear();
         Ok(())
     }
 
-    /// Sets its share of the background's time; see [`Event::Weigh`].
+    /// Sets its share of the background's time; see [`MuxEvent::Weigh`].
     pub fn weigh(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
-        self.tell(Event::Weigh(job, weight))
+        self.tell(MuxEvent::Weigh(job, weight))
     }
 
     /// Background jobs that ended because they could not be launched, and why.
@@ -129,13 +129,13 @@ impl<D: Device> Driver<D> {
         &self.device
     }
 
-    /// The device, for what only it can be told. Launching on it behind the driver's back breaks the rules.
+    /// The device, for what the driver does not pass on. Tasklets must be launched by the driver only.
     #[must_use]
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    fn tell(&mut self, event: Event) -> Result<(), DriverError<D::Error>> {
+    fn tell(&mut self, event: MuxEvent) -> Result<(), DriverError<D::Error>> {
         self.mux.handle(self.device.now(), event)?;
         self.wake = None;
         Ok(())
@@ -148,13 +148,13 @@ impl<D: Device> Driver<D> {
     fn finished(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
         let finished = self.device.finished().map_err(DriverError::Device)?;
         if let Some(Finished { tasklet, took }) = finished {
-            self.tell(Event::Finished { tasklet, took })?;
+            self.tell(MuxEvent::Finished { tasklet, took })?;
         }
         Ok(finished)
     }
 
     fn launch(&mut self, id: TaskletId) -> Result<(), DriverError<D::Error>> {
-        // The multiplexer launches what it was told of, in the same order.
+        // The multiplexer launches a job's tasklets in the order in which they were offered.
         let Some((tasklet, work)) = self.queue(id.job).pop_front() else { return Ok(()) };
         match self.device.launch(&tasklet, work) {
             Err(error) if id.job.is_foreground() => Err(DriverError::Device(error)),

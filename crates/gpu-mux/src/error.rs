@@ -33,7 +33,7 @@ pub enum Error {
     /// A tasklet was reported ready for a job that takes nothing new: it is being drained, or has failed.
     #[error("{} is ready, but its job takes nothing new: it is being drained, or has failed", .0.id)]
     Closed(Tasklet),
-    /// Only background jobs can be paused, drained, weighed or given up.
+    /// Only background jobs can be paused, drained, weighted or given up.
     #[error("the foreground is never held back or given up: {0} was asked for it")]
     NotBackground(&'static str),
     /// A figure of a kernel or a device is outside its range.
@@ -58,17 +58,18 @@ pub enum Error {
     #[error("an iteration of the {0} needs a kernel that takes time")]
     EmptyIteration(&'static str),
     /// The background of [`share`](crate::share) panicked.
-    #[error("the background panicked, and was left alone from then on: {0}")]
+    #[error("the background panicked, and was not run again: {0}")]
     BackgroundPanicked(String),
-    /// A communication on a [`VirtualDevice`](crate::VirtualDevice) waits to be told of its partners, and whoever drives
-    /// the device does not ask for it: time would stand still.
+    /// A communication on a [`VirtualDevice`](crate::VirtualDevice) waits for partners that its user simulates, and the user
+    /// does not poll for it: virtual time could not advance.
     #[error(
-        "{0} waits to be told of its partners: ask `VirtualDevice::exchange` until there is none before each wait"
+        "{0} waits for external partners: call `VirtualDevice::exchange` until it gives none before each wait"
     )]
-    NotAsked(TaskletId),
-    /// Only a communication whose partners are [`Partners::Told`](crate::Partners::Told) is told of them.
-    #[error("{0} is told nothing of partners: that is for a communication with `Partners::Told`")]
-    NotTold(TaskletId),
+    ExchangeNotPolled(TaskletId),
+    /// Only for a communication whose partners are [`Partners::External`](crate::Partners::External) can their times be
+    /// set.
+    #[error("{0} has no external partners: that is for a communication with `Partners::External`")]
+    PartnersNotExternal(TaskletId),
     /// Nothing runs, and nothing will.
     #[error("nothing runs: the policy lets nothing of what has been offered be launched")]
     Stalled,

@@ -112,7 +112,7 @@ impl GapFitting {
         served: Duration,
     ) -> Admission {
         let ends = self.open.and_then(|gap| gap.ends);
-        // A foreground that is late by no more than this may come at any moment; after that nobody knows.
+        // A foreground that is late by no more than this may come at any moment; after that its return cannot be predicted.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
         let overrun = match (ends, given_up) {
             (Some(ends), Some(_)) if now < ends => starts.saturating_add(takes).saturating_sub(ends),

@@ -16,14 +16,14 @@ pub enum Idle {
     Yield,
     /// Sleeps this long between polls: little use of the core, a slow answer.
     Sleep(Duration),
-    /// Sleeps until it is woken: no use of the core. Whoever gives a job something to do has to call the driver's
+    /// Sleeps until it is woken: no use of the core. Code that gives a job something to do has to call the driver's
     /// [`waker`](crate::CpuDriver::waker) afterwards, or the job will wait for ever. While a job is
     /// [`Communicating`](crate::JobState::Communicating), which goes on only when it is polled, it waits as
     /// [`Yield`](Self::Yield) does.
     Park,
 }
 
-/// Polls in vain before [`Idle::Yield`] begins to yield; it pauses 1, 2, 4, ... spin hints between them.
+/// Polls without a result before [`Idle::Yield`] begins to yield; it pauses 1, 2, 4, ... spin hints between them.
 const SPINS: u32 = 6;
 
 /// One stretch of waiting.
@@ -38,73 +38,79 @@ impl Wait {
         Self { idle, polls: 0 }
     }
 
-    /// There was something to do: the next wait starts afresh.
+    /// There was something to do: the next wait begins with spinning again.
     pub(crate) fn reset(&mut self) {
         self.polls = 0;
     }
 
-    /// Waits until the next poll is due, but no longer than `limit` where the waiting is a sleep. `heard` are the rings
-    /// of the bell before the jobs were polled; one that `communicates` goes on only when it is polled again.
-    pub(crate) fn wait(&mut self, limit: Option<Duration>, communicates: bool, bell: &Bell, heard: u64) {
+    /// Waits until the next poll is due, but no longer than `limit` where the waiting is a sleep. `seen` is the count
+    /// of the signal before the jobs were polled; one that `communicates` goes on only when it is polled again.
+    pub(crate) fn wait(
+        &mut self,
+        limit: Option<Duration>,
+        communicates: bool,
+        signal: &WakeSignal,
+        seen: u64,
+    ) {
         let idle = if communicates && self.idle == Idle::Park { Idle::Yield } else { self.idle };
         match idle {
             Idle::Spin => hint::spin_loop(),
             Idle::Yield if self.polls < SPINS => (0..1u32 << self.polls).for_each(|_| hint::spin_loop()),
             Idle::Yield => thread::yield_now(),
             Idle::Sleep(time) => thread::sleep(limit.map_or(time, |limit| limit.min(time))),
-            Idle::Park => bell.wait(heard, limit),
+            Idle::Park => signal.wait(seen, limit),
         }
         self.polls = self.polls.saturating_add(1);
     }
 }
 
-/// Wakes a worker that has parked.
+/// Wakes a worker that is parked.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rings: AtomicU64,
-    /// Held while the bell is rung, and from a look at `rings` until the sleep after it.
+pub(crate) struct WakeSignal {
+    count: AtomicU64,
+    /// Held while the signal is raised, and from a look at `count` until the sleep after it.
     sleep: Mutex<()>,
-    rung: Condvar,
+    raised: Condvar,
 }
 
-impl Bell {
-    /// How often it has been rung.
-    pub(crate) fn rings(&self) -> u64 {
-        self.rings.load(Ordering::Acquire)
+impl WakeSignal {
+    /// How often it has been raised.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let sleep = self.lock();
-        self.rings.fetch_add(1, Ordering::Release);
+        self.count.fetch_add(1, Ordering::Release);
         drop(sleep);
-        self.rung.notify_all();
+        self.raised.notify_all();
     }
 
-    /// Sleeps until it has been rung more often than `heard`, but no longer than `limit`.
-    fn wait(&self, heard: u64, limit: Option<Duration>) {
+    /// Sleeps until it has been raised more often than `seen`, but no longer than `limit`.
+    fn wait(&self, seen: u64, limit: Option<Duration>) {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut sleep = self.lock();
-        while self.rings() == heard {
+        while self.count() == seen {
             sleep = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return,
-                Some(left) => self.rung.wait_timeout(sleep, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.rung.wait(sleep).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.raised.wait_timeout(sleep, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.raised.wait(sleep).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
-    /// Nothing is behind the lock that a panic could spoil.
+    /// The lock guards no data that a panic could leave inconsistent.
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeSignal {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 }

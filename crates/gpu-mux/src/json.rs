@@ -18,7 +18,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Error> {
 /// The value of a text whose field `schema` must be `schema`.
 pub(crate) fn parse<T: DeserializeOwned>(file: &str, text: &str, schema: &str) -> Result<T, Error> {
     let bad = |reason: String| Error::BadFile { file: file.to_owned(), reason };
-    // First, so that a file of another kind is not told by its fields.
+    // First, so that a file of another kind is refused for its kind and not for its fields.
     let found: Schema = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
     if found.schema != schema {
         return Err(bad(format!("expected the schema {schema:?}, got {:?}", found.schema)));

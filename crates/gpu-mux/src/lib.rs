@@ -4,15 +4,13 @@
 //!
 //! - **What is shared**: [`Tasklet`]s of a foreground and any number of background jobs, each with a [`JobId`] and a
 //!   [`Lane`]; [`pieces()`] cuts one that is too long.
-//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
+//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes a [`MuxEvent`] and gives a [`MuxCommand`].
 //! - **Who runs it**: [`CpuDriver`] on a thread, for [`Job`]s; [`Driver`] on a device that runs by itself, a
 //!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
 //! - **What came of it**: [`Usage`].
 
 mod background;
-#[cfg(feature = "json")]
-mod bench_report;
 mod by_site;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -40,15 +38,13 @@ mod usage;
 mod virtual_device;
 mod workload;
 
-#[cfg(feature = "json")]
-pub use bench_report::{Calibration, Chain, MuxReport, MuxRow, Sharing};
 pub use cpu::{BackgroundJob, Control, CpuDriver, End, share};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};
 pub use error::Error;
 pub use idle::Idle;
 pub use job::{Job, JobFn, JobState, Upcoming, job_fn};
-pub use multiplexer::{Command, Event, Multiplexer};
+pub use multiplexer::{Multiplexer, MuxCommand, MuxEvent};
 pub use pieces::{Piece, pieces};
 pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, Running};
 pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};
@@ -59,4 +55,7 @@ pub use virtual_device::{
     Awaits, DeviceParameter, DeviceParameters, Exchange, ForegroundState, Kernel, Occupancy, Partners,
     VirtualDevice, VirtualWork,
 };
-pub use workload::{BackgroundHost, ForegroundHost, Iteration, Jobs, Play, Played, Step, StepWork, Workload};
+pub use workload::{
+    BackgroundHost, ForegroundHost, Iteration, Jobs, SimulationOptions, SimulationReport, StepWork, Workload,
+    WorkloadStep,
+};

@@ -14,7 +14,7 @@ use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 /// What a driver tells the [`Multiplexer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum MuxEvent {
     /// A tasklet may be launched: everything it depends on has finished, or has been launched where the device keeps
     /// the order, or is what it comes [`after`](Tasklet::after).
     Ready(Tasklet),
@@ -25,37 +25,37 @@ pub enum Event {
         /// How long it occupied its lane.
         took: Duration,
     },
-    /// Time has passed and nothing else has happened: the answer to [`Command::WakeAt`].
+    /// Time has passed and nothing else has happened: the answer to [`MuxCommand::WakeAt`].
     Tick,
-    /// A background job is to rest: what is in flight finishes, and nothing more of it is launched.
+    /// A background job is paused: what is in flight finishes, and nothing more of it is launched.
     Pause(JobId),
-    /// A background job goes on after a pause. It does not catch up on what the others had meanwhile.
+    /// A background job is resumed. It does not catch up on what the others had meanwhile.
     Resume(JobId),
-    /// A background job is to end: what waits is still launched, and nothing new is taken.
+    /// A background job is drained: what waits is still launched, and nothing new is accepted.
     Drain(JobId),
     /// A background job is given up: what waits is dropped, and what is in flight counts no more, whether it is ever
-    /// reported as finished or not. Nothing of it is taken from then on.
+    /// reported as finished or not. Nothing of it is accepted from then on.
     Failed(JobId),
     /// As [`Failed`](Self::Failed), and the multiplexer knows nothing more of the job, so that another one may have its
     /// id. What was in flight must not be reported as finished.
     Forget(JobId),
-    /// A background job gets a share of the background's time in proportion to this; 1 if it is never said.
+    /// A background job gets a share of the background's time in proportion to this; 1 by default.
     Weigh(JobId, NonZeroU32),
 }
 
 /// What the [`Multiplexer`] tells its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum MuxCommand {
     /// Launch this tasklet now.
     Launch(TaskletId),
-    /// Send [`Event::Tick`] at this time, counted from the driver's epoch, unless another event comes first: then
-    /// it is asked for again if it is still needed. A tick that comes early or late does no harm.
+    /// Send [`MuxEvent::Tick`] at this time, counted from the driver's epoch, unless another event comes first: then
+    /// it is asked for again if it is still needed. A tick may come early or late.
     WakeAt(Duration),
 }
 
 /// Decides what one device runs next: the policy, without a clock, a thread or a device.
 ///
-/// A driver feeds it events, each with its time since an epoch of the driver's choice, and then obeys its
+/// A driver feeds it events, each with its time since an epoch of the driver's choice, and then carries out its
 /// commands until there is none. All events of one instant should go in before the first command comes out: a
 /// decision is made when it is asked for, so that a foreground tasklet that becomes ready just when the one before it
 /// finishes leaves no opening for the background.
@@ -69,27 +69,27 @@ pub enum Command {
 /// - background jobs share by their weights;
 /// - the same events, asked for commands at the same points, give the same commands.
 ///
-/// A background job that stalls keeps its place among those in flight, and delays nobody but the background; one
-/// that is reported as [failed](Event::Failed) loses it.
+/// A background job that stalls keeps its place among those in flight, and delays the background only; one that is
+/// reported as [failed](MuxEvent::Failed) loses it.
 ///
 /// Handling an event and asking for a command are O(b) for b background jobs, and O(log n) more for n tasklets in
 /// flight. Nothing is allocated once the queues have reached their largest length and every job and
 /// [site](Tasklet::site) has come up.
 ///
 /// ```
-/// use gpu_mux::{Command, Event, JobId, Multiplexer, Policy, Tasklet};
+/// use gpu_mux::{MuxCommand, MuxEvent, JobId, Multiplexer, Policy, Tasklet};
 /// use std::time::Duration;
 ///
 /// let mut mux = Multiplexer::new(Policy::default());
 /// let (layer, piece) = (Tasklet::new(JobId::FOREGROUND, 0), Tasklet::new(JobId::BACKGROUND, 0));
-/// mux.handle(Duration::ZERO, Event::Ready(piece))?;
-/// mux.handle(Duration::ZERO, Event::Ready(layer))?;
-/// assert_eq!(mux.poll_command(), Some(Command::Launch(layer.id)));
+/// mux.handle(Duration::ZERO, MuxEvent::Ready(piece))?;
+/// mux.handle(Duration::ZERO, MuxEvent::Ready(layer))?;
+/// assert_eq!(mux.poll_command(), Some(MuxCommand::Launch(layer.id)));
 /// assert_eq!(mux.poll_command(), None, "the background waits while the foreground runs");
 ///
 /// let took = Duration::from_micros(80);
-/// mux.handle(took, Event::Finished { tasklet: layer.id, took })?;
-/// assert_eq!(mux.poll_command(), Some(Command::Launch(piece.id)));
+/// mux.handle(took, MuxEvent::Finished { tasklet: layer.id, took })?;
+/// assert_eq!(mux.poll_command(), Some(MuxCommand::Launch(piece.id)));
 /// # Ok::<(), gpu_mux::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -144,41 +144,41 @@ impl Multiplexer {
         &self.policy
     }
 
-    /// Takes in what happened at `now`, counted from the driver's epoch.
+    /// Handles what happened at `now`, counted from the driver's epoch.
     ///
     /// An event that is refused changes nothing: [`Error::TimeWentBack`] when `now` is before the last event,
     /// [`Error::OutOfOrder`] for a tasklet whose number is not larger than its job's last, [`Error::Closed`] for one of
     /// a job that takes nothing new, [`Error::NotInFlight`] for the end of a tasklet that was not launched or has ended
     /// before, [`Error::NotBackground`] for holding back the foreground.
-    pub fn handle(&mut self, now: Duration, event: Event) -> Result<(), Error> {
+    pub fn handle(&mut self, now: Duration, event: MuxEvent) -> Result<(), Error> {
         if now < self.now {
             return Err(Error::TimeWentBack { now, last: self.now });
         }
         match event {
-            Event::Ready(tasklet) if tasklet.id.job.is_foreground() => {
+            MuxEvent::Ready(tasklet) if tasklet.id.job.is_foreground() => {
                 self.foreground.push(tasklet)?;
             }
-            Event::Ready(tasklet) => self.background.push(now, tasklet)?,
-            Event::Finished { tasklet, took } if tasklet.job.is_foreground() => {
+            MuxEvent::Ready(tasklet) => self.background.push(now, tasklet)?,
+            MuxEvent::Finished { tasklet, took } if tasklet.job.is_foreground() => {
                 self.foreground_finished(now, tasklet, took)?;
             }
-            Event::Finished { tasklet, took } => {
+            MuxEvent::Finished { tasklet, took } => {
                 if self.background.finish(now, tasklet, took, !self.computing)? {
                     self.over_long +=
                         u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
                     self.background_ended(now, 1);
                 }
             }
-            Event::Tick => {}
-            Event::Pause(job) => self.background.pause(background(job, "a pause")?),
-            Event::Resume(job) => self.background.resume(background(job, "going on")?, now),
-            Event::Drain(job) => self.background.drain(background(job, "an end")?),
-            Event::Weigh(job, weight) => self.background.weigh(background(job, "a weight")?, weight),
-            Event::Failed(job) => {
+            MuxEvent::Tick => {}
+            MuxEvent::Pause(job) => self.background.pause(background(job, "a pause")?),
+            MuxEvent::Resume(job) => self.background.resume(background(job, "going on")?, now),
+            MuxEvent::Drain(job) => self.background.drain(background(job, "an end")?),
+            MuxEvent::Weigh(job, weight) => self.background.weigh(background(job, "a weight")?, weight),
+            MuxEvent::Failed(job) => {
                 let lost = self.background.fail(background(job, "giving up")?, now);
                 self.background_ended(now, lost);
             }
-            Event::Forget(job) => {
+            MuxEvent::Forget(job) => {
                 let lost = self.background.forget_job(background(job, "giving up")?, now);
                 self.background_ended(now, lost);
             }
@@ -189,9 +189,9 @@ impl Multiplexer {
     }
 
     /// The next thing to do as of the last event's time; `None` when there is nothing more until another event.
-    pub fn poll_command(&mut self) -> Option<Command> {
+    pub fn poll_command(&mut self) -> Option<MuxCommand> {
         if self.foreground_may_launch() {
-            return self.launch_foreground().map(Command::Launch);
+            return self.launch_foreground().map(MuxCommand::Launch);
         }
         if self.computing && !self.foreground.computes() {
             self.computing = false;
@@ -199,13 +199,13 @@ impl Multiplexer {
             self.gap_begins(since, site);
         }
         let until = match self.background_turn()? {
-            Turn::Launch(place) => return self.background.launch(place, self.now).map(Command::Launch),
+            Turn::Launch(place) => return self.background.launch(place, self.now).map(MuxCommand::Launch),
             Turn::NotBefore(until) => until?,
         };
         // Asked for once: a driver drains commands until there is none.
         (self.wake != Some(until)).then(|| {
             self.wake = Some(until);
-            Command::WakeAt(until)
+            MuxCommand::WakeAt(until)
         })
     }
 
@@ -216,7 +216,7 @@ impl Multiplexer {
         self.over_long
     }
 
-    /// Tasklets of a job that are in flight: zero for a job that has been paused once it has come to rest.
+    /// Tasklets of a job that are in flight: zero for a job that has been paused once what was in flight has finished.
     #[must_use]
     pub fn in_flight(&self, job: JobId) -> usize {
         if job.is_foreground() { self.foreground.in_flight() } else { self.background.in_flight_of(job) }

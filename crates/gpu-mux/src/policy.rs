@@ -3,7 +3,7 @@ use std::time::Duration;
 
 /// The rules of sharing. Every technique is a field, so that what it is worth can be measured by switching it off.
 ///
-/// The first four are carried out by who prepares and launches the work, the others by the
+/// The first four are carried out by the code that prepares and launches the work, the others by the
 /// [`Multiplexer`](crate::Multiplexer). A driver says which of them its device has.
 ///
 /// ```
@@ -31,7 +31,7 @@ pub struct Policy {
     /// than one hides the launch latency of an asynchronous device.
     pub foreground_ahead: NonZeroUsize,
     /// More than [`foreground_ahead`](Self::foreground_ahead) may be in flight while all of them together are
-    /// estimated to take less than this, so that a run of short tasklets does not leave the device dry. Zero
+    /// estimated to take less than this, so that the device does not run out of work during a run of short tasklets. Zero
     /// switches the rule off.
     pub foreground_ahead_time: Duration,
     /// Which tasklets of the foreground count as in flight for these two limits.

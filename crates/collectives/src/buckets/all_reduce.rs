@@ -144,7 +144,7 @@ impl<T: Element, C: Communicator<T, Buffer = Vec<T>>> BucketedAllReduce<T, C> {
         if let Some(gradient) = too_large.and_then(|bucket| bucket.gradients.last()) {
             return Err(Error::BadGradient { rank, gradient: *gradient, fault: GradientFault::TooLarge });
         }
-        // Groups of its own, which nobody else's operations can meet.
+        // Groups of its own, whose operations match no others.
         let key = i32::try_from(rank).unwrap_or(i32::MAX);
         let Some(communicator) = communicator.split(Some(0), key)? else {
             return Err(Error::NotAMember { rank, ranks: Vec::new() });

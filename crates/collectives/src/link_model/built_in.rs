@@ -120,7 +120,7 @@ impl LinkModel {
     ///
     /// Round figures (1 us startup, 0.8 us latency, 8 GB/s) near those that `coll-bench fit` found for all-reduces of 1 KiB
     /// to 4 MiB by this crate's threads, two to four of them on two cores of an Intel Xeon beside other programs: 27% off in
-    /// the median, 44% at worst, since one bandwidth cannot tell caches from memory. On the same cores to themselves 14 GB/s and
+    /// the median, 44% at worst, since one bandwidth cannot stand for caches and for memory. On the same cores to themselves 14 GB/s and
     /// 6 us of startup fit, and on another machine they are assumptions: `coll-bench --ranks 2,3,4 --backend threads
     /// --wait park -o measured.json` measures there, and `coll-bench fit measured.json` fits.
     #[must_use]

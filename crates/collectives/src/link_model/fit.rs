@@ -57,7 +57,7 @@ impl LinkModel {
     /// The link of one level that explains the measurements best: the sum of the squared logarithms of modelled by
     /// measured time is smallest (half as long is as wrong as twice as long), and no figure is negative.
     ///
-    /// Startup is told from latency by operations of different numbers of steps, that is among groups of different
+    /// Startup is distinguished from latency by operations of different numbers of steps, that is among groups of different
     /// sizes, and both from bandwidth by different numbers of bytes. Which algorithm an operation uses depends on the
     /// figures, and so do the errors' weights that make logarithms of them: all are found in turns, by linear least
     /// squares. O(measurements).
@@ -136,7 +136,9 @@ fn solve(level: &Level, measurements: &[Measurement], weights: &[f64]) -> Result
     });
     let [startup, latency, time_per_byte] =
         non_negative(&rows.collect::<Result<Vec<_>>>()?).ok_or_else(|| {
-            unfit("startup, latency and bandwidth cannot be told apart: measure more group sizes and sizes")
+            unfit(
+                "startup, latency and bandwidth cannot be distinguished: measure more group sizes and sizes",
+            )
         })?;
     let is_time = |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| unfit(&error.to_string()));
     let bandwidth_bytes_per_s = 1.0 / time_per_byte;

@@ -82,14 +82,18 @@ impl LinkModel {
         Self::parse(&fs::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
     }
 
-    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load) whose name ends in `.json`.
+    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load): whatever ends in `.json`, and any
+    /// other file that is there and has no built-in model's name.
     ///
     /// # Errors
     /// Those of both.
     pub fn named_or_loaded(name_or_file: &str) -> Result<Self> {
         let path = Path::new(name_or_file);
-        let is_file = path.extension().is_some_and(|extension| extension == "json");
-        if is_file { Self::load(path) } else { Self::named(name_or_file) }
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Self::load(path);
+        }
+        Self::named(name_or_file)
+            .or_else(|unknown| if path.exists() { Self::load(path) } else { Err(unknown) })
     }
 
     /// A model from a file's content.
@@ -130,7 +134,7 @@ impl LinkModel {
 
     fn parse(text: &str) -> std::result::Result<Self, String> {
         let link = Self::parse_any(text)?;
-        // Plans name links: nobody should mistake one for another.
+        // Plans name links: two must not have one name.
         let built_in = Self::named(&link.name).map(|built_in| Self::parse_any(&built_in.to_json()));
         if built_in.is_ok_and(|built_in| built_in.as_ref() != Ok(&link)) {
             let name = &link.name;

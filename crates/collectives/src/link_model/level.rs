@@ -67,7 +67,7 @@ impl Level {
         steps.map_or(Duration::ZERO, |steps| self.time_at(steps, among.bandwidth_bytes_per_s))
     }
 
-    /// Those of the fastest algorithm; `None` where there is nobody to talk to.
+    /// Those of the fastest algorithm; `None` for a single rank.
     pub(super) fn steps(&self, collective: Collective, among: Among, bytes: u64) -> Option<Steps> {
         let (ranks, bytes) = (among.members, bytes as f64);
         if ranks <= 1 && collective != Collective::Send {

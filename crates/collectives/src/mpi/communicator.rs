@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::ending;
-use super::formation::{Plan, form};
+use super::abort;
+use super::buffers::Buffers;
+use super::group_creation::create;
+use super::group_plan::GroupPlan;
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest, Pending};
-use super::transfer::Buffers;
-use super::world::Shared;
+use super::shared::Shared;
 use crate::membership::{of_one_color, place_among};
 use crate::{Call, Communicator, Element, Exchanged, Group, Operation, ReduceOp, Result};
 
-/// One process's end of a group.
+/// One process's communicator of a group.
 ///
 /// Its clones and subgroups are the same rank; several threads may use them at once as long as each group's collectives
 /// have one order on all ranks. An operation only goes on while some thread of the process polls or waits for any request:
@@ -27,7 +28,7 @@ pub struct MpiCommunicator {
 }
 
 impl MpiCommunicator {
-    /// A handle that is counted already.
+    /// A handle that the engine has counted.
     pub(super) fn new(shared: Arc<Shared>, group: usize, rank: usize, size: usize) -> Self {
         Self { shared, group, rank, size }
     }
@@ -58,22 +59,22 @@ impl MpiCommunicator {
     }
 
     fn subgroup(&self, split: Option<u64>, ranks: &[usize], place: usize) -> Result<Self> {
-        let plan = Plan { parent: self.group, split, ranks: ranks.to_vec() };
-        let group = form(&self.shared, &plan, place)?;
+        let plan = GroupPlan { parent: self.group, split, ranks: ranks.to_vec() };
+        let group = create(&self.shared, &plan, place)?;
         Ok(Self::new(Arc::clone(&self.shared), group, place, ranks.len()))
     }
 }
 
 impl Clone for MpiCommunicator {
     fn clone(&self) -> Self {
-        self.shared.engine().hold(self.group);
+        self.shared.engine().retain(self.group);
         Self::new(Arc::clone(&self.shared), self.group, self.rank, self.size)
     }
 }
 
 impl Drop for MpiCommunicator {
     fn drop(&mut self) {
-        ending::end_if_panicking();
+        abort::abort_if_panicking();
         self.shared.engine().release(self.group);
     }
 }

@@ -16,14 +16,14 @@ pub(super) struct GroupState {
     pub(super) rank: usize,
     /// The number of the next collective.
     pub(super) next_sequence: u64,
-    /// Subgroups that this rank has been the first member of.
-    pub(super) founded: u64,
-    /// Communicators of the program, and one if the group is listed.
+    /// Subgroups of which this rank has been the first member.
+    pub(super) groups_led: u64,
+    /// Communicators of the program, and one more if the group was created from a list of ranks.
     pub(super) handles: usize,
     /// The members that have left.
-    pub(super) gone: HashSet<usize>,
-    /// This rank has.
-    pub(super) said_goodbye: bool,
+    pub(super) left: HashSet<usize>,
+    /// Whether this rank has left.
+    pub(super) has_left: bool,
     /// Why the group cannot be used any more.
     pub(super) failure: Option<Error>,
 }
@@ -35,10 +35,10 @@ impl GroupState {
             members,
             rank,
             next_sequence: 0,
-            founded: 0,
+            groups_led: 0,
             handles: 0,
-            gone: HashSet::new(),
-            said_goodbye: false,
+            left: HashSet::new(),
+            has_left: false,
             failure: None,
         }
     }

@@ -1,4 +1,4 @@
-//! What ranks tell each other about a call before its data moves, and what follows from comparing it.
+//! What ranks send each other about a call before its data moves, and how the calls are compared.
 
 use super::work::Fault;
 use crate::lengths::WrongLength;
@@ -113,13 +113,13 @@ impl Header {
     }
 }
 
-fn place<T: PartialEq>(list: &[T], item: &T) -> u64 {
-    list.iter().position(|other| other == item).unwrap_or(list.len()) as u64
+fn place<T: PartialEq>(list: &[T], element: &T) -> u64 {
+    list.iter().position(|other| other == element).unwrap_or(list.len()) as u64
 }
 
-/// Why the calls are no operation, from the headers of all who take part with their places in the group: the same on
-/// each of them, because each has the same headers.
-pub(super) fn verdict(headers: &[(usize, Header)], members: &[usize]) -> Option<Error> {
+/// What is wrong with the calls of one operation, if anything, from the headers of all members that take part, each with
+/// its place in the group: the same on all of them, since all have the same headers.
+pub(super) fn first_error(headers: &[(usize, Header)], members: &[usize]) -> Option<Error> {
     let faulty =
         headers.iter().find_map(|(place, header)| Some((place, &header.call, header.fault.as_ref()?)));
     if let Some((&place, call, fault)) = faulty {

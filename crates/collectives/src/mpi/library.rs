@@ -16,11 +16,11 @@ pub(super) const NAME: &str = "Open MPI";
 const _: () =
     assert!(ffi::OPEN_MPI == 1, "feature `mpi` needs Open MPI: other libraries differ in `MPI_IN_PLACE`");
 
-/// What the library says about a call that failed.
+/// The library's message for a call that failed.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) String);
 
-/// The library's verdict on a call.
+/// A call's return code as a result.
 pub(super) fn check(code: c_int) -> Result<(), Failure> {
     if code == ffi::MPI_SUCCESS as c_int {
         return Ok(());
@@ -128,7 +128,8 @@ pub(super) fn create_group(parent: Comm, ranks: &[usize], tag: c_int) -> Result<
     }
 }
 
-/// Frees a communicator in which nothing is under way. Open MPI gives up this process's part of it, and waits for nobody.
+/// Frees a communicator in which nothing is pending. Open MPI frees this process's part of it without waiting for other
+/// ranks.
 pub(super) fn free(mut comm: Comm) -> Result<(), Failure> {
     // SAFETY: a communicator that was made by `create_group`, and whose last handle this is.
     check(unsafe { ffi::MPI_Comm_free(&raw mut comm.0) })
@@ -158,9 +159,9 @@ pub(super) fn probe(comm: Comm, tag: c_int) -> Result<Option<(usize, usize)>, Fa
     Ok(Some((status.MPI_SOURCE as usize, words.max(0) as usize)))
 }
 
-/// Leaves MPI, which waits for all ranks to do so.
+/// Finalises MPI, which waits for all ranks to do so.
 pub(super) fn finalise() {
-    // SAFETY: initialised, and nothing is under way. There is nobody left to tell about a failure.
+    // SAFETY: initialised, and nothing is pending. There is no caller left to report a failure to.
     let _ = unsafe { ffi::MPI_Finalize() };
 }
 

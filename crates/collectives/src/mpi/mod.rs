@@ -1,21 +1,29 @@
 //! Ranks that are processes, by Open MPI.
 //!
-//! All that a process has under way lies in one [`engine`], which every poll works on. An [`operation`] first exchanges
-//! [`header`]s and then moves the data by one call of MPI, which is a [`transfer`] of its [`work`]. Subgroups are made in
-//! [`formation`] and freed in [`leaving`]; when something takes too long, there is [`news`]. The foreign functions are called in [`library`] and [`transfer`] only.
+//! Layers, each of which knows only those before it:
+//!
+//! 1. The foreign functions: [`library`], which starts and ends MPI and creates communicators, and [`abort`], which ends
+//!    the job.
+//! 2. Data: the [`buffers`] of an operation, the [`work`] that MPI is to do on them, a [`transfer`] that does it; the
+//!    messages between ranks, which are a [`header`] before every operation, a [`notice`] when one takes too long and a
+//!    [`group_plan`] for a new group; and what a rank knows of a [`group`] and of an [`operation`].
+//! 3. The [`engine`]: all that a process has pending, on which every poll works.
+//! 4. What uses it behind a lock, [`shared`]: [`request`]s, [`group_creation`], the [`communicator`] and the [`world`].
 
+mod abort;
+mod backoff;
+mod buffers;
 mod communicator;
-mod ending;
 mod engine;
-mod formation;
 mod group;
+mod group_creation;
+mod group_plan;
 mod header;
-mod leaving;
 mod library;
-mod news;
+mod notice;
 mod operation;
-mod pace;
 mod request;
+mod shared;
 mod tags;
 mod transfer;
 mod work;

@@ -1,42 +1,57 @@
-//! One operation on its way: first the headers, then the data.
+//! One pending operation: first the headers, then the data.
 
 use std::time::{Duration, Instant};
 
-use super::engine::Lane;
+use super::buffers::Buffers;
 use super::group::GroupState;
-use super::header::{Header, verdict};
+use super::header::{Header, first_error};
 use super::library::{Failure, NAME};
-use super::transfer::{Buffers, Transfer};
+use super::transfer::Transfer;
 use super::work::Work;
 use crate::{Call, Error, Result};
 
-/// How long an operation that is overdue may still complete: a rank that did not poll for long finds its deadline
-/// passed although everyone is there. It is also the time in which the others answer.
+/// How long an operation may still complete after its time-out: a rank that did not poll for long finds its deadline
+/// passed although no rank is missing. It is also the time in which the others answer.
 pub(super) const GRACE: Duration = Duration::from_millis(200);
 
-/// What this rank has started and nobody has finished.
+/// Operations whose data moves in the order in which they were started, as MPI matches them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Collectives,
+    /// Messages to or from a member, under one tag.
+    Outgoing {
+        to: usize,
+        tag: u32,
+    },
+    Incoming {
+        from: usize,
+        tag: u32,
+    },
+}
+
+/// An operation that this rank has started and that is not complete.
 #[derive(Debug)]
-pub(super) struct UnderWay {
+pub(super) struct PendingOperation {
     pub(super) group: usize,
-    pub(super) lane: Lane,
+    pub(super) channel: Channel,
     pub(super) call: Call,
     pub(super) started: Instant,
     /// When it was first found to be overdue.
     pub(super) overdue_since: Option<Instant>,
-    /// Nobody will ask for its buffers.
+    /// Its request was dropped.
     pub(super) abandoned: bool,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Not all headers have come.
+    /// Not all headers have been received.
     Checking { own: (usize, Header), others: Vec<Receipt>, work: Option<Work> },
     /// The data moves.
     Moving(Transfer),
 }
 
-/// Another member's header, on its way or here.
+/// Another member's header, received or being received.
 #[derive(Debug)]
 pub(super) struct Receipt {
     pub(super) member: usize,
@@ -52,35 +67,35 @@ pub(super) enum Progress {
     Complete(Buffers),
 }
 
-impl UnderWay {
+impl PendingOperation {
     /// An operation whose header is sent, and those of the others expected.
     pub(super) fn checking(
         group: usize,
-        lane: Lane,
+        channel: Channel,
         own: (usize, Header),
         others: Vec<Receipt>,
         work: Option<Work>,
     ) -> Self {
         let call = own.1.call.clone();
-        Self::new(group, lane, call, Phase::Checking { own, others, work })
+        Self::new(group, channel, call, Phase::Checking { own, others, work })
     }
 
     /// An operation that begins without a check.
-    pub(super) fn unchecked(group: usize, lane: Lane, call: Call, transfer: Transfer) -> Self {
-        Self::new(group, lane, call, Phase::Moving(transfer))
+    pub(super) fn unchecked(group: usize, channel: Channel, call: Call, transfer: Transfer) -> Self {
+        Self::new(group, channel, call, Phase::Moving(transfer))
     }
 
-    fn new(group: usize, lane: Lane, call: Call, phase: Phase) -> Self {
-        Self { group, lane, call, started: Instant::now(), overdue_since: None, abandoned: false, phase }
+    fn new(group: usize, channel: Channel, call: Call, phase: Phase) -> Self {
+        Self { group, channel, call, started: Instant::now(), overdue_since: None, abandoned: false, phase }
     }
 
-    /// Whether its data has not begun to move, so that what comes after it in its lane has to wait.
-    pub(super) fn holds_its_lane(&self) -> bool {
+    /// Whether its data has not begun to move, so that what comes after it in its channel has to wait.
+    pub(super) fn holds_its_channel(&self) -> bool {
         matches!(self.phase, Phase::Checking { .. })
     }
 
-    /// Whether all that this rank needs to know of the others' calls has come.
-    pub(super) fn headers_are_here(&mut self, group: &GroupState) -> Result<bool> {
+    /// Whether all headers of the others have been received.
+    pub(super) fn has_all_headers(&mut self, group: &GroupState) -> Result<bool> {
         let Phase::Checking { others, .. } = &mut self.phase else { return Ok(true) };
         for receipt in others {
             if !receipt.transfer.test().map_err(|failure| failure.error(group.world_rank(), &self.call))? {
@@ -90,7 +105,7 @@ impl UnderWay {
         Ok(true)
     }
 
-    /// Does what can be done without waiting, with all headers here.
+    /// Makes progress without waiting, once all headers have been received.
     pub(super) fn advance(&mut self, group: &GroupState) -> Result<Progress> {
         let library_error = |failure: Failure, call: &Call| failure.error(group.world_rank(), call);
         if let Phase::Checking { own, others, work } = &mut self.phase {
@@ -103,12 +118,12 @@ impl UnderWay {
                 headers.push((receipt.member, header));
             }
             headers.sort_by_key(|(member, _)| *member);
-            if let Some(error) = verdict(&headers, &group.members) {
+            if let Some(error) = first_error(&headers, &group.members) {
                 return Err(error);
             }
-            // A call without work has a fault, which is in the verdict.
+            // A call without work has a fault, which is the first error.
             let Some(work) = work.take() else { return Ok(Progress::Waiting) };
-            // Whoever has all headers knows that everyone has come.
+            // A rank that has all headers knows that all have called the barrier.
             if work.is_barrier() {
                 return Ok(Progress::Complete(work.into_buffers()));
             }
@@ -123,7 +138,7 @@ impl UnderWay {
         Ok(transfer.take_buffers().map_or(Progress::Waiting, Progress::Complete))
     }
 
-    /// The members whose headers have not come; `None` if the data moves, which says nothing about single members.
+    /// The members whose headers have not been received; `None` while the data moves, when single members are not known.
     pub(super) fn missing(&mut self) -> Option<Vec<usize>> {
         match &mut self.phase {
             Phase::Checking { others, .. } => {

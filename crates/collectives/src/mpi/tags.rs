@@ -5,11 +5,11 @@ use std::ffi::c_int;
 /// Headers of collectives.
 pub(super) const HEADER: c_int = 0;
 
-/// Members of a subgroup meeting.
+/// Members that call for a subgroup.
 pub(super) const GROUP: c_int = 1;
 
-/// News about the group's ranks.
-pub(super) const NEWS: c_int = 2;
+/// Notices about the group's ranks.
+pub(super) const NOTICE: c_int = 2;
 
 const FIRST: c_int = 3;
 
@@ -41,7 +41,7 @@ mod tests {
     fn tags_are_distinct_and_end_at_the_largest() {
         let kinds = [Kind::SenderHeader, Kind::ReceiverHeader, Kind::Data, Kind::Communicator];
         for largest in 6..40 {
-            let mut seen = vec![HEADER, GROUP, NEWS];
+            let mut seen = vec![HEADER, GROUP, NOTICE];
             let numbers = u64::from(largest_number(largest)) + 1;
             for number in 0..numbers {
                 seen.extend(kinds.map(|kind| tag(kind, number, largest).expect("the number is among them")));

@@ -1,79 +1,20 @@
-//! Data on its way: the calls into Open MPI that move it, and the memory that they use meanwhile.
+//! Requests of MPI: the calls that move data, and the memory that they use until they are complete.
 #![allow(clippy::cast_possible_wrap, reason = "ranks, tags and checked lengths fit into a C `int`")]
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
 use mpi::ffi;
 
+use super::buffers::Buffers;
 use super::library::{Comm, Failure, check};
 use super::work::{Route, Work};
-use crate::{Element, ElementType, Exchanged, ReduceOp};
+use crate::ReduceOp;
 
 /// `MPI_IN_PLACE` as Open MPI's `mpi.h` defines it; the bindings lack it, because it is a cast.
 const IN_PLACE: *const c_void = ptr::without_provenance(1);
-
-/// The vectors of an operation, whatever their elements.
-pub(super) struct Buffers {
-    /// An `Exchanged<Vec<T>>`. Never touched while MPI has the pointers below.
-    owner: Box<dyn Any + Send>,
-    send: *const c_void,
-    receive: *mut c_void,
-    element: ElementType,
-    pub(super) send_len: usize,
-    pub(super) receive_len: usize,
-}
-
-// SAFETY: the pointers lead into the owner, which may be sent.
-unsafe impl Send for Buffers {}
-
-impl Buffers {
-    pub(super) fn new<T: Element>(vectors: Exchanged<Vec<T>>) -> Self {
-        let mut owner = Box::new(vectors);
-        // An empty vector of bytes has the address 1, which MPI takes for `MPI_IN_PLACE`.
-        let send = if owner.send.is_empty() { ptr::null() } else { owner.send.as_ptr().cast() };
-        let receive =
-            if owner.receive.is_empty() { ptr::null_mut() } else { owner.receive.as_mut_ptr().cast() };
-        Self {
-            send,
-            receive,
-            element: T::TYPE,
-            send_len: owner.send.len(),
-            receive_len: owner.receive.len(),
-            owner,
-        }
-    }
-
-    /// The vectors, if they are of this type.
-    pub(super) fn take<T: Element>(self) -> Option<Exchanged<Vec<T>>> {
-        self.owner.downcast().ok().map(|vectors| *vectors)
-    }
-
-    fn datatype(&self) -> ffi::MPI_Datatype {
-        // SAFETY: constants of the library.
-        unsafe {
-            match self.element {
-                ElementType::F32 => ffi::RSMPI_FLOAT,
-                ElementType::F64 => ffi::RSMPI_DOUBLE,
-                ElementType::I32 => ffi::RSMPI_INT32_T,
-                ElementType::I64 => ffi::RSMPI_INT64_T,
-                ElementType::U8 => ffi::RSMPI_UINT8_T,
-                // Only moved, never reduced: MPI has no such numbers.
-                ElementType::F16 | ElementType::Bf16 => ffi::RSMPI_UINT16_T,
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Buffers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffers({} {} -> {})", self.element, self.send_len, self.receive_len)
-    }
-}
 
 /// What a request of MPI reads and writes until it is complete.
 #[derive(Debug)]
@@ -83,7 +24,8 @@ enum Memory {
     Elements(Work),
 }
 
-/// A request of MPI with the memory that it uses. Dropped before it is complete, it leaves that memory to MPI for ever.
+/// A request of MPI with the memory that it uses. Dropped before it is complete, it leaks that memory, which MPI may still
+/// access.
 #[derive(Debug)]
 pub(super) struct Transfer {
     request: ffi::MPI_Request,
@@ -102,12 +44,12 @@ impl Transfer {
         // SAFETY: a constant of the library.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         let code = call(&mut memory, &raw mut request);
-        // Built before the verdict: a call that failed half-way may have left its pointers somewhere.
+        // Built before the result is checked: MPI may keep the pointers of a call that failed half-way.
         let transfer = Self { request, complete: false, memory: Some(memory) };
         check(code).map(|()| transfer)
     }
 
-    /// Sends words to a rank.
+    /// Sends a message of 64-bit words to a rank.
     pub(super) fn send_words(comm: Comm, to: usize, tag: c_int, words: Arc<[u64]>) -> Result<Self, Failure> {
         Self::start(Memory::Outgoing(words), |memory, request| {
             let Memory::Outgoing(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
@@ -119,7 +61,7 @@ impl Transfer {
         })
     }
 
-    /// Receives at most `capacity` words from a rank.
+    /// Receives a message of at most `capacity` words from a rank.
     pub(super) fn receive_words(
         comm: Comm,
         from: usize,
@@ -128,7 +70,7 @@ impl Transfer {
     ) -> Result<Self, Failure> {
         Self::start(Memory::Incoming(vec![0; capacity]), |memory, request| {
             let Memory::Incoming(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
-            // SAFETY: the words stay where they are, and nobody else looks at them, until the transfer is complete.
+            // SAFETY: the words stay where they are, and nothing else accesses them, until the transfer is complete.
             unsafe {
                 let (start, len) = (words.as_mut_ptr().cast(), words.len() as c_int);
                 ffi::MPI_Irecv(start, len, ffi::RSMPI_UINT64_T, from as c_int, tag, comm.0, request)
@@ -144,7 +86,7 @@ impl Transfer {
             let (kind, send, receive) = (buffers.datatype(), buffers.send, buffers.receive);
             let comm = comm.0;
             // SAFETY: `Work` is only made of buffers as long as its route says, for a communicator of this size. They and
-            // the lists of counts stay where they are, and nobody else looks at them, until the transfer is complete.
+            // the lists of counts stay where they are, and nothing else accesses them, until the transfer is complete.
             unsafe {
                 match route {
                     Route::Barrier => ffi::MPI_Ibarrier(comm, request),

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::transfer::Buffers;
+use super::buffers::Buffers;
 use crate::lengths::WrongLength;
 use crate::{Call, ElementType, Error, Operation, ReduceOp};
 
@@ -69,7 +69,7 @@ impl Work {
         }
         let route = match call.operation {
             Operation::Barrier | Operation::Group { .. } => Route::Barrier,
-            // Everyone's color and key.
+            // Every rank's color and key.
             Operation::Split => {
                 need("receive buffer", send.checked_mul(size), receive)?;
                 Route::AllGather { count: int(send)? }

@@ -1,12 +1,13 @@
-//! The ranks of an MPI job, and what they share within a process.
+//! The ranks of an MPI job.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use super::backoff::affordable;
 use super::communicator::MpiCommunicator;
-use super::engine::{EVERYONE, Engine};
-use super::pace::{Pace, affordable};
-use super::{ending, library};
+use super::engine::{Engine, WORLD};
+use super::shared::Shared;
+use super::{abort, library};
 use crate::{Error, Result, WaitStrategy};
 
 /// Ranks that are processes, started by Open MPI's `mpirun`.
@@ -93,49 +94,10 @@ impl MpiWorld {
     pub fn communicator(&self) -> Result<MpiCommunicator> {
         let world = library::initialise()
             .map_err(|failure| Error::Unavailable { backend: library::NAME, reason: failure.0 })?;
-        ending::abort_on_panic();
+        abort::abort_on_panic();
         let mut engine = Engine::new(&world, self.timeout, self.checks);
-        engine.hold(EVERYONE);
-        let shared = Shared { engine: Mutex::new(engine), strategy: affordable(self.wait) };
-        Ok(MpiCommunicator::new(Arc::new(shared), EVERYONE, world.rank, world.size))
-    }
-}
-
-/// How long a rank whose group has failed tries to tell the others.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-
-/// What the communicators and requests of a process share. Dropping it leaves MPI.
-#[derive(Debug)]
-pub(super) struct Shared {
-    engine: Mutex<Engine>,
-    pub(super) strategy: WaitStrategy,
-}
-
-impl Shared {
-    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Operations whose requests were dropped, and news for the others, who count on them.
-        let (mut pace, started) = (Pace::new(self.strategy), Instant::now());
-        while !engine.is_idle() {
-            if engine.failure().is_some() && started.elapsed() > LAST_WORDS {
-                break;
-            }
-            engine.progress();
-            pace.pause();
-        }
-        if let Some(failure) = engine.failure() {
-            // Nobody may have asked for the operation that failed.
-            let rank = engine.groups[EVERYONE].rank;
-            ending::say(&format!("rank {rank} ends without finalising {}: {failure}", library::NAME));
-        } else {
-            ending::finalised();
-            library::finalise();
-        }
+        engine.retain(WORLD);
+        let shared = Shared::new(engine, affordable(self.wait));
+        Ok(MpiCommunicator::new(Arc::new(shared), WORLD, world.rank, world.size))
     }
 }

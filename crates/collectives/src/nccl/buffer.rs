@@ -10,12 +10,12 @@ use std::sync::Arc;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 
 use super::device::{Owner, Stream};
-use super::enqueued::{Enqueued, Underway};
+use super::enqueued::{Enqueued, PendingOperations};
 use crate::{Element, Error, Result, WaitStrategy};
 
 /// Elements in the memory of a device.
 ///
-/// A collective takes its buffers and gives them back, so that nobody frees what the device still writes to. They have
+/// A collective takes its buffers and gives them back, so that memory that the device still writes to is not freed. They have
 /// to be ready on the stream that it is given: made there, or after that stream was made to wait for them.
 pub struct DeviceBuffer<T> {
     pointer: u64,
@@ -156,17 +156,17 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 
 /// Work on a device that is done in the order in which it is enqueued: a CUDA stream.
 ///
-/// It and its clones know the operations that were started in it. Who waits for the stream by other means than theirs,
-/// by cudarc's say, waits for the requests first: nobody notices there that an operation lacks a rank.
+/// It and its clones know the operations that were started in it. Wait for the requests before waiting for the
+/// stream by other means, such as cudarc's: these do not notice that an operation lacks a rank.
 #[derive(Debug, Clone)]
 pub struct DeviceStream {
     pub(super) raw: Arc<dyn Stream>,
-    pub(super) underway: Arc<Underway>,
+    pub(super) pending: Arc<PendingOperations>,
 }
 
 impl DeviceStream {
     pub(super) fn new(raw: Arc<dyn Stream>) -> Self {
-        Self { raw, underway: Arc::default() }
+        Self { raw, pending: Arc::default() }
     }
 
     /// The same stream as cudarc's. It knows nothing of operations that were started in another `DeviceStream` of it.
@@ -178,7 +178,7 @@ impl DeviceStream {
     /// Waits until all work enqueued so far is done. An operation that fails, or is late, ends the wait.
     ///
     /// # Errors
-    /// That of an operation in it, unless its request was told; [`Error::Device`]: what went wrong in other work.
+    /// That of an operation in it, unless its request has returned it; [`Error::Device`]: what went wrong in other work.
     pub fn synchronize(&self) -> Result<()> {
         self.settle()?;
         let failed = |message| Error::Device { action: "finish its work".to_owned(), message };
@@ -187,7 +187,7 @@ impl DeviceStream {
 
     /// Waits for the operations. The driver's own waits would not notice that they fail.
     fn settle(&self) -> Result<()> {
-        self.underway.wait(WaitStrategy::Park)
+        self.pending.wait(WaitStrategy::Park)
     }
 }
 
@@ -210,7 +210,7 @@ impl Abandoned {
 impl Drop for Abandoned {
     fn drop(&mut self) {
         self.sweep();
-        // Better lost than written to by the device after somebody else has got it.
+        // Better leaked than written to by the device after it has been allocated again.
         mem::forget(mem::take(&mut self.0));
     }
 }

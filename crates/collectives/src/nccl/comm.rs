@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys;
 
 use super::api::{Code, Handle, IN_PROGRESS, Nccl, SUCCESS, UniqueId, describe};
-use super::device::Device;
+use super::device::GpuDevice;
 use super::pause::poll_until;
 use crate::WaitStrategy;
 
 /// What a rank gives to [`NcclComm::split`] to be in no new communicator.
 pub(super) const NO_COLOR: i32 = -1;
 
-/// Why a communicator is of no more use.
+/// Why a communicator cannot be used any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The others did not come in this time.
+    /// The other ranks did not call within this time.
     TimedOut(Duration),
-    /// What NCCL or the driver says.
+    /// NCCL's or the driver's message.
     Library(String),
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Failure {
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) api: Arc<dyn Nccl>,
-    pub(super) device: Arc<dyn Device>,
+    pub(super) device: Arc<dyn GpuDevice>,
     /// How long a call may wait for other ranks.
     pub(super) timeout: Duration,
     pub(super) wait: WaitStrategy,
@@ -62,7 +62,7 @@ struct State {
 unsafe impl Send for State {}
 
 impl NcclComm {
-    /// Meets the other `size - 1` ranks that give the same id.
+    /// Initialises it with the other `size - 1` ranks that give the same id.
     pub(super) fn init(settings: &Settings, rank: usize, size: usize, id: UniqueId) -> Result<Self, Failure> {
         let (rank, size) = (count(rank)?, count(size)?);
         settings.device.bind().map_err(Failure::Library)?;
@@ -187,7 +187,7 @@ impl NcclComm {
         Ok(state)
     }
 
-    /// Waits until the call that gave `code` is through. Any failure aborts the communicator.
+    /// Waits until the call that gave `code` is complete. Any failure aborts the communicator.
     fn settle(&self, state: &mut State, code: Code) -> Result<(), Failure> {
         if is_error(code) {
             let words = self.words(code, state.handle);
@@ -241,19 +241,19 @@ impl NcclComm {
             self.ending.store(true, Ordering::SeqCst);
             // Without the device the abort still frees what the host has.
             let _ = self.settings.device.bind();
-            // SAFETY: the handle was alive, and nobody has it any more. There is nothing left to do about an error.
+            // SAFETY: the handle was alive, and no other copy of it exists. There is nothing left to do about an error.
             let _ = unsafe { self.settings.api.abort(handle) };
         }
     }
 
-    /// Lets the work under way end, then gives the communicator back.
+    /// Completes the enqueued work, then destroys the communicator.
     fn finalize(&self, state: &mut State) -> Result<(), Failure> {
         self.settings.device.bind().map_err(Failure::Library)?;
         // SAFETY: the handle is alive.
         let code = unsafe { self.settings.api.finalize(state.handle) };
         self.settle(state, code)?;
         let handle = std::mem::replace(&mut state.handle, ptr::null_mut());
-        // SAFETY: the handle is finalized, and nobody has it any more.
+        // SAFETY: the handle is finalized, and no other copy of it exists.
         let _ = unsafe { self.settings.api.destroy(handle) };
         Ok(())
     }

@@ -1,17 +1,17 @@
-//! A rank's view of a group.
+//! A rank's communicator of a group.
 
 use std::sync::Arc;
 
 use super::buffer::{DeviceBuffer, DeviceStream};
 use super::comm::NO_COLOR;
 use super::group::{GroupState, Ticket, World};
-use super::launch::{Launch, Step, only};
+use super::launch::{Launch, NcclStep, only};
 use super::request::{Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRequest, Pending};
 use crate::lengths::WrongLength;
 use crate::membership::{check_rank, of_one_color, place_among};
 use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
 
-/// One rank's end of a group of GPUs.
+/// One rank's communicator of a group of GPUs.
 ///
 /// Starting an operation puts it into the stream that it is given: what is enqueued there later sees its result without
 /// any wait on the host. Operations of one group go into their streams in the same order on all ranks. They can stand
@@ -21,11 +21,11 @@ use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, Red
 /// - Calls are not compared across ranks. Ranks that call different operations, lengths or types get an error when the
 ///   time-out has passed at the latest, or wrong data where NCCL cannot tell; a wrong argument is an error on its own
 ///   rank at once, and the others time out. A started operation of a group that failed fails too.
-/// - A rank that has started a collective but neither polls nor waits for anything may be taken for one that did not
-///   come, and so may one whose own part was done when the others' time-out passed. The poll that finds a failure takes
-///   as long as the abort and the question who is missing, up to about 1 s; polls of other threads do not wait for it.
-/// - `split` waits for the operations of its group that this rank has started, as NCCL asks. A split to which not all
-///   ranks come is the end of the group.
+/// - A rank that has started a collective but neither polls nor waits for anything may be taken for one that is
+///   missing, and so may one whose own part was done when the others' time-out passed. The poll that finds a failure takes
+///   as long as the abort and finding out which rank is missing, up to about 1 s; polls of other threads do not wait for it.
+/// - `split` waits for the operations of its group that this rank has started, as NCCL asks. A split that not all
+///   ranks call fails the group.
 /// - Messages between two ranks are matched by their order alone, not by their tags, and a rank sends none to itself.
 /// - The first operations between two ranks connect them, and starting them may wait for the other one. Two ranks that
 ///   send to each other use all-to-all-v, or the lower one sends first.
@@ -34,11 +34,11 @@ use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, Red
 /// - Reductions are the same on all ranks and in every run on the same links, but not in the order of the ranks.
 ///
 /// Its clones and subgroups are the same rank. Dropping the last one finalizes all communicators; after an error or in
-/// a panic they are aborted. After an error the last drop on rank 0 waits for the others to learn of it, up to 2 s.
+/// a panic they are aborted. After an error the last drop on rank 0 waits until the others have received it, up to 2 s.
 #[derive(Debug, Clone)]
 pub struct NcclCommunicator {
     group: Arc<GroupState>,
-    /// After the group, which needs it to the end.
+    /// Dropped after the group, which uses it until then.
     world: Arc<World>,
 }
 
@@ -62,7 +62,7 @@ impl NcclCommunicator {
         operation: Operation,
         queue: &DeviceStream,
         memory: Buffers<T>,
-        steps: impl FnOnce(&Buffers<T>) -> Vec<Step>,
+        steps: impl FnOnce(&Buffers<T>) -> Vec<NcclStep>,
     ) -> Result<Pending<T>> {
         let (send, receive) = (memory.send.len(), memory.receive.len());
         let wrong = WrongLength::among(&operation, self.size(), send, receive).or_else(|| match &operation {
@@ -85,7 +85,7 @@ impl NcclCommunicator {
         operation: Operation,
         queue: &DeviceStream,
         memory: Buffers<T>,
-        steps: impl FnOnce(&Buffers<T>) -> Vec<Step>,
+        steps: impl FnOnce(&Buffers<T>) -> Vec<NcclStep>,
     ) -> Result<Pending<T>> {
         let call = Call { operation, element: Some(T::TYPE) };
         let steps = steps(&memory);
@@ -98,7 +98,7 @@ impl NcclCommunicator {
         operation: Operation,
         queue: &DeviceStream,
         buffer: DeviceBuffer<T>,
-        step: Step,
+        step: NcclStep,
     ) -> Result<NcclRequest<T>> {
         check_rank(peer, self.size())?;
         let call = Call { operation, element: Some(T::TYPE) };
@@ -144,13 +144,14 @@ impl Group for NcclCommunicator {
             }
         };
         // NCCL may deadlock if it divides a communicator with operations under way.
-        group.underway.wait(self.world.settings.wait)?;
-        // NCCL tells nobody who else is in the new group, nor who did not come to the split.
+        group.pending.wait(self.world.settings.wait)?;
+        // NCCL reports neither which ranks are in the new group nor which did not call the split.
         let name = format!("{} split {sequence}", group.id);
         let choice = [color.to_be_bytes(), key.to_be_bytes()].concat();
         let timeout = self.world.settings.timeout;
-        let choices = self.world.store.agree(&name, &group.members, group.rank, &choice, timeout);
-        let choices = choices.map_err(|unmet| group.part(&self.world, unmet, &call))?;
+        let choices =
+            self.world.store.gather_all_or_none(&name, &group.members, group.rank, &choice, timeout);
+        let choices = choices.map_err(|unmet| group.fail_gather(&self.world, unmet, &call))?;
         let Some(comm) = group
             .comm
             .split(color, key)
@@ -180,10 +181,10 @@ impl Group for NcclCommunicator {
     }
 
     fn start_barrier(&self, queue: &mut DeviceStream) -> Result<NcclBarrierRequest> {
-        // NCCL has none: nobody's sum is there before everybody's element.
+        // NCCL has none: no rank has the sum before all ranks have given their element.
         let element = DeviceBuffer::<u8>::uninitialised(1, queue)?;
         let call = Call { operation: Operation::Barrier, element: None };
-        let step = Step::AllReduce { buffer: element.at(0), count: 1, op: ReduceOp::Max };
+        let step = NcclStep::AllReduce { buffer: element.at(0), count: 1, op: ReduceOp::Max };
         self.launch(call, None, queue).start(only(element), &[step]).map(NcclBarrierRequest)
     }
 }
@@ -200,7 +201,8 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         queue: &mut DeviceStream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
-        let steps = |memory: &Buffers<T>| vec![Step::AllReduce { buffer: memory.receive.at(0), count, op }];
+        let steps =
+            |memory: &Buffers<T>| vec![NcclStep::AllReduce { buffer: memory.receive.at(0), count, op }];
         self.collective(Operation::AllReduce { count, op }, queue, only(buffer), steps).map(NcclRequest)
     }
 
@@ -212,7 +214,8 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     ) -> Result<NcclRequest<T>> {
         check_rank(root, self.size())?;
         let count = buffer.len();
-        let steps = |memory: &Buffers<T>| vec![Step::Broadcast { buffer: memory.receive.at(0), count, root }];
+        let steps =
+            |memory: &Buffers<T>| vec![NcclStep::Broadcast { buffer: memory.receive.at(0), count, root }];
         self.collective(Operation::Broadcast { count, root }, queue, only(buffer), steps).map(NcclRequest)
     }
 
@@ -224,7 +227,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     ) -> Result<NcclExchangeRequest<T>> {
         let count = send.len();
         let steps = |memory: &Buffers<T>| {
-            vec![Step::AllGather { send: memory.send.at(0), receive: memory.receive.at(0), count }]
+            vec![NcclStep::AllGather { send: memory.send.at(0), receive: memory.receive.at(0), count }]
         };
         let memory = Exchanged { send, receive };
         self.checked(Operation::AllGather { count }, queue, memory, steps).map(NcclExchangeRequest)
@@ -239,7 +242,12 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     ) -> Result<NcclExchangeRequest<T>> {
         let count = receive.len();
         let steps = |memory: &Buffers<T>| {
-            vec![Step::ReduceScatter { send: memory.send.at(0), receive: memory.receive.at(0), count, op }]
+            vec![NcclStep::ReduceScatter {
+                send: memory.send.at(0),
+                receive: memory.receive.at(0),
+                count,
+                op,
+            }]
         };
         let memory = Exchanged { send, receive };
         self.checked(Operation::ReduceScatter { count, op }, queue, memory, steps).map(NcclExchangeRequest)
@@ -260,10 +268,10 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
             for (peer, (&send_count, &receive_count)) in send_counts.iter().zip(receive_counts).enumerate() {
                 let (from, to) = (memory.send.at(sent), memory.receive.at(received));
                 if peer == rank {
-                    steps.push(Step::Copy { from, to, count: send_count });
+                    steps.push(NcclStep::Copy { from, to, count: send_count });
                 } else {
-                    steps.push(Step::Send { buffer: from, count: send_count, to: peer });
-                    steps.push(Step::Receive { buffer: to, count: receive_count, from: peer });
+                    steps.push(NcclStep::Send { buffer: from, count: send_count, to: peer });
+                    steps.push(NcclStep::Receive { buffer: to, count: receive_count, from: peer });
                 }
                 sent += send_count;
                 received += receive_count;
@@ -285,7 +293,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         queue: &mut DeviceStream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
-        let step = Step::Send { buffer: buffer.at(0), count, to };
+        let step = NcclStep::Send { buffer: buffer.at(0), count, to };
         self.message(to, Operation::Send { count, to, tag }, queue, buffer, step)
     }
 
@@ -297,7 +305,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         queue: &mut DeviceStream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
-        let step = Step::Receive { buffer: buffer.at(0), count, from };
+        let step = NcclStep::Receive { buffer: buffer.at(0), count, from };
         self.message(from, Operation::Receive { count, from, tag }, queue, buffer, step)
     }
 }

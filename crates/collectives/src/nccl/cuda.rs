@@ -6,11 +6,11 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DriverError, result, sys};
 
 use super::api::RawStream;
-use super::device::{Device, Mark, Owner, Stream};
+use super::device::{GpuDevice, Owner, Stream, StreamEvent};
 use crate::Error;
 
 /// Opens CUDA and one of its devices, counted from 0.
-pub(super) fn open(ordinal: usize) -> crate::Result<Arc<dyn Device>> {
+pub(super) fn open(ordinal: usize) -> crate::Result<Arc<dyn GpuDevice>> {
     let unavailable = |reason| Error::Unavailable { backend: "CUDA", reason };
     // SAFETY: it opens the driver's library, if there is one, and calls nothing in it. Any other first call would panic.
     if !unsafe { sys::is_culib_present() } {
@@ -31,7 +31,7 @@ pub(super) fn open(ordinal: usize) -> crate::Result<Arc<dyn Device>> {
     }
 }
 
-impl Device for Arc<CudaContext> {
+impl GpuDevice for Arc<CudaContext> {
     fn bind(&self) -> Result<(), String> {
         self.bind_to_thread().map_err(words)
     }
@@ -46,7 +46,7 @@ impl Stream for Arc<CudaStream> {
         self.cu_stream().cast()
     }
 
-    fn mark(&self) -> Result<Box<dyn Mark>, String> {
+    fn event(&self) -> Result<Box<dyn StreamEvent>, String> {
         Ok(Box::new(self.record_event(None).map_err(words)?))
     }
 
@@ -82,9 +82,9 @@ impl Stream for Arc<CudaStream> {
     }
 }
 
-impl Mark for CudaEvent {
+impl StreamEvent for CudaEvent {
     /// Also while streams are captured: a query in this thread's usual mode would break captures in other threads.
-    fn reached(&self) -> Result<bool, String> {
+    fn is_complete(&self) -> Result<bool, String> {
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: `mode` is read, and written with what was in force.
         let relaxed = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) }.result();

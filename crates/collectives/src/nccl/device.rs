@@ -1,4 +1,4 @@
-//! What the backend needs of a device, whoever drives it.
+//! What the backend needs of a GPU, on CUDA or in tests.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -7,11 +7,11 @@ use std::result::Result;
 
 use super::api::RawStream;
 
-/// Whatever keeps memory alive.
+/// The owner of memory.
 pub(super) type Owner = Box<dyn Any + Send>;
 
 /// A GPU.
-pub(super) trait Device: fmt::Debug + Send + Sync {
+pub(super) trait GpuDevice: fmt::Debug + Send + Sync {
     /// Makes it the calling thread's device.
     fn bind(&self) -> Result<(), String>;
 
@@ -24,8 +24,8 @@ pub(super) trait Stream: fmt::Debug + Send + Sync {
     /// The stream as libraries take it.
     fn raw(&self) -> RawStream;
 
-    /// A mark behind all the work enqueued so far.
-    fn mark(&self) -> Result<Box<dyn Mark>, String>;
+    /// Records an event behind all the work enqueued so far.
+    fn event(&self) -> Result<Box<dyn StreamEvent>, String>;
 
     /// Waits for all the work enqueued so far.
     fn synchronize(&self) -> Result<(), String>;
@@ -52,8 +52,8 @@ pub(super) trait Stream: fmt::Debug + Send + Sync {
     unsafe fn download(&self, from: u64, to: &mut [u8]) -> Result<(), String>;
 }
 
-/// A point in a stream.
-pub(super) trait Mark: fmt::Debug + Send + Sync {
+/// A CUDA event that was recorded in a stream.
+pub(super) trait StreamEvent: fmt::Debug + Send + Sync {
     /// Whether all the work before it is done.
-    fn reached(&self) -> Result<bool, String>;
+    fn is_complete(&self) -> Result<bool, String>;
 }

@@ -1,17 +1,17 @@
-//! Operations on the device, whoever waits for them.
+//! Operations that are enqueued on the device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::comm::Failure;
-use super::device::Mark;
+use super::device::StreamEvent;
 use super::group::{GroupState, Ticket, World};
 use super::pause::poll_until;
 use crate::{Call, Error, Result, WaitStrategy};
 
-/// When an operation is slow, its rank says that it has come to it, for the case that it fails: as often as not long
-/// before the first rank's time-out. At most this, or a quarter of the time-out.
+/// When an operation is slow, its rank announces that it has started it, in case it fails: most often long before the
+/// first rank's time-out. At most this, or a quarter of the time-out.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Work in a stream. It keeps nothing alive: when its group has ended, so has the work.
@@ -22,12 +22,12 @@ pub(super) struct Enqueued {
     call: Call,
     ticket: Ticket,
     started: Instant,
-    /// Behind the work.
-    mark: Box<dyn Mark>,
-    /// The others can know that this rank has come.
+    /// Recorded behind the work.
+    event: Box<dyn StreamEvent>,
+    /// The others have been sent that this rank has started it.
     announced: AtomicBool,
-    /// Somebody was told that it failed.
-    told: AtomicBool,
+    /// Its failure has been returned to a caller.
+    reported: AtomicBool,
 }
 
 impl Enqueued {
@@ -36,7 +36,7 @@ impl Enqueued {
         call: Call,
         ticket: Ticket,
         started: Instant,
-        mark: Box<dyn Mark>,
+        event: Box<dyn StreamEvent>,
     ) -> Self {
         Self {
             world: Arc::downgrade(world),
@@ -44,22 +44,22 @@ impl Enqueued {
             call,
             ticket,
             started,
-            mark,
+            event,
             announced: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
         }
     }
 
-    /// Whether the device is done with it, after whatever end.
+    /// Whether the device has completed or aborted it.
     pub(super) fn has_passed(&self) -> bool {
-        matches!(self.mark.reached(), Ok(true))
+        matches!(self.event.is_complete(), Ok(true))
     }
 
-    /// Whether it is done. What goes wrong, or takes too long, is the end of its group.
+    /// Whether it is complete. An error or a time-out fails its group.
     pub(super) fn poll(&self) -> Result<bool> {
         let polled = self.progress();
         if polled.is_err() {
-            self.told.store(true, Ordering::Relaxed);
+            self.reported.store(true, Ordering::Relaxed);
         }
         polled
     }
@@ -70,16 +70,16 @@ impl Enqueued {
         let group = self.group.upgrade();
         let (Some(world), Some(group)) = (&world, &group) else {
             let failed = |message| Error::Device { action: "finish its work".to_owned(), message };
-            return self.mark.reached().map_err(failed);
+            return self.event.is_complete().map_err(failed);
         };
-        if !group.is_sound()? {
+        if !group.is_healthy()? {
             return Ok(false);
         }
-        let progress = group.comm.check().and_then(|()| self.mark.reached().map_err(Failure::Library));
+        let progress = group.comm.check().and_then(|()| self.event.is_complete().map_err(Failure::Library));
         let waited = self.started.elapsed();
         let timeout = world.settings.timeout;
         let failure = match progress {
-            // An aborted operation passes its mark too. Why it was aborted is known soon.
+            // The event of an aborted operation completes too. Why it was aborted is known soon.
             Ok(_) if group.comm.is_ending() => return Ok(false),
             Ok(true) => return Ok(true),
             Ok(false) if waited < timeout => {
@@ -91,7 +91,7 @@ impl Enqueued {
             Ok(false) => Failure::TimedOut(waited),
             Err(failure) => failure,
         };
-        // Nothing yet if another thread is finding out.
+        // Nothing yet while another thread is diagnosing it.
         group.try_fail(world, &failure, &self.call, &self.ticket).map_or(Ok(false), Err)
     }
 
@@ -104,11 +104,11 @@ impl Enqueued {
     }
 }
 
-/// Operations that may not be done yet.
+/// Operations that may not be complete yet.
 #[derive(Debug, Default)]
-pub(super) struct Underway(Mutex<Vec<Weak<Enqueued>>>);
+pub(super) struct PendingOperations(Mutex<Vec<Weak<Enqueued>>>);
 
-impl Underway {
+impl PendingOperations {
     pub(super) fn add(&self, operation: &Arc<Enqueued>) {
         let mut list = self.lock();
         list.retain(|operation| operation.strong_count() > 0);
@@ -118,11 +118,11 @@ impl Underway {
     /// Waits until all are done, at most their time-outs.
     ///
     /// # Errors
-    /// The first failure that nobody was told yet.
+    /// The first failure that no caller has been given yet.
     pub(super) fn wait(&self, strategy: WaitStrategy) -> Result<()> {
         let operations: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        let untold = operations.iter().filter(|operation| !operation.told.load(Ordering::Relaxed));
-        for operation in untold {
+        let unreported = operations.iter().filter(|operation| !operation.reported.load(Ordering::Relaxed));
+        for operation in unreported {
             poll_until(strategy, None, || Ok(operation.poll()?.then_some(())))?;
         }
         Ok(())

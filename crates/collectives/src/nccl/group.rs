@@ -5,17 +5,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::api::UniqueId;
-use super::bootstrap::{Store, Unmet};
+use super::bootstrap::{GatherError, Store};
 use super::buffer::Abandoned;
 use super::comm::{Failure, NcclComm, Settings};
-use super::enqueued::Underway;
+use super::enqueued::PendingOperations;
 use super::library::NcclLibrary;
 use crate::{Call, Departure, Error, Result};
 
-/// How long the ranks of a failed operation wait for each other to find out who is missing.
-const INQUEST: Duration = Duration::from_secs(1);
+/// How long the ranks of a failed operation wait for each other to find out which of them is missing.
+const DIAGNOSIS: Duration = Duration::from_secs(1);
 
-/// A rank, and all that it has in common with the others.
+/// A rank, and what its groups share.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) rank: usize,
@@ -25,7 +25,7 @@ pub(super) struct World {
     /// asking again gives the same.
     listed: Mutex<Vec<Listed>>,
     abandoned: Mutex<Abandoned>,
-    /// Last, so that the other ranks learn that this one has left when it has nothing more to do with them.
+    /// Last, so that it disconnects from the other ranks after everything else is dropped.
     pub(super) store: Store,
 }
 
@@ -44,18 +44,18 @@ pub(super) struct GroupState {
     pub(super) comm: NcclComm,
     /// Collectives started so far.
     calls: AtomicU64,
-    pub(super) underway: Underway,
-    fate: Mutex<Fate>,
-    /// The fate is no longer open.
-    decided: Condvar,
+    pub(super) pending: PendingOperations,
+    health: Mutex<GroupHealth>,
+    /// The diagnosis is complete.
+    diagnosed: Condvar,
 }
 
 #[derive(Debug)]
-enum Fate {
-    Sound,
-    /// A thread is aborting it and finding out why.
-    Open,
-    /// Why the group is of no more use.
+enum GroupHealth {
+    Healthy,
+    /// A thread is aborting the communicator and finding out why.
+    Diagnosing,
+    /// Why the group cannot be used any more.
     Failed(Error),
 }
 
@@ -109,8 +109,8 @@ impl World {
         let offer = if rank == 0 { id_bytes(&self.library.unique_id()?) } else { Vec::new() };
         let offers = self
             .store
-            .agree(&id, &members, rank, &offer, self.settings.timeout)
-            .map_err(|unmet| self.unmet_error(unmet, call))?;
+            .gather_all_or_none(&id, &members, rank, &offer, self.settings.timeout)
+            .map_err(|unmet| self.gather_error(unmet, call))?;
         let unique_id = offers.first().and_then(|offer| id_from_bytes(offer)).ok_or_else(|| {
             self.library_error(call, "the first rank of the group sent no communicator's id".to_owned())
         })?;
@@ -123,19 +123,23 @@ impl World {
         Error::Library { backend: "NCCL", rank: self.rank, call: call.clone(), message }
     }
 
-    /// Ranks that did not meet in `call`.
-    fn unmet_error(&self, unmet: Unmet, call: &Call) -> Error {
+    /// A failed gather in `call` as an error.
+    fn gather_error(&self, unmet: GatherError, call: &Call) -> Error {
         match unmet {
-            Unmet::TimedOut { missing, waited } => Error::TimedOut { missing, call: call.clone(), waited },
-            Unmet::Departed(rank) => Error::RankFailed { rank, how: Departure::Lost, call: call.clone() },
-            Unmet::GivenUp(ranks) => self.library_error(
+            GatherError::TimedOut { missing, waited } => {
+                Error::TimedOut { missing, call: call.clone(), waited }
+            }
+            GatherError::Departed(rank) => {
+                Error::RankFailed { rank, how: Departure::Lost, call: call.clone() }
+            }
+            GatherError::GivenUp(ranks) => self.library_error(
                 call,
                 format!("this rank came too late: ranks {ranks:?} no longer waited for it"),
             ),
         }
     }
 
-    /// What a failure means. NCCL does not know who is missing, but the ranks that fail do: they meet once more.
+    /// A failure as an error. NCCL does not report which rank is missing: the ranks that fail gather once more to find out.
     fn diagnose(
         &self,
         failure: Failure,
@@ -154,13 +158,13 @@ impl World {
                 };
             }
         };
-        let wait = INQUEST.min(self.settings.timeout);
-        let met = self.store.meet(&inquest(id, *sequence), members, rank, &[], wait);
+        let wait = DIAGNOSIS.min(self.settings.timeout);
+        let met = self.store.gather(&diagnosis_key(id, *sequence), members, rank, &[], wait);
         match (met, failure) {
-            (Err(Unmet::Departed(rank)), _) => {
+            (Err(GatherError::Departed(rank)), _) => {
                 Error::RankFailed { rank, how: Departure::Lost, call: call.clone() }
             }
-            (Err(Unmet::TimedOut { missing, .. } | Unmet::GivenUp(missing)), Failure::TimedOut(waited)) => {
+            (Err(GatherError::TimedOut { missing, .. } | GatherError::GivenUp(missing)), Failure::TimedOut(waited)) => {
                 Error::TimedOut { missing, call: call.clone(), waited }
             }
             (Ok(_), Failure::TimedOut(waited)) => self.library_error(
@@ -182,9 +186,9 @@ impl GroupState {
             rank,
             comm,
             calls: AtomicU64::new(1),
-            underway: Underway::default(),
-            fate: Mutex::new(Fate::Sound),
-            decided: Condvar::new(),
+            pending: PendingOperations::default(),
+            health: Mutex::new(GroupHealth::Healthy),
+            diagnosed: Condvar::new(),
         }
     }
 
@@ -193,30 +197,31 @@ impl GroupState {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Tells the others, without waiting for them, that this rank has come to a collective. Whether that went out.
+    /// Lets the others know, without waiting for them, that this rank has started a collective. Whether that was sent.
     pub(super) fn announce(&self, world: &World, sequence: u64) -> bool {
-        world.store.leave(&inquest(&self.id, sequence), &self.members, self.rank)
+        world.store.put(&diagnosis_key(&self.id, sequence), &self.members, self.rank)
     }
 
-    /// Why the group is of no more use, if it is. Waits if another thread is finding out.
+    /// The group's failure, if it has failed. Waits while another thread is diagnosing it.
     pub(super) fn check(&self) -> Result<()> {
-        let fate = self.decided.wait_while(self.fate(), |fate| matches!(fate, Fate::Open));
-        match &*fate.unwrap_or_else(PoisonError::into_inner) {
-            Fate::Failed(error) => Err(error.clone()),
-            Fate::Sound | Fate::Open => Ok(()),
+        let health =
+            self.diagnosed.wait_while(self.health(), |health| matches!(health, GroupHealth::Diagnosing));
+        match &*health.unwrap_or_else(PoisonError::into_inner) {
+            GroupHealth::Failed(error) => Err(error.clone()),
+            GroupHealth::Healthy | GroupHealth::Diagnosing => Ok(()),
         }
     }
 
-    /// As [`check`](Self::check), but `false` while another thread is finding out.
-    pub(super) fn is_sound(&self) -> Result<bool> {
-        match &*self.fate() {
-            Fate::Sound => Ok(true),
-            Fate::Open => Ok(false),
-            Fate::Failed(error) => Err(error.clone()),
+    /// As [`check`](Self::check), but `false` while another thread is diagnosing it.
+    pub(super) fn is_healthy(&self) -> Result<bool> {
+        match &*self.health() {
+            GroupHealth::Healthy => Ok(true),
+            GroupHealth::Diagnosing => Ok(false),
+            GroupHealth::Failed(error) => Err(error.clone()),
         }
     }
 
-    /// Ends the group because of what happened in `call`. The first failure is everybody's.
+    /// Fails the group because of a failure in `call`. The first failure is the error of all operations.
     pub(super) fn fail(&self, world: &World, failure: &Failure, call: &Call, ticket: &Ticket) -> Error {
         loop {
             if let Some(error) = self.try_fail(world, failure, call, ticket) {
@@ -228,7 +233,7 @@ impl GroupState {
         }
     }
 
-    /// As [`fail`](Self::fail), but `None` while another thread is at it.
+    /// As [`fail`](Self::fail), but `None` while another thread does so.
     pub(super) fn try_fail(
         &self,
         world: &World,
@@ -240,36 +245,36 @@ impl GroupState {
         self.end(failure.clone(), || world.diagnose(failure.clone(), place, call, ticket))
     }
 
-    /// Ends the group because its ranks did not meet in `call`.
-    pub(super) fn part(&self, world: &World, unmet: Unmet, call: &Call) -> Error {
-        let error = world.unmet_error(unmet, call);
+    /// Fails the group because of a failed gather in `call`.
+    pub(super) fn fail_gather(&self, world: &World, unmet: GatherError, call: &Call) -> Error {
+        let error = world.gather_error(unmet, call);
         world.store.failed();
         self.end(Failure::Library(error.to_string()), || error.clone()).unwrap_or(error)
     }
 
-    /// Aborts the communicator and only then asks why. Nothing is locked meanwhile.
+    /// Aborts the communicator, and then diagnoses why. No lock is held meanwhile.
     fn end(&self, failure: Failure, reason: impl FnOnce() -> Error) -> Option<Error> {
-        let mut fate = self.fate();
-        match &*fate {
-            Fate::Failed(error) => return Some(error.clone()),
-            Fate::Open => return None,
-            Fate::Sound => *fate = Fate::Open,
+        let mut health = self.health();
+        match &*health {
+            GroupHealth::Failed(error) => return Some(error.clone()),
+            GroupHealth::Diagnosing => return None,
+            GroupHealth::Healthy => *health = GroupHealth::Diagnosing,
         }
-        drop(fate);
+        drop(health);
         self.comm.abort(failure);
         let error = reason();
-        *self.fate() = Fate::Failed(error.clone());
-        self.decided.notify_all();
+        *self.health() = GroupHealth::Failed(error.clone());
+        self.diagnosed.notify_all();
         Some(error)
     }
 
-    fn fate(&self) -> MutexGuard<'_, Fate> {
-        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, GroupHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where the ranks that have come to a collective leave word, if it fails or is slow.
-fn inquest(id: &str, sequence: u64) -> String {
+/// The key under which ranks that have started a collective put a value, if it fails or is slow.
+fn diagnosis_key(id: &str, sequence: u64) -> String {
     format!("{id} failed {sequence}")
 }
 

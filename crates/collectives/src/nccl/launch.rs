@@ -16,10 +16,10 @@ use super::group::{GroupState, Ticket, World};
 use super::request::{Buffers, Pending};
 use crate::{Call, Element, ElementType, Exchanged, ReduceOp, Result};
 
-/// What an operation asks of NCCL, on device addresses. Counts are in elements; nothing is asked for zero elements,
+/// What an operation asks of NCCL, on device addresses. Counts are in elements; nothing is called for zero elements,
 /// which is the same on all ranks concerned.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum NcclStep {
     AllReduce {
         buffer: u64,
         count: usize,
@@ -71,7 +71,7 @@ pub(super) struct Launch<'a> {
 
 impl Launch<'_> {
     /// Enqueues the steps, which touch no other memory than `memory`, as one operation.
-    pub(super) fn start<T: Element>(self, memory: Buffers<T>, steps: &[Step]) -> Result<Pending<T>> {
+    pub(super) fn start<T: Element>(self, memory: Buffers<T>, steps: &[NcclStep]) -> Result<Pending<T>> {
         let Launch { world, group, call, peer, queue } = self;
         group.check()?;
         world.abandoned().sweep();
@@ -79,7 +79,7 @@ impl Launch<'_> {
         let stream = &*queue.raw;
         let started = Instant::now();
         let copied = steps.iter().try_for_each(|step| match *step {
-            Step::Copy { from, to, count } if count > 0 => {
+            NcclStep::Copy { from, to, count } if count > 0 => {
                 // SAFETY: the caller keeps to the memory, and copies between different buffers.
                 unsafe { stream.copy(from, to, count * size_of::<T>()) }
             }
@@ -89,17 +89,19 @@ impl Launch<'_> {
         let enqueued = copied.map_err(Failure::Library).and_then(|()| {
             group.comm.enqueue(|api, comm| {
                 let codes = steps.iter().map(|step| {
-                    // SAFETY: the caller keeps to the memory, which stays until the stream has passed the mark.
+                    // SAFETY: the caller keeps to the memory, which stays until the event is complete.
                     unsafe { step.call(api, comm, element, stream.raw()) }
                 });
                 codes.fold(SUCCESS, |worst, code| if worst == SUCCESS { code } else { worst })
             })
         });
-        // After a failure the device may still be at it, too.
-        let operation = match stream.mark() {
-            Ok(mark) => Arc::new(Enqueued::new((world, group), call.clone(), ticket.clone(), started, mark)),
+        // After a failure the device may still be executing a part of it.
+        let operation = match stream.event() {
+            Ok(event) => {
+                Arc::new(Enqueued::new((world, group), call.clone(), ticket.clone(), started, event))
+            }
             Err(message) => {
-                // Nobody can tell when the device is done with it.
+                // When the device is done with it cannot be known.
                 mem::forget(memory);
                 let failure = enqueued.err().unwrap_or(Failure::Library(message));
                 return Err(group.fail(world, &failure, &call, &ticket));
@@ -109,8 +111,8 @@ impl Launch<'_> {
             world.abandoned().keep(operation, Box::new(memory));
             return Err(group.fail(world, &failure, &call, &ticket));
         }
-        group.underway.add(&operation);
-        queue.underway.add(&operation);
+        group.pending.add(&operation);
+        queue.pending.add(&operation);
         Ok(Pending {
             operation: Some(operation),
             memory,
@@ -120,7 +122,7 @@ impl Launch<'_> {
     }
 }
 
-impl Step {
+impl NcclStep {
     /// # Safety
     /// The addresses are memory of that many elements on the communicator's device, the stream's too.
     unsafe fn call(self, api: &dyn Nccl, comm: Handle, element: c_uint, stream: RawStream) -> Code {

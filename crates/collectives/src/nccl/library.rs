@@ -81,7 +81,7 @@ impl NcclLibrary {
     /// The library's release, as NCCL writes it: 22809 is 2.28.9.
     ///
     /// # Errors
-    /// What the library says.
+    /// What the library reports.
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: `version` is written.
@@ -106,7 +106,7 @@ impl NcclLibrary {
     }
 }
 
-/// Where NCCL lies when nobody says where.
+/// Where NCCL is looked for by default.
 fn usual_places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("libnccl.so.2"), PathBuf::from("libnccl.so")];
     for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {

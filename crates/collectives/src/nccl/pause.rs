@@ -1,4 +1,4 @@
-//! Waiting for something that can only be asked about.
+//! Waiting for something that can only be polled.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use super::buffer::{DeviceBuffer, DeviceStream};
 use super::communicator::NcclCommunicator;
-use super::launch::Step;
+use super::launch::NcclStep;
 use super::request::{Buffers, NcclExchangeRequest};
 use crate::redistribute::{check_shard, elements};
 use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
@@ -59,17 +59,17 @@ impl NcclCommunicator {
         let (kept_from, kept_to) =
             (elements(&kept, held.start, sample_len), elements(&kept, wanted.start, sample_len));
         let steps = |memory: &Buffers<T>| {
-            let copy = Step::Copy {
+            let copy = NcclStep::Copy {
                 from: memory.send.at(kept_from.start),
                 to: memory.receive.at(kept_to.start),
                 count: kept_from.len(),
             };
-            let sends = sent.iter().map(|(to, range)| Step::Send {
+            let sends = sent.iter().map(|(to, range)| NcclStep::Send {
                 buffer: memory.send.at(range.start),
                 count: range.len(),
                 to: *to,
             });
-            let receives = received.iter().map(|(from, range)| Step::Receive {
+            let receives = received.iter().map(|(from, range)| NcclStep::Receive {
                 buffer: memory.receive.at(range.start),
                 count: range.len(),
                 from: *from,

@@ -1,4 +1,4 @@
-//! Operations under way.
+//! Requests: handles of pending operations.
 
 use std::mem;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct Pending<T: Element> {
     /// `None` once it is done.
     pub(super) operation: Option<Arc<Enqueued>>,
     pub(super) memory: Buffers<T>,
-    /// Ends before its world, which may be left by nobody else.
+    /// Dropped before its world, of which this may be the last handle.
     pub(super) _group: Arc<GroupState>,
     pub(super) world: Arc<World>,
 }
@@ -53,22 +53,22 @@ impl<T: Element> Drop for Pending<T> {
     }
 }
 
-/// Both buffers of an operation under way.
+/// Both buffers of a pending operation.
 pub(super) type Buffers<T> = Exchanged<DeviceBuffer<T>>;
 
-/// An operation on one buffer, on its way through a stream.
+/// A pending operation on one buffer, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
 pub struct NcclRequest<T: Element>(pub(super) Pending<T>);
 
-/// An operation that reads one buffer and fills another, on its way through a stream.
+/// A pending operation that reads one buffer and fills another, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct NcclExchangeRequest<T: Element>(pub(super) Pending<T>);
 
 /// A barrier that not all devices have reached.
 #[derive(Debug)]
-#[must_use = "a barrier holds nobody back until it is waited for"]
+#[must_use = "a barrier has no effect until it is waited for"]
 pub struct NcclBarrierRequest(pub(super) Pending<u8>);
 
 requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: DeviceBuffer);

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::NcclCommunicator;
-use super::bootstrap::{Environment, Meeting, Store, Token, Unmet};
+use super::bootstrap::{Endpoint, Environment, GatherError, Store, Token};
 use super::comm::Settings;
 use super::cuda;
-use super::device::Device;
+use super::device::GpuDevice;
 use super::group::World;
 use super::library::NcclLibrary;
 use crate::{Call, Error, Operation, Result, WaitStrategy};
 
 /// Ranks that are processes with one NVIDIA GPU each.
 ///
-/// Before NCCL carries anything the ranks meet over TCP at rank 0, where both ends prove that they know the job's token
-/// without sending it. Who has another token or size of the world, or a rank that is there already, is refused and
-/// told why; the others go on. The connections stay: groups are agreed on and missing ranks found out over them, so
-/// that rank 0 has to live as long as any other rank makes groups.
+/// Before NCCL is used the ranks connect to rank 0 over TCP, where both ends prove that they know the job's token without
+/// sending it. A process with another token or world size, or with a rank that is connected already, is refused with
+/// the reason; the others go on. The connections stay: groups are created and missing ranks found out over them, so that
+/// rank 0 has to live as long as any other rank creates groups.
 ///
 /// ```no_run
 /// use collectives::{Communicator, DeviceBuffer, NcclWorld, ReduceOp};
@@ -51,11 +51,11 @@ impl NcclWorld {
         Ok(Self::of(Environment::read(|name| env::var(name).ok())?))
     }
 
-    /// Rank `rank` of `size`, on the device with this number on this host, meeting at `localhost:29501`.
+    /// Rank `rank` of `size`, on the device with this number on this host, endpoint at `localhost:29501`.
     #[must_use]
     pub fn new(rank: usize, size: usize, device: usize) -> Self {
-        let meeting = Meeting { host: "localhost".to_owned(), port: 29501, token: Token::new("") };
-        Self::of(Environment { rank, size, device, meeting })
+        let endpoint = Endpoint { host: "localhost".to_owned(), port: 29501, token: Token::new("") };
+        Self::of(Environment { rank, size, device, endpoint })
     }
 
     fn of(me: Environment) -> Self {
@@ -65,19 +65,19 @@ impl NcclWorld {
     /// Where rank 0 listens: its host's name or address, and a port.
     #[must_use]
     pub fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
-        (self.me.meeting.host, self.me.meeting.port) = (host.into(), port);
+        (self.me.endpoint.host, self.me.endpoint.port) = (host.into(), port);
         self
     }
 
-    /// What all ranks of this job know, and nobody else.
+    /// Sets the secret that all ranks of this job share.
     #[must_use]
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
-        self.me.meeting.token = Token::new(token);
+        self.me.endpoint.token = Token::new(token);
         self
     }
 
     /// How long ranks wait for each other: at the start, and from the start of an operation to its end, the work that is
-    /// before it in its stream included. 30 seconds if nothing is said.
+    /// before it in its stream included. 30 seconds by default.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -98,7 +98,7 @@ impl NcclWorld {
         self
     }
 
-    /// Opens NCCL and CUDA, meets the other ranks, and gives the communicator over all of them.
+    /// Opens NCCL and CUDA, connects to the other ranks, and gives the communicator over all of them.
     ///
     /// # Errors
     /// [`Error::Unavailable`] without NCCL, CUDA or the device; [`Error::NoSuchRank`] for a rank that the world does not
@@ -116,21 +116,23 @@ impl NcclWorld {
     pub(super) fn connect_with(
         &self,
         library: NcclLibrary,
-        device: Arc<dyn Device>,
+        device: Arc<dyn GpuDevice>,
     ) -> Result<NcclCommunicator> {
         let Environment { rank, size, .. } = self.me;
         if rank >= size {
             return Err(Error::NoSuchRank { rank, size });
         }
         let started = Instant::now();
-        let store = Store::join(&self.me.meeting, rank, size, self.timeout)?;
+        let store = Store::join(&self.me.endpoint, rank, size, self.timeout)?;
         let left = || self.timeout.saturating_sub(started.elapsed());
         let everyone: Vec<usize> = (0..size).collect();
-        // NCCL starts when all are there: its own complaint about a missing rank names nobody.
-        let met = store.meet("start", &everyone, rank, &[], left());
+        // NCCL is initialised when all ranks are connected: its own error for a missing rank does not name it.
+        let met = store.gather("start", &everyone, rank, &[], left());
         if let Err(unmet) = met {
             let unmet = match unmet {
-                Unmet::TimedOut { missing, .. } => Unmet::TimedOut { missing, waited: started.elapsed() },
+                GatherError::TimedOut { missing, .. } => {
+                    GatherError::TimedOut { missing, waited: started.elapsed() }
+                }
                 other => other,
             };
             return Err(store.start_failed(unmet, started.elapsed()));

@@ -9,7 +9,7 @@ use super::units::Units;
 use crate::{Call, Element, Exchanged, Operation, ReduceOp};
 
 /// Bytes of an all-reduce that make a unit of work. Smaller all-reduces are one unit: dividing them costs more than it
-/// saves. Larger units would keep everybody waiting when the thread that has the last one loses its core.
+/// saves. Larger units would keep all others waiting when the thread that has the last one loses its core.
 const UNIT_BYTES: usize = if cfg!(loom) { 8 } else { 128 * 1024 };
 
 /// Elements reduced at a time: inputs and result stay in the first-level cache.
@@ -60,7 +60,7 @@ impl<T: Element> Exchange<T> {
     /// Leaves a member's buffers, whose lengths fit the operation.
     ///
     /// # Safety
-    /// Each member does so once, and all of that happens before anyone calls [`advance`](Self::advance).
+    /// Each member does so once, and all of that happens before any calls [`advance`](Self::advance).
     pub(super) unsafe fn deposit(&self, slot: usize, operation: &Operation, buffers: Exchanged<Vec<T>>) {
         let slot = &self.slots[slot];
         // SAFETY: only this member uses its slot before the work begins.
@@ -73,7 +73,7 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    /// Does at most one unit of work as member `slot`, and calls `changed` if nothing is left for anyone to do or it
+    /// Does at most one unit of work as member `slot`, and calls `changed` if nothing is left to do or it
     /// panics.
     ///
     /// # Safety
@@ -86,7 +86,7 @@ impl<T: Element> Exchange<T> {
             return Progress::Blocked;
         };
         let mut taken = Taken { units: &self.units, slot, changed, done: false };
-        // SAFETY: the buffers are there, as the caller promises, and `unit` is nobody else's.
+        // SAFETY: the buffers are there, as the caller promises, and `unit` is taken by no other thread.
         unsafe { self.run(unit) };
         taken.done = true;
         Progress::Advanced
@@ -105,7 +105,7 @@ impl<T: Element> Exchange<T> {
     /// Takes a member's buffers back.
     ///
     /// # Safety
-    /// The work was seen to be complete, and nobody else collects for this member.
+    /// The work was seen to be complete, and nothing else collects for this member.
     pub(super) unsafe fn collect(&self, slot: usize) -> Exchanged<Vec<T>> {
         let slot = &self.slots[slot];
         // SAFETY: after the last unit, which is what "complete" says, only this member uses its slot.
@@ -117,7 +117,7 @@ impl<T: Element> Exchange<T> {
     /// Does a unit of work.
     ///
     /// Units are independent: what one writes, no other one reads or writes. A unit of an all-reduce reads and writes one
-    /// range of all receive buffers; every other unit reads what nobody writes (send buffers, the root's and the
+    /// range of all receive buffers; every other unit reads what no unit writes (send buffers, the root's and the
     /// sender's buffer) and writes the receive buffer of one member.
     ///
     /// # Safety
@@ -148,7 +148,7 @@ impl<T: Element> Exchange<T> {
         let mut reduced = [T::default(); BLOCK];
         for block in blocks(range) {
             let reduced = &mut reduced[..block.len()];
-            // SAFETY: nobody else uses this range, and the inputs are last used before the first write.
+            // SAFETY: nothing else uses this range, and the inputs are last used before the first write.
             unsafe {
                 let inputs: Vec<&[T]> =
                     self.slots.iter().map(|slot| slot.receive.read(block.clone())).collect();
@@ -163,7 +163,7 @@ impl<T: Element> Exchange<T> {
     unsafe fn reduce_chunk(&self, member: usize, count: usize, op: ReduceOp) {
         let first = member * count;
         for block in blocks(first..first + count) {
-            // SAFETY: nobody writes to send buffers, and the receive buffer is this unit's.
+            // SAFETY: nothing writes to send buffers, and the receive buffer is this unit's.
             unsafe {
                 let inputs: Vec<&[T]> = self.slots.iter().map(|slot| slot.send.read(block.clone())).collect();
                 let output = block.start - first..block.end - first;
@@ -174,14 +174,14 @@ impl<T: Element> Exchange<T> {
 
     unsafe fn copy_buffer(&self, from: usize, to: usize, count: usize) {
         let (from, to) = (&self.slots[from].receive, &self.slots[to].receive);
-        // SAFETY: nobody writes to the buffer that is copied, and the other is this unit's.
+        // SAFETY: nothing writes to the buffer that is copied, and the other is this unit's.
         unsafe { to.write(0..count).copy_from_slice(from.read(0..count)) };
     }
 
     unsafe fn gather(&self, member: usize, count: usize) {
         for (from, slot) in self.slots.iter().enumerate() {
             let place = from * count..(from + 1) * count;
-            // SAFETY: nobody writes to send buffers, and the receive buffer is this unit's.
+            // SAFETY: nothing writes to send buffers, and the receive buffer is this unit's.
             unsafe { self.slots[member].receive.write(place).copy_from_slice(slot.send.read(0..count)) };
         }
     }
@@ -189,7 +189,7 @@ impl<T: Element> Exchange<T> {
     unsafe fn collect_chunks(&self, member: usize) {
         let mut end = 0;
         for slot in &self.slots {
-            // SAFETY: nobody writes to counts and send buffers, and the receive buffer is this unit's.
+            // SAFETY: nothing writes to counts and send buffers, and the receive buffer is this unit's.
             unsafe {
                 let counts = slot.send_counts.read(0..self.slots.len());
                 let (skip, count) = (counts[..member].iter().sum(), counts[member]);
@@ -201,7 +201,7 @@ impl<T: Element> Exchange<T> {
     }
 }
 
-/// A unit that a member has taken: finished or given up when it is dropped, so that a panic leaves nobody waiting.
+/// A unit that a member has taken: finished or given up when it is dropped, so that a panic leaves no member waiting.
 struct Taken<'a, F: Fn()> {
     units: &'a Units,
     slot: usize,
@@ -220,7 +220,7 @@ impl<F: Fn()> Drop for Taken<'_, F> {
     }
 }
 
-/// What a member of a split tells the others: its color, or -1 for none, and its key.
+/// What a member of a split sends the others: its color, or -1 for none, and its key.
 pub(super) const SPLIT_ELEMENTS: usize = 2;
 
 fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
@@ -232,7 +232,7 @@ fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Nothing should panic in the work; if it does all the same, whoever waits learns of it.
+    /// Nothing should panic in the work; if it does all the same, the members that wait get an error.
     #[test]
     fn a_panic_in_the_work_is_written_down() {
         let operation = Operation::AllReduce { count: 2, op: ReduceOp::Sum };

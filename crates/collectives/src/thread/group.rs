@@ -1,4 +1,4 @@
-//! Where the ranks of a group meet.
+//! Where the calls of a group's ranks are matched.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -22,13 +22,13 @@ pub(super) struct GroupState {
     listed: Mutex<HashMap<Vec<usize>, Arc<GroupState>>>,
 }
 
-/// The operations that still wait for members, and what each member's next one is.
+/// The operations that wait for more members, and the number of each member's next one.
 #[derive(Debug)]
 struct Table {
     next_collective: Vec<u64>,
-    /// Of each end of a channel, until both are level.
+    /// Of each end of a channel, until both are equal.
     next_message: HashMap<Channel, [u64; 2]>,
-    meetings: HashMap<Key, Meeting>,
+    partial: HashMap<Key, PartialOperation>,
 }
 
 /// What identifies an operation within its group.
@@ -64,35 +64,35 @@ pub(super) enum Role {
 
 /// An operation that not all of its members have called yet.
 #[derive(Debug)]
-struct Meeting {
+struct PartialOperation {
     calls: Vec<Option<Call>>,
-    fate: Arc<Fate>,
+    readiness: Arc<Readiness>,
     /// An `Exchange<T>`; the first member decides what `T` is.
     exchange: Arc<dyn Any + Send + Sync>,
 }
 
-/// What becomes of an operation: it stays undecided until the last member comes or something goes wrong.
+/// Whether the work of an operation can begin: it waits until the last member has called it or something fails.
 #[derive(Debug)]
-pub(super) struct Fate {
+pub(super) struct Readiness {
     state: AtomicU8,
     failure: Mutex<Option<Error>>,
 }
 
-const UNDECIDED: u8 = 0;
-const OPEN: u8 = 1;
+const WAITING: u8 = 0;
+const READY: u8 = 1;
 const FAILED: u8 = 2;
 
-impl Fate {
-    fn undecided() -> Self {
-        Self { state: AtomicU8::new(UNDECIDED), failure: Mutex::new(None) }
+impl Readiness {
+    fn waiting() -> Self {
+        Self { state: AtomicU8::new(WAITING), failure: Mutex::new(None) }
     }
 
-    /// Whether all members have come and the work can begin.
-    pub(super) fn is_open(&self) -> bool {
-        self.state.load(Ordering::Acquire) == OPEN
+    /// Whether all members have called it and the work can begin.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state.load(Ordering::Acquire) == READY
     }
 
-    /// Why the operation will never be open.
+    /// Why the operation has failed.
     pub(super) fn failure(&self) -> Option<Error> {
         if self.state.load(Ordering::Acquire) != FAILED {
             return None;
@@ -100,23 +100,23 @@ impl Fate {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn open(&self) {
-        self.state.store(OPEN, Ordering::Release);
+    fn set_ready(&self) {
+        self.state.store(READY, Ordering::Release);
     }
 
-    /// The first failure stands: it is what the members that came before have been told.
+    /// The first failure stays: members may have returned it already.
     fn fail(&self, failure: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
         self.state.store(FAILED, Ordering::Release);
     }
 }
 
-/// A member's hold on an operation that it has joined.
+/// An operation that a member has joined.
 #[derive(Debug)]
 pub(super) struct Joined<T> {
     pub(super) key: Key,
     pub(super) slot: usize,
-    pub(super) fate: Arc<Fate>,
+    pub(super) readiness: Arc<Readiness>,
     pub(super) exchange: Arc<Exchange<T>>,
 }
 
@@ -125,7 +125,7 @@ impl GroupState {
         let table = Table {
             next_collective: vec![0; members.len()],
             next_message: HashMap::new(),
-            meetings: HashMap::new(),
+            partial: HashMap::new(),
         };
         Self { id, members, table: Mutex::new(table), listed: Mutex::new(HashMap::new()) }
     }
@@ -136,15 +136,16 @@ impl GroupState {
         Arc::clone(listed.entry(ranks.to_vec()).or_insert_with(make))
     }
 
-    /// Leaves a call and its buffers with the other members'. `invalid` is what is wrong with the call by itself, which
-    /// then fails for all members. `decided` is called when the operation's fate is.
+    /// Adds a member's call and its buffers to an operation. `invalid` is what is wrong with the call by itself, which
+    /// then fails for all members. `settled` is called once the operation is ready or has
+    /// failed.
     pub(super) fn join<T: Element>(
         &self,
         role: Role,
         call: Call,
         buffers: Exchanged<Vec<T>>,
         invalid: Option<Error>,
-        decided: impl FnOnce(),
+        settled: impl FnOnce(),
     ) -> Result<Joined<T>> {
         let mut table = self.table();
         let (key, slot) = table.next_key(role);
@@ -152,67 +153,68 @@ impl GroupState {
             Role::Member(_) => self.members.len(),
             Role::End(..) => 2,
         };
-        let mut entry = match table.meetings.entry(key) {
+        let mut entry = match table.partial.entry(key) {
             Entry::Occupied(entry) => entry,
-            Entry::Vacant(vacant) => vacant.insert_entry(Meeting {
+            Entry::Vacant(vacant) => vacant.insert_entry(PartialOperation {
                 calls: vec![None; slots],
-                fate: Arc::new(Fate::undecided()),
+                readiness: Arc::new(Readiness::waiting()),
                 exchange: Arc::new(Exchange::<T>::new(&call.operation, slots)),
             }),
         };
-        let meeting = entry.get_mut();
-        let fate = Arc::clone(&meeting.fate);
-        let exchange = Arc::clone(&meeting.exchange).downcast::<Exchange<T>>();
+        let operation = entry.get_mut();
+        let readiness = Arc::clone(&operation.readiness);
+        let exchange = Arc::clone(&operation.exchange).downcast::<Exchange<T>>();
 
-        if let Some(failure) = invalid.or_else(|| self.conflict(key, slot, &call, &meeting.calls)) {
-            fate.fail(failure);
+        if let Some(failure) = invalid.or_else(|| self.conflict(key, slot, &call, &operation.calls)) {
+            readiness.fail(failure);
         } else if let Ok(exchange) = &exchange {
             // SAFETY: once for each member, whose next call gets another key; the work begins when the last one has come,
             // after this, because of the table's lock.
             unsafe { exchange.deposit(slot, &call.operation, buffers) };
         }
-        meeting.calls[slot] = Some(call);
-        let complete = meeting.calls.iter().all(Option::is_some);
+        operation.calls[slot] = Some(call);
+        let complete = operation.calls.iter().all(Option::is_some);
         if complete {
             entry.remove();
         }
-        let failure = fate.failure();
+        let failure = readiness.failure();
         if complete && failure.is_none() {
-            fate.open();
+            readiness.set_ready();
         }
         drop(table);
         if complete || failure.is_some() {
-            decided();
+            settled();
         }
         match (failure, exchange) {
-            (None, Ok(exchange)) => Ok(Joined { key, slot, fate, exchange }),
+            (None, Ok(exchange)) => Ok(Joined { key, slot, readiness, exchange }),
             (Some(failure), _) => Err(failure),
             (None, Err(_)) => unreachable!("calls with other elements are in conflict"),
         }
     }
 
-    /// Lets the operation of this fate fail if it still waits and `why` gives a reason. It gets the ranks that are missing
-    /// and the call that this member made.
+    /// Fails an operation that still waits if `why` gives an error for the ranks that are missing and the call that this
+    /// member made.
     pub(super) fn give_up(
         &self,
         key: Key,
         slot: usize,
-        fate: &Arc<Fate>,
+        readiness: &Arc<Readiness>,
         why: impl FnOnce(Vec<usize>, &Call) -> Option<Error>,
     ) {
         let table = self.table();
         // Another operation may have the key by now.
-        let Some(meeting) = table.meetings.get(&key).filter(|meeting| Arc::ptr_eq(&meeting.fate, fate))
+        let Some(operation) =
+            table.partial.get(&key).filter(|operation| Arc::ptr_eq(&operation.readiness, readiness))
         else {
             return;
         };
-        let Some(Some(call)) = meeting.calls.get(slot) else { return };
-        let missing = (0..meeting.calls.len())
-            .filter(|&other| meeting.calls[other].is_none())
+        let Some(Some(call)) = operation.calls.get(slot) else { return };
+        let missing = (0..operation.calls.len())
+            .filter(|&other| operation.calls[other].is_none())
             .map(|other| self.world_rank(key, other))
             .collect();
         if let Some(failure) = why(missing, call) {
-            meeting.fate.fail(failure);
+            operation.readiness.fail(failure);
         }
     }
 

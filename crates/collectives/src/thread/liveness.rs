@@ -12,49 +12,49 @@ const PANICKED: u8 = 2;
 pub(super) struct Liveness {
     ranks: Vec<AtomicU8>,
     departures: AtomicUsize,
-    /// The rank that panicked first, or `NOBODY`.
+    /// The rank that panicked first, or `NONE`.
     first_panic: AtomicUsize,
 }
 
-const NOBODY: usize = usize::MAX;
+const NONE: usize = usize::MAX;
 
 impl Liveness {
     pub(super) fn new(size: usize) -> Self {
         Self {
             ranks: (0..size).map(|_| AtomicU8::new(PRESENT)).collect(),
             departures: AtomicUsize::new(0),
-            first_panic: AtomicUsize::new(NOBODY),
+            first_panic: AtomicUsize::new(NONE),
         }
     }
 
-    /// Writes down that a rank has ended.
+    /// Records that a rank has ended.
     pub(super) fn depart(&self, rank: usize, how: Departure) {
         let state = match how {
             Departure::Left | Departure::Lost => LEFT,
             Departure::Panicked => PANICKED,
         };
         if state == PANICKED {
-            // Seen by whoever sees the departure. Only the first one is written down.
+            // Visible to a thread that sees the departure. Only the first one is recorded.
             let relaxed = Ordering::Relaxed;
-            let _ = self.first_panic.compare_exchange(NOBODY, rank, relaxed, relaxed);
+            let _ = self.first_panic.compare_exchange(NONE, rank, relaxed, relaxed);
         }
         self.ranks[rank].store(state, Ordering::Release);
         self.departures.fetch_add(1, Ordering::Release);
     }
 
-    /// How many ranks have ended: whoever has seen this number has not missed an earlier departure.
+    /// How many ranks have ended: a thread that reads this number sees all earlier departures.
     pub(super) fn departures(&self) -> usize {
         self.departures.load(Ordering::Acquire)
     }
 
     /// The rank that panicked before any other did.
     pub(super) fn first_panic(&self) -> Option<usize> {
-        Some(self.first_panic.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
+        Some(self.first_panic.load(Ordering::Relaxed)).filter(|&rank| rank != NONE)
     }
 
-    /// Whom an operation that still waits for `missing` waits for in vain. A panic anywhere ends every operation that is
-    /// not complete: the rank that panicked is the cause, even where the missing one is only a victim.
-    pub(super) fn casualty(&self, missing: &[usize]) -> Option<(usize, Departure)> {
+    /// The rank because of which an operation that waits for `missing` cannot complete. A panic of any rank fails every
+    /// operation that is not complete: it is the cause, even where the missing ranks are others.
+    pub(super) fn first_departed(&self, missing: &[usize]) -> Option<(usize, Departure)> {
         let left = |rank: usize| self.ranks[rank].load(Ordering::Acquire) == LEFT;
         self.first_panic()
             .map(|rank| (rank, Departure::Panicked))

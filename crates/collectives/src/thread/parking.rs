@@ -41,7 +41,7 @@ impl Parking {
         }
     }
 
-    /// Tells all that wait to poll again. Called after the event is visible to them.
+    /// Wakes all that wait, to poll again. Called after the event is visible to them.
     pub(super) fn notify(&self) {
         self.events.fetch_add(1, Ordering::Release);
         // With the fence in `sleep`: either this sees the sleeper, or the sleeper sees this event.

@@ -1,24 +1,24 @@
-//! Operations under way.
+//! Requests: handles of pending operations.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::exchange::Exchange;
-use super::group::{Fate, GroupState, Joined, Key};
+use super::group::{GroupState, Joined, Key, Readiness};
 use super::parking::Progress;
 use super::world::World;
 use crate::request::requests;
 use crate::{Departure, Element, Error, Exchanged, Request, Result};
 
-/// One member's part in an operation.
+/// A pending operation of one member.
 #[derive(Debug)]
 pub(super) struct Pending<T> {
     world: Arc<World>,
     group: Arc<GroupState>,
     key: Key,
     slot: usize,
-    fate: Arc<Fate>,
+    readiness: Arc<Readiness>,
     exchange: Arc<Exchange<T>>,
     started: Instant,
     /// The departures that this operation has been checked against.
@@ -27,8 +27,8 @@ pub(super) struct Pending<T> {
 
 impl<T: Element> Pending<T> {
     pub(super) fn new(world: Arc<World>, group: Arc<GroupState>, joined: Joined<T>) -> Self {
-        let Joined { key, slot, fate, exchange } = joined;
-        Self { world, group, key, slot, fate, exchange, started: Instant::now(), departures: 0 }
+        let Joined { key, slot, readiness, exchange } = joined;
+        Self { world, group, key, slot, readiness, exchange, started: Instant::now(), departures: 0 }
     }
 
     /// The operation's number among the collectives of its group.
@@ -43,7 +43,7 @@ impl<T: Element> Pending<T> {
 
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
-        // SAFETY: the wait has seen the work complete, and `self`, the member's only hold on it, ends here.
+        // SAFETY: the wait has seen the work complete, and `self`, the member's only handle of it, ends here.
         Ok(unsafe { self.exchange.collect(self.slot) })
     }
 
@@ -54,14 +54,14 @@ impl<T: Element> Pending<T> {
     }
 
     fn poll(&mut self, now: Instant) -> Result<Progress> {
-        if !self.fate.is_open() {
+        if !self.readiness.is_ready() {
             self.check_on_the_others(now);
-            return match self.fate.failure() {
+            return match self.readiness.failure() {
                 Some(failure) => Err(failure),
                 None => Ok(Progress::Blocked),
             };
         }
-        // SAFETY: an operation is opened after all its members have left their buffers, with lengths that were checked.
+        // SAFETY: an operation is ready after all its members have deposited their buffers, with lengths that were checked.
         let progress = unsafe { self.exchange.advance(self.slot, || self.world.parking.notify()) };
         match self.exchange.broken_by() {
             Some(slot) if progress == Progress::Blocked => Err(Error::RankFailed {
@@ -73,7 +73,7 @@ impl<T: Element> Pending<T> {
         }
     }
 
-    /// Lets the operation fail if it waits for a rank that has ended, or has waited too long.
+    /// Fails the operation if it waits for a rank that has ended, or has waited too long.
     fn check_on_the_others(&mut self, now: Instant) {
         let departures = self.world.liveness.departures();
         let waited = now.saturating_duration_since(self.started);
@@ -82,32 +82,32 @@ impl<T: Element> Pending<T> {
             return;
         }
         self.departures = departures;
-        self.group.give_up(self.key, self.slot, &self.fate, |missing, call| {
-            match self.world.liveness.casualty(&missing) {
+        self.group.give_up(self.key, self.slot, &self.readiness, |missing, call| {
+            match self.world.liveness.first_departed(&missing) {
                 Some((rank, how)) => Some(Error::RankFailed { rank, how, call: call.clone() }),
                 None if overdue => Some(Error::TimedOut { missing, call: call.clone(), waited }),
                 None => None,
             }
         });
-        if self.fate.failure().is_some() {
+        if self.readiness.failure().is_some() {
             self.world.parking.notify();
         }
     }
 }
 
-/// An operation on one buffer, on its way between threads.
+/// A pending operation on one buffer.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
 pub struct ThreadRequest<T>(pub(super) Pending<T>);
 
-/// An operation that reads one buffer and fills another, on its way between threads.
+/// A pending operation that reads one buffer and fills another.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct ThreadExchangeRequest<T>(pub(super) Pending<T>);
 
 /// A barrier that not all threads have reached.
 #[derive(Debug)]
-#[must_use = "a barrier holds nobody back until it is waited for"]
+#[must_use = "a barrier has no effect until it is waited for"]
 pub struct ThreadBarrierRequest(pub(super) Pending<u8>);
 
 requests!(ThreadRequest, ThreadExchangeRequest, ThreadBarrierRequest, buffers: Vec);

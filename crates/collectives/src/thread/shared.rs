@@ -41,7 +41,7 @@ impl<T: Copy> SharedBuffer<T> {
     /// # Safety
     /// No other thread uses the buffer in any way at the same time.
     pub(super) unsafe fn replace(&self, elements: Vec<T>) -> Vec<T> {
-        // SAFETY: nobody else uses the buffer, as the caller promises.
+        // SAFETY: nothing else uses the buffer, as the caller promises.
         self.parts.with_mut(|parts| unsafe { (*parts).replace(elements) })
     }
 
@@ -54,12 +54,12 @@ impl<T: Copy> SharedBuffer<T> {
     /// If the buffer is shorter.
     pub(super) unsafe fn read(&self, range: Range<usize>) -> &[T] {
         self.parts.with(|parts| {
-            // SAFETY: nobody replaces the parts meanwhile, as the caller promises.
+            // SAFETY: nothing replaces the parts meanwhile, as the caller promises.
             let parts = unsafe { &*parts };
             let len = parts.check(&range);
             #[cfg(loom)]
             parts.marks[range.clone()].iter().for_each(|mark| mark.with(|_| ()));
-            // SAFETY: `check` found `len` elements from there on inside of the allocation, and nobody writes to them.
+            // SAFETY: `check` found `len` elements from there on inside of the allocation, and nothing writes to them.
             unsafe { slice::from_raw_parts(parts.start.add(range.start), len) }
         })
     }
@@ -75,12 +75,12 @@ impl<T: Copy> SharedBuffer<T> {
     #[expect(clippy::mut_from_ref, reason = "that is what this type is for; the caller answers for it")]
     pub(super) unsafe fn write(&self, range: Range<usize>) -> &mut [T] {
         self.parts.with(|parts| {
-            // SAFETY: nobody replaces the parts meanwhile, as the caller promises.
+            // SAFETY: nothing replaces the parts meanwhile, as the caller promises.
             let parts = unsafe { &*parts };
             let len = parts.check(&range);
             #[cfg(loom)]
             parts.marks[range.clone()].iter().for_each(|mark| mark.with_mut(|_| ()));
-            // SAFETY: `check` found `len` elements from there on inside of the allocation, and nobody else uses them.
+            // SAFETY: `check` found `len` elements from there on inside of the allocation, and nothing else uses them.
             unsafe { slice::from_raw_parts_mut(parts.start.add(range.start), len) }
         })
     }
@@ -115,7 +115,7 @@ impl<T> Parts<T> {
 
 impl<T> Drop for Parts<T> {
     fn drop(&mut self) {
-        // SAFETY: the parts of a `Vec` that was taken apart; whoever drops them is their only owner.
+        // SAFETY: the parts of a `Vec` that was taken apart; what drops them is their only owner.
         drop(unsafe { Vec::from_raw_parts(self.start, self.len, self.capacity) });
     }
 }

@@ -1,18 +1,18 @@
-//! Work that whoever has time divides among themselves.
+//! Work that several threads divide among themselves.
 
 use super::sync::{AtomicUsize, Ordering};
 
-/// A number of independent units of work, each done once by whoever takes it.
+/// A number of independent units of work, each done once by the thread that takes it.
 #[derive(Debug)]
 pub(super) struct Units {
     count: usize,
     taken: AtomicUsize,
     unfinished: AtomicUsize,
-    /// Who panicked in a unit, or `NOBODY`.
+    /// The member that panicked in a unit, or `NONE`.
     broken_by: AtomicUsize,
 }
 
-const NOBODY: usize = usize::MAX;
+const NONE: usize = usize::MAX;
 
 impl Units {
     pub(super) fn new(count: usize) -> Self {
@@ -20,11 +20,11 @@ impl Units {
             count,
             taken: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(count),
-            broken_by: AtomicUsize::new(NOBODY),
+            broken_by: AtomicUsize::new(NONE),
         }
     }
 
-    /// A unit that nobody else gets.
+    /// A unit that no other thread gets.
     pub(super) fn take(&self) -> Option<usize> {
         // Looking first keeps those that only wait from fighting for the cache line.
         if self.taken.load(Ordering::Relaxed) >= self.count {
@@ -39,7 +39,7 @@ impl Units {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether all are done. Whoever sees it sees also what was done.
+    /// Whether all are done. A thread that sees it also sees what was done.
     pub(super) fn are_finished(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) == 0
     }
@@ -51,6 +51,6 @@ impl Units {
 
     /// The member because of which the work will never be finished.
     pub(super) fn broken_by(&self) -> Option<usize> {
-        Some(self.broken_by.load(Ordering::Acquire)).filter(|&member| member != NOBODY)
+        Some(self.broken_by.load(Ordering::Acquire)).filter(|&member| member != NONE)
     }
 }

@@ -159,7 +159,7 @@ fn subgroup(created: &mut u64, parent: &GroupState, ranks: &[usize]) -> Arc<Grou
     Arc::new(GroupState::new(*created, ranks.iter().map(|&rank| parent.members[rank]).collect()))
 }
 
-/// A rank's place among the living: all its communicators hold it, and dropping it tells the others.
+/// A rank that has not ended: all its communicators hold it, and dropping it records the end.
 #[derive(Debug)]
 pub(super) struct Presence {
     pub(super) world: Arc<World>,

@@ -1,4 +1,4 @@
-//! Collectives on threads and, where the feature is on, on NCCL; redistribution, buckets, what links cost, `coll-bench`.
+//! Collectives on threads and, where the feature is on, on NCCL; redistribution, buckets, what links cost.
 //!
 //! Programs of their own are `mpi`, which starts itself under `mpirun`, and `loom`, for which the crate is built another way.
 
@@ -12,7 +12,5 @@ mod redistribution;
 mod suite;
 mod threads;
 
-#[cfg(feature = "coll-bench")]
-mod coll_bench;
 #[cfg(feature = "nccl")]
 mod nccl;

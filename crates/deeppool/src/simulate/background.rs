@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gpu_mux::{Iteration, Step, StepWork};
+use gpu_mux::{Iteration, StepWork, WorkloadStep};
 use layer_graph::LayerId;
 
 use super::steps::kernels;
@@ -38,7 +38,11 @@ impl BackgroundCosts {
         for (what, &layer, costs_of_kernels) in forward.chain(backward).chain(update) {
             if !costs_of_kernels.is_empty() {
                 let name = format!("{what} {}", costs.network().layer(layer).name());
-                steps.push(Step { name, work: StepWork::Compute(kernels(costs_of_kernels)?), after: None });
+                steps.push(WorkloadStep {
+                    name,
+                    work: StepWork::Compute(kernels(costs_of_kernels)?),
+                    after: None,
+                });
             }
         }
         let job = Job::new(costs.clone(), batch, LowerOptions::default());

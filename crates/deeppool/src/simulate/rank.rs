@@ -73,7 +73,7 @@ impl<'a> Rank<'a> {
             index,
             class,
             driver: Driver::new(*policy, device),
-            foreground: ForegroundHost::new(iteration, policy, parameters).with_partners_told(),
+            foreground: ForegroundHost::new(iteration, policy, parameters).with_external_partners(),
             background: options.background.as_ref().map(background),
             to_offer: iterations * count as u64,
             iterations,

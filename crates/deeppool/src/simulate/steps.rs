@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gpu_mux::{Communication, Iteration, Kernel, Step, StepWork};
+use gpu_mux::{Communication, Iteration, Kernel, StepWork, WorkloadStep};
 
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
@@ -140,7 +140,11 @@ impl RankSteps {
             if let Some(work) = work(rank.rank, &step.op, transfers, costs)? {
                 let collective = if let Op::Collective(id) = step.op { Some(id) } else { None };
                 last[lane as usize] = Some(steps.len());
-                steps.push(Step { name: step.label.clone(), work, after: waits[lane as usize].take() });
+                steps.push(WorkloadStep {
+                    name: step.label.clone(),
+                    work,
+                    after: waits[lane as usize].take(),
+                });
                 origins.push((index, collective));
             }
             ends_with.push(last[lane as usize]);

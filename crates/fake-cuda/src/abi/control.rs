@@ -13,7 +13,7 @@ fn control<T>(fallback: T, work: impl FnOnce(&mut Driver) -> T) -> T {
     catch_unwind(AssertUnwindSafe(|| with_driver(work))).unwrap_or(fallback)
 }
 
-/// Forgets everything: handles, settings, reports, errors to inject. Page-locked memory is freed.
+/// Resets everything: handles, settings, reports, errors to inject. Page-locked memory is freed.
 #[unsafe(no_mangle)]
 extern "C" fn fake_cuda_reset() {
     control((), Driver::reset);
@@ -39,7 +39,7 @@ unsafe extern "C" fn fake_cuda_set(name: *const c_char, value: i64) -> i32 {
     control(0, |driver| i32::from(driver.settings.set(name, value)))
 }
 
-/// Takes a function away, by its whole name: 1, or 0 for no name.
+/// Removes a function, by its whole name: 1, or 0 for no name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fake_cuda_lack(name: *const c_char) -> i32 {
     // SAFETY: the caller's promise.
@@ -56,7 +56,7 @@ extern "C" fn fake_cuda_now() -> u64 {
     control(0, |driver| driver.now())
 }
 
-/// Lets time pass.
+/// Advances the clock.
 #[unsafe(no_mangle)]
 extern "C" fn fake_cuda_advance(nanoseconds: u64) {
     control((), |driver| driver.advance(nanoseconds));
@@ -77,7 +77,7 @@ macro_rules! texts {
 }
 
 texts! {
-    /// A line for everything that a right caller would not have done.
+    /// A line for each misuse: what a correct program would not have done.
     fake_cuda_misuse = |driver| driver.report.misuse_text();
     /// A line for everything that is still alive.
     fake_cuda_leaks = |driver| driver.leaks();

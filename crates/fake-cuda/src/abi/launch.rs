@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
-/// Copies a launch's arguments, as far as the function's module says what they are.
+/// Copies a launch's arguments, as far as the function's module declares them.
 ///
 /// # Safety
 /// The place is null, or holds the address of each of the function's arguments.

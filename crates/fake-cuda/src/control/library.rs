@@ -19,7 +19,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Code under test opens the same library, by [`FakeCuda::library`].
 #[derive(Debug)]
 pub struct FakeCuda {
-    /// Never closed: others in the process hold what it has given out.
+    /// Never closed: the code under test holds handles of it.
     library: ManuallyDrop<Library>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -35,15 +35,15 @@ pub enum Error {
         /// The folder of the running program.
         folder: PathBuf,
     },
-    /// The running program does not know where it is.
-    #[error("where this program is, is unknown: {0}")]
+    /// The path of the running program cannot be found.
+    #[error("the path of this program is unknown: {0}")]
     NoProgram(#[from] std::io::Error),
     /// The library cannot be opened, or is another one.
     #[error("{}: {source}", path.display())]
     Open {
         /// The library.
         path: PathBuf,
-        /// What the loader says.
+        /// The loader's error.
         source: libloading::Error,
     },
 }
@@ -96,7 +96,7 @@ impl FakeCuda {
         unsafe { self.function::<unsafe extern "C" fn(u64, u32)>("fake_cuda_fail_call")(call, result) }
     }
 
-    /// Makes the driver or the device another one. Call it before the code under test looks.
+    /// Sets a property of the driver or the device. Call it before the code under test queries it.
     ///
     /// # Panics
     /// For a value below zero, but for priorities.
@@ -111,7 +111,7 @@ impl FakeCuda {
         assert_eq!(done, 1, "{setting:?} cannot be {value}");
     }
 
-    /// Takes a function away, such as `cuGreenCtxCreate`: calls say `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress`
+    /// Removes a function, such as `cuGreenCtxCreate`: calls return `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress`
     /// does not find it. (The loader still does.)
     ///
     /// # Panics
@@ -124,20 +124,20 @@ impl FakeCuda {
         };
     }
 
-    /// The virtual time since the test's begin.
+    /// The virtual time since the test began.
     #[must_use]
     pub fn now(&self) -> Duration {
         // SAFETY: the signature is that of the function.
         Duration::from_nanos(unsafe { self.function::<unsafe extern "C" fn() -> u64>("fake_cuda_now")() })
     }
 
-    /// Lets virtual time pass, and with it the work that is under way.
+    /// Advances the virtual time, and with it the work in flight.
     pub fn advance(&self, time: Duration) {
         // SAFETY: the signature is that of the function.
         unsafe { self.function::<unsafe extern "C" fn(u64)>("fake_cuda_advance")(time.as_nanos() as u64) }
     }
 
-    /// A line for everything that a right caller would not have done.
+    /// A line for each misuse: what a correct program would not have done.
     #[must_use]
     pub fn misuse(&self) -> Vec<String> {
         self.lines("fake_cuda_misuse")

@@ -1,20 +1,20 @@
-//! What the library is told and says.
+//! Settings of the library, and what it reports.
 
 use std::{ffi::CStr, time::Duration};
 
-/// What the driver and its device are like. In brackets, what they are unless told otherwise.
+/// Properties of the driver and its device. In brackets, the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Setting {
-    /// How many devices there are; with none, `cuInit` says `CUDA_ERROR_NO_DEVICE` (1).
+    /// How many devices there are; with none, `cuInit` returns `CUDA_ERROR_NO_DEVICE` (1).
     Devices,
-    /// As `cuDriverGetVersion` gives it. Functions that a version does not have say `CUDA_ERROR_NOT_SUPPORTED` (13000).
+    /// As `cuDriverGetVersion` gives it. Functions that a version does not have return `CUDA_ERROR_NOT_SUPPORTED` (13000).
     DriverVersion,
-    /// By how many ns a query of a stream or an event lets time pass (1000).
+    /// By how many ns a query of a stream or an event advances the clock (1000).
     QueryNs,
     /// How many ns a launch takes on the host (0).
     LaunchNs,
-    /// How many ns a kernel takes whose name does not say (10000).
+    /// How many ns a kernel without a time in its name takes (10000).
     KernelNs,
     /// Memory of the device, in bytes (80 GiB).
     MemoryBytes,
@@ -27,7 +27,7 @@ pub enum Setting {
     /// Whether memory can be allocated in the order of a stream, 0 or 1 (1).
     MemoryPools,
     /// Whether the streams of green contexts take events of the primary context, 0 or 1 (1): the manual asks for events of
-    /// the stream's own context, and does not say whether these are.
+    /// the stream's own context, and does not specify whether these are.
     EventsOfOtherContexts,
     /// Whether graphs list their nodes with the last one first, 0 or 1 (0): the manual promises no order.
     NodesFromTheLast,
@@ -55,7 +55,7 @@ impl Setting {
 /// A kernel that has run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelRun {
-    /// When it began, since the test's begin.
+    /// When it began, since the test began.
     pub started: Duration,
     /// When it ended.
     pub ended: Duration,

@@ -65,7 +65,7 @@ impl Call {
         let outcome = match injected {
             Some(code) => {
                 if self.destroys {
-                    // The code that was asked for hides what the destruction itself would say.
+                    // The code that was asked for hides what the destruction itself would return.
                     _ = self.checked(driver, work).map_err(|fault| driver.note(self.name, fault));
                 }
                 Err(Fault::plain(code))

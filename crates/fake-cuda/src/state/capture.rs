@@ -14,7 +14,7 @@ use std::{
 pub(super) const GLOBAL: u32 = 0;
 pub(super) const RELAXED: u32 = 2;
 
-/// The captures under way.
+/// The captures that have not ended.
 #[derive(Default)]
 pub(crate) struct Captures {
     pub(super) alive: BTreeMap<u64, Capture>,
@@ -94,7 +94,7 @@ impl Driver {
         }
     }
 
-    /// `cuStreamEndCapture`. Whatever it says, the capture has ended.
+    /// `cuStreamEndCapture`. Whatever it returns, the capture has ended.
     pub(crate) fn end_capture(&mut self, stream: Handle) -> Outcome<Handle> {
         let stream = self.stream(stream)?;
         let name = self.handles.name(stream);

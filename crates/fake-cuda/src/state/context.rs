@@ -81,7 +81,7 @@ impl Driver {
         }
     }
 
-    /// Refuses what belonged to a context that is gone.
+    /// Refuses objects of a context that was destroyed.
     pub(super) fn check_owner(&self, context: Handle, object: Handle) -> Outcome<()> {
         if self.contexts.alive.contains_key(&context) {
             return Ok(());

@@ -7,7 +7,7 @@ use super::{
 };
 use std::collections::{BTreeMap, HashSet};
 
-/// Everything that is alive, and what has become of the rest.
+/// All objects, settings and reports.
 #[derive(Default)]
 pub(crate) struct Driver {
     pub(crate) settings: Settings,
@@ -32,17 +32,17 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Forgets everything, handles, settings and injected errors included.
+    /// Resets everything, handles, settings and injected errors included.
     pub(crate) fn reset(&mut self) {
         *self = Self { generation: self.generation + 1, ..Self::default() };
     }
 
-    /// Whether this driver is without a function: too old for it, or told to be.
+    /// Whether this driver lacks a function: it is too old for it, or the test has removed it.
     pub(crate) fn lacks(&self, name: &str) -> bool {
         self.settings.driver_version < versions::since(name) || self.lacking.contains(name)
     }
 
-    /// Takes down what a failed call did wrong.
+    /// Reports what a failed call did wrong.
     pub(super) fn note(&mut self, call: &str, fault: Fault) -> Code {
         if let Some(misuse) = fault.misuse {
             self.report.misuse(format!("{call}: {misuse}: {}", fault.code));
@@ -50,7 +50,7 @@ impl Driver {
         fault.code
     }
 
-    /// Takes down something that a right caller would not do, though the call succeeds.
+    /// Reports something that a correct program would not do, though the call succeeds.
     pub(super) fn warn(&mut self, text: impl Into<String>) {
         self.report.misuse(text.into());
     }

@@ -1,6 +1,6 @@
 //! The virtual device: a clock, and the work of all streams in it.
 //!
-//! The device runs one kernel at a time. When it is free it takes, of the kernels whose turn it is in their streams and
+//! The device runs one kernel at a time. When it is free it takes, of the kernels at the heads of streams and
 //! graphs, the one with the highest priority, and of those the one that was launched first. A kernel that runs is not
 //! interrupted. Everything else (records, waits, copies, memory operations) takes no time.
 
@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// So many queries in a row that find nothing under way are a loop without an end.
+/// So many queries in a row that find nothing in flight are an endless loop.
 const PATIENCE: u32 = 10_000;
 
 /// The clock, and what runs in it.
@@ -21,14 +21,14 @@ pub(crate) struct Engine {
     /// In ns since the last reset.
     pub(super) now: u64,
     pub(super) running: Option<Running>,
-    /// A kernel has failed: the device does nothing any more.
+    /// A kernel has failed: the device executes nothing any more.
     pub(super) failed: bool,
     launches: u64,
     records: u64,
-    /// Records that no stream has passed.
+    /// Event records that are not complete.
     unpassed: HashSet<u64>,
     pub(super) idle_queries: u32,
-    /// Executable graphs with a launch under way.
+    /// Executable graphs with a launch in flight.
     launched: HashSet<Handle>,
     pub(super) default_streams: BTreeMap<Handle, Handle>,
     pub(super) finished: Vec<String>,
@@ -85,7 +85,7 @@ impl Driver {
         self.engine.now
     }
 
-    /// Whether a kernel has failed: every call in the context says so from then on, as with the real driver.
+    /// Whether a kernel has failed: every call in the context returns that from then on, as with the real driver.
     pub(super) fn has_failed(&mut self) -> bool {
         self.settle();
         self.engine.failed
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
         let until = self.engine.now + nanoseconds;
         self.settle();
@@ -120,7 +120,7 @@ impl Driver {
         self.engine.now = until;
     }
 
-    /// Lets time pass until `done`, or says that it never will be.
+    /// Advances the clock until `done`, or fails if it never will be.
     pub(super) fn run_until(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.settle();
         while !self.engine.failed {
@@ -137,7 +137,7 @@ impl Driver {
         Err(Fault::plain(Code::LAUNCH_FAILED))
     }
 
-    /// Asks whether `done`, after a little time.
+    /// Whether it is `done`, after the time of a query.
     pub(super) fn query(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.advance(self.settings.query_ns as u64);
         self.settle();
@@ -168,7 +168,7 @@ impl Driver {
         format!("nothing runs, and work is left in {}", stuck.join(", "))
     }
 
-    /// Does everything that can be done now and takes no time, and starts a kernel if the device is free.
+    /// Executes everything that can be executed now and takes no time, and starts a kernel if the device is free.
     pub(super) fn settle(&mut self) {
         loop {
             let streams: Vec<_> = self.streams.keys().copied().collect();
@@ -194,7 +194,7 @@ impl Driver {
         self.bury_streams();
     }
 
-    /// Does the head of a stream's queue if it takes no time and its turn has come; whether anything was done.
+    /// Executes the head of a stream's queue if it takes no time and is ready; whether anything was executed.
     fn step(&mut self, handle: Handle) -> bool {
         let Some(head) = self.streams.get(&handle).and_then(|stream| stream.queue.front()) else {
             return false;
@@ -231,7 +231,7 @@ impl Driver {
     fn pass_record(&mut self, event: Handle, number: u64) {
         self.engine.unpassed.remove(&number);
         let now = self.engine.now;
-        // The event may be gone, or have been recorded again since.
+        // The event may have been destroyed, or recorded again since.
         if let Some(Record::Stream { number: last, passed }) =
             self.events.get_mut(&event).map(|event| &mut event.last)
         {

@@ -1,11 +1,11 @@
-//! Events: marks in a stream.
+//! Events: markers in a stream.
 
 use super::{Code, Driver, Fault, Handle, Outcome, capture::CapturedRecord, engine::Work, handles::Kind};
 
 const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 
-/// A mark that a stream passes.
+/// An event.
 pub(crate) struct Event {
     pub(super) context: Handle,
     pub(super) timed: bool,
@@ -15,12 +15,12 @@ pub(crate) struct Event {
 /// An event's last record.
 pub(super) enum Record {
     Never,
-    /// In a stream, under this number. The time in ns, once the stream has passed it.
+    /// In a stream, under this number. The time in ns, once it is complete.
     Stream {
         number: u64,
         passed: Option<u64>,
     },
-    /// In a capture: it stands for work that no stream does.
+    /// In a capture: it stands for nodes, not for work in a stream.
     Captured(CapturedRecord),
 }
 
@@ -37,7 +37,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuEventDestroy`: also of an event that a stream has still to pass.
+    /// `cuEventDestroy`: also of an event that is not complete.
     pub(crate) fn destroy_event(&mut self, handle: Handle) -> Outcome<()> {
         self.handles.check(Kind::Event, handle)?;
         self.handles.end(handle);
@@ -61,7 +61,7 @@ impl Driver {
         if context == streams || self.settings.events_of_other_contexts != 0 {
             return Ok(());
         }
-        // What a right program tries, to see whether the driver does it, is no misuse.
+        // What a correct program tries, to see whether the driver supports it, is no misuse.
         Err(Fault::plain(Code::INVALID_HANDLE))
     }
 

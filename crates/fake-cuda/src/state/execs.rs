@@ -103,7 +103,7 @@ impl Driver {
         self.execs.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuGraphExecDestroy`: launches under way still end.
+    /// `cuGraphExecDestroy`: launches in flight still complete.
     pub(crate) fn destroy_exec(&mut self, handle: Handle) -> Outcome<()> {
         self.exec(handle)?;
         self.handles.end(handle);

@@ -1,4 +1,4 @@
-//! What a call that fails says.
+//! The result and the report of a call that fails.
 
 use super::Code;
 

@@ -14,7 +14,7 @@ pub(crate) struct Graph {
     pub(super) nodes: Vec<Handle>,
     /// The node whose child graph this is.
     pub(super) parent: Option<Handle>,
-    /// It is being captured: nobody holds its handle yet.
+    /// It is being captured: its handle has not been given out yet.
     pub(super) capturing: bool,
     /// For a clone: the nodes that its nodes are clones of.
     clones: HashMap<Handle, Handle>,
@@ -172,7 +172,7 @@ impl Driver {
         }
     }
 
-    /// Refuses graphs in which memory is allocated or freed. (The manual says that it is an error, not which.)
+    /// Refuses graphs in which memory is allocated or freed. (The manual specifies that it is an error, not which.)
     pub(super) fn without_memory_nodes(&self, graph: Handle, what: &str) -> Outcome<()> {
         if self.has_memory_nodes(graph) {
             let text = format!("{} has memory nodes: it cannot {what}", self.handles.name(graph));

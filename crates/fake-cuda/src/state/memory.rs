@@ -23,7 +23,7 @@ pub(crate) struct Memory {
 
 struct DeviceBlock {
     bytes: usize,
-    /// What was written; the rest is zero.
+    /// The pages that were written; all others are zero.
     pages: HashMap<usize, Box<[u8; PAGE_BYTES]>>,
     /// A stream has still to free it.
     freeing: bool,
@@ -124,7 +124,7 @@ impl Driver {
             return Err(Fault::plain(Code::OUT_OF_MEMORY));
         }
         let address = FIRST_ADDRESS + memory.given_bytes;
-        // One alignment more, so that what lies behind an allocation is nobody's.
+        // One alignment more, so that what lies behind an allocation belongs to none.
         memory.given_bytes += (bytes as u64).next_multiple_of(ALIGNMENT) + ALIGNMENT;
         memory.used_bytes += bytes as u64;
         memory.device.insert(address, DeviceBlock { bytes, pages: HashMap::new(), freeing: false, of_graph });

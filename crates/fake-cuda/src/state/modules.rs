@@ -122,7 +122,7 @@ impl Driver {
         Ok(&self.function(handle)?.name)
     }
 
-    /// The sizes of a kernel's parameters, where its module says them.
+    /// The sizes of a kernel's parameters, where its module declares them.
     pub(crate) fn parameter_bytes(&self, handle: Handle) -> Outcome<Option<&[usize]>> {
         Ok(self.function(handle)?.parameter_bytes.as_deref())
     }

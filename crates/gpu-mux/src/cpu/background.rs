@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::benchmark::Benchmarks;
 use super::control::{Asked, Control};
-use crate::{Error, Event, Job, JobId, JobState, Multiplexer, Tasklet, Upcoming};
+use crate::{Error, Job, JobId, JobState, Multiplexer, MuxEvent, Tasklet, Upcoming};
 
-/// A background job of a [`CpuDriver`](crate::CpuDriver), and what has become of it.
+/// A background job of a [`CpuDriver`](crate::CpuDriver), with what it has used and how it ended.
 pub struct BackgroundJob<B: Job> {
     job: B,
     id: JobId,
     control: Control,
-    /// What the multiplexer has been told.
+    /// The last request that the multiplexer has been informed of.
     asked: Asked,
     weight: NonZeroU32,
     next_number: u64,
@@ -34,9 +34,9 @@ pub enum End<E> {
     Finished,
     /// It was [drained](Control::drain).
     Drained,
-    /// It failed. It is left alone from then on.
+    /// It failed. It is not polled or run again.
     Failed(E),
-    /// It panicked, with this message. It is left alone from then on.
+    /// It panicked, with this message. It is not polled or run again.
     Panicked(String),
     /// What it had to offer was refused. That does not happen, whatever it does.
     Refused(Error),
@@ -84,29 +84,29 @@ impl<B: Job> BackgroundJob<B> {
         self.end.as_ref()
     }
 
-    /// What the multiplexer is to be told of what has been asked for since the last time.
-    pub(super) fn obey(&mut self) -> impl Iterator<Item = Event> + use<B> {
+    /// What has been asked of the job since the last call, as events for the multiplexer.
+    pub(super) fn take_requests(&mut self) -> impl Iterator<Item = MuxEvent> + use<B> {
         let (id, open) = (self.id, self.end.is_none());
         let (asked, weight) = (self.control.asked(), self.control.weight());
         let known = std::mem::replace(&mut self.asked, asked);
         let mut ended = None;
         if open {
-            self.control.obeyed(asked);
+            self.control.acknowledge(asked);
             ended = (asked.drains() && self.offered.is_none()).then(|| self.ended(End::Drained));
         }
-        let drained = (open && asked.drains() && !known.drains()).then_some(Event::Drain(id));
+        let drained = (open && asked.drains() && !known.drains()).then_some(MuxEvent::Drain(id));
         let held = (open && asked.pauses() != known.pauses())
-            .then(|| if asked.pauses() { Event::Pause(id) } else { Event::Resume(id) });
+            .then(|| if asked.pauses() { MuxEvent::Pause(id) } else { MuxEvent::Resume(id) });
         let weighed = (open && self.weight != weight).then(|| {
             self.weight = weight;
-            Event::Weigh(id, weight)
+            MuxEvent::Weigh(id, weight)
         });
-        // Nothing is told of it once it has ended.
+        // A job that has ended causes no more events.
         drained.into_iter().chain(held).chain(weighed).chain(ended)
     }
 
-    /// Asks the job what it has to offer, unless it has offered something; what the multiplexer is to be told of it.
-    pub(super) fn ask(&mut self) -> Option<Event> {
+    /// Polls the job, unless a tasklet of it waits already, and gives the event for the multiplexer, if there is one.
+    pub(super) fn ask(&mut self) -> Option<MuxEvent> {
         self.communicates = false;
         if self.offered.is_some() || self.end.is_some() || self.asked.pauses() || self.asked.drains() {
             return None;
@@ -118,7 +118,7 @@ impl<B: Job> BackgroundJob<B> {
                     .estimated(self.benchmarks.estimate(upcoming));
                 self.next_number += 1;
                 self.offered = Some(upcoming);
-                Some(Event::Ready(tasklet))
+                Some(MuxEvent::Ready(tasklet))
             }
             Ok(JobState::Communicating(_)) => {
                 self.communicates = true;
@@ -135,12 +135,12 @@ impl<B: Job> BackgroundJob<B> {
         self.communicates
     }
 
-    /// Runs the tasklet that was offered. When that was the job's end: what the multiplexer is to be told.
-    pub(super) fn run(&mut self) -> Option<Event> {
+    /// Runs the tasklet that was offered. If the job has ended with it: the event for the multiplexer.
+    pub(super) fn run(&mut self) -> Option<MuxEvent> {
         caught(|| self.job.run()).err().map(|end| self.ended(end))
     }
 
-    /// Takes down that the tasklet that was offered has run, and says how much of that time was its own work.
+    /// Records that the tasklet that was offered has run, and gives how much of that time was its own work.
     pub(super) fn ran(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
         let own_part = self.benchmarks.own_part(site, took, bound);
@@ -155,15 +155,20 @@ impl<B: Job> BackgroundJob<B> {
     }
 
     /// Tells the multiplexer something of it. What is refused ends the job, and nothing else.
-    pub(super) fn tell(&mut self, mux: &mut Multiplexer, now: Duration, event: Event) -> Result<(), Error> {
+    pub(super) fn tell(
+        &mut self,
+        mux: &mut Multiplexer,
+        now: Duration,
+        event: MuxEvent,
+    ) -> Result<(), Error> {
         mux.handle(now, event).or_else(|error| mux.handle(now, self.ended(End::Refused(error))))
     }
 
-    fn ended(&mut self, end: End<B::Error>) -> Event {
+    fn ended(&mut self, end: End<B::Error>) -> MuxEvent {
         self.end = Some(end);
         self.communicates = false;
         self.control.ended();
-        Event::Forget(self.id)
+        MuxEvent::Forget(self.id)
     }
 }
 
@@ -175,8 +180,8 @@ impl<B: Job<Error: fmt::Debug>> fmt::Debug for BackgroundJob<B> {
     }
 }
 
-/// What a job says, or how that ended it. After a panic the job is not touched again, so nobody sees what the panic
-/// left of it.
+/// What a job returns, or how that ended it. After a panic the job is not touched again, so that
+/// what the panic left of it is never used.
 fn caught<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, End<E>> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(End::Failed),

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// Counts the time that is spent in runs: nobody learns from what comes between them.
+/// Counts the time that is spent in runs: what comes between them is not learned from.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     before: Duration,

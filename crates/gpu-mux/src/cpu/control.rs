@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::idle::Bell;
+use crate::idle::WakeSignal;
 
 /// Holds a background job of a [`CpuDriver`](crate::CpuDriver) back, lets it go on or lets it end, from any thread.
 ///
@@ -10,21 +10,21 @@ use crate::idle::Bell;
 /// time, in any order. Clones control the same job.
 #[derive(Debug, Clone)]
 pub struct Control {
-    job: Arc<Job>,
+    job: Arc<ControlState>,
     worker: Arc<Worker>,
 }
 
 /// What the controls of all jobs of a driver need to know of it.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
-    pub(super) bell: Arc<Bell>,
+    pub(super) signal: Arc<WakeSignal>,
     /// A run is in progress.
     pub(super) runs: AtomicBool,
 }
 
-/// What has been asked for, and the worker's answer.
+/// What has been asked for, and what the worker has acknowledged.
 #[derive(Debug)]
-struct Job {
+struct ControlState {
     /// An [`Asked`].
     asked: AtomicU64,
     /// What the worker has acted upon last.
@@ -34,7 +34,7 @@ struct Job {
 }
 
 /// What a job is asked to do: two flags, and above them how often they have changed, so that the same flags at another
-/// time are something else.
+/// time have another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Asked(u64);
 
@@ -44,7 +44,7 @@ const CHANGE: u64 = 4;
 
 impl Control {
     pub(super) fn new(worker: Arc<Worker>) -> Self {
-        let job = Job {
+        let job = ControlState {
             asked: AtomicU64::new(Asked::default().0),
             seen: AtomicU64::new(Asked::default().0),
             ended: AtomicBool::new(false),
@@ -53,7 +53,7 @@ impl Control {
         Self { job: Arc::new(job), worker }
     }
 
-    /// Lets the job rest: no more of it is run until it is [resumed](Self::resume).
+    /// Pauses the job: no more of it is run until it is [resumed](Self::resume).
     pub fn pause(&self) {
         self.ask(|flags| flags | PAUSE);
     }
@@ -73,18 +73,18 @@ impl Control {
     /// another is set.
     pub fn weigh(&self, weight: NonZeroU32) {
         self.job.weight.store(weight.get(), Ordering::SeqCst);
-        self.worker.bell.ring();
+        self.worker.signal.notify();
     }
 
     /// Whether nothing of the job runs, nor will before it is [resumed](Self::resume): it has ended, or it is paused and
-    /// the worker has seen that. While its driver runs no foreground there is no worker: a job that is paused rests then.
+    /// the worker has seen that. While its driver runs no foreground there is no worker: a job that is paused is stopped then.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         // In this order: a run that begins after the look at `runs` finds what was asked for before it.
         let asked = self.asked();
-        let obeyed =
+        let acknowledged =
             self.job.seen.load(Ordering::SeqCst) == asked.0 || !self.worker.runs.load(Ordering::SeqCst);
-        self.job.ended.load(Ordering::SeqCst) || (asked.pauses() && obeyed)
+        self.job.ended.load(Ordering::SeqCst) || (asked.pauses() && acknowledged)
     }
 
     pub(super) fn asked(&self) -> Asked {
@@ -96,7 +96,7 @@ impl Control {
     }
 
     /// The worker has acted upon this.
-    pub(super) fn obeyed(&self, asked: Asked) {
+    pub(super) fn acknowledge(&self, asked: Asked) {
         self.job.seen.store(asked.0, Ordering::SeqCst);
     }
 
@@ -107,11 +107,11 @@ impl Control {
     fn ask(&self, change: impl Fn(u64) -> u64) {
         let changed = |asked: u64| {
             let flags = asked & (PAUSE | DRAIN);
-            // What changes nothing is no news: a job that rests does not stop to.
+            // What changes nothing needs no answer: a job that is stopped stays so.
             (change(flags) != flags).then(|| (asked - flags).wrapping_add(CHANGE) | change(flags))
         };
         if self.job.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed).is_ok() {
-            self.worker.bell.ring();
+            self.worker.signal.notify();
         }
     }
 }
@@ -131,31 +131,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_answer_is_no_rest() {
+    fn an_old_acknowledgement_does_not_count() {
         let worker = Arc::new(Worker::default());
         let control = Control::new(Arc::clone(&worker));
-        assert!(!control.is_at_rest());
+        assert!(!control.is_stopped());
         control.pause();
-        assert!(control.is_at_rest(), "nobody runs it");
+        assert!(control.is_stopped(), "no worker runs it");
         worker.runs.store(true, Ordering::SeqCst);
-        assert!(!control.is_at_rest(), "the worker may be running it");
-        control.obeyed(control.asked());
+        assert!(!control.is_stopped(), "the worker may be running it");
+        control.acknowledge(control.asked());
         control.pause();
-        assert!(control.is_at_rest(), "it was paused before");
+        assert!(control.is_stopped(), "it was paused before");
         // The worker has seen the first pause, and is about to let the job go on.
         control.resume();
         let asked = control.asked();
         control.pause();
-        assert!(!control.is_at_rest());
-        control.obeyed(asked);
-        assert!(!control.is_at_rest());
-        control.obeyed(control.asked());
-        assert!(control.is_at_rest());
+        assert!(!control.is_stopped());
+        control.acknowledge(asked);
+        assert!(!control.is_stopped());
+        control.acknowledge(control.asked());
+        assert!(control.is_stopped());
         control.drain();
         control.resume();
-        control.obeyed(control.asked());
-        assert!(!control.is_at_rest() && control.asked().drains());
+        control.acknowledge(control.asked());
+        assert!(!control.is_stopped() && control.asked().drains());
         control.ended();
-        assert!(control.is_at_rest());
+        assert!(control.is_stopped());
     }
 }

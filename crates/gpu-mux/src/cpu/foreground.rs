@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::benchmark::Benchmarks;
-use crate::{Event, JobId, Tasklet, TaskletId, Upcoming};
+use crate::{JobId, MuxEvent, Tasklet, TaskletId, Upcoming};
 
-/// What the multiplexer has been told of the foreground.
+/// The foreground as the multiplexer sees it.
 #[derive(Debug, Default)]
 pub(super) struct Foreground {
     next_number: u64,
@@ -21,7 +21,7 @@ struct Phase {
 
 impl Foreground {
     /// A tasklet is ready.
-    pub(super) fn computes(&mut self, upcoming: Upcoming, now: Duration) -> Event {
+    pub(super) fn computes(&mut self, upcoming: Upcoming, now: Duration) -> MuxEvent {
         let tasklet = self.tasklet();
         self.computing.begin(tasklet, upcoming, now)
     }
@@ -34,12 +34,12 @@ impl Foreground {
     }
 
     /// It has run, if there was one.
-    pub(super) fn ran(&mut self, now: Duration) -> Option<Event> {
+    pub(super) fn ran(&mut self, now: Duration) -> Option<MuxEvent> {
         self.computing.end(now)
     }
 
     /// It waits for communication: all of the wait, until the next tasklet, is one. `None` when that is known.
-    pub(super) fn communicates(&mut self, upcoming: Upcoming, now: Duration) -> Option<Event> {
+    pub(super) fn communicates(&mut self, upcoming: Upcoming, now: Duration) -> Option<MuxEvent> {
         if self.communicating.open.is_some() {
             return None;
         }
@@ -48,12 +48,12 @@ impl Foreground {
     }
 
     /// It waits for communication no longer, if it did.
-    pub(super) fn communicated(&mut self, now: Duration) -> Option<Event> {
+    pub(super) fn communicated(&mut self, now: Duration) -> Option<MuxEvent> {
         self.communicating.end(now)
     }
 
-    /// It has been given up in the middle of what it did: what is open ends, and says nothing of how long it takes.
-    pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = Event> + use<> {
+    /// It has failed or panicked: what is in flight ends, and its time is not learned from.
+    pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = MuxEvent> + use<> {
         let communicating = self.communicating.abort(now);
         communicating.into_iter().chain(self.computing.abort(now))
     }
@@ -70,24 +70,24 @@ impl Foreground {
 }
 
 impl Phase {
-    fn begin(&mut self, tasklet: Tasklet, upcoming: Upcoming, now: Duration) -> Event {
+    fn begin(&mut self, tasklet: Tasklet, upcoming: Upcoming, now: Duration) -> MuxEvent {
         let tasklet = tasklet.at_site(upcoming.site).estimated(self.benchmarks.estimate(upcoming));
         self.open = Some((tasklet, now));
-        Event::Ready(tasklet)
+        MuxEvent::Ready(tasklet)
     }
 
-    fn end(&mut self, now: Duration) -> Option<Event> {
+    fn end(&mut self, now: Duration) -> Option<MuxEvent> {
         let (tasklet, since) = self.open.take()?;
         let took = now.saturating_sub(since);
         self.benchmarks.learn(tasklet.site, took);
-        Some(Event::Finished { tasklet: tasklet.id, took })
+        Some(MuxEvent::Finished { tasklet: tasklet.id, took })
     }
 
-    fn abort(&mut self, now: Duration) -> Option<Event> {
+    fn abort(&mut self, now: Duration) -> Option<MuxEvent> {
         let (tasklet, since) = self.open.take()?;
-        // What took as long as it was expected to is no news.
+        // What took as long as it was expected to changes no average.
         let took = tasklet.estimate.unwrap_or(now.saturating_sub(since));
-        Some(Event::Finished { tasklet: tasklet.id, took })
+        Some(MuxEvent::Finished { tasklet: tasklet.id, took })
     }
 }
 
@@ -96,28 +96,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_aborted_teaches_nothing() {
+    fn nothing_is_learned_from_what_is_aborted() {
         let us = Duration::from_micros;
         let mut foreground = Foreground::default();
         let mut now = Duration::ZERO;
         let mut begin = |foreground: &mut Foreground| -> Option<Duration> {
-            let Event::Ready(tasklet) = foreground.computes(Upcoming::at_site(3), now) else { return None };
+            let MuxEvent::Ready(tasklet) = foreground.computes(Upcoming::at_site(3), now) else {
+                return None;
+            };
             now += us(10);
             tasklet.estimate
         };
         assert_eq!(begin(&mut foreground), None);
-        let Some(Event::Finished { took, .. }) = foreground.ran(us(10)) else { panic!("it has run") };
+        let Some(MuxEvent::Finished { took, .. }) = foreground.ran(us(10)) else { panic!("it has run") };
         assert_eq!(took, us(10));
         assert_eq!(begin(&mut foreground), Some(us(10)));
         foreground.communicates(Upcoming::at_site(4), us(20));
         let aborted: Vec<_> = foreground.aborted(us(9000)).collect();
         let tooks: Vec<_> = aborted
             .iter()
-            .map(|event| if let Event::Finished { took, .. } = event { *took } else { panic!("{event:?}") })
+            .map(
+                |event| if let MuxEvent::Finished { took, .. } = event { *took } else { panic!("{event:?}") },
+            )
             .collect();
         assert_eq!(tooks, [us(8980), us(10)], "of the wait nothing is known, of the tasklet what it takes");
         assert_eq!(begin(&mut foreground), Some(us(10)));
-        let Some(Event::Ready(wait)) = foreground.communicates(Upcoming::at_site(4), us(9000)) else {
+        let Some(MuxEvent::Ready(wait)) = foreground.communicates(Upcoming::at_site(4), us(9000)) else {
             panic!("it waits")
         };
         assert_eq!(wait.estimate, None);

@@ -22,21 +22,21 @@ use foreground::Foreground;
 pub use share::share;
 
 use crate::idle::Wait;
-use crate::{Command, Error, Event, Idle, Job, JobId, JobState, Multiplexer, Policy, TaskletId, Usage};
+use crate::{Error, Idle, Job, JobId, JobState, Multiplexer, MuxCommand, MuxEvent, Policy, TaskletId, Usage};
 
 /// Runs a foreground and any number of background jobs on the calling thread, as a [`Multiplexer`] decides.
 ///
 /// Tasklets run one at a time and are never interrupted. The foreground is polled after every one, so it waits for
 /// at most one background tasklet; how long that is, is up to the background job, which should cut its work to
-/// [`Policy::background_piece`]. After a background tasklet the thread offers its core to others: where several workers
-/// share cores, the foreground of one of them may be waiting for it.
+/// [`Policy::background_piece`]. After a background tasklet the thread yields its core: where several workers share
+/// cores, the foreground of one of them may be waiting for it.
 ///
 /// A thread has no streams, no graphs and no launch latency, so of the [`Policy`] only the limit on background in
 /// flight (zero or more), communication, feedback and gap fitting have an effect. What the last two need to know of a
 /// [site](crate::Upcoming::site) is learned.
 ///
 /// A background job never touches the foreground: one that finishes, fails or panics (unless panics abort the program)
-/// is left alone from then on, as [`background`](Self::background) says, and one that has nothing to do is asked
+/// is not run again, as [`background`](Self::background) shows, and one that has nothing to do is asked
 /// again whenever the foreground has nothing to do either. A panic of the foreground is not caught.
 ///
 /// ```
@@ -63,7 +63,7 @@ pub struct CpuDriver<B: Job> {
     clock: Clock,
     foreground: Foreground,
     background: Vec<BackgroundJob<B>>,
-    /// What the multiplexer has not been told yet.
+    /// What has run and has not been reported to the multiplexer yet.
     ran: Option<Ran>,
     /// When the multiplexer wants to be asked again.
     wake: Option<Duration>,
@@ -120,13 +120,13 @@ impl<B: Job> CpuDriver<B> {
     /// Wakes a worker that waits as [`Idle::Park`] says.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.worker.bell))
+        Waker::from(Arc::clone(&self.worker.signal))
     }
 
     /// Runs a foreground until it has finished, and the background in its gaps; says where the time of this run went.
     ///
     /// What has been learned stays for the next run. When the foreground fails its error is returned. `F::Error` takes
-    /// in this crate's [`Error`] for the case that the multiplexer refuses what it is told of the foreground; that does
+    /// in this crate's [`Error`] for the case that the multiplexer refuses an event of the foreground; that does
     /// not happen, whatever the jobs do.
     pub fn run<F>(&mut self, foreground: &mut F) -> Result<Usage, F::Error>
     where
@@ -156,19 +156,19 @@ impl<B: Job> CpuDriver<B> {
     {
         let mut wait = Wait::new(self.idle);
         loop {
-            // What comes while the jobs are asked must not be slept over.
-            let heard = self.worker.bell.rings();
+            // A wake-up while the jobs are polled must not be lost.
+            let seen = self.worker.signal.count();
             // The foreground is asked before every command: the multiplexer must know what it has to hold back.
             let state = foreground.poll()?;
-            let launched = self.heed(state)?;
+            let launched = self.observe(state)?;
             if state == JobState::Finished {
                 return Ok(());
             }
-            self.heed_background(launched.is_none())?;
+            self.observe_background(launched.is_none())?;
             let Some(tasklet) = launched.map_or_else(|| self.next(), |tasklet| Ok(Some(tasklet)))? else {
                 let communicates = matches!(state, JobState::Communicating(_))
                     || self.background.iter().any(BackgroundJob::communicates);
-                wait.wait(self.until_wake(), communicates, &self.worker.bell, heard);
+                wait.wait(self.until_wake(), communicates, &self.worker.signal, seen);
                 continue;
             };
             wait.reset();
@@ -180,17 +180,17 @@ impl<B: Job> CpuDriver<B> {
         }
     }
 
-    /// Tells the multiplexer what the foreground says, and what has happened since it said something. Gives the tasklet
-    /// that it is ready to run.
-    fn heed(&mut self, state: JobState) -> Result<Option<TaskletId>, Error> {
+    /// Tells the multiplexer the state of the foreground, and what has run since it was last polled. Gives the tasklet that
+    /// is ready to run.
+    fn observe(&mut self, state: JobState) -> Result<Option<TaskletId>, Error> {
         let now = self.clock.now();
         if let JobState::Ready(upcoming) = state {
-            // One that came back while a background tasklet ran did so at a time that nobody knows: it is taken to have
-            // waited for half of it. Where the core was taken away meanwhile, the foreground would have lost it too.
+            // When the foreground became ready while a background tasklet ran is unknown: it is taken to have waited for
+            // half of it. Where the core was taken away meanwhile, the foreground would have lost it too.
             let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.own_part / 2));
             self.tell(back, |foreground| foreground.communicated(back))?;
             self.tell(back, |foreground| Some(foreground.computes(upcoming, back)))?;
-            // Launched before the end of what it had to wait for is told, so that it counts as a delay.
+            // Launched before the end of what it had to wait for is reported, so that it counts as a delay.
             let launched = self.launch();
             self.tell_what_ran()?;
             return Ok(launched);
@@ -204,9 +204,9 @@ impl<B: Job> CpuDriver<B> {
     }
 
     /// Tells the multiplexer what is asked of the background jobs, and, when `ask`, what they have to offer.
-    fn heed_background(&mut self, ask: bool) -> Result<(), Error> {
+    fn observe_background(&mut self, ask: bool) -> Result<(), Error> {
         for job in &mut self.background {
-            let asked = job.obey();
+            let asked = job.take_requests();
             let offered = if ask { job.ask() } else { None };
             for event in asked.chain(offered) {
                 job.tell(&mut self.mux, self.clock.now(), event)?;
@@ -218,7 +218,7 @@ impl<B: Job> CpuDriver<B> {
     fn tell(
         &mut self,
         now: Duration,
-        what: impl FnOnce(&mut Foreground) -> Option<Event>,
+        what: impl FnOnce(&mut Foreground) -> Option<MuxEvent>,
     ) -> Result<(), Error> {
         what(&mut self.foreground).map_or(Ok(()), |event| self.mux.handle(now, event))
     }
@@ -236,7 +236,7 @@ impl<B: Job> CpuDriver<B> {
         let now = self.clock.now();
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = None;
-            self.mux.handle(now, Event::Tick)?;
+            self.mux.handle(now, MuxEvent::Tick)?;
         }
         Ok(self.launch())
     }
@@ -245,10 +245,10 @@ impl<B: Job> CpuDriver<B> {
     fn launch(&mut self) -> Option<TaskletId> {
         while let Some(command) = self.mux.poll_command() {
             match command {
-                Command::WakeAt(time) => self.wake = Some(time),
+                MuxCommand::WakeAt(time) => self.wake = Some(time),
                 // Communication goes on by itself.
-                Command::Launch(id) if id.job.is_foreground() && !self.foreground.is_compute(id) => {}
-                Command::Launch(id) => return Some(id),
+                MuxCommand::Launch(id) if id.job.is_foreground() && !self.foreground.is_compute(id) => {}
+                MuxCommand::Launch(id) => return Some(id),
             }
         }
         None
@@ -279,7 +279,7 @@ impl<B: Job> CpuDriver<B> {
         let took = ended.saturating_sub(began);
         let own_part = job.ran(took, self.mux.policy().background_piece);
         self.usage.record(tasklet.job, took);
-        let event = end.unwrap_or(Event::Finished { tasklet, took });
+        let event = end.unwrap_or(MuxEvent::Finished { tasklet, took });
         self.ran = Some(Ran { job: tasklet.job, ended, own_part, event });
         // Where workers share cores, another one's foreground may be waiting for this core.
         std::thread::yield_now();
@@ -301,5 +301,5 @@ struct Ran {
     ended: Duration,
     /// How much of its time was its own work.
     own_part: Duration,
-    event: Event,
+    event: MuxEvent,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::intervals;
 use super::safe::graph::Node;
-use super::{CapturedGraph, Error, Executable, Result, Stopwatch, Stream};
+use super::{CapturedGraph, Error, Executable, Result, Stopwatch, Stream, TimingRuns};
 
 /// A graph, cut. Run in order on one stream, the pieces do what the graph does.
 #[derive(Debug)]
@@ -43,17 +43,21 @@ impl CapturedGraph {
     /// Cuts the graph, before a piece would take longer than `budget`, into intervals of a topological order: the
     /// order in which CUDA lists its nodes, as far as that keeps its edges.
     ///
-    /// To time its nodes and then its pieces, **everything in the graph is run `runs` + 1 times**, twice over, on
-    /// `stream`, which should have nothing else to do: what the graph computes has to bear that. A node is timed as a
-    /// graph of one node, with the launch that costs some microseconds, so that pieces of many short nodes come out
-    /// shorter than the budget, not longer. Priorities of nodes are kept.
+    /// Its nodes and then its pieces are timed by executing each of them once more than `runs` says, on `stream`,
+    /// which should have nothing else to do: [`TimingRuns`] says what happens to the memory that they write. A node is
+    /// timed as a graph of one node, with the launch that costs some microseconds, so that pieces of many short nodes
+    /// come out shorter than the budget, not longer. Priorities of nodes are kept.
     ///
-    /// Time O(n log n) calls of CUDA for n nodes, besides the runs.
+    /// O(n log n) calls of CUDA for n nodes, besides the executions.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA says, as it does of edges that let a
-    /// kernel start before the one that it waits for has ended.
-    pub fn cut(&self, stream: &Stream, budget: Duration, runs: NonZeroUsize) -> Result<Cut> {
+    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA reports, as for edges that let a
+    /// kernel start before the one that it depends on has ended.
+    pub fn cut(&self, stream: &Stream, budget: Duration, runs: TimingRuns<'_>) -> Result<Cut> {
+        runs.around(stream, || self.cut_by_times(stream, budget, runs.runs()))
+    }
+
+    fn cut_by_times(&self, stream: &Stream, budget: Duration, runs: NonZeroUsize) -> Result<Cut> {
         let nodes = self.in_order()?;
         let stopwatch = Stopwatch::new(stream)?;
         let mut times = Vec::with_capacity(nodes.len());
@@ -88,7 +92,7 @@ impl CapturedGraph {
             .iter()
             .filter_map(|(from, to)| Some((*numbers.get(&from.0)?, *numbers.get(&to.0)?)))
             .collect();
-        let order = intervals::order(nodes.len(), &edges).ok_or(Error::Circle)?;
+        let order = intervals::order(nodes.len(), &edges).ok_or(Error::Cycle)?;
         Ok(order.into_iter().map(|number| nodes[number]).collect())
     }
 
@@ -99,7 +103,7 @@ impl CapturedGraph {
         }
     }
 
-    /// Shows `visit` the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n
+    /// Calls `visit` with the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n
     /// log n) copies of nodes; a copy of the whole for each part would cost O(n^2).
     fn divide(
         &self,

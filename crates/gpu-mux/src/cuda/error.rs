@@ -6,8 +6,8 @@ use super::sys;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// CUDA's driver cannot be had: one line that says what was looked for, where, and what to do.
-    #[error("CUDA is not at hand: {0}")]
+    /// CUDA's driver cannot be used: one line that says what was looked for, where, and what to do.
+    #[error("CUDA is not available: {0}")]
     Unavailable(String),
     /// A call failed.
     #[error("{call}: {name} ({code}): {text}")]
@@ -42,9 +42,9 @@ pub enum Error {
         /// How many such nodes there are, also inside graphs of the graph.
         nodes: usize,
     },
-    /// The edges of a graph form a circle.
-    #[error("the graph's nodes wait for each other in a circle")]
-    Circle,
+    /// The edges of a graph form a cycle.
+    #[error("the graph's edges form a cycle")]
+    Cycle,
     /// A context was to be closed while something that belongs to it is still there.
     #[error(
         "the context cannot be closed: {owners} of its streams, events, graphs, modules or buffers are still there"
@@ -56,8 +56,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether this error has spoilt the device's context, as a kernel that reads a wrong address does: CUDA answers
-    /// every later call of the process with it, the foreground's too, and only a new process helps.
+    /// Whether this error has left the device's context in an inconsistent state, as a kernel that reads an invalid
+    /// address does: CUDA returns it from every later call of the process, the foreground's too, and the process has to
+    /// be restarted.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
         matches!(self, Self::Call { code, .. } if sys::STICKY.contains(code))
@@ -71,7 +72,7 @@ impl Error {
                 Self::Lacking {
                     technique: sys::GREEN_CONTEXT,
                     reason: format!(
-                        "{call} says {name}: this driver does not take what belongs to the device's own context into a \
+                        "{call} returned {name}: this driver does not take what belongs to the device's own context into a \
                      green context's stream"
                     ),
                 }
@@ -84,7 +85,7 @@ impl Error {
     pub(super) fn of(self, technique: &'static str) -> Self {
         match self {
             Self::Call { call, code: sys::NOT_SUPPORTED, .. } => {
-                Self::Lacking { technique, reason: format!("{call} says that it is not supported") }
+                Self::Lacking { technique, reason: format!("{call} returned that it is not supported") }
             }
             Self::Lacking { reason, .. } => Self::Lacking { technique, reason },
             other => other,

@@ -1,4 +1,4 @@
-//! Where a sequence is cut, and what of it goes together: the arithmetic, without CUDA.
+//! Topological orders, and intervals of a sequence: the arithmetic of cutting and merging graphs, without CUDA.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// An order in which every node comes after those that it waits for: of those that could come next, always the one
-/// with the smallest number. `None` if nodes wait for each other in a circle.
+/// with the smallest number. `None` if the edges form a cycle.
 ///
 /// An edge is (before, after). Time O((n + e) log n) for n nodes and e edges (Kahn's algorithm with a heap).
 pub(super) fn order(nodes: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>> {
@@ -82,7 +82,7 @@ mod tests {
         times.iter().sum()
     }
 
-    /// Any graph without a circle: edges lead from smaller numbers to larger ones, and then the numbers are shuffled.
+    /// Any graph without a cycle: edges lead from smaller numbers to larger ones, and then the numbers are shuffled.
     fn graph() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
         (1_usize..40).prop_flat_map(|nodes| {
             let edges = proptest::collection::vec((0..nodes, 0..nodes), 0..80);
@@ -102,7 +102,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_node_comes_once_and_after_those_that_it_waits_for((nodes, edges) in graph()) {
-            let order = order(nodes, &edges).expect("there is no circle");
+            let order = order(nodes, &edges).expect("there is no cycle");
             let mut place = vec![usize::MAX; nodes];
             for (position, &node) in order.iter().enumerate() {
                 prop_assert_eq!(place[node], usize::MAX);
@@ -114,7 +114,7 @@ mod tests {
 
         #[test]
         fn intervals_of_an_order_need_nothing_from_later_ones((nodes, edges) in graph(), cuts in times()) {
-            let order = order(nodes, &edges).expect("there is no circle");
+            let order = order(nodes, &edges).expect("there is no cycle");
             let times: Vec<_> = (0..nodes).map(|node| cuts.get(node).copied().unwrap_or_default()).collect();
             let pieces = pieces(&times, Duration::from_millis(1));
             let piece_of = |node| {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_has_no_order() {
+    fn a_cycle_has_no_order() {
         assert_eq!(order(3, &[(0, 1), (1, 2), (2, 1)]), None);
         assert_eq!(order(0, &[]), Some(vec![]));
     }

@@ -42,7 +42,7 @@ impl Merged {
     /// graph becomes a node of the one that it is part of. Priorities of nodes are kept.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if a graph that is merged allocates or frees memory; what CUDA says.
+    /// [`Error::MemoryNodes`] if a graph that is merged allocates or frees memory; what CUDA reports.
     pub fn from_neighbours(graphs: &[(CapturedGraph, Duration)], limits: MergeLimits) -> Result<Vec<Self>> {
         let times: Vec<_> = graphs.iter().map(|(_, time)| *time).collect();
         let ranges = intervals::groups(&times, limits.enough, limits.at_most, limits.count);

@@ -1,12 +1,12 @@
 //! Work on an NVIDIA GPU, by CUDA's driver (feature `cuda`).
 //!
 //! A [`CudaDevice`] is what a [`Driver`](crate::Driver) drives. Its work is captured from streams,
-//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel. What driver and device can do is
-//! found out by asking ([`Context::capabilities`]); a technique that they do not have is an error that names it,
-//! never left out in silence.
+//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel. What driver and device can do
+//! is queried ([`Context::capabilities`]); a technique that they do not have is an error that names it, and never
+//! silently left out.
 //!
 //! ```no_run
-//! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module};
+//! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module, TimingRuns};
 //! use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 //! use std::num::NonZeroUsize;
 //!
@@ -15,7 +15,8 @@
 //! let module = Module::load(&context, &std::fs::read_to_string("kernels.ptx")?)?;
 //! let (layer, train) = (module.function("layer")?, module.function("train")?);
 //! let shape = LaunchShape { blocks: 132, threads: 256, shared_bytes: 0 };
-//! let runs = NonZeroUsize::MIN.saturating_add(4);
+//! // To be timed, both are executed: nothing reads what these kernels have written before.
+//! let runs = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
 //!
 //! let policy = Policy::default();
 //! let mut device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
@@ -78,4 +79,4 @@ pub use safe::graph::{CapturedGraph, Executable};
 pub use safe::green::GreenContext;
 pub use safe::module::{Argument, Function, LaunchShape, Module};
 pub use safe::stream::{Priority, Stream};
-pub use stopwatch::Stopwatch;
+pub use stopwatch::{Stopwatch, TimingRuns};

@@ -1,4 +1,4 @@
-//! The driver's functions as `Result`s, with errors that name the call and what CUDA says of it.
+//! The driver's functions as `Result`s, with errors that name the call and what CUDA reports of it.
 #![allow(unsafe_code)]
 // CUDA's own.
 #![allow(clippy::too_many_arguments)]

@@ -1,11 +1,61 @@
-//! How long work takes on the device.
+//! How long work takes on the device, found out by executing it.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::{Event, Executable, Result, Stream};
+use super::{DeviceBuffer, Event, Result, Stream};
 
-/// Two marks around work in a stream.
+/// How often work is executed to be timed, and what happens to the memory that it writes.
+///
+/// Timing executes the work. A graph that ends in an optimizer step changes the weights each time, one with a dropout
+/// layer advances its random state, and one that sends waits for a receiver. The caller therefore declares that
+/// the work has no side effects, or names the memory that is to be restored.
+#[derive(Debug, Clone, Copy)]
+pub struct TimingRuns<'a> {
+    runs: NonZeroUsize,
+    restored: &'a [&'a DeviceBuffer],
+}
+
+impl TimingRuns<'static> {
+    /// For work without side effects: it may be executed any number of times, whole and in part, because nothing reads
+    /// what it has written before that is written again. The forward pass of an inference request is such work; a
+    /// training iteration, a random number generator and a send or receive are not.
+    #[must_use]
+    pub const fn without_side_effects(runs: NonZeroUsize) -> Self {
+        Self { runs, restored: &[] }
+    }
+}
+
+impl<'a> TimingRuns<'a> {
+    /// For work whose only side effects are changes of these buffers, such as weights and optimizer states. They are
+    /// copied to the host before the work is executed and back afterwards, also when it fails. Nothing else may use
+    /// them meanwhile.
+    #[must_use]
+    pub const fn restoring(runs: NonZeroUsize, buffers: &'a [&'a DeviceBuffer]) -> Self {
+        Self { runs, restored: buffers }
+    }
+
+    /// Executions that are timed; one more comes before them.
+    pub(super) fn runs(&self) -> NonZeroUsize {
+        self.runs
+    }
+
+    /// Calls `time` and then restores what is to be restored.
+    pub(super) fn around<T>(&self, stream: &Stream, time: impl FnOnce() -> Result<T>) -> Result<T> {
+        let copies = self.restored.iter().map(|buffer| {
+            let mut bytes = vec![0; buffer.size_bytes()];
+            buffer.download(stream, &mut bytes)?;
+            Ok((*buffer, bytes))
+        });
+        let copies = copies.collect::<Result<Vec<_>>>()?;
+        let timed = time();
+        let restored = copies.iter().map(|(buffer, bytes)| buffer.upload(stream, bytes));
+        let restored = restored.fold(Ok(()), Result::and);
+        timed.and_then(|timed| restored.map(|()| timed))
+    }
+}
+
+/// Times work in a stream, by an event before and an event after it.
 #[derive(Debug)]
 pub struct Stopwatch<'a> {
     stream: &'a Stream,
@@ -14,16 +64,16 @@ pub struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// A stopwatch for what is put into this stream.
+    /// A stopwatch for work in this stream.
     pub fn new(stream: &'a Stream) -> Result<Self> {
         Ok(Self { stream, start: Event::timed(stream)?, end: Event::timed(stream)? })
     }
 
-    /// The device's time for what `enqueue` puts into the stream: the median of `runs` runs, after one that is not
-    /// counted. It waits for them.
+    /// The device's time for what `enqueue` puts into the stream: the median of `runs` executions, after one that is
+    /// not counted. It waits for them.
     ///
     /// # Errors
-    /// What `enqueue` returns; what CUDA says.
+    /// What `enqueue` returns; what CUDA reports.
     pub fn median(
         &self,
         runs: NonZeroUsize,
@@ -41,12 +91,5 @@ impl<'a> Stopwatch<'a> {
         self.stream.record(&self.end)?;
         self.stream.synchronize()?;
         self.end.since(&self.start)
-    }
-}
-
-impl Executable {
-    /// The device's time for one launch: the median of `runs`, after one that is not counted. It waits for them.
-    pub fn median(&self, stream: &Stream, runs: NonZeroUsize) -> Result<Duration> {
-        Stopwatch::new(stream)?.median(runs, |stream| self.launch(stream))
     }
 }

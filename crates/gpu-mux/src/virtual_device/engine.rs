@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use super::occupancy::{ForegroundState, Occupancy};
-use super::stream::{Launch, NEVER, Phase, Rank, Stream};
+use super::stream::{DispatchPriority, Launch, NEVER, Phase, Stream};
 use super::{Awaits, Exchange};
 use crate::{Error, JobId, Lane, TaskletId};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Engine {
     launches: u64,
     pub(super) free: u32,
     /// The first of those that have less than they want.
-    pub(super) first_short: Option<Rank>,
+    pub(super) first_short: Option<DispatchPriority>,
     /// Something has changed that no event tells.
     pub(super) unsettled: bool,
     /// In the order in which they ended.
@@ -182,7 +182,7 @@ impl Engine {
                 running.until = NEVER;
                 return;
             }
-            Phase::Working if head.is_told() => {
+            Phase::Working if head.has_external_partners() => {
                 running.phase = Phase::Ending;
                 running.until = head.partners_end.map_or(NEVER, |end| end.max(now));
                 self.exchanges.push_back(Exchange {
@@ -238,8 +238,8 @@ impl Engine {
         let found = self.streams.iter_mut().find_map(|stream| Some((stream.find(tasklet)?, stream)));
         let (place, stream) = found.ok_or(Error::NotInFlight(tasklet))?;
         let launch = &mut stream.launches[place];
-        if !launch.is_told() {
-            return Err(Error::NotTold(tasklet));
+        if !launch.has_external_partners() {
+            return Err(Error::PartnersNotExternal(tasklet));
         }
         let phase = match awaits {
             Awaits::Partners => {

@@ -44,9 +44,8 @@ impl Kernel {
     /// The same kernel in so many waves instead of one: its thread blocks by those that the device holds at a time,
     /// rounded up.
     ///
-    /// A wave is the grain of non-preemption: blocks that run are not interrupted, but when they end, their
-    /// multiprocessors are given anew, to a kernel of higher priority if there is one. In one wave, a kernel keeps
-    /// what it has got until its end.
+    /// Blocks that run are not interrupted, so a kernel can only lose multiprocessors between two waves: they are then
+    /// given to a kernel of higher priority if there is one. In one wave, a kernel keeps what it has got until its end.
     #[must_use]
     pub fn in_waves(self, waves: NonZeroU32) -> Self {
         Self { waves, ..self }

@@ -2,11 +2,11 @@
 
 mod bandwidth;
 mod engine;
-#[cfg(feature = "json")]
-mod fit;
 mod kernel;
 mod occupancy;
 mod parameters;
+#[cfg(feature = "json")]
+mod parameters_file;
 mod sharing;
 mod stream;
 #[cfg(test)]
@@ -15,11 +15,11 @@ mod work;
 
 use std::time::Duration;
 
-#[cfg(feature = "json")]
-pub use fit::ParametersFile;
 pub use kernel::Kernel;
 pub use occupancy::{ForegroundState, Occupancy};
 pub use parameters::{DeviceParameter, DeviceParameters};
+#[cfg(feature = "json")]
+pub use parameters_file::ParametersFile;
 pub use work::{Awaits, Exchange, Partners, VirtualWork};
 
 use crate::{Device, Error, Finished, Tasklet, TaskletId};
@@ -37,7 +37,7 @@ use stream::{Launch, nanos};
 ///   has blocks for, or those that are free, and more when others end. Free ones go to the streams with the higher
 ///   priority first, then by the order of launches. With half of what it wants it takes twice as long.
 /// - Blocks are not interrupted, but kernels are handed out block by block: after each of its [waves](Kernel::in_waves),
-///   and never before, a kernel's multiprocessors are given anew. A kernel in one wave keeps them until its end.
+///   and never before, a kernel's multiprocessors are distributed again. A kernel in one wave keeps them until its end.
 /// - Streams are spread over the hardware queues in the order of their first launch; on one hardware queue nothing
 ///   passes a launch that has not begun.
 /// - When kernels side by side ask for more memory bandwidth than there is, each is slowed in the part of its time that
@@ -102,7 +102,7 @@ impl VirtualDevice {
         &self.engine.occupancy
     }
 
-    /// When something happens next if nothing is launched or told; `None` when nothing does.
+    /// When something happens next without another call; `None` when nothing does.
     ///
     /// Several devices are kept at one time by letting all of them [wait](Device::wait) until the earliest.
     #[must_use]
@@ -110,8 +110,8 @@ impl VirtualDevice {
         self.engine.next_event().into_iter().chain(self.next_seen()).min().map(Duration::from_nanos)
     }
 
-    /// The oldest step of a communication with [`Partners::Told`] that has not been asked about. A
-    /// [wait](Device::wait) ends when there is one; the next wait is [`Error::NotAsked`] if it still is there.
+    /// The oldest step of a communication with [`Partners::External`] that has not been given yet. A
+    /// [wait](Device::wait) ends when there is one; the next wait is [`Error::ExchangeNotPolled`] if it still is there.
     pub fn exchange(&mut self) -> Option<Exchange> {
         self.shown = None;
         self.engine.exchanges.pop_front()
@@ -119,7 +119,7 @@ impl VirtualDevice {
 
     /// Says that the partners of a communication come at this time, or now if it has passed.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::NotTold`] when its work is not of
+    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::PartnersNotExternal`] when its work is not of
     /// that kind.
     pub fn partners_arrive(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::Partners, nanos(at))
@@ -128,13 +128,13 @@ impl VirtualDevice {
     /// Says that the transfers of all partners end at this time, or now if it has passed; the communication ends then
     /// if its own is done, and otherwise with it.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::NotTold`] when its work is not of
+    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::PartnersNotExternal`] when its work is not of
     /// that kind.
     pub fn partners_finish(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::End, nanos(at))
     }
 
-    /// When the host sees the oldest end that it has not been told of.
+    /// When the host sees the oldest end that it has not seen yet.
     fn next_seen(&self) -> Option<u64> {
         let latency = nanos(self.parameters.completion_latency);
         let oldest = self.engine.ended.front()?;
@@ -206,7 +206,7 @@ impl Device for VirtualDevice {
 
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Error> {
         if let Some(tasklet) = self.shown {
-            return Err(Error::NotAsked(tasklet));
+            return Err(Error::ExchangeNotPolled(tasklet));
         }
         let until = until.map(nanos);
         loop {

@@ -7,12 +7,13 @@ use super::stream::nanos;
 /// What a [`VirtualDevice`](crate::VirtualDevice) is made of.
 ///
 /// Every parameter has a unit and a source; [`a100`](Self::a100) says where its figures come from. They are meant to
-/// be fixed before a policy is tuned on the device. With the feature `json`, `DeviceParameters::fit` gives those of a
-/// card at hand. No time is above an hour.
+/// be fixed before a policy is tuned on the device. The command `mux-bench fit` of this
+/// repository gives those of a card at hand, in a file that `ParametersFile::load` reads (feature `json`). No time is
+/// above an hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct DeviceParameters {
-    /// Streaming multiprocessors: the grain in which kernels share the device. At least 1.
+    /// Streaming multiprocessors: the unit in which kernels share the device. At least 1.
     pub multiprocessors: u32,
     /// Hardware queues from the host to the device. More streams than these share them, and wait for each other.
     /// At least 1.
@@ -56,7 +57,7 @@ impl DeviceParameters {
     /// | `graph_launch_time`, `graph_node_time` | 2.5 us, 1 ns | NVIDIA blog, "Constant time launch for straight-line CUDA graphs": a repeated launch with CUDA 12.6 |
     /// | `kernel_gap` | 0.9 us | NVIDIA blog, "Getting started with CUDA graphs": 3.8 us a kernel of 2.9 us when launches overlap (V100) |
     /// | `graph_node_gap` | 0.5 us | the same: 3.4 us a kernel in a graph |
-    /// | `launch_latency`, `completion_latency` | 1.85 us each | the same: 9.6 us a kernel when the host waits for each; of these 2.9 us are the kernel and 3 us the launch, and the rest is split evenly, because only its sum is known |
+    /// | `launch_latency`, `completion_latency` | 1.85 us each | the same: 9.6 us a kernel when the host waits for each; of these 2.9 us are the kernel and 3 us the launch, and what remains is split evenly, because only its sum is known |
     /// | `communication_share` | 24/108 | NCCL's log on an HGX A100 (nccl-tests, issue 100): 24 channels, and a channel is a block |
     /// | `communication_memory` | 0.39 | data sheet: `NVLink` at 300 GB/s each way, so 600 of the memory's 1,555 GB/s, if data is copied at full speed; a reduction reads its own operand besides (0.58 at full speed), and NCCL stays below it |
     #[must_use]

@@ -1,4 +1,4 @@
-//! Who gets what of the device.
+//! How multiprocessors and memory bandwidth are shared by the kernels that run.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,12 +15,12 @@ impl Engine {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend((0..self.streams.len()).filter(|&stream| self.is_short(stream)));
-        order.sort_unstable_by_key(|&stream| self.streams[stream].rank());
+        order.sort_unstable_by_key(|&stream| self.streams[stream].dispatch_priority());
         self.first_short = None;
         for &stream in &order {
             self.give(stream);
             if self.first_short.is_none() && self.is_short(stream) {
-                self.first_short = Some(self.streams[stream].rank());
+                self.first_short = Some(self.streams[stream].dispatch_priority());
             }
         }
         // What stood behind one that has just begun may be first in its hardware queue now.
@@ -68,15 +68,15 @@ impl Engine {
         }
     }
 
-    /// The speed of everything that runs, by what it has been given and by who else uses the memory.
+    /// Sets the speed of every kernel that runs, by its multiprocessors and by the kernels that use the memory with it.
     pub(super) fn set_rates(&mut self) {
         let slowdown = memory_slowdown(&self.streams.iter().filter_map(|stream| {
             let running = stream.running.as_ref().filter(|running| running.phase == Phase::Working)?;
             Some(Demand { bandwidth: running.memory * running.part(), bound: running.memory })
         }));
         for stream in &mut self.streams {
-            // At the end of a wave, one that nobody waits for who goes first gets the same again.
-            let yields = self.first_short.is_some_and(|short| short < stream.rank());
+            // At the end of a wave, a kernel keeps its multiprocessors unless one of greater priority waits for some.
+            let yields = self.first_short.is_some_and(|short| short < stream.dispatch_priority());
             if let Some(running) = stream.running.as_mut().filter(|running| running.phase == Phase::Working) {
                 running.set_rate(self.now, running.part() / stretch(running.memory, slowdown), yields);
             }
@@ -115,13 +115,13 @@ fn start(
             let come = match partners {
                 Partners::Ready => Some(now),
                 Partners::After(time) => Some(last_end.saturating_add(nanos(*time))),
-                Partners::Told => head.partners_at,
+                Partners::External => head.partners_at,
             };
             if come.is_none_or(|come| come > now) {
                 running.phase = Phase::Waiting;
                 running.until = come.unwrap_or(NEVER);
             }
-            if *partners == Partners::Told {
+            if *partners == Partners::External {
                 exchanges.push_back(Exchange {
                     tasklet: head.tasklet,
                     at: Duration::from_nanos(now),

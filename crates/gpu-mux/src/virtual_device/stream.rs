@@ -7,8 +7,9 @@ use crate::{JobId, Lane, TaskletId};
 /// Nothing is known to happen.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// A priority, and the place in the order of launches.
-pub(super) type Rank = (u8, u64);
+/// Which kernel is given multiprocessors first, the smaller before the larger: its stream's priority, and then the place
+/// of its launch in the order of all launches.
+pub(super) type DispatchPriority = (u8, u64);
 
 /// What runs in order on the device: one lane of one job. Times are nanoseconds since the device's epoch.
 #[derive(Debug, Clone)]
@@ -52,7 +53,7 @@ pub(super) struct Launch {
     pub(super) ready_from: u64,
     /// Since when it has been its turn on its stream; known when it has started.
     pub(super) opened: Option<u64>,
-    /// When its partners have come, and when they end, as far as it has been told.
+    /// When external partners come and when they end, as far as it has been set.
     pub(super) partners_at: Option<u64>,
     pub(super) partners_end: Option<u64>,
 }
@@ -83,7 +84,7 @@ pub(super) enum Phase {
     /// For its partners.
     Waiting,
     Working,
-    /// For the end that it is told.
+    /// For the end of its external partners.
     Ending,
 }
 
@@ -107,8 +108,8 @@ impl Launch {
         self.begun == self.kernel_count()
     }
 
-    pub(super) fn is_told(&self) -> bool {
-        matches!(self.work, VirtualWork::Communication { partners: Partners::Told, .. })
+    pub(super) fn has_external_partners(&self) -> bool {
+        matches!(self.work, VirtualWork::Communication { partners: Partners::External, .. })
     }
 
     pub(super) fn next_arrival(&self) -> u64 {
@@ -168,8 +169,8 @@ impl Stream {
         self.launches.iter().find(|launch| !launch.is_begun()).map(|launch| launch.order)
     }
 
-    /// Its place among those that want multiprocessors: smaller goes first.
-    pub(super) fn rank(&self) -> Rank {
+    /// Its place among the streams that wait for multiprocessors.
+    pub(super) fn dispatch_priority(&self) -> DispatchPriority {
         (self.priority, self.launches.front().map_or(NEVER, |head| head.order))
     }
 }
@@ -209,7 +210,7 @@ impl Running {
         std::mem::take(&mut self.given)
     }
 
-    /// Takes in what it has done by `now`.
+    /// Accounts for what it has done by `now`.
     fn settle(&mut self, now: u64) {
         self.left = (self.left - (now - self.since) as f64 * self.rate).max(0.0);
         self.since = now;

@@ -67,7 +67,7 @@ fn check(device: &VirtualDevice) {
     // Only between two waves a kernel has nothing.
     assert!(running.iter().all(|running| running.given >= 1 || running.waves_left > 0 && running.wave > 0.0));
     let kept_short = running.iter().any(|running| running.given < running.wanted);
-    assert!(!kept_short || engine.free == 0, "free multiprocessors that somebody wants");
+    assert!(!kept_short || engine.free == 0, "free multiprocessors that a kernel waits for");
     let working: Vec<_> = running.iter().filter(|running| running.phase == Phase::Working).collect();
     let used: f64 = working.iter().map(|running| running.memory * running.rate).sum();
     assert!(used <= 1.0 + 1e-6, "{used} of the memory's bandwidth is used");

@@ -55,12 +55,13 @@ pub enum Partners {
     /// So long after the end of the communication before it on the same stream; for the first one, after the
     /// device's epoch.
     After(Duration),
-    /// They come when [`VirtualDevice::partners_arrive`](crate::VirtualDevice::partners_arrive) says so, and it ends
-    /// no earlier than [`VirtualDevice::partners_finish`](crate::VirtualDevice::partners_finish) says.
-    Told,
+    /// Simulated by the user of the device: they come when
+    /// [`VirtualDevice::partners_arrive`](crate::VirtualDevice::partners_arrive) says so, and it ends no earlier than
+    /// [`VirtualDevice::partners_finish`](crate::VirtualDevice::partners_finish) says.
+    External,
 }
 
-/// A step of a communication whose partners are [`Partners::Told`].
+/// A step of a communication whose partners are [`Partners::External`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
     /// The communication.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Iteration, Step, StepWork, Workload};
+use super::{Iteration, StepWork, Workload, WorkloadStep};
 use crate::json::{self, duration, micros};
 use crate::{Communication, Error, Kernel};
 
@@ -88,7 +88,7 @@ impl Workload {
     ///    {"name": "layer", "lane": "compute", "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}]}]}}
     /// ```
     ///
-    /// The fields are those of [`Workload`], [`Step`] and [`StepWork`], with times in microseconds, and those of
+    /// The fields are those of [`Workload`], [`WorkloadStep`] and [`StepWork`], with times in microseconds, and those of
     /// [`Kernel`]. A communication is an all-reduce with `"all_reduces": true`, and sends if it does not say what it does.
     /// `after` and `waves` (1) may be left out, too. Samples of the background
     /// times its kernels are 4194304 (2^22) at most, since a policy may cut it so finely.
@@ -142,7 +142,7 @@ fn iteration(fields: IterationFields) -> Result<Iteration, Wrong> {
                 return Err(wrong(format!("after is {after}, expected the index of {expected}")));
             }
         }
-        steps.push(Step { work: work(&step).map_err(wrong)?, name: step.name, after: step.after });
+        steps.push(WorkloadStep { work: work(&step).map_err(wrong)?, name: step.name, after: step.after });
     }
     let iteration = Iteration { samples: fields.samples, steps };
     if iteration.compute_time().is_zero() {

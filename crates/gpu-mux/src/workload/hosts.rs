@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cut::{BackgroundPiece, cut};
-use super::{Iteration, Step, StepWork};
+use super::{Iteration, StepWork, WorkloadStep};
 use crate::{DeviceParameters, JobId, Kernel, Lane, Partners, Policy, Tasklet, TaskletId, VirtualWork};
 
 /// Background pieces that its host is ahead of the device.
@@ -34,7 +34,7 @@ impl<'a> ForegroundHost<'a> {
     #[must_use]
     pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
-        let estimate = |(step, time): (&Step, Duration)| match &step.work {
+        let estimate = |(step, time): (&WorkloadStep, Duration)| match &step.work {
             StepWork::Compute(kernels) => estimate(time, kernels.len(), gap),
             StepWork::Communication { .. } => time,
         };
@@ -50,13 +50,13 @@ impl<'a> ForegroundHost<'a> {
         }
     }
 
-    /// The same host for a device that is [told](Partners::Told) when the partners of a communication come, instead of
-    /// by [`StepWork::Communication::partners_after`].
+    /// The same host for [external](Partners::External) partners: the user of the device says when they come, not
+    /// [`StepWork::Communication::partners_after`].
     #[must_use]
-    pub fn with_partners_told(mut self) -> Self {
+    pub fn with_external_partners(mut self) -> Self {
         for work in &mut self.works {
             if let VirtualWork::Communication { partners, .. } = work {
-                *partners = Partners::Told;
+                *partners = Partners::External;
             }
         }
         self
@@ -100,7 +100,7 @@ impl<'a> ForegroundHost<'a> {
         number.map(|number| TaskletId { job: JobId::FOREGROUND, number })
     }
 
-    /// Takes in that one of its tasklets has finished.
+    /// Records that one of its tasklets has finished.
     pub fn finish(&mut self) {
         self.finished += 1;
     }
@@ -164,7 +164,7 @@ impl BackgroundHost {
         Some((tasklet, work))
     }
 
-    /// Takes in that one of its tasklets has finished.
+    /// Records that one of its tasklets has finished.
     pub fn finish(&mut self, tasklet: TaskletId) {
         self.finished += 1;
         self.finished_time += self.pieces[self.place(tasklet.number)].time;
@@ -206,7 +206,7 @@ fn estimate(time: Duration, kernels: usize, gap: Duration) -> Duration {
     time.saturating_add(gap.saturating_mul(u32::try_from(kernels.saturating_sub(1)).unwrap_or(u32::MAX)))
 }
 
-fn work(step: &Step, captured: bool) -> VirtualWork {
+fn work(step: &WorkloadStep, captured: bool) -> VirtualWork {
     match &step.work {
         StepWork::Compute(kernels) => {
             VirtualWork::Compute { kernels: Arc::<[Kernel]>::from(kernels.as_slice()), captured }

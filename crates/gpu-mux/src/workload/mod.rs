@@ -4,12 +4,12 @@ mod cut;
 #[cfg(feature = "json")]
 mod format;
 mod hosts;
-mod player;
+mod simulation;
 
 use std::time::Duration;
 
 pub use hosts::{BackgroundHost, ForegroundHost};
-pub use player::{Jobs, Play, Played};
+pub use simulation::{Jobs, SimulationOptions, SimulationReport};
 
 use crate::{Communication, Kernel, Lane};
 
@@ -32,12 +32,12 @@ pub struct Iteration {
     /// Samples that it trains on: the global batch of a job on several devices.
     pub samples: usize,
     /// Its steps, in launch order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<WorkloadStep>,
 }
 
 /// What is launched at once: a tasklet, over and over.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct WorkloadStep {
     /// What it is, for people.
     pub name: String,
     /// What it does.
@@ -46,7 +46,7 @@ pub struct Step {
     pub after: Option<usize>,
 }
 
-/// What a [`Step`] does.
+/// What a [`WorkloadStep`] does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepWork {
     /// Runs kernels, one after another, on the compute lane.
@@ -106,7 +106,7 @@ impl Iteration {
     }
 }
 
-impl Step {
+impl WorkloadStep {
     /// Where it runs.
     #[must_use]
     pub fn lane(&self) -> Lane {

@@ -3,19 +3,18 @@
 //! A program of its own, since it looks for CUDA's driver by name: beside the tests on a fake driver it would find that one.
 #![allow(unsafe_code)]
 
-mod kernels;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gpu_mux::cuda::{
     Argument, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Function, LaunchShape,
-    MergeLimits, Merged, Module, Priority, Result, Stream, Work,
+    MergeLimits, Merged, Module, Priority, Result, Stream, TimingRuns, Work,
 };
 use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 
-const RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2);
+/// Each test begins with its memory cleared.
+const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(2));
 
 /// Runs a test on the first device.
 fn on_gpu(test: impl FnOnce(&Context) -> Result<()>) {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use gpu_mux::{Command, Event, JobId, Multiplexer, Policy, Tasklet, TaskletId};
+use gpu_mux::{JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -46,18 +46,18 @@ impl Host {
         Self { mux: Multiplexer::new(policy), now: Duration::ZERO, number: 0, in_flight, launched: 0 }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: MuxEvent) {
         self.mux.handle(self.now, event).unwrap();
     }
 
     fn ready(&mut self, job: JobId, as_what: impl FnOnce(Tasklet) -> Tasklet) -> TaskletId {
         let tasklet = as_what(Tasklet::new(job, self.number));
         self.number += 1;
-        self.tell(Event::Ready(tasklet));
+        self.tell(MuxEvent::Ready(tasklet));
         tasklet.id
     }
 
-    /// Tasklets of all jobs and lanes become ready, jobs rest and go on, and everything is run.
+    /// Tasklets of all jobs and lanes become ready, jobs are paused and resumed, and everything is run.
     fn round(&mut self) {
         const STEPS: u32 = 50;
         let us = Duration::from_micros;
@@ -69,28 +69,28 @@ impl Host {
             self.ready(first, |t| t.estimated(us(u64::from(step))));
             self.ready(second, |t| t.estimated(us(10 * u64::from(step))));
         }
-        self.tell(Event::Weigh(second, NonZeroU32::MIN.saturating_add(2)));
-        self.tell(Event::Pause(first));
+        self.tell(MuxEvent::Weigh(second, NonZeroU32::MIN.saturating_add(2)));
+        self.tell(MuxEvent::Pause(first));
         let all = self.launched + 4 * STEPS as usize;
         let mut turns = 0;
         while self.launched < all {
             let wake = self.obey();
             if self.in_flight.is_empty() {
                 self.now = wake.unwrap_or(self.now).max(self.now);
-                self.tell(Event::Tick);
+                self.tell(MuxEvent::Tick);
             } else {
                 self.now += us(7);
                 let id = self.in_flight.swap_remove(turns % self.in_flight.len());
                 // Slower than expected now and then, for feedback.
-                self.tell(Event::Finished { tasklet: id, took: us(15 + turns as u64 % 20) });
+                self.tell(MuxEvent::Finished { tasklet: id, took: us(15 + turns as u64 % 20) });
             }
             turns += 1;
             if turns == 100 {
-                self.tell(Event::Resume(first));
+                self.tell(MuxEvent::Resume(first));
             }
         }
         while let Some(id) = self.in_flight.pop() {
-            self.tell(Event::Finished { tasklet: id, took: us(1) });
+            self.tell(MuxEvent::Finished { tasklet: id, took: us(1) });
         }
     }
 
@@ -98,11 +98,11 @@ impl Host {
         let mut wake = None;
         while let Some(command) = self.mux.poll_command() {
             match command {
-                Command::Launch(id) => {
+                MuxCommand::Launch(id) => {
                     self.in_flight.push(id);
                     self.launched += 1;
                 }
-                Command::WakeAt(time) => wake = Some(time),
+                MuxCommand::WakeAt(time) => wake = Some(time),
             }
         }
         wake

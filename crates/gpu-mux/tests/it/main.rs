@@ -11,12 +11,7 @@ mod multiplexer;
 mod pieces;
 mod presets;
 mod serial_device;
+mod vgg16;
 mod virtual_device;
 mod virtual_device_oracle;
-
-#[cfg(feature = "mux-bench")]
-mod mux_bench;
-#[cfg(feature = "json")]
-mod vgg16;
-#[cfg(feature = "json")]
 mod workload;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gpu_mux::{Command, Communication, Event, JobId, Multiplexer, Policy, Tasklet, TaskletId};
+use gpu_mux::{Communication, JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId};
 
 const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -18,18 +18,18 @@ fn piece(number: u64) -> Tasklet {
 
 /// Offers tasklets, and gives what is launched.
 fn offer(mux: &mut Multiplexer, now: u64, tasklets: impl IntoIterator<Item = Tasklet>) -> Vec<TaskletId> {
-    tasklets.into_iter().for_each(|tasklet| mux.handle(us(now), Event::Ready(tasklet)).unwrap());
+    tasklets.into_iter().for_each(|tasklet| mux.handle(us(now), MuxEvent::Ready(tasklet)).unwrap());
     launched(mux)
 }
 
 /// A tasklet finishes, and what is launched then.
 fn finish(mux: &mut Multiplexer, now: u64, tasklet: Tasklet) -> Vec<TaskletId> {
-    mux.handle(us(now), Event::Finished { tasklet: tasklet.id, took: us(1) }).unwrap();
+    mux.handle(us(now), MuxEvent::Finished { tasklet: tasklet.id, took: us(1) }).unwrap();
     launched(mux)
 }
 
 fn launched(mux: &mut Multiplexer) -> Vec<TaskletId> {
-    let launch = |command| if let Command::Launch(id) = command { Some(id) } else { None };
+    let launch = |command| if let MuxCommand::Launch(id) = command { Some(id) } else { None };
     std::iter::from_fn(|| mux.poll_command()).filter_map(launch).collect()
 }
 

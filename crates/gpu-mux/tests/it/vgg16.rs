@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use gpu_mux::{
-    DeviceParameter, DeviceParameters, ForegroundState, Jobs, Occupancy, Play, Played, Policy, Workload,
+    DeviceParameter, DeviceParameters, ForegroundState, Jobs, Occupancy, Policy, SimulationOptions,
+    SimulationReport, Workload,
 };
 
 const VGG16: &str = include_str!("../../workloads/vgg16-8-gpus-rank-1.json");
@@ -22,10 +23,10 @@ struct Shared {
     worth_of_idle: f64,
 }
 
-fn share(workload: &Workload, play: &Play) -> Shared {
-    let alone = workload.play(&Play { jobs: Jobs::Foreground, ..*play }).unwrap();
-    let background = workload.play(&Play { jobs: Jobs::Background, ..*play }).unwrap();
-    let both = workload.play(play).unwrap();
+fn share(workload: &Workload, options: &SimulationOptions) -> Shared {
+    let alone = workload.simulate(&SimulationOptions { jobs: Jobs::Foreground, ..*options }).unwrap();
+    let background = workload.simulate(&SimulationOptions { jobs: Jobs::Background, ..*options }).unwrap();
+    let both = workload.simulate(options).unwrap();
     let seconds = |of: fn(&Occupancy, ForegroundState) -> Duration, states: &[ForegroundState]| {
         states.iter().map(|&state| of(&both.occupancy, state).as_secs_f64()).sum::<f64>()
     };
@@ -45,8 +46,8 @@ fn share(workload: &Workload, play: &Play) -> Shared {
     }
 }
 
-fn median(played: &Played) -> Duration {
-    let mut iterations = played.iterations.clone();
+fn median(report: &SimulationReport) -> Duration {
+    let mut iterations = report.iterations.clone();
     iterations.sort();
     iterations[iterations.len() / 2]
 }
@@ -77,7 +78,7 @@ fn check(shared: &Shared, slowdown: f64, of_idle: f64, device: &str) {
 
 #[test]
 fn the_default_keeps_the_foreground_within_3_percent_and_fills_80_percent_of_its_idle_time() {
-    check(&share(&vgg16(), &Play::default()), 1.03, 0.8, "A100");
+    check(&share(&vgg16(), &SimulationOptions::default()), 1.03, 0.8, "A100");
 }
 
 /// What the rules of DeepPool's runtimes come to on this rank, and that the default costs the foreground less than any that
@@ -85,7 +86,7 @@ fn the_default_keeps_the_foreground_within_3_percent_and_fills_80_percent_of_its
 #[test]
 fn presets_use_the_idle_time_as_their_rules_say() {
     let of = |name: &str, policy: Policy| {
-        let shared = share(&vgg16(), &Play { policy, ..Play::default() });
+        let shared = share(&vgg16(), &SimulationOptions { policy, ..SimulationOptions::default() });
         show(&shared, name);
         shared
     };
@@ -104,7 +105,12 @@ fn presets_use_the_idle_time_as_their_rules_say() {
 fn it_stays_within_5_and_70_percent_when_parameters_are_half_as_large_again_or_half() {
     let (workload, a100) = (vgg16(), DeviceParameters::a100());
     let check = |parameters: DeviceParameters, device: &str| {
-        check(&share(&workload, &Play { parameters, ..Play::default() }), 1.05, 0.7, device);
+        check(
+            &share(&workload, &SimulationOptions { parameters, ..SimulationOptions::default() }),
+            1.05,
+            0.7,
+            device,
+        );
     };
     for factor in [0.5, 1.5] {
         for parameter in DeviceParameter::ALL {

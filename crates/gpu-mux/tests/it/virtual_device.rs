@@ -247,7 +247,7 @@ fn a_tasklet_waits_for_the_one_that_it_is_after() {
 fn partners_can_be_told_when_they_come_and_end() {
     let mut device = VirtualDevice::new(bare()).unwrap();
     let exchange = foreground(0).on(Lane::Communication);
-    let work = VirtualWork::Communication { transfer: us(20), partners: Partners::Told };
+    let work = VirtualWork::Communication { transfer: us(20), partners: Partners::External };
     device.launch(&exchange, work).unwrap();
     device.wait(None).unwrap();
     let arrived = device.exchange().unwrap();
@@ -274,8 +274,8 @@ fn only_who_waits_to_be_told_of_partners_is() {
     for (number, work) in (0..).zip(work) {
         let tasklet = foreground(number).on(if number == 0 { Lane::Communication } else { Lane::Compute });
         device.launch(&tasklet, work).unwrap();
-        assert_eq!(device.partners_arrive(tasklet.id, us(9)), Err(Error::NotTold(tasklet.id)));
-        assert_eq!(device.partners_finish(tasklet.id, us(9)), Err(Error::NotTold(tasklet.id)));
+        assert_eq!(device.partners_arrive(tasklet.id, us(9)), Err(Error::PartnersNotExternal(tasklet.id)));
+        assert_eq!(device.partners_finish(tasklet.id, us(9)), Err(Error::PartnersNotExternal(tasklet.id)));
     }
     assert_eq!(run(&mut device).len(), 2);
 }
@@ -284,12 +284,12 @@ fn only_who_waits_to_be_told_of_partners_is() {
 fn a_driver_that_does_not_ask_for_exchanges_is_told_so() {
     let mut driver = Driver::new(Policy::default(), VirtualDevice::new(bare()).unwrap());
     let receive = foreground(0).receiving();
-    let work = VirtualWork::Communication { transfer: us(10), partners: Partners::Told };
+    let work = VirtualWork::Communication { transfer: us(10), partners: Partners::External };
     driver.offer(receive, work).unwrap();
     assert_eq!(driver.poll().unwrap(), None);
     driver.wait(None).unwrap();
     assert_eq!(driver.poll().unwrap(), None);
-    assert_eq!(driver.wait(None), Err(DriverError::Device(Error::NotAsked(receive.id))));
+    assert_eq!(driver.wait(None), Err(DriverError::Device(Error::ExchangeNotPolled(receive.id))));
     // The way out that it names.
     while driver.device_mut().exchange().is_some() {}
     driver.device_mut().partners_arrive(receive.id, us(5)).unwrap();

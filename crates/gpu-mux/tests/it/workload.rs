@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::{
     BackgroundHost, DeviceParameters, Error, ForegroundHost, ForegroundState, Iteration, Jobs, Kernel,
-    Partners, Play, Policy, Step, StepWork, VirtualWork, Workload,
+    Partners, Policy, SimulationOptions, StepWork, VirtualWork, Workload, WorkloadStep,
 };
 
 const TWO_LAYERS: &str = r#"{"schema": "deeppool/workload/v1", "name": "two layers",
@@ -87,15 +87,20 @@ fn what_is_wrong_with_a_file_is_named_with_its_place() {
 
 #[test]
 fn the_foreground_alone_takes_what_its_steps_take() {
-    let play =
-        Play { jobs: Jobs::Foreground, parameters: bare(), iterations: 5, warm_up: 2, ..Play::default() };
-    let played = two_layers().play(&play).unwrap();
+    let options = SimulationOptions {
+        jobs: Jobs::Foreground,
+        parameters: bare(),
+        iterations: 5,
+        warm_up: 2,
+        ..SimulationOptions::default()
+    };
+    let report = two_layers().simulate(&options).unwrap();
     // 300 us for the partners, 20 to receive, 80.5 to compute, 20 to send to partners that are there.
-    assert_eq!(played.iterations, vec![Duration::from_nanos(420_500); 5]);
-    let state = |state| played.occupancy.time(state);
+    assert_eq!(report.iterations, vec![Duration::from_nanos(420_500); 5]);
+    let state = |state| report.occupancy.time(state);
     assert_eq!(state(ForegroundState::Waiting), us(300) * 5);
     assert_eq!(state(ForegroundState::Transferring), us(40) * 5);
-    assert_eq!((played.background_pieces, played.background_samples_per_s()), (0, 0.0));
+    assert_eq!((report.background_pieces, report.background_samples_per_s()), (0, 0.0));
 }
 
 #[test]
@@ -103,10 +108,15 @@ fn the_background_alone_trains_at_full_speed_cut_or_not() {
     let whole = Policy { captured_graphs: true, ..Policy::naive() };
     let pieces = Policy { background_piece: Some(us(60)), ..whole };
     for policy in [whole, pieces] {
-        let play = Play { jobs: Jobs::Background, parameters: bare(), policy, ..Play::default() };
-        let played = two_layers().play(&play).unwrap();
-        assert_eq!(played.elapsed(), us(200) * 100);
-        assert!((played.background_samples_per_s() - 8.0 / 200e-6).abs() < 1e-3);
+        let options = SimulationOptions {
+            jobs: Jobs::Background,
+            parameters: bare(),
+            policy,
+            ..SimulationOptions::default()
+        };
+        let report = two_layers().simulate(&options).unwrap();
+        assert_eq!(report.elapsed(), us(200) * 100);
+        assert!((report.background_samples_per_s() - 8.0 / 200e-6).abs() < 1e-3);
     }
 }
 
@@ -118,9 +128,15 @@ fn the_background_is_cut_between_kernels_and_by_samples() {
             background_micro_batch: NonZeroUsize::new(micro_batch),
             ..Policy::naive()
         };
-        let play = Play { jobs: Jobs::Background, parameters: bare(), policy, iterations: 1, warm_up: 1 };
-        let played = two_layers().play(&play).unwrap();
-        (played.background_pieces, played.over_long > 0, played.elapsed())
+        let options = SimulationOptions {
+            jobs: Jobs::Background,
+            parameters: bare(),
+            policy,
+            iterations: 1,
+            warm_up: 1,
+        };
+        let report = two_layers().simulate(&options).unwrap();
+        (report.background_pieces, report.over_long > 0, report.elapsed())
     };
     assert_eq!(pieces(None, 0), (1, false, us(200)));
     assert_eq!(pieces(Some(us(200)), 0), (1, false, us(200)));
@@ -135,7 +151,7 @@ fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
     let policy = Policy::default();
     let (bound, gap) = (policy.background_piece.unwrap(), DeviceParameters::a100().graph_node_gap);
     let kernel = Kernel::new(us(10), 1.0, 0.0).unwrap();
-    let step = Step { name: "short".into(), work: StepWork::Compute(vec![kernel; 100]), after: None };
+    let step = WorkloadStep { name: "short".into(), work: StepWork::Compute(vec![kernel; 100]), after: None };
     let workload = Workload { background: Iteration { samples: 1, steps: vec![step] }, ..two_layers() };
     let mut host = BackgroundHost::new(&workload.background, &policy, &DeviceParameters::a100());
     let mut kernels = 0;
@@ -148,8 +164,10 @@ fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
         assert!(piece.estimate <= Some(bound));
         assert!(kernels == 100 || piece.estimate.unwrap() + gap + kernel.time() > bound, "as long as may be");
     }
-    let played = workload.play(&Play { jobs: Jobs::Background, ..Play::default() }).unwrap();
-    assert_eq!(played.over_long, 0);
+    let report = workload
+        .simulate(&SimulationOptions { jobs: Jobs::Background, ..SimulationOptions::default() })
+        .unwrap();
+    assert_eq!(report.over_long, 0);
 }
 
 #[test]
@@ -166,8 +184,8 @@ fn an_iteration_waits_for_all_of_the_one_before() {
     // Receive, layer and send, twice: the second receive waits for the first layer, what is computed for the receive.
     assert_eq!(after, [None, Some(0), Some(1), Some(1), Some(3), Some(4)]);
     // A step that waits for nothing of its own iteration waits for what the one before did on the other lane.
-    let layer = Step { after: None, ..workload.foreground.steps[1].clone() };
-    let send = Step { after: Some(0), ..workload.foreground.steps[2].clone() };
+    let layer = WorkloadStep { after: None, ..workload.foreground.steps[1].clone() };
+    let send = WorkloadStep { after: Some(0), ..workload.foreground.steps[2].clone() };
     let two = Iteration { samples: 1, steps: vec![layer, send] };
     let mut host = ForegroundHost::new(&two, &Policy::default(), &bare());
     let first = host.offer().unwrap().0;
@@ -186,14 +204,14 @@ fn partners_are_told_where_that_is_asked_for() {
         VirtualWork::Compute { .. } => panic!("the first step is a communication"),
     };
     assert_eq!(partners(host.clone()), Partners::After(us(300)));
-    assert_eq!(partners(host.with_partners_told()), Partners::Told);
+    assert_eq!(partners(host.with_external_partners()), Partners::External);
 }
 
 #[test]
 fn what_is_warm_up_is_not_measured() {
-    let play = Play { jobs: Jobs::Background, iterations: 4, ..Play::default() };
-    let all = two_layers().play(&Play { warm_up: 0, ..play }).unwrap();
-    let warm = two_layers().play(&Play { warm_up: 1, iterations: 3, ..play }).unwrap();
+    let options = SimulationOptions { jobs: Jobs::Background, iterations: 4, ..SimulationOptions::default() };
+    let all = two_layers().simulate(&SimulationOptions { warm_up: 0, ..options }).unwrap();
+    let warm = two_layers().simulate(&SimulationOptions { warm_up: 1, iterations: 3, ..options }).unwrap();
     assert!(all.iterations[0] > all.iterations[1], "the first waits for its launch");
     assert_eq!(warm.iterations, all.iterations[1..]);
     assert!(warm.background_pieces < all.background_pieces);
@@ -201,11 +219,11 @@ fn what_is_warm_up_is_not_measured() {
 
 #[test]
 fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
-    let play = Play::default();
+    let options = SimulationOptions::default();
     let workload = two_layers();
-    let alone = workload.play(&Play { jobs: Jobs::Foreground, ..play }).unwrap();
-    let both = workload.play(&play).unwrap();
-    assert_eq!(both, workload.play(&play).unwrap(), "the same again gives the same");
+    let alone = workload.simulate(&SimulationOptions { jobs: Jobs::Foreground, ..options }).unwrap();
+    let both = workload.simulate(&options).unwrap();
+    assert_eq!(both, workload.simulate(&options).unwrap(), "the same again gives the same");
     assert!(both.elapsed() >= alone.elapsed());
     assert!(both.elapsed() <= alone.elapsed().mul_f64(1.1), "{:?} {:?}", both.elapsed(), alone.elapsed());
     let waiting = ForegroundState::Waiting;
@@ -215,9 +233,10 @@ fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
 #[test]
 fn what_cannot_run_is_an_error() {
     let held_back = Policy { background_in_flight: 0, background_in_flight_alone: 0, ..Policy::default() };
-    let play = Play { jobs: Jobs::Background, policy: held_back, ..Play::default() };
-    assert_eq!(two_layers().play(&play), Err(Error::Stalled));
-    let idle = Step { name: "nothing".into(), work: StepWork::Compute(Vec::new()), after: None };
+    let options =
+        SimulationOptions { jobs: Jobs::Background, policy: held_back, ..SimulationOptions::default() };
+    assert_eq!(two_layers().simulate(&options), Err(Error::Stalled));
+    let idle = WorkloadStep { name: "nothing".into(), work: StepWork::Compute(Vec::new()), after: None };
     let empty = Workload { background: Iteration { samples: 1, steps: vec![idle] }, ..two_layers() };
-    assert_eq!(empty.play(&Play::default()), Err(Error::EmptyIteration("background")));
+    assert_eq!(empty.simulate(&SimulationOptions::default()), Err(Error::EmptyIteration("background")));
 }

@@ -1,4 +1,4 @@
-//! Where and as whom a rank joins: torchrun's variables, and two of our own.
+//! A rank and the address of rank 0: torchrun's variables, and two of our own.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,22 +7,22 @@ use crate::{Error, Result};
 
 /// Where rank 0 listens, if not at the port after torchrun's.
 const PORT_VARIABLE: &str = "COLLECTIVES_PORT";
-/// What all ranks of a job know, and nobody else.
+/// The secret of a job's ranks.
 const TOKEN_VARIABLE: &str = "COLLECTIVES_JOB_TOKEN";
 
-/// Who this process is.
+/// This process's rank, device and job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Environment {
     pub(in crate::nccl) rank: usize,
     pub(in crate::nccl) size: usize,
     /// The device's number on this host.
     pub(in crate::nccl) device: usize,
-    pub(in crate::nccl) meeting: Meeting,
+    pub(in crate::nccl) endpoint: Endpoint,
 }
 
-/// Where the ranks of a job meet.
+/// Where rank 0 of a job listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::nccl) struct Meeting {
+pub(in crate::nccl) struct Endpoint {
     pub(in crate::nccl) host: String,
     pub(in crate::nccl) port: u16,
     pub(in crate::nccl) token: Token,
@@ -37,7 +37,7 @@ impl Token {
         Self(token.into())
     }
 
-    /// What is proved to be known.
+    /// The text of the secret.
     pub(super) fn secret(&self) -> &str {
         &self.0
     }
@@ -49,8 +49,8 @@ impl fmt::Debug for Token {
     }
 }
 
-impl Meeting {
-    /// Fails for a place that others can reach when there is no token to tell ours from theirs.
+impl Endpoint {
+    /// Fails for an address that other hosts can reach when there is no token, since other jobs could connect.
     pub(in crate::nccl) fn check(&self, size: usize) -> Result<()> {
         if size <= 1 || self.is_loopback() || !self.token.secret().is_empty() {
             return Ok(());
@@ -61,12 +61,12 @@ impl Meeting {
         )))
     }
 
-    /// Whether the place is only this host's. A name counts only as `localhost`: what others resolve to may differ.
+    /// Whether only this host can reach it. A name counts only as `localhost`: what others resolve to may differ.
     pub(super) fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
-    /// As people write it.
+    /// As `host:port`.
     pub(super) fn address(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -98,10 +98,10 @@ impl Environment {
             return Err(unavailable(format!("RANK is {rank} in a WORLD_SIZE of {size}: it counts from 0")));
         }
         let token = Token::new(variable(TOKEN_VARIABLE).unwrap_or_default());
-        // Alone, a rank meets nobody.
+        // A single rank connects to no other.
         if size == 1 && variable("MASTER_ADDR").is_none() {
-            let meeting = Meeting { host: "localhost".to_owned(), port: 0, token };
-            return Ok(Self { rank, size, device, meeting });
+            let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, token };
+            return Ok(Self { rank, size, device, endpoint });
         }
         let host = variable("MASTER_ADDR")
             .filter(|host| !host.is_empty())
@@ -115,9 +115,9 @@ impl Environment {
                 "there is no port {port}: {PORT_VARIABLE}, or MASTER_PORT + 1, is 1 to 65535"
             ))
         })?;
-        let meeting = Meeting { host, port, token };
-        meeting.check(size)?;
-        Ok(Self { rank, size, device, meeting })
+        let endpoint = Endpoint { host, port, token };
+        endpoint.check(size)?;
+        Ok(Self { rank, size, device, endpoint })
     }
 }
 
@@ -153,11 +153,11 @@ mod tests {
     #[test]
     fn torchruns_variables_say_all() {
         let found = read(&[]).unwrap();
-        let meeting = Meeting { host: "127.0.0.1".to_owned(), port: 29501, token: Token::new("") };
-        assert_eq!(found, Environment { rank: 3, size: 4, device: 1, meeting });
-        assert_eq!(read(&[("COLLECTIVES_PORT", "700")]).unwrap().meeting.port, 700);
-        assert_eq!(read(&[("COLLECTIVES_JOB_TOKEN", "s")]).unwrap().meeting.token.secret(), "s");
-        assert_eq!(read(&[("MASTER_ADDR", "::1")]).unwrap().meeting.address(), "[::1]:29501");
+        let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: 29501, token: Token::new("") };
+        assert_eq!(found, Environment { rank: 3, size: 4, device: 1, endpoint });
+        assert_eq!(read(&[("COLLECTIVES_PORT", "700")]).unwrap().endpoint.port, 700);
+        assert_eq!(read(&[("COLLECTIVES_JOB_TOKEN", "s")]).unwrap().endpoint.token.secret(), "s");
+        assert_eq!(read(&[("MASTER_ADDR", "::1")]).unwrap().endpoint.address(), "[::1]:29501");
         assert!(read(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "-")]).is_ok());
     }
 

@@ -3,57 +3,57 @@
 //! ```text
 //! rank 0 -> peer   MAGIC, nonce
 //! peer -> rank 0   MAGIC, rank, size, nonce, HMAC(token, "peer" + both nonces + rank + size)
-//! rank 0 -> peer   verdict, detail,          HMAC(token, "rank 0" + both nonces + verdict + detail)
+//! rank 0 -> peer   admission, detail,          HMAC(token, "rank 0" + both nonces + admission + detail)
 //! ```
 //!
-//! Fresh nonces make a recorded exchange worthless. What follows is neither encrypted nor signed: like NCCL's own
-//! traffic it is for networks where nobody alters packets.
+//! Fresh nonces prevent a replay of a recorded handshake. What follows is neither encrypted nor signed: like NCCL's own
+//! traffic it is for networks where packets are not altered.
 
 use std::io::{self, Read, Write};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// What both ends say first: this protocol, and its version.
+/// What both ends send first: this protocol, and its version.
 const MAGIC: [u8; 8] = *b"collct\x00\x01";
 
 type Nonce = [u8; 32];
 type Proof = [u8; 32];
 
-/// What rank 0 thinks of a peer.
+/// Rank 0's answer to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Welcome,
+pub(super) enum Admission {
+    Admitted,
     WrongToken,
     /// The peer's world has another size than this.
     WrongSize(u32),
     /// There is no such rank in a world of this size.
     NoSuchRank(u32),
-    /// The rank is here already.
+    /// The rank is connected already.
     Duplicate,
 }
 
 /// How a handshake failed.
 #[derive(Debug)]
-pub(super) enum Broken {
-    /// The connection ended, or took too long: perhaps worth another try.
+pub(super) enum HandshakeError {
+    /// The connection ended, or took too long: another attempt may succeed.
     Connection(io::Error),
-    /// The other end speaks something else.
-    Stranger,
+    /// The other end uses another protocol.
+    UnknownProtocol,
     /// The other end does not know the token.
-    Impostor,
+    WrongToken,
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for HandshakeError {
     fn from(error: io::Error) -> Self {
         Self::Connection(error)
     }
 }
 
-impl Verdict {
+impl Admission {
     fn code(self) -> (u8, u32) {
         match self {
-            Self::Welcome => (0, 0),
+            Self::Admitted => (0, 0),
             Self::WrongToken => (1, 0),
             Self::WrongSize(size) => (2, size),
             Self::NoSuchRank(size) => (3, size),
@@ -63,7 +63,7 @@ impl Verdict {
 
     fn from_code(code: u8, detail: u32) -> Option<Self> {
         Some(match code {
-            0 => Self::Welcome,
+            0 => Self::Admitted,
             1 => Self::WrongToken,
             2 => Self::WrongSize(detail),
             3 => Self::NoSuchRank(detail),
@@ -75,7 +75,7 @@ impl Verdict {
     /// Why the peer with this rank and this idea of the world's size is refused.
     pub(super) fn reason(self, rank: u32, size: u32) -> String {
         match self {
-            Self::Welcome => "it is welcome".to_owned(),
+            Self::Admitted => "it is admitted".to_owned(),
             Self::WrongToken => "its job token (COLLECTIVES_JOB_TOKEN) is not rank 0's".to_owned(),
             Self::WrongSize(expected) => format!("its world has {size} ranks and rank 0's has {expected}"),
             Self::NoSuchRank(expected) => format!("there is no rank {rank} in a world of {expected}"),
@@ -84,13 +84,13 @@ impl Verdict {
     }
 }
 
-/// Rank 0's half: gives the peer's rank, its idea of the world's size, and the verdict that it was told.
-/// `judge` is asked about peers that know the token.
+/// Rank 0's half: gives the peer's rank, its idea of the world's size, and the answer that it was sent.
+/// `check_peer` decides about peers that know the token.
 pub(super) fn receive(
     stream: &mut (impl Read + Write),
     token: &str,
-    judge: impl FnOnce(u32, u32) -> Verdict,
-) -> Result<(u32, u32, Verdict), Broken> {
+    check_peer: impl FnOnce(u32, u32) -> Admission,
+) -> Result<(u32, u32, Admission), HandshakeError> {
     let nonce = fresh()?;
     stream.write_all(&[&MAGIC[..], &nonce].concat())?;
     read_magic(stream)?;
@@ -98,20 +98,21 @@ pub(super) fn receive(
     let (their_nonce, proof): (Nonce, Proof) = (read(stream)?, read(stream)?);
     let claim = peer_proof(token, &nonce, &their_nonce, rank, size)?;
     // Compares in constant time.
-    let verdict = if claim.verify_slice(&proof).is_ok() { judge(rank, size) } else { Verdict::WrongToken };
-    let (code, detail) = verdict.code();
+    let admission =
+        if claim.verify_slice(&proof).is_ok() { check_peer(rank, size) } else { Admission::WrongToken };
+    let (code, detail) = admission.code();
     let proof = server_proof(token, &nonce, &their_nonce, code, detail)?.finalize().into_bytes();
     stream.write_all(&[&[code], &detail.to_be_bytes()[..], &proof].concat())?;
-    Ok((rank, size, verdict))
+    Ok((rank, size, admission))
 }
 
-/// The peer's half: gives rank 0's verdict.
-pub(super) fn introduce(
+/// The peer's half: gives rank 0's answer.
+pub(super) fn authenticate(
     stream: &mut (impl Read + Write),
     token: &str,
     rank: u32,
     size: u32,
-) -> Result<Verdict, Broken> {
+) -> Result<Admission, HandshakeError> {
     read_magic(stream)?;
     let their_nonce: Nonce = read(stream)?;
     let nonce = fresh()?;
@@ -120,14 +121,14 @@ pub(super) fn introduce(
     let [code] = read(stream)?;
     let detail = read_number(stream)?;
     let proof: Proof = read(stream)?;
-    let verdict = Verdict::from_code(code, detail).ok_or(Broken::Stranger)?;
-    // Whoever has another token cannot prove that it is so.
-    if verdict != Verdict::WrongToken
+    let admission = Admission::from_code(code, detail).ok_or(HandshakeError::UnknownProtocol)?;
+    // A peer with another token cannot verify this answer.
+    if admission != Admission::WrongToken
         && server_proof(token, &their_nonce, &nonce, code, detail)?.verify_slice(&proof).is_err()
     {
-        return Err(Broken::Impostor);
+        return Err(HandshakeError::WrongToken);
     }
-    Ok(verdict)
+    Ok(admission)
 }
 
 fn peer_proof(token: &str, server: &Nonce, peer: &Nonce, rank: u32, size: u32) -> io::Result<Hmac<Sha256>> {
@@ -168,6 +169,6 @@ fn read_number(stream: &mut impl Read) -> io::Result<u32> {
     Ok(u32::from_be_bytes(read(stream)?))
 }
 
-fn read_magic(stream: &mut impl Read) -> Result<(), Broken> {
-    if read::<8>(stream)? == MAGIC { Ok(()) } else { Err(Broken::Stranger) }
+fn read_magic(stream: &mut impl Read) -> Result<(), HandshakeError> {
+    if read::<8>(stream)? == MAGIC { Ok(()) } else { Err(HandshakeError::UnknownProtocol) }
 }

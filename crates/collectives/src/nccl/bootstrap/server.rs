@@ -1,4 +1,4 @@
-//! Rank 0's end: lets the job's ranks in, and keeps what they leave for each other.
+//! Rank 0's end: accepts the job's ranks, and stores the values that they exchange.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -7,21 +7,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::environment::{Meeting, Token};
-use super::handshake::{self, Broken, Verdict};
-use super::meetings::Meetings;
+use super::environment::{Endpoint, Token};
+use super::gathers::Gathers;
+use super::handshake::{self, Admission, HandshakeError};
 use super::wire::{self, Act, Reply, Request, Within};
 
-/// How long somebody who connects may take to introduce itself.
-const INTRODUCTION: Duration = Duration::from_secs(5);
-/// How many may be at it at a time, beside the job's own ranks.
-const STRANGERS: usize = 64;
-/// How many refusals are remembered.
-const REMEMBERED: usize = 16;
-/// How long rank 0 stays after a failure, so that the others learn from it who is to blame, and do not blame rank 0.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a peer that connects may take for the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many handshakes may be pending at a time, besides those of the job's own ranks.
+const PENDING_HANDSHAKES: usize = 64;
+/// How many refusals are kept for the error message.
+const REFUSALS_KEPT: usize = 16;
+/// How long rank 0 keeps serving after a failure, so that the others learn which rank is missing, and do not report
+/// rank 0.
+const LINGER: Duration = Duration::from_secs(2);
 
-/// Listens until it is dropped; after a failure, until the others have gone or have had time to ask.
+/// Listens until it is dropped; after a failure, until the others have disconnected or have had time to ask.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<Shared>,
@@ -33,8 +34,8 @@ struct Shared {
     token: Token,
     size: usize,
     state: Mutex<State>,
-    /// Somebody has gone.
-    gone: Condvar,
+    /// A peer has disconnected.
+    peer_left: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -45,29 +46,31 @@ struct State {
     present: BTreeSet<usize>,
     departed: BTreeSet<usize>,
     refused: Vec<String>,
-    meetings: Meetings,
+    gathers: Gathers,
     given_up: bool,
     failed: bool,
     closed: bool,
 }
 
 impl Server {
-    /// Listens where the ranks meet. Only on this host if that is all that they need.
-    pub(super) fn listen(meeting: &Meeting, size: usize) -> io::Result<Self> {
-        let listener = if meeting.is_loopback() {
-            TcpListener::bind((meeting.host.as_str(), meeting.port))?
+    /// Listens at the endpoint: only on this host if that is all that the ranks need.
+    pub(super) fn listen(endpoint: &Endpoint, size: usize) -> io::Result<Self> {
+        let listener = if endpoint.is_loopback() {
+            TcpListener::bind((endpoint.host.as_str(), endpoint.port))?
         } else {
             // A name may stand for several addresses of this host, and for another one here than elsewhere.
-            let everywhere: [SocketAddr; 2] =
-                [(Ipv6Addr::UNSPECIFIED, meeting.port).into(), (Ipv4Addr::UNSPECIFIED, meeting.port).into()];
+            let everywhere: [SocketAddr; 2] = [
+                (Ipv6Addr::UNSPECIFIED, endpoint.port).into(),
+                (Ipv4Addr::UNSPECIFIED, endpoint.port).into(),
+            ];
             TcpListener::bind(&everywhere[..])?
         };
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            token: meeting.token.clone(),
+            token: endpoint.token.clone(),
             size,
             state: Mutex::default(),
-            gone: Condvar::new(),
+            peer_left: Condvar::new(),
         });
         let server = Self { shared: Arc::clone(&shared), address };
         thread::Builder::new()
@@ -81,18 +84,18 @@ impl Server {
         self.shared.lock().answer(request)
     }
 
-    /// Who was not let in, and why; the last few.
+    /// Peers that were refused, and why.
     pub(super) fn refused(&self) -> Vec<String> {
         self.shared.lock().refused.clone()
     }
 
-    /// Tells everybody who still waits that it is in vain.
+    /// Lets the requests of all ranks that still wait fail.
     pub(super) fn give_up(&self) {
         let mut state = self.shared.lock();
         (state.given_up, state.failed) = (true, true);
     }
 
-    /// Something has gone wrong: the others will want to know what.
+    /// An operation has failed: the others will ask which rank is missing.
     pub(super) fn failed(&self) {
         self.shared.lock().failed = true;
     }
@@ -101,13 +104,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        let limit = Instant::now() + FAREWELL;
+        let limit = Instant::now() + LINGER;
         while state.failed && !state.present.is_empty() {
             let left = limit.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state = self.shared.gone.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.shared.peer_left.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.closed = true;
         for connection in state.connections.values() {
@@ -137,7 +140,7 @@ impl Shared {
                 thread::sleep(Duration::from_millis(10));
                 continue;
             };
-            if state.connections.len() >= self.size + STRANGERS {
+            if state.connections.len() >= self.size + PENDING_HANDSHAKES {
                 continue;
             }
             // A copy to shut it down with.
@@ -157,23 +160,23 @@ impl Shared {
         }
     }
 
-    /// Talks to one peer until it goes, or is told that the others do not come.
+    /// Serves one peer until it disconnects, or until the start has failed.
     fn serve(&self, stream: &TcpStream, from: SocketAddr) {
         let Some(rank) = self.admit(stream, from) else { return };
-        let _ = self.converse(stream);
+        let _ = self.serve_requests(stream);
         let mut state = self.lock();
         state.present.remove(&rank);
         state.departed.insert(rank);
         drop(state);
-        self.gone.notify_all();
+        self.peer_left.notify_all();
     }
 
-    fn converse(&self, mut stream: &TcpStream) -> io::Result<()> {
+    fn serve_requests(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(None)?;
         loop {
             let request = Request::decode(&wire::receive(&mut stream)?)?;
             let reply = self.lock().answer(&request);
-            if request.act == Act::Leave {
+            if request.act == Act::Put {
                 continue;
             }
             wire::send(&mut stream, &reply.encode())?;
@@ -183,60 +186,62 @@ impl Shared {
         }
     }
 
-    /// The rank of a peer that belongs to the job and is not here yet.
+    /// The rank of a peer that belongs to the job and is not connected yet.
     fn admit(&self, stream: &TcpStream, from: SocketAddr) -> Option<usize> {
         let mut admitted = None;
-        let judge = |rank: u32, size: u32| {
-            let (verdict, mut state) = (self.judge(rank, size), self.lock());
-            if verdict != Verdict::Welcome {
-                return verdict;
+        let check_peer = |rank: u32, size: u32| {
+            let (admission, mut state) = (self.check_peer(rank, size), self.lock());
+            if admission != Admission::Admitted {
+                return admission;
             }
             let rank = rank as usize;
             // Rank 0 is this process.
             if rank == 0 || !state.present.insert(rank) {
-                return Verdict::Duplicate;
+                return Admission::Duplicate;
             }
             state.departed.remove(&rank);
             admitted = Some(rank);
-            verdict
+            admission
         };
-        let mut limited = Within::new(stream, Instant::now() + INTRODUCTION);
-        let greeted = stream
+        let mut limited = Within::new(stream, Instant::now() + HANDSHAKE_TIMEOUT);
+        let handshake = stream
             .set_nodelay(true)
-            .map_err(Broken::from)
-            .and_then(|()| handshake::receive(&mut limited, self.token.secret(), judge));
-        let reason = match greeted {
-            Ok((_, _, Verdict::Welcome)) => return admitted,
-            // It may not be the rank that it says.
-            Ok((rank, size, verdict)) => format!("rank {rank}: {}", verdict.reason(rank, size)),
-            Err(Broken::Connection(error)) => format!("it did not introduce itself: {error}"),
-            Err(Broken::Stranger | Broken::Impostor) => "it speaks another protocol".to_owned(),
+            .map_err(HandshakeError::from)
+            .and_then(|()| handshake::receive(&mut limited, self.token.secret(), check_peer));
+        let reason = match handshake {
+            Ok((_, _, Admission::Admitted)) => return admitted,
+            // It may not be the rank that it claims to be.
+            Ok((rank, size, admission)) => format!("rank {rank}: {}", admission.reason(rank, size)),
+            Err(HandshakeError::Connection(error)) => format!("it did not introduce itself: {error}"),
+            Err(HandshakeError::UnknownProtocol | HandshakeError::WrongToken) => {
+                "it speaks another protocol".to_owned()
+            }
         };
         let mut state = self.lock();
         if let Some(rank) = admitted {
             state.present.remove(&rank);
         }
-        if state.refused.len() < REMEMBERED {
+        if state.refused.len() < REFUSALS_KEPT {
             state.refused.push(format!("{from}: {reason}"));
         }
         None
     }
 
-    fn judge(&self, rank: u32, size: u32) -> Verdict {
+    fn check_peer(&self, rank: u32, size: u32) -> Admission {
         let expected = u32::try_from(self.size).unwrap_or(u32::MAX);
         if size != expected {
-            Verdict::WrongSize(expected)
+            Admission::WrongSize(expected)
         } else if rank >= expected {
-            Verdict::NoSuchRank(expected)
+            Admission::NoSuchRank(expected)
         } else {
-            Verdict::Welcome
+            Admission::Admitted
         }
     }
 }
 
 impl State {
     fn answer(&mut self, request: &Request) -> Reply {
-        match self.meetings.answer(request, &self.departed) {
+        match self.gathers.answer(request, &self.departed) {
             Reply::Missing(missing) if self.given_up => Reply::GivenUp(missing),
             reply => reply,
         }

@@ -1,4 +1,4 @@
-//! A rank's connection to the others, by way of rank 0.
+//! A key-value store at rank 0, as PyTorch's `TCPStore` is, by which ranks exchange values.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::environment::Meeting;
-use super::handshake::{self, Broken, Verdict};
+use super::environment::Endpoint;
+use super::handshake::{self, Admission, HandshakeError};
 use super::server::Server;
 use super::wire::{self, Act, Reply, Request, Within};
 use crate::nccl::pause::poll_until;
@@ -15,14 +15,14 @@ use crate::{Error, Result, WaitStrategy};
 
 /// How long one attempt to connect may take, and rank 0 to answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// How long rank 0 may take to answer once it knows this rank.
+/// How long rank 0 may take to answer once this rank is connected.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long it may take longer than a rank has time, so that an answer on its way is not lost.
+/// How much longer than a rank's time-out it may take, so that a late answer is not lost.
 const GRACE: Duration = Duration::from_secs(1);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Where the ranks of a job leave values for each other. Rank 0 has it for all, and has to outlive the others.
+/// Where the ranks of a job exchange values. Rank 0 serves it, and has to outlive the others.
 #[derive(Debug)]
 pub(in crate::nccl) struct Store {
     address: String,
@@ -31,92 +31,92 @@ pub(in crate::nccl) struct Store {
 
 #[derive(Debug)]
 enum End {
-    /// There is nobody to meet.
+    /// A world of one rank.
     Alone,
     Server(Server),
-    /// One question at a time; `None` once the connection has broken.
+    /// One request at a time; `None` once the connection has broken.
     Peer(Mutex<Option<TcpStream>>),
 }
 
-/// Why a meeting did not come about.
+/// Why a gather failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::nccl) enum Unmet {
-    /// These ranks of the world did not come within this time.
+pub(in crate::nccl) enum GatherError {
+    /// These ranks of the world did not take part within this time.
     TimedOut { missing: Vec<usize>, waited: Duration },
-    /// This rank of the world was there once, and is gone.
+    /// This rank of the world has disconnected.
     Departed(usize),
-    /// These ranks of the world came and waited in vain before this one came.
+    /// These ranks of the world had timed out before this one took part.
     GivenUp(Vec<usize>),
 }
 
 impl Store {
-    /// Rank 0 opens the place where the ranks meet; the others come to it, again and again until `timeout` has passed.
+    /// Rank 0 listens; the others connect to it, again and again until `timeout` has passed.
     ///
     /// # Errors
     /// A rank 0 that cannot listen, is not there, or refuses this rank.
     pub(in crate::nccl) fn join(
-        meeting: &Meeting,
+        endpoint: &Endpoint,
         rank: usize,
         size: usize,
         timeout: Duration,
     ) -> Result<Self> {
-        meeting.check(size)?;
-        let address = meeting.address();
+        endpoint.check(size)?;
+        let address = endpoint.address();
         let end = if size == 1 {
             End::Alone
         } else if rank == 0 {
-            End::Server(Server::listen(meeting, size).map_err(|error| Error::Unavailable {
+            End::Server(Server::listen(endpoint, size).map_err(|error| Error::Unavailable {
                 backend: "NCCL",
                 reason: format!(
                     "rank 0 cannot listen at {address}: {error}; COLLECTIVES_PORT sets another port"
                 ),
             })?)
         } else {
-            End::Peer(Mutex::new(Some(connect(meeting, rank, size, timeout)?)))
+            End::Peer(Mutex::new(Some(connect(endpoint, rank, size, timeout)?)))
         };
         Ok(Self { address, end })
     }
 
-    /// Leaves `value` at `key` for all `members` (ranks of the world, this one at `place`), and gives what all of them
-    /// left, in their order. The value stays, also when not all come within `timeout`.
-    pub(in crate::nccl) fn meet(
+    /// An all-gather: puts `value` under `key` for all `members` (ranks of the world, this one at `place`), and gives the
+    /// values of all of them, in their order. The value stays, also when not all take part within `timeout`.
+    pub(in crate::nccl) fn gather(
         &self,
         key: &str,
         members: &[usize],
         place: usize,
         value: &[u8],
         timeout: Duration,
-    ) -> std::result::Result<Vec<Vec<u8>>, Unmet> {
-        self.ask_until(&request(Act::Ask, key, members, place, value), timeout)
+    ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
+        self.ask_until(&request(Act::Gather, key, members, place, value), timeout)
     }
 
-    /// As [`meet`](Self::meet), but either all members that come get all values, or none: a rank that comes later than
-    /// this one waits learns that it is in vain.
-    pub(in crate::nccl) fn agree(
+    /// As [`gather`](Self::gather), but either all members that take part get all values, or none: a rank that comes after this
+    /// one has timed out gets an error at once.
+    pub(in crate::nccl) fn gather_all_or_none(
         &self,
         key: &str,
         members: &[usize],
         place: usize,
         value: &[u8],
         timeout: Duration,
-    ) -> std::result::Result<Vec<Vec<u8>>, Unmet> {
-        self.meet(key, members, place, value, timeout).or_else(|unmet| {
-            if matches!(unmet, Unmet::GivenUp(_)) {
+    ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
+        self.gather(key, members, place, value, timeout).or_else(|unmet| {
+            if matches!(unmet, GatherError::GivenUp(_)) {
                 return Err(unmet);
             }
             let withdrawal = request(Act::Withdraw, key, members, place, &[]);
             let limit = Instant::now().checked_add(GRACE);
             match poll_until(WaitStrategy::Park, limit, || self.ask_once(&withdrawal, limit)) {
-                // The last one has come in this moment, and the others go on.
+                // The last member has just come, and the others go on.
                 Ok(Some(Reply::All(values))) => Ok(values),
                 _ => Err(unmet),
             }
         })
     }
 
-    /// Leaves an empty value at `key` and does not wait for anything. Whether it went out: another thread may be talking.
-    pub(in crate::nccl) fn leave(&self, key: &str, members: &[usize], place: usize) -> bool {
-        let request = request(Act::Leave, key, members, place, &[]);
+    /// Puts an empty value under `key` without waiting. Whether it was sent: another thread may be using the connection.
+    pub(in crate::nccl) fn put(&self, key: &str, members: &[usize], place: usize) -> bool {
+        let request = request(Act::Put, key, members, place, &[]);
         match &self.end {
             End::Alone => true,
             End::Server(server) => {
@@ -130,7 +130,11 @@ impl Store {
         }
     }
 
-    fn ask_until(&self, request: &Request, timeout: Duration) -> std::result::Result<Vec<Vec<u8>>, Unmet> {
+    fn ask_until(
+        &self,
+        request: &Request,
+        timeout: Duration,
+    ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
         let started = Instant::now();
         let limit = started.checked_add(timeout);
         let mut last_missing = Vec::new();
@@ -142,30 +146,32 @@ impl Store {
                 Ok(None)
             }
             Ok(None) => Ok(None),
-            Ok(Some(Reply::GivenUp(missing))) => Err(Unmet::TimedOut { missing, waited: started.elapsed() }),
-            Ok(Some(Reply::Departed(rank))) => Err(Unmet::Departed(rank)),
-            Ok(Some(Reply::Withdrawn(ranks))) => Err(Unmet::GivenUp(ranks)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
-                Err(Unmet::TimedOut { missing: vec![0], waited: started.elapsed() })
+            Ok(Some(Reply::GivenUp(missing))) => {
+                Err(GatherError::TimedOut { missing, waited: started.elapsed() })
             }
-            Err(_) => Err(Unmet::Departed(0)),
+            Ok(Some(Reply::Departed(rank))) => Err(GatherError::Departed(rank)),
+            Ok(Some(Reply::Withdrawn(ranks))) => Err(GatherError::GivenUp(ranks)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
+                Err(GatherError::TimedOut { missing: vec![0], waited: started.elapsed() })
+            }
+            Err(_) => Err(GatherError::Departed(0)),
         })?;
-        met.ok_or_else(|| Unmet::TimedOut { missing: last_missing, waited: started.elapsed() })
+        met.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
     }
 
-    /// Something has gone wrong that the other ranks will ask about: rank 0 stays a moment longer.
+    /// An operation has failed that other ranks will ask about: rank 0 keeps serving a moment longer.
     pub(in crate::nccl) fn failed(&self) {
         if let End::Server(server) = &self.end {
             server.failed();
         }
     }
 
-    /// The failure of the first meeting as an error; on rank 0 the others learn of it.
-    pub(in crate::nccl) fn start_failed(&self, unmet: Unmet, waited: Duration) -> Error {
+    /// The failure of the first endpoint as an error; rank 0 reports it to the others.
+    pub(in crate::nccl) fn start_failed(&self, unmet: GatherError, waited: Duration) -> Error {
         let (missing, waited) = match unmet {
-            Unmet::TimedOut { missing, waited } => (missing, waited),
-            Unmet::Departed(rank) => (vec![rank], waited),
-            Unmet::GivenUp(ranks) => (ranks, waited),
+            GatherError::TimedOut { missing, waited } => (missing, waited),
+            GatherError::Departed(rank) => (vec![rank], waited),
+            GatherError::GivenUp(ranks) => (ranks, waited),
         };
         let refused = match &self.end {
             End::Server(server) => {
@@ -177,7 +183,7 @@ impl Store {
         Error::Rendezvous { address: self.address.clone(), missing, waited, refused, cause: None }
     }
 
-    /// An answer, soon after `limit` at the latest; `None` while another thread is talking.
+    /// An answer, soon after `limit` at the latest; `None` while another thread uses the connection.
     fn ask_once(&self, request: &Request, limit: Option<Instant>) -> io::Result<Option<Reply>> {
         match &self.end {
             End::Alone => Ok(Some(Reply::All(vec![request.value.clone()]))),
@@ -194,57 +200,57 @@ impl Store {
     }
 }
 
-/// Talks over the connection, unless another thread does. It is given up after an error: an answer that comes later would
-/// be taken for the next question's.
+/// Uses the connection, unless another thread does. It is closed after an error: a late answer would be taken for that to
+/// the next request.
 fn with<T>(
     connection: &Mutex<Option<TcpStream>>,
-    talk: impl FnOnce(&TcpStream) -> io::Result<T>,
+    exchange: impl FnOnce(&TcpStream) -> io::Result<T>,
 ) -> io::Result<Option<T>> {
     let mut connection = match connection.try_lock() {
         Ok(connection) => connection,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return Ok(None),
     };
-    let said = talk(connection.as_ref().ok_or(io::ErrorKind::NotConnected)?);
-    if said.is_err() {
+    let result = exchange(connection.as_ref().ok_or(io::ErrorKind::NotConnected)?);
+    if result.is_err() {
         *connection = None;
     }
-    said.map(Some)
+    result.map(Some)
 }
 
 fn request(act: Act, key: &str, members: &[usize], place: usize, value: &[u8]) -> Request {
     Request { act, key: key.to_owned(), place, members: members.to_vec(), value: value.to_vec() }
 }
 
-/// A connection to a rank 0 that knows the token.
-fn connect(meeting: &Meeting, rank: usize, size: usize, timeout: Duration) -> Result<TcpStream> {
-    let address = meeting.address();
+/// A connection to a rank 0 that has proved that it knows the token.
+fn connect(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> Result<TcpStream> {
+    let address = endpoint.address();
     let refused = |reason: String| Error::Refused { rank, address: address.clone(), reason };
     let number = |ranks: usize| u32::try_from(ranks).map_err(|_| refused("too many ranks".to_owned()));
     let (rank_number, size_number) = (number(rank)?, number(size)?);
     let started = Instant::now();
     loop {
         let attempt = Instant::now() + ATTEMPT.min(timeout.saturating_sub(started.elapsed()).max(RETRY));
-        let greeted = dial(meeting, attempt).map_err(Broken::from).and_then(|stream| {
+        let handshake = dial(endpoint, attempt).map_err(HandshakeError::from).and_then(|stream| {
             let mut limited = Within::new(&stream, attempt);
-            let verdict =
-                handshake::introduce(&mut limited, meeting.token.secret(), rank_number, size_number)?;
-            Ok((stream, verdict))
+            let admission =
+                handshake::authenticate(&mut limited, endpoint.token.secret(), rank_number, size_number)?;
+            Ok((stream, admission))
         });
-        match greeted {
-            Ok((stream, Verdict::Welcome)) => return Ok(stream),
-            Ok((_, verdict)) => return Err(refused(verdict.reason(rank_number, size_number))),
-            Err(Broken::Stranger) => {
+        match handshake {
+            Ok((stream, Admission::Admitted)) => return Ok(stream),
+            Ok((_, admission)) => return Err(refused(admission.reason(rank_number, size_number))),
+            Err(HandshakeError::UnknownProtocol) => {
                 return Err(refused(
                     "something else listens there; COLLECTIVES_PORT sets another port".to_owned(),
                 ));
             }
-            Err(Broken::Impostor) => {
+            Err(HandshakeError::WrongToken) => {
                 return Err(refused("who listens there does not know the job's token".to_owned()));
             }
-            // Rank 0 may still be on its way, or be flooded.
-            Err(Broken::Connection(_)) if started.elapsed() + RETRY < timeout => thread::sleep(RETRY),
-            Err(Broken::Connection(error)) => {
+            // Rank 0 may not have started yet, or have too many pending connections.
+            Err(HandshakeError::Connection(_)) if started.elapsed() + RETRY < timeout => thread::sleep(RETRY),
+            Err(HandshakeError::Connection(error)) => {
                 return Err(Error::Rendezvous {
                     address,
                     missing: vec![0],
@@ -257,8 +263,8 @@ fn connect(meeting: &Meeting, rank: usize, size: usize, timeout: Duration) -> Re
     }
 }
 
-fn dial(meeting: &Meeting, limit: Instant) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = (meeting.host.as_str(), meeting.port).to_socket_addrs()?.collect();
+fn dial(endpoint: &Endpoint, limit: Instant) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = (endpoint.host.as_str(), endpoint.port).to_socket_addrs()?.collect();
     dial_any(&addresses, limit)
 }
 

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::handshake::{self, Broken, Verdict};
+use super::handshake::{self, Admission, HandshakeError};
 use super::store::dial_any;
 use super::wire::{Act, Reply, Request};
-use super::{Meeting, Store, Token, Unmet};
+use super::{Endpoint, GatherError, Store, Token};
 use crate::{Error, Result};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(700);
 
-fn meeting(token: &str) -> Meeting {
+fn endpoint(token: &str) -> Endpoint {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    Meeting {
+    Endpoint {
         host: "127.0.0.1".to_owned(),
         port: free.local_addr().unwrap().port(),
         token: Token::new(token),
@@ -26,20 +26,20 @@ fn meeting(token: &str) -> Meeting {
 }
 
 /// What a rank does at the start.
-fn start(meeting: &Meeting, rank: usize, size: usize, timeout: Duration) -> Result<Store> {
-    let store = Store::join(meeting, rank, size, timeout)?;
+fn start(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> Result<Store> {
+    let store = Store::join(endpoint, rank, size, timeout)?;
     let everyone: Vec<usize> = (0..size).collect();
-    match store.meet("start", &everyone, rank, &[], timeout) {
+    match store.gather("start", &everyone, rank, &[], timeout) {
         Ok(_) => Ok(store),
         Err(unmet) => Err(store.start_failed(unmet, timeout)),
     }
 }
 
 /// Starts the ranks of a world that are listed, each on a thread.
-fn start_all(meeting: &Meeting, ranks: &[usize], size: usize, timeout: Duration) -> Vec<Result<Store>> {
+fn start_all(endpoint: &Endpoint, ranks: &[usize], size: usize, timeout: Duration) -> Vec<Result<Store>> {
     thread::scope(|scope| {
         let threads: Vec<_> =
-            ranks.iter().map(|&rank| scope.spawn(move || start(meeting, rank, size, timeout))).collect();
+            ranks.iter().map(|&rank| scope.spawn(move || start(endpoint, rank, size, timeout))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -52,10 +52,10 @@ fn refusal(outcome: Result<Store>) -> String {
 }
 
 /// Somebody who connects once rank 0 is there.
-fn visitor(meeting: &Meeting) -> TcpStream {
+fn visitor(endpoint: &Endpoint) -> TcpStream {
     let limit = Instant::now() + LONG;
     loop {
-        match TcpStream::connect((meeting.host.as_str(), meeting.port)) {
+        match TcpStream::connect((endpoint.host.as_str(), endpoint.port)) {
             Ok(stream) => return stream,
             Err(error) => assert!(Instant::now() < limit, "{error}"),
         }
@@ -65,9 +65,9 @@ fn visitor(meeting: &Meeting) -> TcpStream {
 
 #[test]
 fn all_ranks_get_all_values_in_the_order_of_their_places() {
-    let meeting = meeting("secret");
+    let endpoint = endpoint("secret");
     let stores: Vec<Store> =
-        start_all(&meeting, &[0, 1, 2, 3], 4, LONG).into_iter().map(Result::unwrap).collect();
+        start_all(&endpoint, &[0, 1, 2, 3], 4, LONG).into_iter().map(Result::unwrap).collect();
     for (round, members) in [vec![0, 1, 2, 3], vec![3, 1], vec![2], vec![1, 2, 0]].iter().enumerate() {
         let key = format!("round {round}");
         let values = thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn all_ranks_get_all_values_in_the_order_of_their_places() {
                 .iter()
                 .enumerate()
                 .map(|(place, &rank)| {
-                    scope.spawn(move || stores[rank].meet(key, members, place, &[rank as u8; 3], LONG))
+                    scope.spawn(move || stores[rank].gather(key, members, place, &[rank as u8; 3], LONG))
                 })
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect::<Vec<_>>()
@@ -88,10 +88,10 @@ fn all_ranks_get_all_values_in_the_order_of_their_places() {
 
 #[test]
 fn strangers_keep_nobody_out() {
-    let meeting = meeting("secret");
+    let endpoint = endpoint("secret");
     let strangers = thread::scope(|scope| {
-        let world = scope.spawn(|| start_all(&meeting, &[0, 1, 2], 3, LONG));
-        let mut silent: Vec<TcpStream> = (0..40).map(|_| visitor(&meeting)).collect();
+        let world = scope.spawn(|| start_all(&endpoint, &[0, 1, 2], 3, LONG));
+        let mut silent: Vec<TcpStream> = (0..40).map(|_| visitor(&endpoint)).collect();
         for (i, stream) in silent.iter_mut().enumerate().skip(20) {
             let garbage: Vec<u8> = (0..200).map(|byte| (byte * 31 + i * 7) as u8).collect();
             let _ = stream.write_all(&garbage[..i * 5]);
@@ -104,8 +104,8 @@ fn strangers_keep_nobody_out() {
 
 #[test]
 fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
-    let right = meeting("secret");
-    let wrong = Meeting { token: Token::new("guess"), ..right.clone() };
+    let right = endpoint("secret");
+    let wrong = Endpoint { token: Token::new("guess"), ..right.clone() };
     thread::scope(|scope| {
         let first = scope.spawn(|| start(&right, 0, 2, LONG));
         assert!(refusal(start(&wrong, 1, 2, LONG)).contains("its job token (COLLECTIVES_JOB_TOKEN)"));
@@ -116,8 +116,8 @@ fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_rank_0_says_so() {
-    let right = meeting("secret");
-    let wrong = Meeting { token: Token::new("guess"), ..right.clone() };
+    let right = endpoint("secret");
+    let wrong = Endpoint { token: Token::new("guess"), ..right.clone() };
     let error = thread::scope(|scope| {
         let first = scope.spawn(|| start(&right, 0, 3, Duration::from_secs(2)));
         let second = scope.spawn(|| start(&right, 1, 3, LONG));
@@ -145,20 +145,20 @@ fn what_does_not_fit_is_refused_and_rank_0_says_so() {
 
 #[test]
 fn nobody_else_is_rank_0() {
-    let meeting = meeting("secret");
-    let _first = Store::join(&meeting, 0, 2, LONG).unwrap();
-    let second = Store::join(&meeting, 0, 2, LONG).unwrap_err().to_string();
+    let endpoint = endpoint("secret");
+    let _first = Store::join(&endpoint, 0, 2, LONG).unwrap();
+    let second = Store::join(&endpoint, 0, 2, LONG).unwrap_err().to_string();
     assert!(second.contains("rank 0 cannot listen at 127.0.0.1:") && second.contains("COLLECTIVES_PORT"));
-    let verdict = handshake::introduce(&mut visitor(&meeting), "secret", 0, 2).unwrap();
-    assert_eq!(verdict, Verdict::Duplicate);
+    let admission = handshake::authenticate(&mut visitor(&endpoint), "secret", 0, 2).unwrap();
+    assert_eq!(admission, Admission::Duplicate);
 }
 
 #[test]
 fn ranks_that_do_not_come_are_named_everywhere() {
-    let meeting = meeting("");
+    let endpoint = endpoint("");
     let outcomes = thread::scope(|scope| {
-        let others = scope.spawn(|| start_all(&meeting, &[1, 4], 5, LONG));
-        let mut outcomes = start_all(&meeting, &[0], 5, SHORT);
+        let others = scope.spawn(|| start_all(&endpoint, &[1, 4], 5, LONG));
+        let mut outcomes = start_all(&endpoint, &[0], 5, SHORT);
         outcomes.extend(others.join().unwrap());
         outcomes
     });
@@ -168,31 +168,31 @@ fn ranks_that_do_not_come_are_named_everywhere() {
         assert_eq!(missing, &[2, 3]);
         // Rank 0 tells the others, whose own time-out is far.
         assert!(*waited < LONG / 2);
-        assert!(error.to_string().starts_with("ranks [2, 3] did not come to 127.0.0.1:"), "{error}");
+        assert!(error.to_string().starts_with("ranks [2, 3] did not connect to 127.0.0.1:"), "{error}");
     }
 }
 
 #[test]
 fn a_rank_0_that_is_not_there_is_named() {
-    let error = start(&meeting(""), 1, 2, SHORT).unwrap_err();
+    let error = start(&endpoint(""), 1, 2, SHORT).unwrap_err();
     assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[0]), "{error}");
 }
 
 #[test]
 fn a_rank_0_that_says_nothing_is_not_waited_for_beyond_the_time_out() {
-    let meeting = meeting("");
-    let _silent = TcpListener::bind((meeting.host.as_str(), meeting.port)).unwrap();
-    let error = start(&meeting, 1, 2, SHORT).unwrap_err();
+    let endpoint = endpoint("");
+    let _silent = TcpListener::bind((endpoint.host.as_str(), endpoint.port)).unwrap();
+    let error = start(&endpoint, 1, 2, SHORT).unwrap_err();
     assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[0]), "{error}");
 }
 
 /// Lets somebody answer one peer in rank 0's place.
 fn in_place_of_rank_0(answer: impl FnOnce(TcpStream) + Send) -> String {
-    let meeting = meeting("secret");
-    let listener = TcpListener::bind((meeting.host.as_str(), meeting.port)).unwrap();
+    let endpoint = endpoint("secret");
+    let listener = TcpListener::bind((endpoint.host.as_str(), endpoint.port)).unwrap();
     thread::scope(|scope| {
         scope.spawn(move || answer(listener.accept().unwrap().0));
-        refusal(start(&meeting, 1, 2, LONG))
+        refusal(start(&endpoint, 1, 2, LONG))
     })
 }
 
@@ -238,7 +238,7 @@ impl Write for Recorded {
 /// One handshake; what the peer sent, and how it ended on rank 0.
 fn greet(
     peer: impl FnOnce(&mut Recorded) + Send,
-) -> (Vec<u8>, Vec<u8>, std::result::Result<Verdict, Broken>) {
+) -> (Vec<u8>, Vec<u8>, std::result::Result<Admission, HandshakeError>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::scope(|scope| {
@@ -248,19 +248,19 @@ fn greet(
             stream.1
         });
         let mut stream = Recorded(listener.accept().unwrap().0, Vec::new());
-        let outcome = handshake::receive(&mut stream, "a long secret", |_, _| Verdict::Welcome);
+        let outcome = handshake::receive(&mut stream, "a long secret", |_, _| Admission::Admitted);
         drop(stream.0);
-        (peer.join().unwrap(), stream.1, outcome.map(|(_, _, verdict)| verdict))
+        (peer.join().unwrap(), stream.1, outcome.map(|(_, _, admission)| admission))
     })
 }
 
 #[test]
 fn the_token_is_not_sent_and_a_recording_opens_nothing() {
     let introduce = |stream: &mut Recorded| {
-        assert_eq!(handshake::introduce(stream, "a long secret", 1, 2).unwrap(), Verdict::Welcome);
+        assert_eq!(handshake::authenticate(stream, "a long secret", 1, 2).unwrap(), Admission::Admitted);
     };
     let (by_peer, by_rank_0, outcome) = greet(introduce);
-    assert_eq!(outcome.unwrap(), Verdict::Welcome);
+    assert_eq!(outcome.unwrap(), Admission::Admitted);
     for sent in [&by_peer, &by_rank_0] {
         assert!(!sent.windows(13).any(|window| window == b"a long secret"));
     }
@@ -268,28 +268,28 @@ fn the_token_is_not_sent_and_a_recording_opens_nothing() {
         stream.write_all(&by_peer).unwrap();
         stream.0.read_exact(&mut [0; 40 + 37]).unwrap();
     });
-    assert_eq!(outcome.unwrap(), Verdict::WrongToken);
+    assert_eq!(outcome.unwrap(), Admission::WrongToken);
 }
 
 #[test]
 fn a_rank_that_leaves_is_named_at_once() {
-    let meeting = meeting("");
-    let mut stores = start_all(&meeting, &[0, 1, 2], 3, LONG);
+    let endpoint = endpoint("");
+    let mut stores = start_all(&endpoint, &[0, 1, 2], 3, LONG);
     drop(stores.remove(2));
     for (rank, store) in stores.iter().enumerate() {
-        let met = store.as_ref().unwrap().meet("later", &[0, 1, 2], rank, &[], LONG);
-        assert_eq!(met, Err(Unmet::Departed(2)));
+        let met = store.as_ref().unwrap().gather("later", &[0, 1, 2], rank, &[], LONG);
+        assert_eq!(met, Err(GatherError::Departed(2)));
     }
     drop(stores.remove(0));
-    let met = stores[0].as_ref().unwrap().meet("last", &[0, 1], 1, &[], LONG);
-    assert_eq!(met, Err(Unmet::Departed(0)));
+    let met = stores[0].as_ref().unwrap().gather("last", &[0, 1], 1, &[], LONG);
+    assert_eq!(met, Err(GatherError::Departed(0)));
 }
 
 #[test]
 fn who_does_not_come_to_a_meeting_is_named() {
-    let stores = start_all(&meeting(""), &[0, 1, 2, 3], 4, LONG);
-    let unmet = stores[1].as_ref().unwrap().meet("some", &[3, 1, 0], 1, &[], SHORT).unwrap_err();
-    assert!(matches!(&unmet, Unmet::TimedOut { missing, .. } if missing == &[3, 0]), "{unmet:?}");
+    let stores = start_all(&endpoint(""), &[0, 1, 2, 3], 4, LONG);
+    let unmet = stores[1].as_ref().unwrap().gather("some", &[3, 1, 0], 1, &[], SHORT).unwrap_err();
+    assert!(matches!(&unmet, GatherError::TimedOut { missing, .. } if missing == &[3, 0]), "{unmet:?}");
 }
 
 proptest! {
@@ -304,7 +304,7 @@ proptest! {
         key in ".{0,20}",
         members in proptest::collection::vec(0_usize..1000, 1..9),
         value in proptest::collection::vec(any::<u8>(), 0..200),
-        act in prop::sample::select(vec![Act::Ask, Act::Leave, Act::Withdraw]),
+        act in prop::sample::select(vec![Act::Gather, Act::Put, Act::Withdraw]),
     ) {
         let request = Request { act, key, place: members.len() - 1, members: members.clone(), value: value.clone() };
         prop_assert_eq!(Request::decode(&request.encode()).unwrap(), request);
@@ -317,9 +317,9 @@ proptest! {
 #[test]
 fn a_rank_0_that_cannot_be_reached_is_named_with_the_reason() {
     for (host, reason) in [("127.0.0.1", "refused"), ("no-such-host.invalid", "lookup")] {
-        let meeting = Meeting { host: host.to_owned(), ..meeting("secret") };
-        let error = start(&meeting, 1, 2, SHORT).unwrap_err().to_string();
-        assert!(error.starts_with("ranks [0] did not come to ") && error.contains(reason), "{error}");
+        let endpoint = Endpoint { host: host.to_owned(), ..endpoint("secret") };
+        let error = start(&endpoint, 1, 2, SHORT).unwrap_err().to_string();
+        assert!(error.starts_with("ranks [0] did not connect to ") && error.contains(reason), "{error}");
     }
 }
 
@@ -332,7 +332,7 @@ fn a_silent_address_leaves_time_for_the_next() {
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
         waiting.push(stream);
         if waiting.len() > 900 {
-            return println!("SKIPPED: the system lets everybody in");
+            return println!("SKIPPED: the system accepts every connection");
         }
     }
     let open = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -342,56 +342,57 @@ fn a_silent_address_leaves_time_for_the_next() {
 
 #[test]
 fn a_rank_0_that_falls_silent_is_not_waited_for_long() {
-    let meeting = meeting("secret");
-    let listener = TcpListener::bind((meeting.host.as_str(), meeting.port)).unwrap();
+    let endpoint = endpoint("secret");
+    let listener = TcpListener::bind((endpoint.host.as_str(), endpoint.port)).unwrap();
     thread::scope(|scope| {
         let silent = scope.spawn(move || {
             let mut stream = listener.accept().unwrap().0;
-            handshake::receive(&mut stream, "secret", |_, _| Verdict::Welcome).unwrap();
+            handshake::receive(&mut stream, "secret", |_, _| Admission::Admitted).unwrap();
             stream
         });
-        let store = Store::join(&meeting, 1, 2, LONG).unwrap();
+        let store = Store::join(&endpoint, 1, 2, LONG).unwrap();
         let _silent = silent.join().unwrap();
         let started = Instant::now();
-        let unmet = store.meet("some", &[0, 1], 1, &[], SHORT).unwrap_err();
-        assert!(matches!(&unmet, Unmet::TimedOut { missing, .. } if missing == &[0]), "{unmet:?}");
+        let unmet = store.gather("some", &[0, 1], 1, &[], SHORT).unwrap_err();
+        assert!(matches!(&unmet, GatherError::TimedOut { missing, .. } if missing == &[0]), "{unmet:?}");
         assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
     });
 }
 
 #[test]
 fn who_came_first_and_gave_up_is_not_taken_for_there() {
-    let stores = start_all(&meeting(""), &[0, 1, 2], 3, LONG);
-    let agree = |rank: usize| stores[rank].as_ref().unwrap().agree("some", &[0, 1, 2], rank, &[], SHORT);
+    let stores = start_all(&endpoint(""), &[0, 1, 2], 3, LONG);
+    let agree =
+        |rank: usize| stores[rank].as_ref().unwrap().gather_all_or_none("some", &[0, 1, 2], rank, &[], SHORT);
     let first = agree(1).unwrap_err();
-    assert!(matches!(&first, Unmet::TimedOut { missing, .. } if missing == &[0, 2]), "{first:?}");
+    assert!(matches!(&first, GatherError::TimedOut { missing, .. } if missing == &[0, 2]), "{first:?}");
     // Who gave up was there: it is not among the missing.
     let second = agree(2).unwrap_err();
-    assert!(matches!(&second, Unmet::TimedOut { missing, .. } if missing == &[0]), "{second:?}");
-    assert_eq!(agree(0), Err(Unmet::GivenUp(vec![1, 2])));
+    assert!(matches!(&second, GatherError::TimedOut { missing, .. } if missing == &[0]), "{second:?}");
+    assert_eq!(agree(0), Err(GatherError::GivenUp(vec![1, 2])));
     // All have learned of it, so that the next try is a new one.
     let third = agree(0).unwrap_err();
-    assert!(matches!(&third, Unmet::TimedOut { missing, .. } if missing == &[1, 2]), "{third:?}");
+    assert!(matches!(&third, GatherError::TimedOut { missing, .. } if missing == &[1, 2]), "{third:?}");
 }
 
 #[test]
 fn what_was_left_without_a_wait_is_found_later() {
-    let stores = start_all(&meeting(""), &[0, 1, 2], 3, LONG);
+    let stores = start_all(&endpoint(""), &[0, 1, 2], 3, LONG);
     let store = |rank: usize| stores[rank].as_ref().unwrap();
     for other in 0..2000 {
-        assert!(store(1).leave(&format!("other {other}"), &[0, 1], 1));
+        assert!(store(1).put(&format!("other {other}"), &[0, 1], 1));
     }
     // An answer says that all before it have arrived.
-    store(1).meet("until now", &[1], 0, &[], LONG).unwrap();
-    assert!(store(1).leave("some", &[0, 1, 2], 1) && store(0).leave("some", &[0, 1, 2], 0));
-    assert_eq!(store(2).meet("some", &[0, 1, 2], 2, &[], LONG), Ok(vec![vec![]; 3]));
+    store(1).gather("until now", &[1], 0, &[], LONG).unwrap();
+    assert!(store(1).put("some", &[0, 1, 2], 1) && store(0).put("some", &[0, 1, 2], 0));
+    assert_eq!(store(2).gather("some", &[0, 1, 2], 2, &[], LONG), Ok(vec![vec![]; 3]));
 }
 
 #[test]
 fn nobody_shows_the_token() {
-    let meeting = meeting("hunter2");
-    let store = Store::join(&meeting, 0, 2, LONG).unwrap();
-    for shown in [format!("{meeting:?}"), format!("{store:?}")] {
+    let endpoint = endpoint("hunter2");
+    let store = Store::join(&endpoint, 0, 2, LONG).unwrap();
+    for shown in [format!("{endpoint:?}"), format!("{store:?}")] {
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! What goes over an authenticated connection: requests to meet, and how far that got.
+//! Messages of an authenticated connection: requests to the store, and its replies.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -7,42 +7,42 @@ use std::time::{Duration, Instant};
 /// No message is longer: a value of a few hundred bytes from each of some thousand ranks.
 const LONGEST: usize = 1 << 22;
 
-/// What a rank does at a meeting.
+/// What a rank asks of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
-    /// It leaves its value and asks whether all others have left theirs. May be repeated.
-    Ask,
-    /// It leaves its value, and wants no answer.
-    Leave,
-    /// It waits no longer and takes its value back, unless the others are all there by now: then that is the answer.
+    /// Puts its value and asks for those of all members. May be repeated.
+    Gather,
+    /// Puts its value, without an answer.
+    Put,
+    /// Times out and takes its value back, unless all others have put theirs by now: then these are the answer.
     Withdraw,
 }
 
-/// A rank's act at a meeting.
+/// A rank's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) act: Act,
-    /// What the ranks meet for.
+    /// The key of the gather.
     pub(super) key: String,
     /// The sender's place among them.
     pub(super) place: usize,
-    /// The world's ranks that meet.
+    /// The world's ranks that take part.
     pub(super) members: Vec<usize>,
     pub(super) value: Vec<u8>,
 }
 
-/// How far a meeting got.
+/// The state of a gather.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// All are there: their values, in the order of their places.
+    /// The values of all members, in the order of their places.
     All(Vec<Vec<u8>>),
-    /// These ranks of the world are not.
+    /// These ranks of the world have put none.
     Missing(Vec<usize>),
-    /// They are not, and rank 0 waits no longer.
+    /// They have put none, and rank 0 has timed out.
     GivenUp(Vec<usize>),
-    /// All came, but these have withdrawn.
+    /// All have put values, but these have withdrawn theirs.
     Withdrawn(Vec<usize>),
-    /// This one was there once, and is gone.
+    /// This one has disconnected.
     Departed(usize),
 }
 
@@ -79,8 +79,8 @@ impl Request {
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let mut unread = Unread(bytes);
         let act = match unread.number()? {
-            0 => Act::Ask,
-            1 => Act::Leave,
+            0 => Act::Gather,
+            1 => Act::Put,
             2 => Act::Withdraw,
             _ => return Err(malformed()),
         };

@@ -26,7 +26,7 @@ thread_local! {
 }
 
 impl FakeNccl {
-    /// One call that may be told to fail.
+    /// One call that may be made to fail.
     fn call(&self, action: impl FnOnce(&mut State) -> Code) -> Code {
         let mut state = self.0.lock();
         if state.fails() { FAILED } else { action(&mut state) }
@@ -78,7 +78,7 @@ impl State {
         self.ids += 1;
         let handle = self.ids as usize;
         let comm =
-            Comm { clique, rank, collectives: 0, splits: 0, underway: 0, finalized: false, pending: POLLS };
+            Comm { clique, rank, collectives: 0, splits: 0, operations: 0, finalized: false, pending: POLLS };
         self.comms.insert(handle, comm);
         self.cliques[clique].joined += 1;
         handle
@@ -173,15 +173,15 @@ impl Nccl for FakeNccl {
         self.call(|state| {
             let Some(comm) = state.comms.get_mut(&(comm as usize)) else { return FAILED };
             let (parent, number, rank) = (comm.clique, comm.splits, comm.rank);
-            let underway = comm.underway;
+            let operations = comm.operations;
             comm.splits += 1;
             comm.pending = POLLS;
             let splits = &mut state.cliques[parent].splits;
             splits.resize(splits.len().max(number + 1), std::collections::HashMap::new());
             splits[number].insert(rank, (color, key, new as usize));
             state.complete_split(parent, number);
-            if underway > 0 {
-                state.violations.push(format!("a split with {underway} operations under way"));
+            if operations > 0 {
+                state.violations.push(format!("a split with {operations} pending operations"));
             }
             IN_PROGRESS
         })
@@ -241,7 +241,7 @@ impl Nccl for FakeNccl {
         let streams: Vec<_> = self.0.lock().streams.iter().filter_map(std::sync::Weak::upgrade).collect();
         let operations = group.into_iter().map(|(.., operation)| operation).collect();
         if let Some(comm) = self.0.lock().comms.get_mut(&comm) {
-            comm.underway += 1;
+            comm.operations += 1;
         }
         match streams.iter().find(|known| Arc::as_ptr(known) as usize == stream) {
             Some(stream) => stream.push(Work::Batch { comm, operations, posted: false }),

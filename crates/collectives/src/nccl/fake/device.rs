@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{Fabric, Work};
 use crate::nccl::api::RawStream;
-use crate::nccl::device::{Device, Mark, Owner, Stream};
+use crate::nccl::device::{GpuDevice, Owner, Stream, StreamEvent};
 
 /// A rank's device.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Drop for Memory {
     }
 }
 
-impl Device for FakeDevice {
+impl GpuDevice for FakeDevice {
     fn bind(&self) -> Result<(), String> {
         self.0.driver_call()
     }
@@ -79,7 +79,7 @@ impl Stream for Arc<FakeStream> {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
-    fn mark(&self) -> Result<Box<dyn Mark>, String> {
+    fn event(&self) -> Result<Box<dyn StreamEvent>, String> {
         self.fabric.driver_call()?;
         let after = self.queue.lock().unwrap().pushed;
         Ok(Box::new(FakeMark { stream: Arc::clone(self), after }))
@@ -125,8 +125,8 @@ impl Stream for Arc<FakeStream> {
     }
 }
 
-impl Mark for FakeMark {
-    fn reached(&self) -> Result<bool, String> {
+impl StreamEvent for FakeMark {
+    fn is_complete(&self) -> Result<bool, String> {
         self.stream.fabric.driver_call()?;
         Ok(self.stream.advance() >= self.after)
     }

@@ -48,7 +48,7 @@ struct Comm {
     collectives: u64,
     splits: usize,
     /// Batches in streams that are not done.
-    underway: usize,
+    operations: usize,
     finalized: bool,
     /// Polls until a call is through.
     pending: u32,
@@ -111,7 +111,7 @@ impl Fabric {
     }
 
     fn driver_call(&self) -> Result<(), String> {
-        if self.lock().fails() { Err("the driver fails as told".to_owned()) } else { Ok(()) }
+        if self.lock().fails() { Err("the driver fails as it was made to".to_owned()) } else { Ok(()) }
     }
 
     /// Whether the work is done, after what can be done of it now.
@@ -138,7 +138,7 @@ impl Fabric {
                     operation.done = finish(operation, comm.rank, clique);
                 }
                 let done = operations.iter().all(|operation| operation.done);
-                comm.underway -= usize::from(done);
+                comm.operations -= usize::from(done);
                 done
             }
         }
@@ -240,6 +240,6 @@ fn read(address: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn write(address: u64, bytes: &[u8]) {
-    // SAFETY: the tests' addresses are memory of that size that nobody else uses.
+    // SAFETY: the tests' addresses are memory of that size that nothing else uses.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
 }

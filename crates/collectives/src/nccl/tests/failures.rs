@@ -1,4 +1,4 @@
-//! Ranks that do not come, go away or are wrong, and what the others are told.
+//! Ranks that are missing, end or make wrong calls, and the errors of the others.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{LONG, SHORT, blank, run, run_all, upload};
 use crate::{Communicator, Departure, ElementType, Error, Group, Operation, ReduceOp};
 
-/// What all ranks but the last are told about a call that the last one does not make.
+/// The errors of all ranks but the last for a call that the last one does not make.
 fn without_the_last<C: Send>(
     call: impl Fn(&super::NcclCommunicator) -> crate::Result<C> + Sync,
 ) -> Vec<Error> {

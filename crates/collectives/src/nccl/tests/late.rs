@@ -120,7 +120,7 @@ fn waiting_for_a_stream_ends_when_an_operation_in_it_is_late() {
                 let request = Some(start(&ranks, &mut stream)).filter(|_| !dropped);
                 assert_eq!(missing(wait(&buffer, &stream)), [1]);
                 assert!(request.is_none_or(|request| request.wait().is_err()));
-                // It was told once, and the kernel has left.
+                // It was reported once, and the kernel has left.
                 stream.synchronize().unwrap();
             }
             over.wait();
@@ -185,7 +185,7 @@ fn a_rank_that_comes_too_late_to_a_split_learns_it_at_once() {
 
 #[test]
 fn a_group_that_did_not_come_about_can_be_asked_for_again() {
-    let (given_up, told) = (Barrier::new(2), Barrier::new(2));
+    let (given_up, reported) = (Barrier::new(2), Barrier::new(2));
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
         if ranks.rank() == 0 {
@@ -196,7 +196,7 @@ fn a_group_that_did_not_come_about_can_be_asked_for_again() {
             let error = ranks.group(&[0, 1]).unwrap_err();
             assert!(error.to_string().contains("ranks [0] no longer waited for it"), "{error}");
         }
-        told.wait();
+        reported.wait();
         let group = ranks.group(&[0, 1]).unwrap();
         start(&group, &mut ranks.new_stream().unwrap()).wait().unwrap();
     });

@@ -143,7 +143,7 @@ fn a_buffer_gives_its_owner_back() {
         let mut stream = ranks.new_stream().unwrap();
         let mut tensor = vec![1.5_f64, 2.5];
         let pointer = tensor.as_mut_ptr() as u64;
-        // SAFETY: the vector's memory does not move with it, and nobody else uses it.
+        // SAFETY: the vector's memory does not move with it, and nothing else uses it.
         #[allow(unsafe_code)]
         let mut buffer = unsafe { DeviceBuffer::<f64>::from_raw(pointer, 2, tensor) };
         ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();

@@ -1,4 +1,4 @@
-//! The rules that the driver keeps, each by what a program is told that breaks it.
+//! The rules that the driver checks, each by the error of a program that breaks it.
 
 mod captures;
 mod clock;

@@ -3,26 +3,25 @@ use std::time::Duration;
 use super::queue::DeviceQueue;
 use crate::cuda::{Event, Result};
 
-/// How long a mark serves as the reference. CUDA measures in milliseconds of single precision: up to here to some
+/// How long an event serves as the reference. CUDA measures in milliseconds of single precision: up to here to some
 /// nanoseconds, better than its timer ticks.
 const RENEWED_AFTER: Duration = Duration::from_millis(20);
 
-/// When marks of all streams were reached, on one scale.
+/// When events of all streams completed, on one time axis.
 ///
-/// The reference is a mark that has been reached, and a later one takes its place from time to time; nothing is recorded
-/// for it.
+/// The reference is a complete event, and a later one takes its place from time to time; nothing is recorded for it.
 #[derive(Debug, Default)]
 pub(super) struct DeviceClock {
     reference: Option<(Event, Duration)>,
 }
 
 impl DeviceClock {
-    /// When the tasklet that was taken out of `queue` last had ended. The first is said to have ended `now`.
+    /// When the tasklet that was taken out of `queue` last had ended. The first is taken to have ended `now`.
     pub(super) fn last_end(&mut self, queue: &mut DeviceQueue, now: Duration) -> Result<Option<Duration>> {
         let Some(end) = queue.last_end() else { return Ok(None) };
         let Some((reference, base)) = &self.reference else {
-            let mark = Event::timed(&queue.stream)?;
-            self.reference = queue.exchange_last_end(mark).map(|reference| (reference, now));
+            let event = Event::timed(&queue.stream)?;
+            self.reference = queue.exchange_last_end(event).map(|reference| (reference, now));
             return Ok(Some(now));
         };
         let since = end.milliseconds_since(reference)? * 1e-3;

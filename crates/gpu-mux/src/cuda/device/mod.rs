@@ -23,24 +23,24 @@ use queue::DeviceQueue;
 const COMPUTE: usize = 0;
 const COMMUNICATION: usize = 1;
 
-/// How long a wait only gives way to other threads between polls, since ends are some microseconds apart; then it
-/// sleeps so long.
-const EAGER: Duration = Duration::from_millis(2);
-const NAP: Duration = Duration::from_micros(50);
+/// For how long a wait yields to other threads between polls, since tasklets end some microseconds apart; after that it
+/// sleeps for so long between polls.
+const YIELD_FOR: Duration = Duration::from_millis(2);
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// What a [`CudaDevice`] does besides what a [`Policy`] asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceOptions {
     /// The foreground's stream itself holds back background that is in flight: a [`Gate`] is shut while it computes,
-    /// and open while it waits for communication or has nothing to do. What was started runs on.
+    /// and open while it waits for communication or has nothing to do. Kernels that have started run on.
     ///
-    /// Streams that share a hardware queue wait for each other, and one that waits in front of the gate could then
-    /// hold back the one that opens it, for ever. There are as many queues as the variable `CUDA_DEVICE_MAX_CONNECTIONS`
+    /// Streams that share a hardware queue wait for each other: one that waits for the gate could then block the one
+    /// that opens it, for ever. There are as many queues as the variable `CUDA_DEVICE_MAX_CONNECTIONS`
     /// said when CUDA was opened, 8 by default and 32 at most. The streams of this device are counted against them, with
     /// two to spare; those of other libraries in the process (libtorch, NCCL) have to be added.
     ///
     /// While it is shut, the thread that drives the device must not wait for all of it, as freeing memory, unloading a
-    /// module and synchronising the context do: it is the one that opens the gate. [`CudaDevice::rest`] opens it.
+    /// module and synchronising the context do: it is the one that opens the gate. [`CudaDevice::synchronize`] opens it.
     pub gate: bool,
     /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
     pub background_multiprocessors: Option<u32>,
@@ -51,12 +51,12 @@ pub struct DeviceOptions {
 /// The foreground has a stream for compute and one for communication, and every background job one of its own, all of
 /// which run beside each other. With [`Policy::stream_priority`] the foreground's have the greatest priority. A
 /// tasklet that is to run [after](Tasklet::after) another waits for it on the device. How long a tasklet took is what
-/// the device measured between the marks before and after it; with an empty stream that includes what the host needs
+/// the device measured between the events before and after it; with an empty stream that includes what the host needs
 /// to launch it.
 ///
-/// Nothing here waits for the device but [`wait`](Device::wait), [`rest`](Self::rest), the preparations and the drop;
+/// Nothing here waits for the device but [`wait`](Device::wait), [`synchronize`](Self::synchronize), the preparations and the drop;
 /// and a launch into a stream that is full, as CUDA takes in about a thousand launches and then lets the host wait.
-/// What work was the last to hold, such as memory, is let go where waiting is allowed. Once the queues have reached
+/// What work was the last to hold, such as memory, is freed where waiting is allowed. Once the queues have reached
 /// their largest length, nothing is allocated.
 ///
 /// A background launch that fails leaves the foreground alone. It is different with a kernel that fails while it
@@ -87,7 +87,7 @@ impl CudaDevice {
     /// bounded pieces.
     ///
     /// # Errors
-    /// [`Error::Lacking`] names a technique that was asked for and that device or driver do not have; what CUDA says.
+    /// [`Error::Lacking`] names a technique that was asked for and that device or driver do not have; what CUDA reports.
     pub fn new(context: &Context, policy: Policy, options: DeviceOptions) -> Result<Self> {
         let capabilities = context.capabilities()?;
         let lacking = |technique, reason: String| Err(Error::Lacking { technique, reason });
@@ -166,7 +166,7 @@ impl CudaDevice {
     /// tasklet has been launched since.
     ///
     /// # Errors
-    /// What CUDA says.
+    /// What CUDA reports.
     pub fn last_end(&mut self) -> Result<Option<Duration>> {
         let now = self.now();
         self.last_finished.map_or(Ok(None), |place| self.clock.last_end(&mut self.queues[place], now))
@@ -214,15 +214,15 @@ impl CudaDevice {
         self.queues.iter().all(|queue| queue.len() == 0)
     }
 
-    /// Waits until everything that was launched is through, and lets go of what only finished work still had. It
-    /// blocks, and opens the gate, if there is one. What has finished is still to be asked for.
+    /// Waits until everything that was launched is complete, and frees what only finished work still held. It blocks, and
+    /// opens the gate, if there is one. [`finished`](Device::finished) still gives the tasklets that have finished.
     ///
     /// # Errors
-    /// What CUDA says.
-    pub fn rest(&mut self) -> Result<()> {
+    /// What CUDA reports.
+    pub fn synchronize(&mut self) -> Result<()> {
         let opened = self.set_gate(true);
         if let (Err(_), Some(gate)) = (&opened, &self.gate) {
-            // Background in front of a gate that stays shut would never end.
+            // Background that waits for a gate that stays shut would never end.
             gate.force_open(&self.queues[COMMUNICATION].stream)?;
             self.gate_is_open = true;
         }
@@ -259,7 +259,8 @@ impl Device for CudaDevice {
         let launched = place.and_then(|place| self.try_launch(place, tasklet, &work));
         if launched.is_err() {
             self.queues[COMPUTE].refuse(work);
-            // The job is given up, and what it owns may be freed now: that waits for what is in front of the gate.
+            // The job is given up, and what it owns may be freed now, which waits for all work, also for what waits for the
+            // gate.
             let opened = self.set_gate(true);
             self.context.keep(opened);
         }
@@ -292,10 +293,10 @@ impl Device for CudaDevice {
             }
             if self.is_idle() {
                 thread::sleep(left.unwrap_or_default());
-            } else if self.now().saturating_sub(begin) < EAGER {
+            } else if self.now().saturating_sub(begin) < YIELD_FOR {
                 thread::yield_now();
             } else {
-                thread::sleep(left.map_or(NAP, |left| left.min(NAP)));
+                thread::sleep(left.map_or(SLEEP, |left| left.min(SLEEP)));
             }
         }
     }
@@ -303,7 +304,7 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        let rested = self.rest();
-        self.context.keep(rested);
+        let synchronized = self.synchronize();
+        self.context.keep(synchronized);
     }
 }

@@ -1,8 +1,7 @@
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::{CudaDevice, Prepared, Work};
-use crate::cuda::{CapturedGraph, Error, OverLong, Priority, Result, Stopwatch, Stream};
+use crate::cuda::{CapturedGraph, Error, OverLong, Priority, Result, Stopwatch, Stream, TimingRuns};
 use crate::{JobId, Lane};
 
 /// A round of a background job's work, as the policy wants it launched.
@@ -16,36 +15,38 @@ pub struct PreparedBackground {
 
 impl CudaDevice {
     /// Makes foreground work launchable, as a graph where the policy has [captured
-    /// graphs](crate::Policy::captured_graphs), and times it. The device comes to [rest](Self::rest) first; then it is
-    /// run `runs` + 1 times, and waited for. `enqueue`, and what it owns, is kept as long as the work.
+    /// graphs](crate::Policy::captured_graphs), and times it by executing it once more than `runs` says; see
+    /// [`TimingRuns`] for what that does to the memory that it writes. It [synchronizes](Self::synchronize) the device
+    /// first and waits for the executions. `enqueue`, and what it owns, is kept as long as the work.
     ///
     /// # Errors
-    /// What `enqueue` returns; what CUDA says.
+    /// What `enqueue` returns; what CUDA reports.
     pub fn prepare_foreground(
         &mut self,
         lane: Lane,
-        runs: NonZeroUsize,
+        runs: TimingRuns<'_>,
         enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Prepared> {
-        self.rest()?;
+        self.synchronize()?;
         let place = self.queue(JobId::FOREGROUND, lane)?;
         self.whole(place, Priority::Foreground, runs, Work::enqueue(enqueue))
     }
 
     /// Makes a round of a background job's work launchable, in pieces where the policy
-    /// [bounds](crate::Policy::background_piece) them, and times it. The device comes to [rest](Self::rest) first;
-    /// then it is run 2 * (`runs` + 1) times, and waited for. `enqueue`, and what it owns, is kept as long as the work.
+    /// [bounds](crate::Policy::background_piece) them, and times it by executing it, twice as often where it is cut; see
+    /// [`TimingRuns`] for what that does to the memory that it writes. It [synchronizes](Self::synchronize) the device
+    /// first and waits for the executions. `enqueue`, and what it owns, is kept as long as the work.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs: only graphs can be cut here. What
-    /// [`CapturedGraph::cut`] says; what `enqueue` returns; what CUDA says.
+    /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs: only graphs can be cut here. Those of
+    /// [`CapturedGraph::cut`]; what `enqueue` returns; what CUDA reports.
     pub fn prepare_background(
         &mut self,
         job: JobId,
-        runs: NonZeroUsize,
+        runs: TimingRuns<'_>,
         enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<PreparedBackground> {
-        self.rest()?;
+        self.synchronize()?;
         let place = self.queue(job, Lane::Compute)?;
         let work = Work::enqueue(enqueue);
         let Some(budget) = self.policy.background_piece else {
@@ -68,14 +69,15 @@ impl CudaDevice {
     }
 
     /// Work that is launched at once.
-    fn whole(&self, place: usize, priority: Priority, runs: NonZeroUsize, work: Work) -> Result<Prepared> {
+    fn whole(&self, place: usize, priority: Priority, runs: TimingRuns<'_>, work: Work) -> Result<Prepared> {
         let stream = &self.queues[place].stream;
         let work = if self.policy.captured_graphs {
             work.captured(Arc::new(self.capture(stream, priority, &work)?.instantiate()?))
         } else {
             work
         };
-        let estimate = Stopwatch::new(stream)?.median(runs, |stream| work.launch(stream))?;
+        let stopwatch = Stopwatch::new(stream)?;
+        let estimate = runs.around(stream, || stopwatch.median(runs.runs(), |stream| work.launch(stream)))?;
         Ok(Prepared { work, estimate })
     }
 

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use super::Work;
-use super::work::Remains;
+use super::work::DeferredDrop;
 use crate::Finished;
 use crate::cuda::{Event, Result, Stream};
 use crate::{JobId, TaskletId};
@@ -12,16 +12,16 @@ pub(super) struct DeviceQueue {
     pub(super) stream: Stream,
     in_flight: VecDeque<InFlight>,
     latest: Option<TaskletId>,
-    /// Pairs of marks to be used again, so that a launch makes none.
-    spare: Vec<Marks>,
-    /// Work that was put in, at least in part, and whose end could not be marked: it stays until the stream is through.
+    /// Pairs of events to be used again, so that a launch creates none.
+    spare: Vec<EventPair>,
+    /// Work that was put in, at least in part, without an event at its end: it is kept until the stream is idle.
     unmarked: Vec<Work>,
-    /// What finished work has left.
-    remains: Vec<Remains>,
+    /// What finished work was the last to hold.
+    deferred_drops: Vec<DeferredDrop>,
 }
 
 #[derive(Debug)]
-struct Marks {
+struct EventPair {
     start: Event,
     end: Event,
 }
@@ -31,7 +31,7 @@ struct InFlight {
     tasklet: TaskletId,
     /// Its place in the order of all launches.
     launch: u64,
-    marks: Marks,
+    events: EventPair,
     /// Stays as long as it runs.
     work: Work,
 }
@@ -44,27 +44,27 @@ impl DeviceQueue {
             latest: None,
             spare: Vec::new(),
             unmarked: Vec::new(),
-            remains: Vec::new(),
+            deferred_drops: Vec::new(),
         }
     }
 
-    /// Puts a tasklet into the stream, between two marks.
+    /// Puts a tasklet into the stream, between two events.
     pub(super) fn launch(&mut self, tasklet: TaskletId, launch: u64, work: &Work) -> Result<()> {
-        let marks = match self.spare.pop() {
-            Some(marks) => marks,
-            None => Marks { start: Event::timed(&self.stream)?, end: Event::timed(&self.stream)? },
+        let events = match self.spare.pop() {
+            Some(events) => events,
+            None => EventPair { start: Event::timed(&self.stream)?, end: Event::timed(&self.stream)? },
         };
-        let launched = self.stream.record(&marks.start).and_then(|()| {
+        let launched = self.stream.record(&events.start).and_then(|()| {
             work.launch(&self.stream)
-                .and_then(|()| self.stream.record(&marks.end))
+                .and_then(|()| self.stream.record(&events.end))
                 .inspect_err(|_| self.unmarked.push(work.clone()))
         });
         match launched {
             Ok(()) => {
                 self.latest = Some(tasklet);
-                self.in_flight.push_back(InFlight { tasklet, launch, marks, work: work.clone() });
+                self.in_flight.push_back(InFlight { tasklet, launch, events, work: work.clone() });
             }
-            Err(_) => self.spare.push(marks),
+            Err(_) => self.spare.push(events),
         }
         launched
     }
@@ -85,50 +85,50 @@ impl DeviceQueue {
 
     /// Whether the oldest that is in flight has finished.
     pub(super) fn oldest_is_finished(&self) -> Result<bool> {
-        self.in_flight.front().map_or(Ok(false), |oldest| oldest.marks.end.is_reached())
+        self.in_flight.front().map_or(Ok(false), |oldest| oldest.events.end.is_complete())
     }
 
-    /// Takes out the oldest, which has finished. It stays in if its time cannot be asked for.
+    /// Takes out the oldest, which has finished. It stays in if its time cannot be queried.
     pub(super) fn take_oldest(&mut self) -> Result<Option<Finished>> {
         let Some(oldest) = self.in_flight.front() else { return Ok(None) };
-        let took = oldest.marks.end.since(&oldest.marks.start)?;
-        Ok(self.in_flight.pop_front().map(|InFlight { tasklet, marks, work, .. }| {
-            self.spare.push(marks);
-            self.remains.extend(work.remains());
+        let took = oldest.events.end.since(&oldest.events.start)?;
+        Ok(self.in_flight.pop_front().map(|InFlight { tasklet, events, work, .. }| {
+            self.spare.push(events);
+            self.deferred_drops.extend(work.deferred_drops());
             Finished { tasklet, took }
         }))
     }
 
     /// Keeps work that was not launched, or only in part, until waiting is allowed.
     pub(super) fn refuse(&mut self, work: Work) {
-        self.remains.extend(work.remains());
+        self.deferred_drops.extend(work.deferred_drops());
     }
 
-    /// Lets go of what finished work has left. It can wait for the whole device.
+    /// Drops what finished work was the last to hold, which can wait for the whole device.
     pub(super) fn clear(&mut self) {
-        self.remains.clear();
+        self.deferred_drops.clear();
     }
 
-    /// The same when the stream is through.
+    /// The same, and work without an event at its end: for a stream that is idle.
     pub(super) fn clear_all(&mut self) {
         self.unmarked.clear();
         self.clear();
     }
 
-    /// The mark at the end of the tasklet that was taken out last, until the next launch.
+    /// The event at the end of the tasklet that was taken out last, until the next launch.
     pub(super) fn last_end(&self) -> Option<&Event> {
-        self.spare.last().map(|marks| &marks.end)
+        self.spare.last().map(|events| &events.end)
     }
 
-    /// Gives that mark away, for another one.
+    /// Takes that event, and puts another in its place.
     pub(super) fn exchange_last_end(&mut self, other: Event) -> Option<Event> {
-        let marks = self.spare.last_mut()?;
-        Some(std::mem::replace(&mut marks.end, other))
+        let events = self.spare.last_mut()?;
+        Some(std::mem::replace(&mut events.end, other))
     }
 
-    /// The mark at the end of a tasklet, if it is still in flight.
+    /// The event at the end of a tasklet, if it is still in flight.
     pub(super) fn end_of(&self, tasklet: TaskletId) -> Option<&Event> {
         let found = self.in_flight.iter().rev().find(|in_flight| in_flight.tasklet == tasklet);
-        found.map(|in_flight| &in_flight.marks.end)
+        found.map(|in_flight| &in_flight.events.end)
     }
 }

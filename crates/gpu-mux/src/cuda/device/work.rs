@@ -16,9 +16,9 @@ pub struct Work {
     enqueue: Option<Arc<Box<EnqueueFn>>>,
 }
 
-/// What only finished work still had. Letting it go can make the host wait for the whole device: memory and modules are
-/// freed with it.
-pub(super) enum Remains {
+/// What finished work was the last to hold. Dropping it can make the host wait for the whole device, as memory and modules
+/// are freed with it: that is deferred until waiting is allowed.
+pub(super) enum DeferredDrop {
     Graph(#[expect(dead_code, reason = "it is there to be dropped")] Executable),
     Enqueue(#[expect(dead_code, reason = "it is there to be dropped")] Box<EnqueueFn>),
 }
@@ -46,10 +46,10 @@ impl Work {
         self.graph.is_some()
     }
 
-    /// Gives this handle up, and what it was the last one of.
-    pub(super) fn remains(self) -> impl Iterator<Item = Remains> {
-        let graph = self.graph.and_then(Arc::into_inner).map(Remains::Graph);
-        let enqueue = self.enqueue.and_then(Arc::into_inner).map(Remains::Enqueue);
+    /// Drops this handle, and gives what it was the last one of.
+    pub(super) fn deferred_drops(self) -> impl Iterator<Item = DeferredDrop> {
+        let graph = self.graph.and_then(Arc::into_inner).map(DeferredDrop::Graph);
+        let enqueue = self.enqueue.and_then(Arc::into_inner).map(DeferredDrop::Enqueue);
         graph.into_iter().chain(enqueue)
     }
 
@@ -68,9 +68,9 @@ impl fmt::Debug for Work {
     }
 }
 
-impl fmt::Debug for Remains {
+impl fmt::Debug for DeferredDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the remains of work")
+        f.write_str("what work has held")
     }
 }
 

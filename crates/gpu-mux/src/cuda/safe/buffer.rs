@@ -6,7 +6,7 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::Address;
 
-/// Memory on the device. Its drop waits until all work in its context is through.
+/// Memory on the device. Its drop waits until all work in its context is complete.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     context: Context,
@@ -23,13 +23,13 @@ impl DeviceBuffer {
         Ok(Self { context: context.clone(), address, bytes })
     }
 
-    /// Where it lies, for kernels.
+    /// Its address on the device, for kernels.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How long it is.
+    /// Its length.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.bytes
@@ -38,7 +38,7 @@ impl DeviceBuffer {
     /// Copies from the host, and waits until it is done and everything before it in the stream.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless the lengths are equal; what CUDA says.
+    /// [`Error::Invalid`] unless the lengths are equal; what CUDA reports.
     pub fn upload(&self, stream: &Stream, from: &[u8]) -> Result<()> {
         self.same_length(from.len())?;
         self.context.bind()?;
@@ -52,7 +52,7 @@ impl DeviceBuffer {
     /// Copies to the host, and waits until it is done and everything before it in the stream.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless the lengths are equal; what CUDA says.
+    /// [`Error::Invalid`] unless the lengths are equal; what CUDA reports.
     pub fn download(&self, stream: &Stream, to: &mut [u8]) -> Result<()> {
         self.same_length(to.len())?;
         self.context.bind()?;
@@ -63,8 +63,8 @@ impl DeviceBuffer {
         stream.synchronize()
     }
 
-    /// Puts into the stream that every four bytes become `value`. It does not wait; what is left of the length is not
-    /// written.
+    /// Sets every four bytes to `value`, in the order of the stream. It does not wait; bytes beyond a multiple of four
+    /// are not written.
     pub fn fill(&self, stream: &Stream, value: u32) -> Result<()> {
         stream.context().bind()?;
         // SAFETY: the address has that length.
@@ -82,8 +82,8 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         // A fill, or a kernel, may still be in flight.
-        let through = self.context.synchronize();
-        self.context.keep(through);
+        let synchronized = self.context.synchronize();
+        self.context.keep(synchronized);
         let driver = self.context.driver();
         // SAFETY: it is freed once, and nothing that is in flight uses it.
         self.context.destroy(|| unsafe { driver.memory_free(self.address) });

@@ -7,7 +7,7 @@ use crate::cuda::error::Result;
 use crate::cuda::result::written;
 use crate::cuda::sys;
 
-/// What a device and its driver can do, as far as sharing is concerned; found out by asking.
+/// What a device and its driver can do, as far as sharing is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -29,7 +29,7 @@ pub struct Capabilities {
 }
 
 impl Context {
-    /// Asks what the device and its driver can do.
+    /// Queries what the device and its driver can do.
     pub fn capabilities(&self) -> Result<Capabilities> {
         let driver = self.driver();
         let version = self.driver_version();
@@ -80,7 +80,7 @@ impl Context {
         match self.multiprocessors_as_resource() {
             Ok(_) => Ok(all),
             Err(error) if error.is_sticky() => Err(error),
-            // Whatever the reason: nobody has asked for one yet. `GreenContext::new` says it to who does.
+            // Whatever the reason: none has been asked for yet. `GreenContext::new` reports it.
             Err(_) => Ok(false),
         }
     }

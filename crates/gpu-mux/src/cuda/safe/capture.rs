@@ -7,16 +7,16 @@ use crate::cuda::result::written;
 use crate::cuda::sys::{CAPTURE_THREAD_LOCAL, NOT_CAPTURING};
 
 impl Stream {
-    /// Takes down what `enqueue` puts into the stream, as a graph, instead of running it. It is not instantiated:
+    /// Captures what `enqueue` puts into the stream as a graph, instead of executing it. It is not instantiated:
     /// that is for its pieces, or for [`CapturedGraph::instantiate`].
     ///
-    /// Other streams can be drawn into the capture: [`record`](Self::record) a mark in this one and let them
-    /// [`wait_for`](Self::wait_for) it; and this one has to wait for a mark at their ends before `enqueue` returns.
-    /// Marks that were recorded before the capture must not be waited for, memory must not be allocated, and nothing
+    /// Other streams can join the capture: [`record`](Self::record) an event in this one and let them
+    /// [`wait_for`](Self::wait_for) it; and this one has to wait for an event at their ends before `enqueue` returns.
+    /// Events that were recorded before the capture must not be waited for, memory must not be allocated, and nothing
     /// must be waited for by the host.
     ///
     /// # Errors
-    /// What `enqueue` returns; what CUDA says to a breach of the rules. The stream can be used again in any case.
+    /// What `enqueue` returns; what CUDA reports of a violation of these rules. The stream can be used again in any case.
     pub fn capture(&self, enqueue: impl FnOnce(&Stream) -> Result<()>) -> Result<CapturedGraph> {
         self.context().bind()?;
         // SAFETY: the stream is alive.
@@ -29,7 +29,7 @@ impl Stream {
     }
 }
 
-/// A stream that is being captured: it is not left so, also when the work panics.
+/// A stream that is being captured. The capture ends with it, also when the work panics.
 struct Capture<'a> {
     stream: &'a Stream,
     ended: bool,
@@ -47,11 +47,11 @@ impl Capture<'_> {
         let (driver, stream) = (self.stream.driver(), self.stream.raw());
         // SAFETY: the graph is written, unless there is none, and is owned from here on.
         let graph = written(|graph| unsafe { driver.stream_end_capture(stream, graph) })?;
-        // SAFETY: it is the stream's context, and nobody else has the graph.
+        // SAFETY: it is the stream's context, and the graph has no other owner.
         Ok(unsafe { CapturedGraph::own(self.stream.context().clone(), graph) })
     }
 
-    /// Ends what the first attempt has left; most often CUDA has ended the capture with its error.
+    /// Ends the capture where the first attempt has not; most often CUDA has ended it with its error.
     fn give_up(&self) -> Result<()> {
         let (driver, stream) = (self.stream.driver(), self.stream.raw());
         // SAFETY: the status is written; the stream is alive.

@@ -15,7 +15,7 @@ use crate::cuda::sys::{ContextOf, DeviceNumber};
 /// A clone is another handle to the same context. What is made in a context keeps it; it is released with the last of
 /// them.
 ///
-/// An error in a drop cannot be returned. It is kept here, and comes out of the next [`check`](Self::check) or of
+/// An error in a drop cannot be returned. It is kept here, and returned by the next [`check`](Self::check) or by
 /// [`close`](Self::close).
 #[derive(Debug, Clone)]
 pub struct Context(Arc<Primary>);
@@ -34,7 +34,7 @@ impl Context {
     /// Opens a device, counted from 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such device; what CUDA says.
+    /// [`Error::Invalid`] if there is no such device; what CUDA reports.
     pub fn open(library: &CudaLibrary, ordinal: usize) -> Result<Self> {
         let driver = Arc::clone(&library.driver);
         let devices = library.devices()?;
@@ -65,14 +65,14 @@ impl Context {
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Waits until all work in this context is through. It blocks.
+    /// Waits until all work in this context is complete. It blocks.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the context is current.
         unsafe { self.driver().context_synchronize() }
     }
 
-    /// The first error of a drop since it was last asked for.
+    /// The first error of a drop since the last call.
     pub fn check(&self) -> Result<()> {
         let late = self.0.late.lock().unwrap_or_else(PoisonError::into_inner).take();
         late.map_or(Ok(()), Err)
@@ -82,7 +82,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::StillInUse`] if something that was made in the context, or another handle to it, is still there; it
-    /// is then released with the last of them. An error of an earlier drop; what CUDA says to the release.
+    /// is then released with the last of them. An error of an earlier drop; what CUDA reports to the release.
     pub fn close(self) -> Result<()> {
         let late = self.check();
         let owners = Arc::strong_count(&self.0) - 1;
@@ -144,7 +144,7 @@ impl Primary {
 
 impl Drop for Primary {
     fn drop(&mut self) {
-        // Nobody is left who could be told.
+        // There is no caller to return an error to.
         let _ = self.release();
     }
 }

@@ -9,7 +9,8 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
 
-/// A mark in a stream, which can be asked for without waiting. It can be recorded again and again.
+/// A CUDA event: a marker in a stream whose completion can be queried without waiting. It can be recorded again and
+/// again.
 #[derive(Debug)]
 pub struct Event {
     context: Context,
@@ -17,12 +18,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// A mark that also takes the time, for the streams of `stream`'s context.
+    /// An event that also records the time, for the streams of `stream`'s context.
     pub fn timed(stream: &Stream) -> Result<Self> {
         Self::new(stream, EVENT_TIMED)
     }
 
-    /// A mark that costs less, as it takes no time.
+    /// An event without timing, which costs less.
     pub fn untimed(stream: &Stream) -> Result<Self> {
         Self::new(stream, EVENT_DISABLE_TIMING)
     }
@@ -35,26 +36,27 @@ impl Event {
         Ok(Self { context, raw: Raw(raw) })
     }
 
-    /// Whether the stream has come to the mark. It does not wait; a mark that was never recorded is reached.
-    pub fn is_reached(&self) -> Result<bool> {
+    /// Whether the stream has completed all work before the event. It does not wait; an event that was never recorded is
+    /// complete.
+    pub fn is_complete(&self) -> Result<bool> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.context.driver().event_is_reached(self.raw.0) }
     }
 
-    /// The device's time between two marks that are reached, as CUDA measures it: to about half a microsecond.
+    /// The device's time between two complete events, as CUDA measures it: to about half a microsecond.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if this mark is the earlier one; what CUDA says, if one of them is not reached, was never
-    /// recorded or takes no time.
+    /// [`Error::Invalid`] if this event is the earlier one; what CUDA reports, if one of them is not complete, was never
+    /// recorded or has no timing.
     pub fn since(&self, start: &Event) -> Result<Duration> {
         let milliseconds = self.milliseconds_since(start)?;
         Duration::try_from_secs_f64(milliseconds * 1e-3).map_err(|_| {
-            Error::Invalid(format!("from one mark to a later one CUDA measures {milliseconds} ms"))
+            Error::Invalid(format!("from one event to a later one CUDA measures {milliseconds} ms"))
         })
     }
 
-    /// The same, below zero if this mark is the earlier one.
+    /// The same, below zero if this event is the earlier one.
     pub(in crate::cuda) fn milliseconds_since(&self, start: &Event) -> Result<f64> {
         self.context.bind()?;
         let driver = self.context.driver();

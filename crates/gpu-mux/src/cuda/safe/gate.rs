@@ -11,8 +11,8 @@ pub(in crate::cuda) const TECHNIQUE: &str = "a gate (stream memory operations)";
 const OPEN: u32 = 1;
 const SHUT: u32 = 0;
 
-/// A gate between streams: one opens and shuts it, when its work comes to that place, and others wait in front of it.
-/// The host takes no part.
+/// A gate between streams: one opens and shuts it, in the order of its work, and others wait until it is open. The host
+/// takes no part.
 ///
 /// CUDA does not see that one stream waits for another: a gate that is never opened blocks what waits for it for
 /// ever, a [`Context::synchronize`] too.
@@ -25,7 +25,7 @@ impl Gate {
     /// An open gate. `stream` is one of those that will use it.
     ///
     /// # Errors
-    /// [`Error::Lacking`] where driver or device have no stream memory operations; what CUDA says.
+    /// [`Error::Lacking`] where driver or device have no stream memory operations; what CUDA reports.
     pub fn new(context: &Context, stream: &Stream) -> Result<Self> {
         let capabilities = context.capabilities()?;
         if !capabilities.stream_memory_operations {
@@ -39,17 +39,17 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Puts into `stream` that the gate opens.
+    /// Opens the gate, in the order of `stream`.
     pub fn open(&self, stream: &Stream) -> Result<()> {
         self.write(stream, OPEN)
     }
 
-    /// Puts into `stream` that the gate shuts.
+    /// Shuts the gate, in the order of `stream`.
     pub fn shut(&self, stream: &Stream) -> Result<()> {
         self.write(stream, SHUT)
     }
 
-    /// What is put into `stream` from now on waits until the gate is open.
+    /// Work that is put into `stream` from now on waits until the gate is open.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
         stream.context().bind()?;
         // SAFETY: the address is that of a word, which stays until streams are idle.

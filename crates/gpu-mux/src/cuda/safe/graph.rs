@@ -10,7 +10,7 @@ use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{self, ExecutableOf, GraphOf, NodeOf};
 
-/// Work that was taken down and not run: nodes (kernels, copies, graphs) and the order that they have to keep.
+/// Captured work that has not been executed: nodes (kernels, copies, graphs) and the dependencies between them.
 ///
 /// It is for one thread at a time, which CUDA demands of graphs even where they are only read:
 ///
@@ -31,7 +31,7 @@ impl CapturedGraph {
     /// Takes over a graph that another library has captured, a `CUgraph` or `cudaGraph_t`.
     ///
     /// # Safety
-    /// The graph is alive, was captured in this context, and belongs to nobody else. What its nodes use has to stay
+    /// The graph is alive, was captured in this context, and has no other owner. What its nodes use has to stay
     /// as long as the graph and what is made from it.
     #[must_use]
     pub unsafe fn from_raw(context: &Context, graph: *mut c_void) -> Self {
@@ -75,7 +75,7 @@ impl CapturedGraph {
     /// Gives all kernels of the graph a priority of their own; those of graphs inside it too.
     ///
     /// # Errors
-    /// [`Error::Lacking`](crate::cuda::Error::Lacking) where the driver has no priorities of nodes; what CUDA says.
+    /// [`Error::Lacking`](crate::cuda::Error::Lacking) where the driver has no priorities of nodes; what CUDA reports.
     pub fn set_priority(&self, priority: Priority) -> Result<()> {
         let number = priority.number(self.context())?;
         // SAFETY: the graph is alive.

@@ -31,7 +31,7 @@ impl GreenContext {
     ///
     /// # Errors
     /// [`Error::Lacking`] where driver or device have no green contexts; [`Error::Invalid`] for none or more
-    /// multiprocessors than there are; what CUDA says.
+    /// multiprocessors than there are; what CUDA reports.
     pub fn new(context: &Context, multiprocessors: u32) -> Result<Self> {
         context.bind()?;
         let driver = context.driver();

@@ -27,7 +27,7 @@ impl Module {
     /// Loads PTX text, which the driver compiles for its device.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is a zero in the text; what CUDA says.
+    /// [`Error::Invalid`] if there is a zero in the text; what CUDA reports.
     pub fn load(context: &Context, ptx: &str) -> Result<Self> {
         let image =
             CString::new(ptx).map_err(|_| Error::Invalid("PTX text has no zeros in it".to_owned()))?;
@@ -101,7 +101,7 @@ impl Function {
     /// Puts the kernel into a stream. Arguments are copied; nothing is allocated.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than 16 arguments; what CUDA says.
+    /// [`Error::Invalid`] for more than 16 arguments; what CUDA reports.
     ///
     /// # Safety
     /// The arguments are those that the kernel takes, and it may write where they point. Kernel and memory have to

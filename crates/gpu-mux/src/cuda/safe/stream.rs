@@ -68,35 +68,36 @@ impl Stream {
         self.raw.0.cast()
     }
 
-    /// Puts in a mark, which [`Event::is_reached`] asks about.
+    /// Records an event, which [`Event::is_complete`] queries.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
         // SAFETY: both are alive.
         self.named(unsafe { self.driver().event_record(event.raw(), self.raw.0) })
     }
 
-    /// What is put in from now on waits until the last mark recorded with `event` is reached; the caller does not wait.
+    /// Work that is put in from now on waits until `event`, as it was last recorded, is complete; the caller does not wait.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: both are alive, and the event may be recorded anew or destroyed afterwards.
+        // SAFETY: both are alive, and the event may be recorded again or destroyed afterwards.
         self.named(unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) })
     }
 
-    /// Whether everything that was put in is through.
+    /// Whether all work in the stream is complete.
     pub fn is_idle(&self) -> Result<bool> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_is_idle(self.raw.0) }
     }
 
-    /// Waits until everything that was put in is through. It blocks.
+    /// Waits until all work in the stream is complete. It blocks.
     pub fn synchronize(&self) -> Result<()> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_synchronize(self.raw.0) }
     }
 
-    /// The same result; a driver that cannot use what is the device's in a green context's stream is said to lack that.
+    /// The same result, but for a driver that cannot use objects of the device's context in a green context's stream: an
+    /// error that names what it lacks.
     pub(super) fn named(&self, result: Result<()>) -> Result<()> {
         match self.green {
             Some(_) => result.map_err(Error::in_green_context),

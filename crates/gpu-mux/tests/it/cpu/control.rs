@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
 
+use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
 use super::jobs::Scripted;
-use super::jobs::Step::{self, Communicate, Go, Wait};
 
 /// Waits until something is so, but not for ever.
 fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -44,19 +44,19 @@ fn a_job_rests_goes_on_and_ends_as_it_is_told() {
             scope.spawn(|| {
                 let now = || ran.load(Ordering::SeqCst);
                 until("a first tasklet", || now() > 0);
-                assert!(!control.is_at_rest());
+                assert!(!control.is_stopped());
 
                 control.pause();
-                until("rest", || control.is_at_rest());
-                let (rested, elsewhere) = (now(), other.load(Ordering::SeqCst));
+                until("the pause", || control.is_stopped());
+                let (paused_at, elsewhere) = (now(), other.load(Ordering::SeqCst));
                 until("the other job", || other.load(Ordering::SeqCst) > elsewhere + 10);
-                assert_eq!(now(), rested, "a job at rest");
+                assert_eq!(now(), paused_at, "a paused job");
 
                 control.resume();
-                until("a tasklet after the rest", || now() > rested);
+                until("a tasklet after the pause", || now() > paused_at);
 
                 control.clone().drain();
-                until("the end", || control.is_at_rest());
+                until("the end", || control.is_stopped());
                 let ended = now();
                 control.resume();
                 let elsewhere = other.load(Ordering::SeqCst);
@@ -105,7 +105,7 @@ fn what_a_drained_job_has_announced_runs_when_it_is_resumed() {
     let log = RefCell::new(String::new());
     let mut driver = CpuDriver::new(Policy::artifact());
     let control = driver.add(Scripted::new('a', &[Go; 9], &log));
-    let run = |driver: &mut CpuDriver<_>, foreground: &[Step]| {
+    let run = |driver: &mut CpuDriver<_>, foreground: &[ScriptStep]| {
         driver.run(&mut Scripted::new('F', foreground, &log)).unwrap();
         log.take()
     };
@@ -113,12 +113,12 @@ fn what_a_drained_job_has_announced_runs_when_it_is_resumed() {
     assert_eq!(run(&mut driver, &[Communicate, Go]), "F");
     control.pause();
     control.drain();
-    assert!(control.is_at_rest(), "nobody runs it");
+    assert!(control.is_stopped(), "no worker runs it");
     assert_eq!(run(&mut driver, &[Wait, Wait, Go]), "F");
-    assert!(control.is_at_rest() && driver.background()[0].end().is_none());
+    assert!(control.is_stopped() && driver.background()[0].end().is_none());
     control.resume();
-    assert!(!control.is_at_rest(), "the next run goes on with it");
+    assert!(!control.is_stopped(), "the next run goes on with it");
     assert_eq!(run(&mut driver, &[Wait, Wait, Wait, Go]), "aF");
     assert_eq!(driver.background()[0].end(), Some(&End::Drained));
-    assert!(control.is_at_rest());
+    assert!(control.is_stopped());
 }

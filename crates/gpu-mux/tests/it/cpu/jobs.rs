@@ -7,7 +7,7 @@ use gpu_mux::{Error, Job, JobState, Upcoming};
 
 /// What a scripted job does next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum ScriptStep {
     /// Has a tasklet, and runs it.
     Go,
     /// One poll in vain.
@@ -37,13 +37,13 @@ impl From<Error> for JobError {
 /// Follows its script, and is finished at the end of it.
 pub(crate) struct Scripted<'a> {
     name: char,
-    steps: VecDeque<Step>,
-    announced: Option<Step>,
+    steps: VecDeque<ScriptStep>,
+    announced: Option<ScriptStep>,
     log: &'a RefCell<String>,
 }
 
 impl<'a> Scripted<'a> {
-    pub(crate) fn new(name: char, steps: &[Step], log: &'a RefCell<String>) -> Self {
+    pub(crate) fn new(name: char, steps: &[ScriptStep], log: &'a RefCell<String>) -> Self {
         Self { name, steps: steps.iter().copied().collect(), announced: None, log }
     }
 }
@@ -60,14 +60,16 @@ impl Job for Scripted<'_> {
             },
         };
         match step {
-            Step::Wait => return Ok(JobState::Waiting),
-            Step::Communicate => return Ok(JobState::Communicating(Upcoming::at_site(1000))),
-            Step::FailToPoll => return Err(JobError::Scripted),
-            Step::PanicInPoll => panic!("{} does not like to be asked", self.name),
-            Step::Go | Step::At(_) | Step::FailToRun | Step::PanicInRun => self.announced = Some(step),
+            ScriptStep::Wait => return Ok(JobState::Waiting),
+            ScriptStep::Communicate => return Ok(JobState::Communicating(Upcoming::at_site(1000))),
+            ScriptStep::FailToPoll => return Err(JobError::Scripted),
+            ScriptStep::PanicInPoll => panic!("{} does not like to be asked", self.name),
+            ScriptStep::Go | ScriptStep::At(_) | ScriptStep::FailToRun | ScriptStep::PanicInRun => {
+                self.announced = Some(step);
+            }
         }
         Ok(match step {
-            Step::At(upcoming) => JobState::Ready(upcoming),
+            ScriptStep::At(upcoming) => JobState::Ready(upcoming),
             _ => JobState::READY,
         })
     }
@@ -75,8 +77,8 @@ impl Job for Scripted<'_> {
     fn run(&mut self) -> Result<(), JobError> {
         self.log.borrow_mut().push(self.name);
         match self.announced.take() {
-            Some(Step::Go | Step::At(_)) => Ok(()),
-            Some(Step::PanicInRun) => panic!("{} does not like to run", self.name),
+            Some(ScriptStep::Go | ScriptStep::At(_)) => Ok(()),
+            Some(ScriptStep::PanicInRun) => panic!("{} does not like to run", self.name),
             _ => Err(JobError::Scripted),
         }
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use gpu_mux::{Control, CpuDriver, End, Job, JobState};
 use proptest::prelude::*;
 
-use super::jobs::Step::{self, Communicate, Go, Wait};
+use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
 use super::jobs::{JobError, Scripted};
 use super::scripted;
 
@@ -49,7 +49,7 @@ struct Meddler<'a> {
 impl Meddler<'_> {
     fn meddle(&self) {
         let controls = self.meddling.controls.borrow();
-        assert!(!self.place.is_some_and(|place| controls[place].is_at_rest()), "called while at rest");
+        assert!(!self.place.is_some_and(|place| controls[place].is_stopped()), "called while stopped");
         if let Some((place, call)) = self.meddling.calls.borrow_mut().pop_front().flatten() {
             call.make(&controls[place % controls.len()]);
         }
@@ -79,10 +79,10 @@ struct Meddled {
 
 /// Runs two background jobs while these calls are made, one a callback; says what ran, how each job ended, and whether it
 /// rests.
-fn meddled(foreground: &[Step], calls: &[Option<(usize, Call)>]) -> Meddled {
+fn meddled(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>]) -> Meddled {
     let log = RefCell::new(String::new());
     let meddling = Meddling { calls: RefCell::new(calls.iter().copied().collect()), ..Meddling::default() };
-    let job = |name, steps: &[Step], place| Meddler {
+    let job = |name, steps: &[ScriptStep], place| Meddler {
         job: Scripted::new(name, steps, &log),
         place,
         meddling: &meddling,
@@ -94,7 +94,7 @@ fn meddled(foreground: &[Step], calls: &[Option<(usize, Call)>]) -> Meddled {
     }
     let result = driver.run(&mut job('F', foreground, None)).map(|_| log.take());
     let ends = [0, 1].map(|place| driver.background()[place].end().cloned());
-    let rests = [0, 1].map(|place| meddling.controls.borrow()[place].is_at_rest());
+    let rests = [0, 1].map(|place| meddling.controls.borrow()[place].is_stopped());
     Meddled { result, ends, rests }
 }
 

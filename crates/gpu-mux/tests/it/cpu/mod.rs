@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use gpu_mux::{CpuDriver, End, Error, Gaps, Idle, Policy, Upcoming, Usage, job_fn, share};
 use proptest::prelude::*;
 
-use jobs::Step::{At, Communicate, FailToPoll, FailToRun, Go, PanicInPoll, PanicInRun, Wait};
-use jobs::{JobError, Scripted, Step};
+use jobs::ScriptStep::{At, Communicate, FailToPoll, FailToRun, Go, PanicInPoll, PanicInRun, Wait};
+use jobs::{JobError, ScriptStep, Scripted};
 
 /// Runs scripts with a policy: what happened in which order, and how it ended.
 struct Ran {
@@ -25,7 +25,7 @@ struct Ran {
     ends: Vec<Option<End<JobError>>>,
 }
 
-fn run_by(policy: Policy, foreground: &[Step], background: &[&[Step]]) -> Ran {
+fn run_by(policy: Policy, foreground: &[ScriptStep], background: &[&[ScriptStep]]) -> Ran {
     let log = RefCell::new(String::new());
     let mut driver = CpuDriver::new(policy);
     for (name, steps) in ('a'..).zip(background) {
@@ -36,7 +36,7 @@ fn run_by(policy: Policy, foreground: &[Step], background: &[&[Step]]) -> Ran {
     Ran { log: log.take(), result, ends }
 }
 
-fn run(foreground: &[Step], background: &[Step]) -> Ran {
+fn run(foreground: &[ScriptStep], background: &[ScriptStep]) -> Ran {
     run_by(scripted(), foreground, &[background])
 }
 
@@ -143,7 +143,7 @@ fn the_background_goes_on_in_the_next_run() {
     driver.run(&mut Scripted::new('F', &[Wait, Go], &log)).unwrap();
     let mut driver = CpuDriver::new(scripted());
     driver.add(&mut background);
-    let run = |driver: &mut CpuDriver<_>, foreground: &[Step]| {
+    let run = |driver: &mut CpuDriver<_>, foreground: &[ScriptStep]| {
         driver.run(&mut Scripted::new('F', foreground, &log)).unwrap().background_tasklets
     };
     assert_eq!(run(&mut driver, &[Wait]), 1);
@@ -230,7 +230,7 @@ fn a_background_that_communicates_is_not_slept_over() {
     let (send, seen) = mpsc::channel();
     std::thread::spawn(move || {
         let log = RefCell::new(String::new());
-        // It ends when the background has got through its communication, and nobody wakes the worker.
+        // It ends when the background has got through its communication, and nothing wakes the worker.
         let next = || if log.borrow().contains('a') { Poll::Ready(None::<()>) } else { Poll::Pending };
         let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
         let mut driver = CpuDriver::new(scripted()).idle(Idle::Park);

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use fake_cuda::{FakeCuda, Setting};
 use gpu_mux::cuda::{
     Context, CudaDevice, CudaLibrary, DeviceOptions, Error, Gate, GreenContext, Priority, Result, Stream,
+    TimingRuns,
 };
 use gpu_mux::{Lane, Policy};
 
@@ -88,7 +89,11 @@ fn graphs_without_priorities_run_on_a_driver_that_has_none() {
         let mut device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
         let layer = kernel(&context, "layer_10us")?;
         let enqueue = move |stream: &Stream| launch(&layer, stream);
-        let prepared = device.prepare_foreground(Lane::Compute, NonZeroUsize::MIN, enqueue)?;
+        let prepared = device.prepare_foreground(
+            Lane::Compute,
+            TimingRuns::without_side_effects(NonZeroUsize::MIN),
+            enqueue,
+        )?;
         assert!(prepared.work.is_graph());
         drop((device, prepared));
         context.close()

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use fake_cuda::Setting;
-use gpu_mux::cuda::{CudaDevice, DeviceOptions, Error, Event, Priority, Result, Stream, Work};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Error, Event, Priority, Result, Stream, TimingRuns, Work};
 use gpu_mux::{Device, Finished, JobId, Lane, Policy, Tasklet};
 
 use super::kernels::kernel;
@@ -142,7 +142,7 @@ fn a_background_launch_that_fails_leaves_the_foreground_alone() {
 #[test]
 fn the_policy_says_how_work_is_prepared() {
     on_fake_device(|fake, context| {
-        let once = NonZeroUsize::MIN;
+        let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
         let layers = super::kernels::kernels(context, &["a_100us", "b_200us", "c_300us"])?;
         let rounds = move |stream: &gpu_mux::cuda::Stream| super::kernels::launch_all(&layers, stream);
         let graphs = Policy { background_piece: Some(us(300)), ..Policy::default() };
@@ -251,7 +251,7 @@ fn the_device_says_when_what_has_finished_had_ended() {
                 None => device.wait(None)?,
             }
         }
-        // What the host was told late has not ended late; marks of several streams are on one scale.
+        // What the host was told late has not ended late; events of several streams are on one scale.
         ends.sort_unstable_by_key(|(_, end)| *end);
         let run = fake.kernels();
         let gaps = run.windows(2).map(|run| run[1].ended.abs_diff(run[0].ended));

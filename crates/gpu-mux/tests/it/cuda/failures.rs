@@ -26,7 +26,7 @@ fn work_that_was_launched_in_part_stays_until_it_is_through() {
         // Nothing is in flight that the device could be asked about, and yet a kernel runs.
         device.wait(None)?;
         assert!(still_there.upgrade().is_some() && fake.kernels().is_empty());
-        device.rest()?;
+        device.synchronize()?;
         assert!(still_there.upgrade().is_none() && fake.kernels().len() == 1);
         Ok(())
     });

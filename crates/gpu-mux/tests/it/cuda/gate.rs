@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cuda::FakeCuda;
-use gpu_mux::cuda::{Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Result, Work};
+use gpu_mux::cuda::{Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Result, TimingRuns, Work};
 use gpu_mux::{Device, JobId, Policy, Tasklet};
 
 use super::kernels::{kernel, kernels, launch, launch_all};
@@ -85,11 +85,12 @@ fn a_preparation_opens_the_gate_for_what_waits_in_front_of_it() {
             device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&layer))
         };
         shut(&mut device, 0)?;
+        let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
         let prepared = layers.clone();
         let enqueue = move |stream: &gpu_mux::cuda::Stream| launch_all(&prepared, stream);
-        device.prepare_background(JobId::BACKGROUND, NonZeroUsize::MIN, enqueue.clone())?;
+        device.prepare_background(JobId::BACKGROUND, once, enqueue.clone())?;
         shut(&mut device, 1)?;
-        device.prepare_foreground(gpu_mux::Lane::Compute, NonZeroUsize::MIN, enqueue)?;
+        device.prepare_foreground(gpu_mux::Lane::Compute, once, enqueue)?;
         all_finished(&mut device, 4).map(drop)
     });
 }
@@ -137,7 +138,7 @@ fn nothing_waits_for_the_background_to_free_what_finished_work_owned() {
         assert!(device.finished()?.is_some());
         assert!(fake.now() < Duration::from_millis(1), "{:?}", fake.now());
         assert!(!freed(fake));
-        device.rest()?;
+        device.synchronize()?;
         assert!(freed(fake));
         all_finished(&mut device, 1).map(drop)
     });

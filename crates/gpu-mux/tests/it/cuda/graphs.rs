@@ -2,18 +2,21 @@
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cuda::{FakeCuda, Setting};
 use gpu_mux::cuda::{
-    CapturedGraph, Context, Error, Event, MergeLimits, Merged, OverLong, Priority, Result, Stream,
+    CapturedGraph, Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits, Merged,
+    OverLong, Priority, Result, Stream, TimingRuns,
 };
+use gpu_mux::{JobId, Policy};
 use libloading::Library;
 
 use super::kernels::{kernel, kernels, launch, launch_all};
 use super::on_fake_device;
 
-const ONCE: NonZeroUsize = NonZeroUsize::MIN;
+const ONCE: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN);
 
 fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
@@ -57,14 +60,14 @@ fn a_stream_can_be_used_after_a_capture_that_failed() {
 }
 
 #[test]
-fn a_wait_for_a_mark_outside_the_capture_is_an_error_that_names_the_call() {
+fn a_wait_for_an_event_outside_the_capture_is_an_error_that_names_the_call() {
     let fake = FakeCuda::new().unwrap();
     let context = Context::open(&super::library(), 0).unwrap();
     let failed = (|| {
         let stream = Stream::new(&context, Priority::Background)?;
-        let mark = Event::untimed(&stream)?;
-        stream.record(&mark)?;
-        stream.capture(|stream| stream.wait_for(&mark)).map(drop)
+        let event = Event::untimed(&stream)?;
+        stream.record(&event)?;
+        stream.capture(|stream| stream.wait_for(&event)).map(drop)
     })();
     let Err(Error::Call { call, name, .. }) = failed else { panic!("{failed:?}") };
     assert_eq!((call, name.as_str()), ("cuStreamWaitEvent", "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"));
@@ -119,7 +122,7 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
 }
 
 #[test]
-fn the_order_of_pieces_does_not_rest_on_the_order_of_the_list() {
+fn the_order_of_pieces_does_not_depend_on_the_order_of_the_list() {
     on_fake_device(|fake, context| {
         fake.set(Setting::NodesFromTheLast, 1);
         let stream = Stream::new(context, Priority::Background)?;
@@ -141,10 +144,60 @@ fn pieces_are_timed_and_what_is_too_long_is_reported() {
         let stream = Stream::new(context, Priority::Background)?;
         let layers = kernels(context, &["a_100us", "b_300us", "c_700us", "d_100us", "e_100us"])?;
         let graph = stream.capture(|stream| launch_all(&layers, stream))?;
-        let cut = graph.cut(&stream, us(500), ONCE.saturating_add(2))?;
+        let cut = graph.cut(
+            &stream,
+            us(500),
+            TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(2)),
+        )?;
         let pieces: Vec<_> = cut.pieces.iter().map(|piece| (piece.nodes.clone(), piece.took)).collect();
         assert_eq!(pieces, [(0..2, us(400)), (2..3, us(700)), (3..5, us(200))]);
         assert_eq!(cut.over_long, [OverLong { node: 2, took: us(700) }]);
+        Ok(())
+    });
+}
+
+#[test]
+fn weights_are_restored_after_a_graph_that_changes_them_was_timed() {
+    on_fake_device(|fake, context| {
+        let stream = Stream::new(context, Priority::Background)?;
+        let weights = DeviceBuffer::new(context, 8)?;
+        let content = |stream: &Stream| {
+            let mut bytes = [0; 8];
+            weights.download(stream, &mut bytes).map(|()| bytes)
+        };
+        let layers = kernels(context, &["forward_20us", "backward_30us"])?;
+        let graph = stream.capture(|stream| {
+            launch_all(&layers, stream)?;
+            weights.fill(stream, 7)
+        })?;
+
+        weights.upload(&stream, &[1; 8])?;
+        let cut = graph.cut(&stream, us(30), TimingRuns::restoring(NonZeroUsize::MIN, &[&weights]))?;
+        assert_eq!(content(&stream)?, [1; 8], "as before it was executed to be timed");
+        assert_eq!(cut.pieces.len(), 2);
+        cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
+        assert_eq!(content(&stream)?, [7, 0, 0, 0, 7, 0, 0, 0]);
+
+        // What the declaration is for: a graph that is wrongly said to have no side effects has them.
+        weights.upload(&stream, &[1; 8])?;
+        graph.cut(&stream, us(30), ONCE)?;
+        assert_eq!(content(&stream)?, [7, 0, 0, 0, 7, 0, 0, 0]);
+
+        weights.upload(&stream, &[1; 8])?;
+        let policy = Policy { background_piece: None, ..Policy::default() };
+        let mut device = CudaDevice::new(context, policy, DeviceOptions::default())?;
+        let weights = Arc::new(weights);
+        let update = Arc::clone(&weights);
+        let restored = [&*weights];
+        let runs = TimingRuns::restoring(NonZeroUsize::MIN, &restored);
+        let before = fake.log().len();
+        let prepared =
+            device.prepare_background(JobId::BACKGROUND, runs, move |stream| update.fill(stream, 7))?;
+        assert!(fake.log()[before..].iter().any(|call| call.contains("cuGraphLaunch")), "it was timed");
+        let mut bytes = [0; 8];
+        weights.download(&stream, &mut bytes)?;
+        assert_eq!(bytes, [1; 8]);
+        drop((device, prepared));
         Ok(())
     });
 }

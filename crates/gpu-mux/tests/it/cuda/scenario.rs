@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::cuda::{
     CapturedGraph, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits,
-    Merged, Prepared, Priority, Result, Stream,
+    Merged, Prepared, Priority, Result, Stream, TimingRuns,
 };
 use gpu_mux::{Driver, DriverError, JobId, Lane, Policy, Tasklet};
 
@@ -54,7 +54,9 @@ fn use_everything(context: &Context) -> Result<()> {
     let policy = Policy { background_piece: Some(us(35)), ..Policy::artifact() };
     let options = DeviceOptions { gate: true, background_multiprocessors: Some(16) };
     let mut device = CudaDevice::new(context, policy, options)?;
-    let once = NonZeroUsize::MIN;
+    let weights = DeviceBuffer::new(context, 8)?;
+    let restored = [&weights];
+    let once = TimingRuns::restoring(NonZeroUsize::MIN, &restored);
     let compute = {
         let layers = layers.clone();
         device.prepare_foreground(Lane::Compute, once, move |stream| launch_all(&layers[..2], stream))?

@@ -2,9 +2,9 @@
 
 mod world;
 
-use gpu_mux::{Event, JobId};
+use gpu_mux::{JobId, MuxEvent};
 use proptest::prelude::*;
-use world::{Action, Course, JOBS, State, World, actions, policies, us};
+use world::{Action, JOBS, Lifecycle, State, World, actions, policies, us};
 
 fn background_jobs() -> impl Iterator<Item = JobId> {
     (0..JOBS).map(JobId::background)
@@ -17,8 +17,8 @@ proptest! {
     /// that the foreground waits for no decision.
     #[test]
     fn everything_is_launched_once_in_order(policy in policies(), actions in actions()) {
-        let mut world = World::play(policy, &actions);
-        // Everybody goes on, no more foreground: all that is left must get its turn.
+        let mut world = World::after(policy, &actions);
+        // All jobs are resumed, no more foreground: all that is left must get its turn.
         (0..JOBS).for_each(|job| world.resume(job));
         for _ in 0..=4 * world.tasklets.len() {
             world.obey();
@@ -41,14 +41,14 @@ proptest! {
 
     #[test]
     fn the_same_events_give_the_same_commands(policy in policies(), actions in actions()) {
-        prop_assert_eq!(World::play(policy, &actions).commands, World::play(policy, &actions).commands);
+        prop_assert_eq!(World::after(policy, &actions).commands, World::after(policy, &actions).commands);
     }
 
     /// Whatever the background does, offers, or fails to do, the foreground is launched as without it.
     #[test]
     fn the_foreground_does_not_notice_the_background(policy in policies(), actions in actions()) {
         // Only foreground tasklets finish: the background stalls, too.
-        let play = |with_background: bool| {
+        let simulate = |with_background: bool| {
             let mut world = World::new(policy);
             for action in &actions {
                 match action {
@@ -65,12 +65,12 @@ proptest! {
             }
             world.launched(JobId::FOREGROUND).len()
         };
-        prop_assert_eq!(play(true), play(false));
+        prop_assert_eq!(simulate(true), simulate(false));
     }
 
     #[test]
     fn a_pause_drains_and_then_launches_nothing(policy in policies(), actions in actions()) {
-        let mut world = World::play(policy, &actions);
+        let mut world = World::after(policy, &actions);
         (0..JOBS).for_each(|job| world.pause(job));
         let launched = |world: &World| -> usize { background_jobs().map(|job| world.launched(job).len()).sum() };
         let before = launched(&world);
@@ -87,7 +87,7 @@ proptest! {
     /// that was asked for has come often enough.
     #[test]
     fn background_progresses_while_the_foreground_is_idle(policy in policies(), actions in actions()) {
-        let mut world = World::play(policy, &actions);
+        let mut world = World::after(policy, &actions);
         while world.select(JobId::FOREGROUND, State::Waiting).chain(world.select(JobId::FOREGROUND, State::InFlight)).next().is_some() {
             world.obey();
             for id in world.in_flight() {
@@ -113,14 +113,14 @@ proptest! {
     /// No wake-up is asked for when there is nothing that could be launched then.
     #[test]
     fn an_idle_multiplexer_asks_for_nothing(policy in policies(), actions in actions()) {
-        let mut world = World::play(policy, &actions);
-        background_jobs().for_each(|job| world.tell(Event::Failed(job)));
-        world.jobs.iter_mut().for_each(|job| job.course = Course::Failed);
+        let mut world = World::after(policy, &actions);
+        background_jobs().for_each(|job| world.tell(MuxEvent::Failed(job)));
+        world.jobs.iter_mut().for_each(|job| job.lifecycle = Lifecycle::Failed);
         world.tasklets.retain(|(tasklet, _)| tasklet.id.job.is_foreground());
         let commands = world.commands.len();
         world.obey();
         world.commands[commands..].iter().for_each(|command| {
-            assert!(matches!(command, gpu_mux::Command::Launch(_)), "{command:?}");
+            assert!(matches!(command, gpu_mux::MuxCommand::Launch(_)), "{command:?}");
         });
     }
 }

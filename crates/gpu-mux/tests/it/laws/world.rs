@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use gpu_mux::{
-    Ahead, BesideCommunication, Command, Communication, Error, Event, Feedback, Gaps, JobId, Lane, Merging,
-    Multiplexer, Policy, Running, Tasklet, TaskletId,
+    Ahead, BesideCommunication, Communication, Error, Feedback, Gaps, JobId, Lane, Merging, Multiplexer,
+    MuxCommand, MuxEvent, Policy, Running, Tasklet, TaskletId,
 };
 use proptest::prelude::*;
 
@@ -138,7 +138,7 @@ pub(super) enum State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Course {
+pub(super) enum Lifecycle {
     Open,
     Draining,
     Failed,
@@ -147,7 +147,7 @@ pub(super) enum Course {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
     pub(super) paused: bool,
-    pub(super) course: Course,
+    pub(super) lifecycle: Lifecycle,
 }
 
 /// A multiplexer and everything that has happened to it.
@@ -158,7 +158,7 @@ pub(super) struct World {
     pub(super) tasklets: Vec<(Tasklet, State)>,
     pub(super) jobs: [Job; JOBS as usize],
     pub(super) wake: Option<Duration>,
-    pub(super) commands: Vec<Command>,
+    pub(super) commands: Vec<MuxCommand>,
     /// The foreground's tasklets in the order of their launches, by those that count as one.
     groups: Vec<Vec<TaskletId>>,
 }
@@ -170,15 +170,15 @@ impl World {
             policy,
             now: Duration::ZERO,
             tasklets: Vec::new(),
-            jobs: [Job { paused: false, course: Course::Open }; JOBS as usize],
+            jobs: [Job { paused: false, lifecycle: Lifecycle::Open }; JOBS as usize],
             wake: None,
             commands: Vec::new(),
             groups: Vec::new(),
         }
     }
 
-    /// Plays the actions, and checks every command.
-    pub(super) fn play(policy: Policy, actions: &[Action]) -> Self {
+    /// Runs the actions, and checks every command.
+    pub(super) fn after(policy: Policy, actions: &[Action]) -> Self {
         let mut world = Self::new(policy);
         for action in actions {
             world.act(action);
@@ -212,16 +212,16 @@ impl World {
             Action::Pause(job) => self.pause(job),
             Action::Resume(job) => self.resume(job),
             Action::Drain(job) => {
-                let course = &mut self.jobs[job as usize].course;
-                *course = if *course == Course::Open { Course::Draining } else { *course };
-                self.tell(Event::Drain(JobId::background(job)));
+                let lifecycle = &mut self.jobs[job as usize].lifecycle;
+                *lifecycle = if *lifecycle == Lifecycle::Open { Lifecycle::Draining } else { *lifecycle };
+                self.tell(MuxEvent::Drain(JobId::background(job)));
             }
             Action::Weigh(job, weight) => {
-                self.tell(Event::Weigh(JobId::background(job), weight));
+                self.tell(MuxEvent::Weigh(JobId::background(job), weight));
             }
             Action::Fail(job) => {
-                self.jobs[job as usize].course = Course::Failed;
-                self.tell(Event::Failed(JobId::background(job)));
+                self.jobs[job as usize].lifecycle = Lifecycle::Failed;
+                self.tell(MuxEvent::Failed(JobId::background(job)));
                 let lost = |t: &Tasklet| t.id.job == JobId::background(job);
                 let unfinished = |s: State| s != State::Done;
                 self.tasklets
@@ -237,25 +237,25 @@ impl World {
     }
 
     fn ready(&mut self, tasklet: Tasklet) {
-        let closed = !tasklet.id.job.is_foreground() && self.job(tasklet.id.job).course != Course::Open;
+        let closed = !tasklet.id.job.is_foreground() && self.job(tasklet.id.job).lifecycle != Lifecycle::Open;
         if closed {
-            assert_eq!(self.mux.handle(self.now, Event::Ready(tasklet)), Err(Error::Closed(tasklet)));
+            assert_eq!(self.mux.handle(self.now, MuxEvent::Ready(tasklet)), Err(Error::Closed(tasklet)));
         } else {
             self.tasklets.push((tasklet, State::Waiting));
-            self.tell(Event::Ready(tasklet));
+            self.tell(MuxEvent::Ready(tasklet));
         }
     }
 
     pub(super) fn finish(&mut self, id: TaskletId, took: Duration) {
         self.set(id, State::Done);
-        self.tell(Event::Finished { tasklet: id, took });
+        self.tell(MuxEvent::Finished { tasklet: id, took });
     }
 
     /// A driver may be late: every tick comes with the first event after the time it was asked for.
     pub(super) fn advance(&mut self, time: Duration) {
         self.now += time;
         if self.wake.is_some_and(|wake| wake <= self.now) {
-            self.tell(Event::Tick);
+            self.tell(MuxEvent::Tick);
         }
     }
 
@@ -264,8 +264,8 @@ impl World {
         while let Some(command) = self.mux.poll_command() {
             self.commands.push(command);
             match command {
-                Command::WakeAt(time) => self.wake = Some(time),
-                Command::Launch(id) => {
+                MuxCommand::WakeAt(time) => self.wake = Some(time),
+                MuxCommand::Launch(id) => {
                     self.judge(id);
                     if id.job.is_foreground() {
                         self.group(id);
@@ -286,7 +286,7 @@ impl World {
             assert!(self.foreground_due().is_none(), "the foreground goes first");
             assert!(self.background_in_flight().count() < self.background_limit());
             assert!(!self.is_withheld(), "background is withheld");
-            assert!(!self.job(id.job).paused && self.job(id.job).course != Course::Failed);
+            assert!(!self.job(id.job).paused && self.job(id.job).lifecycle != Lifecycle::Failed);
             let both = [self.tasklet(id), self.background_in_flight().find(|t| self.is_over_long(t))];
             assert!(
                 !both.iter().flatten().all(|t| self.is_over_long(t)) || both[1].is_none(),
@@ -394,12 +394,12 @@ impl World {
 
     pub(super) fn pause(&mut self, job: u32) {
         self.jobs[job as usize].paused = true;
-        self.tell(Event::Pause(JobId::background(job)));
+        self.tell(MuxEvent::Pause(JobId::background(job)));
     }
 
     pub(super) fn resume(&mut self, job: u32) {
         self.jobs[job as usize].paused = false;
-        self.tell(Event::Resume(JobId::background(job)));
+        self.tell(MuxEvent::Resume(JobId::background(job)));
     }
 
     pub(super) fn select(&self, job: JobId, state: State) -> impl Iterator<Item = &Tasklet> {
@@ -414,7 +414,7 @@ impl World {
         self.tasklets.iter_mut().filter(|(t, _)| t.id == id).for_each(|(_, s)| *s = state);
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: MuxEvent) {
         self.mux.handle(self.now, event).unwrap();
         // A wake-up that is still needed is asked for again.
         self.wake = None;
@@ -425,8 +425,8 @@ impl World {
     }
 
     pub(super) fn launched(&self, job: JobId) -> Vec<TaskletId> {
-        let launch = |command: &Command| match command {
-            Command::Launch(id) if id.job == job => Some(*id),
+        let launch = |command: &MuxCommand| match command {
+            MuxCommand::Launch(id) if id.job == job => Some(*id),
             _ => None,
         };
         self.commands.iter().filter_map(launch).collect()

@@ -56,8 +56,8 @@ impl Outcome {
 /// A foreground's estimates, as parts of what its tasklets take.
 const ESTIMATES: [f64; 4] = [1.0, 0.7, 1.3, 2.0];
 
-/// Plays the rounds this often; each is away from the end of the one before.
-fn play(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -> Outcome {
+/// Simulates the rounds this often; each is away from the end of the one before.
+fn simulate(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -> Outcome {
     play_estimated(policy, rounds, laps, jobs, 1.0)
 }
 
@@ -162,7 +162,7 @@ proptest! {
     ) {
         // One piece that cannot be cut, and says so.
         let pieces: Pieces = pieces.into_iter().chain([(us(long), Some(us(long)))]).collect();
-        let waits = play(policy, &rounds, 10, &[(pieces, 1)]).waits();
+        let waits = simulate(policy, &rounds, 10, &[(pieces, 1)]).waits();
         let longest = us(PIECE * policy.background_in_flight as u64 + long);
         prop_assert!(waits.iter().all(|&wait| wait <= longest), "{waits:?}");
     }
@@ -188,11 +188,11 @@ proptest! {
         }
     }
 
-    /// Nothing is wasted while nobody else is there: the device does not rest.
+    /// Nothing is wasted while there is no other job: the device is never idle.
     #[test]
     fn without_a_foreground_the_background_has_the_device(policy in policies(), pieces in pieces(PIECE)) {
         let once = [Round { away: us(100_000), computes: us(1) }];
-        let outcome = play(policy, &once, 1, &[(pieces, 1)]);
+        let outcome = simulate(policy, &once, 1, &[(pieces, 1)]);
         prop_assert!(outcome.share_of_idle() > 0.99, "{}", outcome.share_of_idle());
     }
 }
@@ -206,13 +206,13 @@ fn regular() -> (Vec<Round>, Pieces) {
 #[test]
 fn gap_fitting_delays_only_where_it_gains_more() {
     let (rounds, pieces) = regular();
-    let outcome = play(Policy::default(), &rounds, 100, &[(pieces.clone(), 1)]);
+    let outcome = simulate(Policy::default(), &rounds, 100, &[(pieces.clone(), 1)]);
     let waited: Duration = outcome.waits().iter().sum();
     // Five pieces fit into the short gap. Of the long one 150 us are left: a sixteenth piece is worth 40 us.
     assert!(waited < us(50 * 100), "{waited:?} of {:?}", outcome.end);
     assert!(outcome.share_of_idle() > 0.93, "{}", outcome.share_of_idle());
 
-    let without = play(Policy { gaps: None, ..Policy::default() }, &rounds, 100, &[(pieces, 1)]);
+    let without = simulate(Policy { gaps: None, ..Policy::default() }, &rounds, 100, &[(pieces, 1)]);
     let waited: Duration = without.waits().iter().sum();
     assert!(waited > without.end.mul_f64(0.05), "{waited:?} of {:?}", without.end);
 }
@@ -237,7 +237,7 @@ fn the_budget_is_kept_whatever_the_foreground_was_expected_to_take() {
 fn estimates_that_are_wrong_by_habit_are_corrected() {
     let gap = [Round { away: us(1000), computes: us(500) }];
     let pieces = |said| vec![(us(240), Some(us(said)))];
-    let [honest, hasty] = [240, 170].map(|said| play(Policy::default(), &gap, 500, &[(pieces(said), 1)]));
+    let [honest, hasty] = [240, 170].map(|said| simulate(Policy::default(), &gap, 500, &[(pieces(said), 1)]));
     let waited = |outcome: &Outcome| outcome.waits().iter().sum::<Duration>();
     assert!(honest.share_of_idle() > 0.9, "{}", honest.share_of_idle());
     assert!(waited(&honest) < honest.end.mul_f64(0.002), "{:?} of {:?}", waited(&honest), honest.end);
@@ -251,8 +251,8 @@ fn long_pieces_are_not_starved_by_short_ones() {
     let short_gaps = [Round { away: us(150), computes: us(300) }];
     let job = |takes| (vec![(us(takes), Some(us(takes)))], 1);
     for long in [240, 600] {
-        let both = play(Policy::default(), &short_gaps, 8000, &[job(100), job(long)]);
-        let alone = play(Policy::default(), &short_gaps, 8000, &[job(long)]);
+        let both = simulate(Policy::default(), &short_gaps, 8000, &[job(100), job(long)]);
+        let alone = simulate(Policy::default(), &short_gaps, 8000, &[job(long)]);
         let (both, alone) = (both.background(JobId::background(1)).count(), alone.runs.len() - 8000);
         assert!(2 * both >= alone && both > 20, "{both} pieces of {long} us, {alone} alone");
     }
@@ -313,7 +313,7 @@ fn the_driver_wakes_up_by_itself() {
 fn background_jobs_share_by_weight_whatever_their_pieces_take() {
     let (rounds, _) = regular();
     let job = |takes, weight| (vec![(us(takes), Some(us(takes)))], weight);
-    let outcome = play(Policy::default(), &rounds, 200, &[job(60, 1), job(150, 3), job(30, 2)]);
+    let outcome = simulate(Policy::default(), &rounds, 200, &[job(60, 1), job(150, 3), job(30, 2)]);
     let time =
         |job| -> f64 { outcome.background(JobId::background(job)).map(|run| run.took().as_secs_f64()).sum() };
     let all = time(0) + time(1) + time(2);

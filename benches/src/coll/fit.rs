@@ -1,0 +1,169 @@
+//! A link model from what was measured.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use collectives::{Collective, Fit, LinkModel, Measurement};
+use comfy_table::Table;
+use serde_json::json;
+
+use crate::coll::backend::Wait;
+use crate::coll::{CollReport, CollRow, Machine, size, table};
+use crate::command::bad_input;
+use crate::report_file::micros;
+use crate::{output, table::aligned};
+
+/// Find the startup, latency and bandwidth that explain what was measured, and say how far off they are
+#[derive(Args)]
+#[command(after_help = "Example:
+  coll-bench --ranks 2,3,4 --wait park -o measured.json
+  coll-bench fit measured.json --name my-machine -o link.json
+
+It takes two group sizes and two sizes at least. The file is what `deeppool plan --link link.json` takes; a level for the network
+between such hosts can be added to it.")]
+pub(crate) struct FitFiles {
+    /// What `coll-bench -o FILE` wrote; several of one machine are taken together
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Whose times, where the files have several: threads, mpi, open-mpi
+    #[arg(long)]
+    backend: Option<String>,
+    /// Of ranks that waited so, where the files have several ways
+    #[arg(long)]
+    wait: Option<Wait>,
+    /// Of these operations only [default: all that the files have]
+    #[arg(long, value_name = "OP,..", value_delimiter = ',')]
+    op: Vec<Collective>,
+    /// The model's name
+    #[arg(long, default_value = "measured")]
+    name: String,
+    /// Write the link model's file
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    output: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl FitFiles {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        output::check(&self.output, self.json)?;
+        let mut rows = self.rows()?;
+        rows.retain(|row| self.wants(row));
+        let implementation = only_implementation(&rows)?;
+        let measurements: Vec<Measurement> = rows.iter().map(CollRow::measurement).collect();
+        let fit = LinkModel::fit(&self.name, &measurements).map_err(|error| bad_input(error.to_string()))?;
+        if let Some(file) = &self.output {
+            output::save(file, &(fit.link.to_json() + "\n"))?;
+        }
+        if self.json {
+            output::print(&format!("{:#}", self.report(&implementation, &rows, &fit)), &self.output)
+        } else {
+            output::print(&shown(&implementation, &rows, &fit), &self.output)
+        }
+    }
+
+    /// All that the files have.
+    fn rows(&self) -> anyhow::Result<Vec<CollRow>> {
+        let mut rows = Vec::new();
+        let mut first: Option<(&Path, Machine)> = None;
+        for file in &self.files {
+            let report = CollReport::load(file)?;
+            rows.extend(report.rows);
+            match &first {
+                None => first = Some((file, report.machine)),
+                Some((_, machine)) if *machine == report.machine => {}
+                Some((other, machine)) => {
+                    let shown = |machine: &Machine| format!("{}, {} cores", machine.processor, machine.cores);
+                    return Err(bad_input(format!(
+                        "{} was measured on another machine ({}) than {} ({}): fit them one by one",
+                        file.display(),
+                        shown(&report.machine),
+                        other.display(),
+                        shown(machine)
+                    )));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn wants(&self, row: &CollRow) -> bool {
+        self.backend.as_ref().is_none_or(|backend| *backend == row.backend)
+            && self.wait.is_none_or(|wait| row.wait.as_deref() == Some(wait.name()))
+            && (self.op.is_empty() || self.op.contains(&row.op))
+    }
+
+    fn report(&self, implementation: &str, rows: &[CollRow], fit: &Fit) -> serde_json::Value {
+        let rows = rows.iter().zip(&fit.relative_errors).map(|(row, error)| {
+            json!({
+                "op": row.op, "ranks": row.ranks, "bytes": row.bytes, "measured_us": row.time_us,
+                "modelled_us": micros(modelled(&fit.link, row)), "error": error,
+            })
+        });
+        json!({
+            "schema": "deeppool/report/v1", "experiment": "link-fit", "link": self.name, "measured": implementation,
+            "startup_us": micros(fit.link.startup()), "latency_us": micros(fit.link.latency()),
+            "bandwidth_bytes_per_s": fit.link.bandwidth_bytes_per_s(),
+            "median_error": fit.median_error(), "worst_error": fit.worst_error(),
+            "rows": rows.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Times of different implementations have no figures in common.
+fn only_implementation(rows: &[CollRow]) -> anyhow::Result<String> {
+    let mut implementations: Vec<String> = Vec::new();
+    for row in rows {
+        let implementation = match &row.wait {
+            Some(wait) => format!("{}, {wait}", row.backend),
+            None => row.backend.clone(),
+        };
+        if !implementations.contains(&implementation) {
+            implementations.push(implementation);
+        }
+    }
+    match implementations.as_slice() {
+        [] => Err(bad_input("the files hold no such measurements")),
+        [implementation] => Ok(implementation.clone()),
+        several => {
+            let several = several.join("; ");
+            Err(bad_input(format!("the files hold times of {several}: choose one with --backend and --wait")))
+        }
+    }
+}
+
+fn shown(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
+    let (link, percent) = (&fit.link, |share: f64| format!("{:.1}%", 100.0 * share));
+    let mut errors = Table::new();
+    errors.set_header(["op", "ranks", "size", "measured (us)", "modelled (us)", "error"]);
+    for (row, error) in rows.iter().zip(&fit.relative_errors) {
+        errors.add_row([
+            row.op.to_string(),
+            row.ranks.to_string(),
+            size::shown(row.bytes),
+            table::figure(row.time_us),
+            table::figure(micros(modelled(link, row))),
+            format!("{:+.1}%", 100.0 * error),
+        ]);
+    }
+    format!(
+        "# {}: fitted to {} times of {implementation}; error {} (median), {} (worst)\n\
+         startup    {:>10.2} us\n\
+         latency    {:>10.2} us a step\n\
+         bandwidth  {:>10.2} GB/s\n\n{}",
+        link.name(),
+        rows.len(),
+        percent(fit.median_error()),
+        percent(fit.worst_error()),
+        micros(link.startup()),
+        micros(link.latency()),
+        link.bandwidth_bytes_per_s() / 1e9,
+        aligned(errors, 0..=0)
+    )
+}
+
+fn modelled(link: &LinkModel, row: &CollRow) -> Duration {
+    link.cost(row.op, row.ranks, row.bytes)
+}

@@ -1,0 +1,194 @@
+//! What is asked for.
+
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use collectives::Collective;
+
+use crate::coll::backend::{Backend, Implementation, Wait};
+use crate::coll::measuring::Effort;
+use crate::coll::mpi::Mpirun;
+use crate::coll::rounds::Plan;
+use crate::coll::{memory, results, size, table};
+use crate::command::{bad_input, one_line};
+use crate::output;
+
+/// Far more than a machine has cores: with more, the scheduler is measured and little else.
+const MAX_RANKS: usize = 1024;
+
+#[derive(Args)]
+pub(crate) struct Measure {
+    /// Group sizes
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "4")]
+    ranks: Vec<usize>,
+    /// Sizes; rounded down to whole elements for each rank
+    #[arg(long, value_name = "SIZE,..", value_delimiter = ',', value_parser = size::parse,
+          default_value = "4KiB,256KiB,4MiB,64MiB")]
+    sizes: Vec<u64>,
+    /// all-reduce, reduce-scatter, all-gather, broadcast, all-to-all, send (between two ranks,
+    /// whatever the group size), barrier
+    #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
+    op: Vec<Collective>,
+    /// Implementations to measure [default: all that there are here]
+    #[arg(long, value_name = "BACKEND,..", value_delimiter = ',')]
+    backend: Vec<Backend>,
+    /// How ranks wait for each other
+    #[arg(long, value_name = "WAIT,..", value_delimiter = ',', default_value = "spin,yield,park")]
+    wait: Vec<Wait>,
+    /// How often every backend has its turn
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Samples of each figure in a round
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    samples: usize,
+    /// How long a sample takes, at least
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60ms")]
+    min_time: Duration,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON object to this file
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    output: Option<PathBuf>,
+}
+
+impl Measure {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let (series, outcome) = self.plan()?.run();
+        let report = results::report(&series);
+        if report.rows.is_empty() {
+            return outcome;
+        }
+        // What took so long to measure is shown, whatever else fails.
+        let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
+        output::print(&text, &self.output)?;
+        if let Some(path) = &self.output {
+            output::save(path, &(report.to_json() + "\n"))?;
+        }
+        outcome
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let at_least_one = |name, value| {
+            if value == 0 { Err(bad_input(format!("{name} has to be at least 1"))) } else { Ok(()) }
+        };
+        at_least_one("--rounds", self.rounds)?;
+        at_least_one("--samples", self.samples)?;
+        let mut groups: Vec<(usize, Vec<(Collective, u64)>)> = Vec::new();
+        for &ranks in &self.ranks {
+            if ranks > MAX_RANKS {
+                return Err(bad_input(format!(
+                    "--ranks {ranks}: at most {MAX_RANKS} ranks of one machine are measured"
+                )));
+            }
+            if ranks < 2 {
+                return Err(bad_input(format!(
+                    "--ranks {ranks}: there is nothing to measure between fewer than 2 ranks"
+                )));
+            }
+            for &collective in &self.op {
+                // A ping-pong leaves no rank idle, which would take its core's time while it waits.
+                let ranks = if collective == Collective::Send { 2 } else { ranks };
+                for &bytes in &self.sizes {
+                    let operation = (collective, whole_bytes(collective, ranks, bytes)?);
+                    match groups.iter_mut().find(|(of, _)| *of == ranks) {
+                        Some((_, operations)) if operations.contains(&operation) => {}
+                        Some((_, operations)) => operations.push(operation),
+                        None => groups.push((ranks, vec![operation])),
+                    }
+                }
+            }
+        }
+        let effort = Effort { samples: self.samples, min_time: self.min_time };
+        memory::check(&groups)?;
+        output::check(&self.output, self.json)?;
+        let (implementations, mpirun) = self.implementations()?;
+        if mpirun.is_some() {
+            check_counts(&groups)?;
+        }
+        Ok(Plan { implementations, mpirun, groups, rounds: self.rounds, effort })
+    }
+
+    /// What is to be measured, and what starts processes, if it is needed or there.
+    fn implementations(&self) -> anyhow::Result<(Vec<Implementation>, Option<Mpirun>)> {
+        let mpirun = match self.backend.as_slice() {
+            // One that is not built in is no surprise.
+            [] if !cfg!(feature = "mpi") => None,
+            [] => Mpirun::find()
+                .map_err(|error| eprintln!("{}", one_line(&format!("threads only: {error:#}"))))
+                .ok(),
+            asked if asked.iter().all(|&backend| backend == Backend::Threads) => None,
+            _ => Some(Mpirun::find()?),
+        };
+        let backends = match (self.backend.as_slice(), &mpirun) {
+            ([], None) => &[Backend::Threads][..],
+            ([], Some(_)) => &[Backend::Threads, Backend::OpenMpi, Backend::Mpi],
+            (asked, _) => asked,
+        };
+        let mut implementations = Vec::new();
+        for backend in backends {
+            let waits = self.wait.iter().copied();
+            let new: Vec<Implementation> = match backend {
+                Backend::Threads => waits.map(Implementation::Threads).collect(),
+                Backend::Mpi => waits.map(Implementation::Mpi).collect(),
+                Backend::OpenMpi => vec![Implementation::OpenMpi],
+            };
+            for implementation in new {
+                if !implementations.contains(&implementation) {
+                    implementations.push(implementation);
+                }
+            }
+        }
+        Ok((implementations, mpirun))
+    }
+
+    fn conditions(&self) -> String {
+        let Self { rounds, samples, min_time, .. } = self;
+        format!(
+            "{rounds} rounds of {samples} samples of {min_time:?}; median and percentiles of the samples; \
+             bus bandwidth as in nccl-tests"
+        )
+    }
+}
+
+/// As many bytes as make whole elements, for each rank where the buffer is divided among them.
+fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
+    let parts = match collective {
+        Collective::Barrier => return Ok(0),
+        Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => ranks,
+        _ => 1,
+    };
+    let unit = parts as u64 * size_of::<f32>() as u64;
+    if bytes < unit {
+        return Err(bad_input(format!(
+            "{bytes} B are too few for {collective} among {ranks} ranks: give at least {unit} B"
+        )));
+    }
+    Ok(bytes / unit * unit)
+}
+
+/// MPI counts elements in a C `int`.
+fn check_counts(groups: &[(usize, Vec<(Collective, u64)>)]) -> anyhow::Result<()> {
+    let most = c_int::MAX as u64 * size_of::<f32>() as u64;
+    match groups.iter().flat_map(|(_, operations)| operations).find(|(_, bytes)| *bytes > most) {
+        None => Ok(()),
+        Some((collective, bytes)) => Err(bad_input(format!(
+            "{} are more elements for {collective} than MPI can count: give at most {most} B, or --backend threads",
+            size::shown(*bytes)
+        ))),
+    }
+}
+
+/// Such as `60ms`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    // The unit `s` ends the other two, and is therefore last.
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let seconds = units
+        .iter()
+        .find_map(|(unit, seconds)| Some(text.strip_suffix(unit)?.trim_end().parse::<f64>().ok()? * seconds));
+    let in_range = |seconds: &f64| *seconds > 0.0 && *seconds <= 60.0;
+    let seconds = seconds.filter(in_range).ok_or("expected a time up to 60s with its unit, such as 60ms")?;
+    Ok(Duration::from_secs_f64(seconds))
+}

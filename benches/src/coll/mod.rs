@@ -1,0 +1,75 @@
+//! The command `coll-bench`: measures collectives in the style of the OSU micro-benchmarks.
+
+mod backend;
+mod contender;
+mod fit;
+mod machine;
+mod measure;
+mod measuring;
+mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(not(feature = "mpi"))]
+#[path = "without_mpi.rs"]
+mod mpi;
+mod report;
+mod results;
+mod rounds;
+mod size;
+mod table;
+mod threads;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::command;
+use fit::FitFiles;
+use measure::Measure;
+pub use report::{CollReport, CollRow, Machine};
+
+#[derive(Parser)]
+#[command(version, name = "coll-bench", max_term_width = 110, args_conflicts_with_subcommands = true)]
+#[command(about = "Measure collective operations side by side: how long they take, and at what bandwidth")]
+#[command(after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Fit(FitFiles),
+    #[cfg(feature = "mpi")]
+    #[command(hide = true)]
+    MpiRank(mpi::RankArgs),
+}
+
+const EXAMPLES: &str = "\
+Sizes and bandwidths are nccl-tests': the size is the larger of a rank's send and receive buffer, and the bus
+bandwidth is the size by the time, times 2(k-1)/k for an all-reduce, (k-1)/k for a reduce-scatter, an all-gather
+and an all-to-all, and 1 for a broadcast and a send (one way of a ping-pong). Elements are f32, reductions are
+sums, and the time is the slowest rank's. Beside an all-reduce stands how long it takes all ranks at once to copy
+as many bytes from one buffer of theirs to another; working in place touches less memory and can be faster still.
+
+Ranks wait by spinning, by yielding their core between polls, or by parking after some hundred polls. Ranks that
+are processes are started by mpirun, anew in each round. NCCL is not measured here: nccl-tests does that.
+
+Examples:
+  coll-bench --ranks 4 --sizes 4KiB,4MiB
+  coll-bench --ranks 4 --backend threads,open-mpi --wait spin --json
+  coll-bench --ranks 2,3,4 --op all-reduce,broadcast --wait park -o measured.json
+  coll-bench fit measured.json --backend threads";
+
+/// Runs the command on the arguments of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    command::run(|cli: Cli| match cli.command {
+        None => cli.measure.run(),
+        Some(Command::Fit(fit)) => fit.run(),
+        #[cfg(feature = "mpi")]
+        Some(Command::MpiRank(rank)) => rank.run(),
+    })
+}

@@ -1,0 +1,88 @@
+//! What a process does that `mpirun` has started.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use collectives::{Collective, Group, MpiWorld};
+
+use super::open_mpi::OpenMpi;
+use crate::coll::backend::{Backend, Implementation, Wait};
+use crate::coll::contender::Work;
+use crate::coll::measuring::{Effort, Samples, Task, measure};
+use crate::output;
+
+/// Far longer than any operation.
+pub(super) const OPERATION: Duration = Duration::from_secs(60);
+
+/// The arguments of one rank of a job.
+#[derive(Args)]
+pub(crate) struct RankArgs {
+    #[arg(long)]
+    backend: Backend,
+    #[arg(long, default_value = "park")]
+    wait: Wait,
+    #[arg(long)]
+    samples: usize,
+    #[arg(long)]
+    min_time_ns: u64,
+    /// Such as `all-reduce:4096`
+    #[arg(value_parser = parse_task)]
+    tasks: Vec<Task>,
+}
+
+impl RankArgs {
+    /// These arguments, after the name of the command.
+    pub(super) fn of(implementation: Implementation, tasks: &[Task], effort: Effort) -> Vec<String> {
+        let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", implementation.backend())];
+        arguments.extend(implementation.wait().map(|wait| format!("--wait={}", wait.name())));
+        arguments.push(format!("--samples={}", effort.samples));
+        arguments.push(format!("--min-time-ns={}", effort.min_time.as_nanos()));
+        arguments.extend(tasks.iter().filter_map(|task| match task.work {
+            Work::Collective(collective) => Some(format!("{collective}:{}", task.bytes)),
+            Work::Copy => None,
+        }));
+        arguments
+    }
+
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let effort = Effort { samples: self.samples, min_time: Duration::from_nanos(self.min_time_ns) };
+        let (rank, samples) = match self.backend {
+            Backend::Mpi => {
+                let world = MpiWorld::new().with_wait(self.wait.strategy()).with_timeout(OPERATION);
+                let mut ranks = world.communicator()?;
+                let samples: anyhow::Result<Vec<Samples>> =
+                    self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
+                (Group::rank(&ranks), samples?)
+            }
+            Backend::OpenMpi => {
+                let universe = mpi::initialize().context("MPI was initialised before")?;
+                let mut ranks = OpenMpi::new(&universe);
+                let samples: anyhow::Result<Vec<Samples>> =
+                    self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
+                (crate::coll::contender::Contender::rank(&ranks), samples?)
+            }
+            Backend::Threads => bail!("threads are no processes"),
+        };
+        if rank == 0 {
+            let samples = samples.into_iter().map(|samples| (samples.times_us, samples.iterations));
+            output::print(&serde_json::to_string(&samples.collect::<Vec<_>>())?, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// The last line of rank 0's output: a library may have printed something before.
+pub(super) fn parse(output: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> {
+    let line = output.lines().rev().find(|line| !line.trim().is_empty()).context("nothing")?;
+    let samples: Vec<(Vec<f64>, u64)> = serde_json::from_str(line).with_context(|| line.to_owned())?;
+    ensure!(samples.len() == tasks, "{} times for {tasks} operations", samples.len());
+    Ok(samples.into_iter().map(|(times_us, iterations)| Samples { times_us, iterations }).collect())
+}
+
+fn parse_task(text: &str) -> Result<Task, String> {
+    let (collective, bytes) = text.split_once(':').ok_or("expected OP:BYTES")?;
+    let collective: Collective = collective.parse().map_err(|error: collectives::Error| error.to_string())?;
+    let bytes = bytes.parse().map_err(|_| "expected OP:BYTES")?;
+    Ok(Task { work: Work::Collective(collective), bytes })
+}

@@ -1,0 +1,73 @@
+//! Reports from samples.
+
+use collectives::Collective;
+
+use crate::coll::backend::Implementation;
+use crate::coll::machine;
+use crate::coll::measuring::Samples;
+use crate::coll::rounds::Series;
+use crate::coll::{CollReport, CollRow};
+use crate::statistics::Distribution;
+
+/// One row for each series but the copies, which are figures of the rows that they bound.
+pub(crate) fn report(all: &[Series]) -> CollReport {
+    let rows = all
+        .iter()
+        .filter(|series| series.implementation != Implementation::Copy)
+        .filter_map(|series| row(series, all));
+    let mut rows: Vec<CollRow> = rows.collect();
+    // The sort is stable: the implementations stay in the order in which they were asked for.
+    rows.sort_by_key(|row| (row.op, row.ranks, row.bytes));
+    CollReport::new(machine::this(), rows)
+}
+
+/// `None` without samples.
+fn row(series: &Series, all: &[Series]) -> Option<CollRow> {
+    let samples = series.rounds.iter().map(|samples| samples.times_us.len()).sum();
+    let times_us =
+        Distribution::of(series.rounds.iter().flat_map(|samples| samples.times_us.iter().copied()))?;
+    let time_us = times_us.median();
+    let same = |implementation: Implementation| {
+        all.iter().find(|other| {
+            other.implementation == implementation
+                && (other.collective, other.ranks, other.bytes)
+                    == (series.collective, series.ranks, series.bytes)
+        })
+    };
+    let copy = same(Implementation::Copy).filter(|_| series.collective == Collective::AllReduce);
+    let peer = same(Implementation::OpenMpi).filter(|_| series.implementation != Implementation::OpenMpi);
+    let operations = series.rounds.iter().map(|samples| samples.iterations * samples.times_us.len() as u64);
+    Some(CollRow {
+        backend: series.implementation.backend().to_owned(),
+        wait: series.implementation.wait().map(|wait| wait.name().to_owned()),
+        op: series.collective,
+        ranks: series.ranks,
+        bytes: series.bytes,
+        time_us,
+        time_p10_us: times_us.percentile(0.1),
+        time_p90_us: times_us.percentile(0.9),
+        bus_bandwidth_gb_s: series
+            .collective
+            .bus_factor(series.ranks)
+            .map(|factor| factor * series.bytes as f64 / time_us / 1e3),
+        samples,
+        iterations: operations.sum(),
+        copy_us: copy.and_then(|copy| median(round_medians(copy))),
+        copy_bound_share: copy.and_then(|copy| ratio(copy, series)),
+        speedup_over_open_mpi: peer.and_then(|peer| ratio(peer, series)),
+    })
+}
+
+/// How many times as long the first takes, round by round.
+fn ratio(first: &Series, second: &Series) -> Option<f64> {
+    let pairs = round_medians(first).zip(round_medians(second));
+    median(pairs.map(|(first, second)| first / second))
+}
+
+fn round_medians(series: &Series) -> impl Iterator<Item = f64> {
+    series.rounds.iter().filter_map(|Samples { times_us, .. }| median(times_us.iter().copied()))
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    Distribution::of(figures).map(|figures| figures.median())
+}

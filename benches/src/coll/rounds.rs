@@ -1,0 +1,110 @@
+//! Who is measured when.
+
+use anyhow::Context;
+use collectives::Collective;
+
+use crate::coll::backend::{Implementation, Wait};
+use crate::coll::contender::Work;
+use crate::coll::measuring::{Effort, Samples, Task};
+use crate::coll::mpi::Mpirun;
+use crate::coll::threads;
+use crate::progress;
+
+/// What a whole run measures.
+pub(crate) struct Plan {
+    pub(crate) implementations: Vec<Implementation>,
+    /// For those that are processes.
+    pub(crate) mpirun: Option<Mpirun>,
+    /// Each group size with what it is to do.
+    pub(crate) groups: Vec<(usize, Vec<(Collective, u64)>)>,
+    pub(crate) rounds: usize,
+    pub(crate) effort: Effort,
+}
+
+/// One operation at one size on one implementation.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) implementation: Implementation,
+    pub(crate) collective: Collective,
+    pub(crate) ranks: usize,
+    pub(crate) bytes: u64,
+    pub(crate) rounds: Vec<Samples>,
+}
+
+/// One start of one implementation's ranks.
+struct Launch {
+    implementation: Implementation,
+    ranks: usize,
+    /// Each task with the series that it belongs to.
+    tasks: Vec<(Task, usize)>,
+}
+
+impl Plan {
+    /// Runs all rounds. A machine's speed wanders: each round has every implementation, one after another and every other time
+    /// backwards, so that what is compared was measured close together. Only one implementation's ranks are alive at a time.
+    /// Where one fails, what was measured until then comes with the error.
+    pub(crate) fn run(&self) -> (Vec<Series>, anyhow::Result<()>) {
+        let (launches, mut series) = self.launches();
+        let outcome = self.run_rounds(&launches, &mut series);
+        (series, outcome)
+    }
+
+    fn run_rounds(&self, launches: &[Launch], series: &mut [Series]) -> anyhow::Result<()> {
+        let progress = progress::bar(launches.len().saturating_mul(self.rounds));
+        for round in 0..self.rounds {
+            let forwards = launches.iter();
+            let order: Vec<&Launch> =
+                if round % 2 == 0 { forwards.collect() } else { forwards.rev().collect() };
+            for launch in order {
+                progress.set_message(format!("{} ranks: {}", launch.ranks, launch.implementation));
+                for ((_, index), samples) in launch.tasks.iter().zip(self.launch(launch)?) {
+                    series[*index].rounds.push(samples);
+                }
+                progress.inc(1);
+            }
+        }
+        progress.finish_and_clear();
+        Ok(())
+    }
+
+    fn launch(&self, launch: &Launch) -> anyhow::Result<Vec<Samples>> {
+        let tasks: Vec<Task> = launch.tasks.iter().map(|(task, _)| *task).collect();
+        match launch.implementation {
+            Implementation::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.effort),
+            Implementation::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.effort),
+            Implementation::Mpi(_) | Implementation::OpenMpi => {
+                let mpirun = self.mpirun.as_ref().context("nothing to start processes with")?;
+                mpirun.launch(launch.ranks, launch.implementation, &tasks, self.effort)
+            }
+        }
+    }
+
+    fn launches(&self) -> (Vec<Launch>, Vec<Series>) {
+        let (mut launches, mut all_series) = (Vec::new(), Vec::new());
+        for (ranks, operations) in &self.groups {
+            let copies = operations.iter().any(|(collective, _)| *collective == Collective::AllReduce);
+            for &implementation in
+                copies.then_some(&Implementation::Copy).into_iter().chain(&self.implementations)
+            {
+                let mut tasks = Vec::new();
+                for &(collective, bytes) in operations {
+                    let work = match implementation {
+                        Implementation::Copy if collective != Collective::AllReduce => continue,
+                        Implementation::Copy => Work::Copy,
+                        _ => Work::Collective(collective),
+                    };
+                    tasks.push((Task { work, bytes }, all_series.len()));
+                    all_series.push(Series {
+                        implementation,
+                        collective,
+                        ranks: *ranks,
+                        bytes,
+                        rounds: Vec::new(),
+                    });
+                }
+                launches.push(Launch { implementation, ranks: *ranks, tasks });
+            }
+        }
+        (launches, all_series)
+    }
+}

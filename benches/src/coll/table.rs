@@ -1,0 +1,76 @@
+//! Results for people, after the OSU micro-benchmarks: a table for each operation and group size.
+
+use collectives::Collective;
+use comfy_table::Table;
+
+use crate::coll::backend::Wait;
+use crate::coll::{CollReport, CollRow, size};
+use crate::table::aligned;
+
+/// All tables, each under what it shows.
+pub(crate) fn shown(report: &CollReport, conditions: &str) -> String {
+    let same_table = |a: &CollRow, b: &CollRow| a.op == b.op && a.ranks == b.ranks;
+    let tables = report.rows.chunk_by(same_table).map(|rows| {
+        let (op, ranks) = (rows[0].op, rows[0].ranks);
+        let sums = matches!(op, Collective::AllReduce | Collective::ReduceScatter);
+        let elements = if sums { ", sum of f32" } else { ", f32" };
+        let elements = if op == Collective::Barrier { "" } else { elements };
+        let machine = &report.machine;
+        let spins = rows.iter().any(|row| row.wait.as_deref() == Some(Wait::Spin.name()));
+        let note = if spins && ranks > machine.cores {
+            "# more ranks than cores: ranks that spin give their core away between polls\n"
+        } else {
+            ""
+        };
+        format!(
+            "# coll-bench: {op}{elements}, {ranks} ranks, {}, {} cores\n# {conditions}\n{note}{}",
+            machine.processor,
+            machine.cores,
+            table(rows)
+        )
+    });
+    tables.collect::<Vec<_>>().join("\n\n")
+}
+
+fn table(rows: &[CollRow]) -> String {
+    let with_copy = rows.iter().any(|row| row.copy_us.is_some());
+    let with_peer = rows.iter().any(|row| row.speedup_over_open_mpi.is_some());
+    let mut header = vec!["size", "backend", "wait", "median (us)", "p10 (us)", "p90 (us)", "bus (GB/s)"];
+    if with_copy {
+        header.extend(["copy (us)", "copy/this"]);
+    }
+    if with_peer {
+        header.push("open-mpi/this");
+    }
+    let mut table = Table::new();
+    table.set_header(header);
+    for (i, row) in rows.iter().enumerate() {
+        let is_first = i == 0 || rows[i - 1].bytes != row.bytes;
+        let mut cells = vec![
+            if is_first { size::shown(row.bytes) } else { String::new() },
+            row.backend.clone(),
+            row.wait.clone().unwrap_or_else(|| "-".to_owned()),
+            figure(row.time_us),
+            figure(row.time_p10_us),
+            figure(row.time_p90_us),
+            optional(row.bus_bandwidth_gb_s),
+        ];
+        if with_copy {
+            cells
+                .extend([row.copy_us.map_or_else(|| "-".to_owned(), figure), optional(row.copy_bound_share)]);
+        }
+        if with_peer {
+            cells.push(optional(row.speedup_over_open_mpi));
+        }
+        table.add_row(cells);
+    }
+    aligned(table, 1..=2)
+}
+
+pub(crate) fn figure(us: f64) -> String {
+    format!("{us:.2}")
+}
+
+fn optional(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.2}"))
+}

@@ -1,0 +1,54 @@
+//! How a command reads its arguments and how it ends.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+/// Runs a command on the arguments of this process: 0, or 2 for bad usage or input and 1 for a failure, with one line on
+/// standard error.
+pub(crate) fn run<C: Parser>(command: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
+    let arguments = match C::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // The reader may have closed the pipe.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("{}", one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    match command(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&format!("{error:#}")));
+            ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// What was asked for cannot be done, and nothing was.
+#[derive(Debug)]
+struct BadInput(String);
+
+impl fmt::Display for BadInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// An error that ends the command with exit code 2.
+pub(crate) fn bad_input(reason: impl Into<String>) -> anyhow::Error {
+    BadInput(reason.into()).into()
+}
+
+/// A message without its line breaks, and without the usage that clap adds.
+pub(crate) fn one_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,155 @@
+//! What is asked for.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use gpu_mux::{Policy, Workload};
+
+use super::{chart, cpu, policies, table, virtual_device};
+use crate::command::bad_input;
+use crate::output;
+
+/// VGG-16 in a burst-parallel job, where it idles most.
+const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// What the jobs run on
+    #[arg(long, default_value = "virtual")]
+    device: DeviceKind,
+    /// What runs: a file of the format deeppool/workload/v1, as `deeppool simulate --workload` writes it
+    /// [default: VGG-16, rank 1 of 8 GPUs, beside another VGG-16]
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
+    /// A policy: a preset, or a technique of the ladder; may be given more than once [default: all]
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// Foreground iterations by policy
+    #[arg(long, value_name = "N", default_value = "100")]
+    iterations: NonZeroUsize,
+    /// The virtual device's parameters, as `mux-bench fit` writes them [default: an A100, from data sheets]
+    #[arg(long, value_name = "FILE")]
+    parameters: Option<PathBuf>,
+    /// Ranks of --device cpu: threads, each of which should have a core of its own, at most 4 a core [default: 2]
+    #[arg(long, value_name = "N")]
+    ranks: Option<NonZeroUsize>,
+    #[command(flatten)]
+    card: CardOptions,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON object to this file
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    out: Option<PathBuf>,
+    /// Also draw the figures into this file
+    #[arg(long, value_name = "FILE", value_parser = output::path())]
+    svg: Option<PathBuf>,
+}
+
+/// Ranks of the CPU by default.
+const RANKS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
+/// What the jobs run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DeviceKind {
+    /// A modelled GPU, in virtual time
+    Virtual,
+    /// The first NVIDIA GPU, by kernels that take as long as the workload's and ask for as much of it (feature `cuda`)
+    Cuda,
+    /// Threads of this machine, one a rank, with jobs that are built in
+    Cpu,
+}
+
+/// What a card does besides what the policies ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "there is no card that could do it"))]
+pub(crate) struct CardOptions {
+    /// On a card, the foreground's own stream holds back background that is in flight (stream memory operations)
+    #[arg(long)]
+    pub(crate) gate: bool,
+    /// On a card, the background runs on at most about so many multiprocessors (a green context)
+    #[arg(long, value_name = "N")]
+    pub(crate) background_multiprocessors: Option<u32>,
+}
+
+/// What every device is asked to measure.
+pub(crate) struct Task<'a> {
+    /// By name.
+    pub(crate) policies: &'a [(String, Policy)],
+    pub(crate) iterations: usize,
+}
+
+impl Bench {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let policies = policies::named(&self.policy)?;
+        self.check()?;
+        let task = Task { policies: &policies, iterations: self.iterations.get() };
+        let report = match self.device {
+            DeviceKind::Cuda => on_card(&self.workload()?, self.card, &task)?,
+            DeviceKind::Virtual => {
+                virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?
+            }
+            DeviceKind::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
+        };
+        // What took long to measure is shown, whatever else fails.
+        output::print(&if self.json { report.to_json() } else { table::shown(&report) }, self.files())?;
+        if self.device == DeviceKind::Cpu && !self.json {
+            output::print(cpu::NOTE, self.files())?;
+            cpu::verdict(&report).map_or(Ok(()), |verdict| output::print(&verdict, self.files()))?;
+        }
+        if let Some(path) = &self.out {
+            output::save(path, &(report.to_json() + "\n"))?;
+        }
+        if let Some(path) = &self.svg {
+            output::save(path, &chart::svg(&report)?)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--workload", self.workload.is_some(), self.device != DeviceKind::Cpu),
+            ("--parameters", self.parameters.is_some(), self.device == DeviceKind::Virtual),
+            ("--ranks", self.ranks.is_some(), self.device == DeviceKind::Cpu),
+            ("--gate", self.card.gate, self.device == DeviceKind::Cuda),
+            (
+                "--background-multiprocessors",
+                self.card.background_multiprocessors.is_some(),
+                self.device == DeviceKind::Cuda,
+            ),
+        ];
+        if let Some((option, ..)) = given.iter().find(|(_, given, fits)| *given && !fits) {
+            return Err(bad_input(format!("{option} has no meaning for this --device: leave it out")));
+        }
+        output::check(self.files(), self.json)?;
+        match (&self.out, &self.svg) {
+            (Some(out), Some(svg)) if output::is_same(out, svg) => {
+                Err(bad_input(format!("--out and --svg are one file, {}: give each its own", svg.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.out.iter().chain(&self.svg)
+    }
+
+    fn workload(&self) -> anyhow::Result<Workload> {
+        let workload = match &self.workload {
+            Some(path) => Workload::load(path),
+            None => Workload::from_json("the built-in workload", WORKLOAD),
+        };
+        workload.map_err(|error| bad_input(error.to_string()))
+    }
+}
+
+#[cfg(feature = "cuda")]
+use crate::mux::cuda::measure as on_card;
+
+#[cfg(not(feature = "cuda"))]
+fn on_card(_: &Workload, _: CardOptions, _: &Task<'_>) -> anyhow::Result<super::MuxReport> {
+    Err(bad_input(
+        "this mux-bench was built without CUDA: build it with `cargo build --release -p benches --features cuda`",
+    ))
+}

@@ -1,0 +1,119 @@
+//! The workload as launches on this card.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use anyhow::Result;
+use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, TimingRuns, Work};
+use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
+
+use super::execution::{Execution, execute};
+use super::hosts::{Host, PreparedStep};
+use super::kernels::{Compute, Kernels};
+use super::rounds::Rounds;
+use crate::mux::bench::CardOptions;
+
+/// Work is timed alone. What kernels have written only they themselves read, and no result rests on it.
+const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
+
+pub(super) struct Card<'a> {
+    pub(super) context: &'a Context,
+    pub(super) kernels: &'a Arc<Kernels>,
+    /// One that has nothing else to do.
+    pub(super) stream: &'a Stream,
+    pub(super) workload: &'a Workload,
+    pub(super) rounds: Rounds<'a>,
+    pub(super) options: CardOptions,
+}
+
+impl Card<'_> {
+    /// Runs the jobs by a policy.
+    pub(super) fn execute(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Execution> {
+        // A job alone is as it would be without any of this.
+        let options = if jobs == Jobs::Both { self.options } else { CardOptions::default() };
+        let CardOptions { gate, background_multiprocessors } = options;
+        let options = DeviceOptions { gate, background_multiprocessors };
+        let mut device = CudaDevice::new(self.context, policy, options)?;
+        let foreground = (jobs != Jobs::Background).then(|| self.foreground(&mut device)).transpose()?;
+        let background =
+            (jobs != Jobs::Foreground).then(|| self.background(&mut device, &policy)).transpose()?;
+        self.kernels.reset(self.stream)?;
+        execute(device, policy, foreground, background, iterations)
+    }
+
+    fn foreground(&mut self, device: &mut CudaDevice) -> Result<Host> {
+        let mut steps = Vec::new();
+        let iteration = &self.workload.foreground;
+        for (step, estimate) in iteration.steps.iter().zip(iteration.in_order_times()) {
+            let all = Arc::clone(self.kernels);
+            steps.push(match &step.work {
+                StepWork::Compute(kernels) => {
+                    let launches = self.launches(kernels.iter().copied())?;
+                    let prepared = device.prepare_foreground(Lane::Compute, RUNS, move |stream| {
+                        launches.iter().try_for_each(|launch| all.compute(stream, *launch))
+                    })?;
+                    PreparedStep {
+                        lane: Lane::Compute,
+                        communication: Communication::Send,
+                        after: step.after,
+                        transfer: None,
+                        prepared,
+                    }
+                }
+                StepWork::Communication { transfer, partners_after, communication } => {
+                    let exchange = self.rounds.exchange(*transfer, *partners_after);
+                    let work = Work::enqueue(move |stream| all.exchange(stream, exchange));
+                    PreparedStep {
+                        lane: Lane::Communication,
+                        communication: *communication,
+                        after: step.after,
+                        transfer: Some(*transfer),
+                        prepared: Prepared { work, estimate },
+                    }
+                }
+            });
+        }
+        Ok(Host::new(JobId::FOREGROUND, steps))
+    }
+
+    /// Where the policy does not bound pieces, a step is launched at once.
+    fn background(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<Host> {
+        let iteration = &self.workload.background;
+        let kernels_of = |work: &StepWork| match work {
+            StepWork::Compute(kernels) => in_micro_batches(kernels, iteration.samples, policy),
+            StepWork::Communication { .. } => Vec::new(),
+        };
+        let mut rounds: Vec<Vec<Kernel>> =
+            iteration.steps.iter().map(|step| kernels_of(&step.work)).collect();
+        if policy.background_piece.is_some() {
+            rounds = vec![rounds.concat()];
+        }
+        let mut steps = Vec::new();
+        for kernels in rounds.into_iter().filter(|kernels| !kernels.is_empty()) {
+            let (all, launches) = (Arc::clone(self.kernels), self.launches(kernels)?);
+            let prepared = device.prepare_background(JobId::BACKGROUND, RUNS, move |stream| {
+                launches.iter().try_for_each(|launch| all.compute(stream, *launch))
+            })?;
+            steps.extend(prepared.pieces.into_iter().map(|prepared| PreparedStep {
+                lane: Lane::Compute,
+                communication: Communication::Send,
+                after: None,
+                transfer: None,
+                prepared,
+            }));
+        }
+        Ok(Host::new(JobId::BACKGROUND, steps))
+    }
+
+    fn launches(&mut self, kernels: impl IntoIterator<Item = Kernel>) -> Result<Vec<Compute>> {
+        kernels.into_iter().map(|kernel| Ok(self.rounds.compute(&kernel)?)).collect()
+    }
+}
+
+/// Each kernel as often as it takes for all samples, with as many samples as the policy allows.
+fn in_micro_batches(kernels: &[Kernel], samples: usize, policy: &Policy) -> Vec<Kernel> {
+    let most = policy.background_micro_batch.map_or(samples, |most| most.get().min(samples)).max(1);
+    let times = samples.div_ceil(most).max(1);
+    let parts = kernels.iter().map(|kernel| kernel.part(1.0 / times as f64));
+    parts.flat_map(|kernel| std::iter::repeat_n(kernel, times)).collect()
+}

@@ -1,0 +1,82 @@
+//! What the virtual device's parameters are fitted from.
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use gpu_mux::cuda::{Event, Result, Stopwatch, Stream};
+
+use super::kernels::{Compute, Kernels};
+use super::rounds::Rounds;
+use crate::mux::{Calibration, Chain};
+use crate::report_file::micros;
+use crate::statistics::Distribution;
+
+/// Longer than the host takes for a launch, so that the device does not wait for the host.
+const KERNEL: Duration = Duration::from_micros(20);
+/// Short of the number of launches that a stream takes in before the host has to wait.
+const LENGTHS: [u32; 4] = [1, 8, 32, 128];
+const RUNS: usize = 21;
+const TIMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(20);
+/// CUDA's default for `CUDA_DEVICE_MAX_CONNECTIONS`.
+const HARDWARE_QUEUES: u32 = 8;
+
+/// Times chains of kernels of a known length, one by one and as graphs. The stream has nothing else to do.
+pub(super) fn calibrate(kernels: &Kernels, rounds: &Rounds<'_>, stream: &Stream) -> Result<Calibration> {
+    let kernel = rounds.block(KERNEL);
+    let enqueue = |stream: &Stream, length| (0..length).try_for_each(|_| kernels.compute(stream, kernel));
+    let mut chains = Vec::new();
+    for length in LENGTHS {
+        chains.push(chain(stream, false, length, &|stream| enqueue(stream, length))?);
+    }
+    for length in LENGTHS {
+        let graph = stream.capture(|stream| enqueue(stream, length))?.instantiate()?;
+        chains.push(chain(stream, true, length, &|stream| graph.launch(stream))?);
+    }
+    let queues = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok().and_then(|queues| queues.parse().ok());
+    Ok(Calibration {
+        multiprocessors: kernels.multiprocessors,
+        hardware_queues: queues.unwrap_or(HARDWARE_QUEUES),
+        kernel_us: alone(kernels, kernel, stream)?,
+        chains,
+        kernels_off: None,
+        sharing: None,
+    })
+}
+
+/// How long the kernel takes without its launch: by how much longer it takes to do the same twice, in microseconds.
+fn alone(kernels: &Kernels, kernel: Compute, stream: &Stream) -> Result<f64> {
+    let stopwatch = Stopwatch::new(stream)?;
+    let time =
+        |rounds| stopwatch.median(TIMED, |stream| kernels.compute(stream, Compute { rounds, ..kernel }));
+    let (once, twice) = (time(kernel.rounds)?, time(2 * kernel.rounds)?);
+    Ok(micros(twice.saturating_sub(once)))
+}
+
+fn chain(
+    stream: &Stream,
+    captured: bool,
+    kernels: u32,
+    enqueue: &dyn Fn(&Stream) -> Result<()>,
+) -> Result<Chain> {
+    let end = Event::untimed(stream)?;
+    let (mut launches, mut totals) = (Vec::new(), Vec::new());
+    // The first one is not counted: a graph is uploaded with it.
+    for run in 0..=RUNS {
+        stream.synchronize()?;
+        let begin = Instant::now();
+        enqueue(stream)?;
+        let launch = begin.elapsed();
+        stream.record(&end)?;
+        while !end.is_complete()? {}
+        if run > 0 {
+            launches.push(launch);
+            totals.push(begin.elapsed());
+        }
+    }
+    Ok(Chain { captured, kernels, launch_us: median(launches), total_us: median(totals) })
+}
+
+/// In microseconds.
+fn median(times: Vec<Duration>) -> f64 {
+    Distribution::of(times.into_iter().map(micros)).map_or(0.0, |times| times.median())
+}

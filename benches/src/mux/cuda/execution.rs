@@ -1,0 +1,155 @@
+//! Runs the jobs on the card.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gpu_mux::cuda::CudaDevice;
+use gpu_mux::{Device, Driver, Finished, JobId, Policy};
+
+use super::hosts::Host;
+use super::spans::{Gaps, Kind, Span, gaps};
+
+/// Iterations in which a policy learns the workload and the card comes to speed.
+const WARM_UP: usize = 20;
+/// The longest that nothing may finish.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What was measured.
+pub(super) struct Execution {
+    /// The time of each iteration of the foreground, or of the background alone.
+    pub(super) iterations: Vec<Duration>,
+    pub(super) gaps: Gaps,
+    /// Rounds of the background, and its pieces.
+    pub(super) background_rounds: f64,
+    pub(super) background_pieces: u64,
+    pub(super) over_long: u64,
+}
+
+impl Execution {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.iterations.iter().sum()
+    }
+}
+
+/// Executes `iterations` after a warm-up.
+pub(super) fn execute(
+    device: CudaDevice,
+    policy: Policy,
+    foreground: Option<Host>,
+    background: Option<Host>,
+    iterations: usize,
+) -> Result<Execution> {
+    let driver = Driver::new(policy, device);
+    let mut executor = Executor {
+        driver,
+        foreground,
+        background,
+        ends: Vec::new(),
+        spans: Vec::new(),
+        last_end: Duration::ZERO,
+        bound: policy.background_piece,
+        over_long: 0,
+        before: (0, 0.0),
+    };
+    let mut last = executor.driver.device().now();
+    while executor.ends.len() <= iterations {
+        executor.offer()?;
+        if let Some(finished) = executor.driver.poll()? {
+            executor.finish(finished)?;
+            last = executor.driver.device().now();
+            continue;
+        }
+        if let Some((job, error)) = executor.driver.background_failures().first() {
+            bail!("{job}: {error}");
+        }
+        let now = executor.driver.device().now();
+        if now.saturating_sub(last) > TIMEOUT {
+            bail!("nothing has finished for {} s", TIMEOUT.as_secs());
+        }
+        executor.driver.wait(Some(now + TIMEOUT))?;
+    }
+    executor.execution()
+}
+
+struct Executor {
+    driver: Driver<CudaDevice>,
+    foreground: Option<Host>,
+    background: Option<Host>,
+    /// When rounds ended, from the last one of the warm-up on; this and the spans by the device's clock.
+    ends: Vec<Duration>,
+    spans: Vec<Span>,
+    last_end: Duration,
+    /// The policy's, and how many pieces since the warm-up take longer alone.
+    bound: Option<Duration>,
+    over_long: u64,
+    /// The background's progress when the warm-up ended.
+    before: (u64, f64),
+}
+
+impl Executor {
+    fn offer(&mut self) -> Result<()> {
+        for host in [&mut self.foreground, &mut self.background].into_iter().flatten() {
+            while let Some((tasklet, work)) = host.next() {
+                self.driver.offer(tasklet, work)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, Finished { tasklet, took }: Finished) -> Result<()> {
+        // Not when the host noticed, which can be much later.
+        let end = self.driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
+        let is_foreground = tasklet.job == JobId::FOREGROUND;
+        let host = if is_foreground { &mut self.foreground } else { &mut self.background };
+        let Some(step) = host.as_mut().map(|host| host.finish(tasklet)) else { return Ok(()) };
+        let start = end.saturating_sub(took);
+        if let Some(transfer) = step.transfer {
+            let begin = end.saturating_sub(took.min(transfer));
+            self.spans.push(Span { kind: Kind::Waiting, start, end: begin });
+            self.spans.push(Span { kind: Kind::Transfer, start: begin, end });
+        } else {
+            let kind = if is_foreground { Kind::Compute } else { Kind::Background };
+            self.spans.push(Span { kind, start, end });
+        }
+        let alone = step.prepared.estimate;
+        if !is_foreground && self.bound.is_some_and(|bound| alone > bound) {
+            self.over_long += 1;
+        }
+        if is_foreground || self.foreground.is_none() {
+            self.last_end = self.last_end.max(end);
+        }
+        self.end_rounds();
+        Ok(())
+    }
+
+    /// Keeps the time when a round of the job that is measured has ended.
+    fn end_rounds(&mut self) {
+        let measured = self.foreground.as_ref().or(self.background.as_ref());
+        let measured_rounds = measured.map_or(0, Host::rounds);
+        if measured_rounds < WARM_UP + self.ends.len() {
+            return;
+        }
+        if self.ends.is_empty() {
+            self.spans.clear();
+            self.before = self.progress();
+            self.over_long = 0;
+        }
+        self.ends.push(self.last_end);
+    }
+
+    fn progress(&self) -> (u64, f64) {
+        self.background.as_ref().map_or((0, 0.0), Host::progress)
+    }
+
+    fn execution(&self) -> Result<Execution> {
+        let (pieces, rounds) = self.progress();
+        let (from, to) = self.ends.first().zip(self.ends.last()).context("no iteration was measured")?;
+        Ok(Execution {
+            iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
+            gaps: gaps(&self.spans, *from, *to),
+            background_rounds: rounds - self.before.1,
+            background_pieces: pieces - self.before.0,
+            over_long: self.over_long,
+        })
+    }
+}

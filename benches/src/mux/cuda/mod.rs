@@ -1,0 +1,129 @@
+//! A card: the workload's kernels are replaced by kernels that take as long and ask for as much of the device.
+
+mod card;
+mod chains;
+mod compile;
+mod execution;
+mod hosts;
+mod kernels;
+mod rounds;
+mod sharing;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
+use gpu_mux::{Jobs, Policy, Workload};
+
+use crate::mux::bench::{CardOptions, Task};
+use crate::mux::row::{Alone, Collocated, row, times};
+use crate::mux::{MuxReport, MuxRow};
+use crate::progress;
+use crate::report_file::micros;
+use card::Card;
+use execution::Execution;
+use kernels::{Kernels, MEMORY_BYTES};
+use rounds::Rounds;
+
+/// How much of the card is used.
+struct Extent {
+    /// What the kernels read and write: a power of two.
+    memory_bytes: usize,
+    /// How long the card computes before anything is measured, so that its clocks have come up.
+    load: Duration,
+}
+
+const WHOLE: Extent = Extent { memory_bytes: MEMORY_BYTES, load: Duration::from_millis(1500) };
+
+/// Measures the workload on the first card.
+pub(crate) fn measure(workload: &Workload, options: CardOptions, task: &Task<'_>) -> Result<MuxReport> {
+    measure_on(&CudaLibrary::open()?, compile::compile, &WHOLE, workload, options, task)
+}
+
+/// The same with a driver and kernels of the caller's.
+fn measure_on(
+    library: &CudaLibrary,
+    ptx: impl FnOnce(&Capabilities) -> Result<String>,
+    extent: &Extent,
+    workload: &Workload,
+    options: CardOptions,
+    task: &Task<'_>,
+) -> Result<MuxReport> {
+    let context = Context::open(library, 0)?;
+    let measured = measure_in(&context, ptx, extent, workload, options, task);
+    let closed = context.close();
+    let report = measured?;
+    closed?;
+    Ok(report)
+}
+
+fn measure_in(
+    context: &Context,
+    ptx: impl FnOnce(&Capabilities) -> Result<String>,
+    extent: &Extent,
+    workload: &Workload,
+    options: CardOptions,
+    task: &Task<'_>,
+) -> Result<MuxReport> {
+    let capabilities = context.capabilities()?;
+    let ptx = ptx(&capabilities)?;
+    let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, extent.memory_bytes)?);
+    let stream = Stream::new(context, Priority::Background)?;
+    kernels.load_card(&stream, extent.load)?;
+    let mut rounds = Rounds::measure(&kernels, &stream)?;
+    let mut calibration = chains::calibrate(&kernels, &rounds, &stream)?;
+    calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
+    let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
+    let rows = measure_policies(&mut card, task)?;
+    calibration.kernels_off = Some(card.rounds.off());
+    let version = capabilities.driver_version;
+    let (name, major, minor) = (context.device_name()?, version / 1000, version % 1000 / 10);
+    let mut report =
+        MuxReport::new(format!("{name}, CUDA {major}.{minor}"), false, workload.name.clone(), rows);
+    report.calibration = Some(calibration);
+    Ok(report)
+}
+
+/// Each policy between two measurements of the foreground alone, since clocks and temperature change.
+fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>> {
+    let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
+    let background = card.execute(uncut, Jobs::Background, task.iterations)?;
+    let background_samples_per_s = samples_per_s(card.workload, &background);
+    let mut before = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
+    let mut rows = Vec::with_capacity(task.policies.len());
+    let progress = progress::bar(task.policies.len());
+    for (name, policy) in task.policies {
+        progress.set_message(name.clone());
+        let both = card.execute(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
+        let after = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
+        let drift = Some(after.median() / before.median() - 1.0);
+        let alone = Alone { foreground: before.and(&after), drift, background_samples_per_s };
+        rows.push(row(name, false, &alone, &collocated(card.workload, &both)?));
+        before = after;
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(rows)
+}
+
+fn samples_per_s(workload: &Workload, execution: &Execution) -> f64 {
+    execution.background_rounds * workload.background.samples as f64 / execution.elapsed().as_secs_f64()
+}
+
+fn collocated(workload: &Workload, both: &Execution) -> Result<Collocated> {
+    Ok(Collocated {
+        foreground: times(&both.iterations)?,
+        iterations: both.iterations.len(),
+        idle_us: micros(both.gaps.idle),
+        background_in_idle_us: micros(both.gaps.background_in_idle),
+        waiting_us: Some(micros(both.gaps.waiting)),
+        transfer_us: Some((micros(both.gaps.transfer), micros(both.gaps.background_in_transfer))),
+        background_samples_per_s: samples_per_s(workload, both),
+        background_pieces: both.background_pieces,
+        over_long_pieces: both.over_long,
+    })
+}

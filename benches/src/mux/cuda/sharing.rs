@@ -1,0 +1,68 @@
+//! What kernels do to each other, to be compared with what the virtual device makes of them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use gpu_mux::Kernel;
+use gpu_mux::cuda::{Context, Event, Priority, Stream};
+
+use super::kernels::{Compute, Kernels};
+use super::rounds::Rounds;
+use crate::mux::Sharing;
+use crate::report_file::micros;
+
+const RUNS: usize = 11;
+/// How much of the memory's bandwidth each of the two kernels asks for.
+const DEMAND: f64 = 0.7;
+const BLOCK: Duration = Duration::from_micros(25);
+/// The kernel that comes later, and those before it.
+const SHORT: Duration = Duration::from_micros(25);
+const LONG: Duration = Duration::from_millis(1);
+
+/// Nothing else runs on the card.
+pub(super) fn measure(context: &Context, kernels: &Kernels, rounds: &mut Rounds<'_>) -> Result<Sharing> {
+    let (equal, urgent) =
+        (Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Foreground)?);
+    let background = Stream::new(context, Priority::Background)?;
+    let half = rounds.compute(&Kernel::new(LONG, 0.5, DEMAND)?)?;
+    let (long, short) =
+        (rounds.compute(&Kernel::new(LONG, 1.0, 0.0)?)?, rounds.compute(&Kernel::new(SHORT, 1.0, 0.0)?)?);
+    let beside =
+        |stream: &Stream, later, before, count| beside(kernels, stream, later, &background, before, count);
+    let delay = |stream: &Stream| -> Result<f64> {
+        let alone = beside(stream, short, long, 0)?;
+        Ok(micros(beside(stream, short, long, 2)?.saturating_sub(alone)))
+    };
+    Ok(Sharing {
+        memory_demand: DEMAND,
+        memory_slowdown: beside(&equal, half, half, 3)?.as_secs_f64()
+            / beside(&equal, half, half, 0)?.as_secs_f64(),
+        block_us: micros(BLOCK),
+        delay_us: delay(&equal)?,
+        delay_with_priority_us: delay(&urgent)?,
+    })
+}
+
+/// The median time of `later`, launched when `count` times `before` has just been launched on another stream.
+fn beside(
+    kernels: &Kernels,
+    stream: &Stream,
+    later: Compute,
+    background: &Stream,
+    before: Compute,
+    count: usize,
+) -> Result<Duration> {
+    let (start, end) = (Event::timed(stream)?, Event::timed(stream)?);
+    let mut times = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        (0..count).try_for_each(|_| kernels.compute(background, before))?;
+        stream.record(&start)?;
+        kernels.compute(stream, later)?;
+        stream.record(&end)?;
+        stream.synchronize()?;
+        background.synchronize()?;
+        times.push(end.since(&start)?);
+    }
+    times.sort_unstable();
+    Ok(times[RUNS / 2].max(Duration::from_nanos(1)))
+}

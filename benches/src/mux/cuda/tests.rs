@@ -1,0 +1,101 @@
+//! The measurement on a fake driver, whose kernels take 10 us whatever their arguments.
+
+use std::time::Duration;
+
+use fake_cuda::{FakeCuda, Setting};
+use gpu_mux::cuda::CudaLibrary;
+use gpu_mux::{Policy, Workload};
+
+use super::{Extent, kernels, measure_on};
+use crate::mux::MuxReport;
+use crate::mux::bench::{CardOptions, Task};
+
+const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
+ "foreground": {"samples": 32, "steps": [
+   {"name": "a", "lane": "compute", "kernels": [{"time_us": 10, "share": 1, "memory": 0.3}]},
+   {"name": "all-reduce", "lane": "communication", "after": 0, "transfer_us": 5, "partners_us": 100},
+   {"name": "b", "lane": "compute", "after": 1, "kernels": [{"time_us": 20, "share": 0.5, "memory": 0}]}]},
+ "background": {"samples": 8, "steps": [
+   {"name": "c", "lane": "compute", "kernels": [{"time_us": 50, "share": 1, "memory": 0.3},
+                                                 {"time_us": 400, "share": 0.2, "memory": 0.9}]}]}}"#;
+
+/// The kernels' names and arguments, with nothing in them.
+fn ptx() -> String {
+    let arguments = [".u32 .u32 .u64 .u64 .u64", ".u64 .u64 .u32 .u64 .u64 .u64", ""];
+    let kernel = |(name, arguments): (&str, &str)| {
+        let arguments = arguments.split_whitespace().enumerate();
+        let arguments: Vec<_> =
+            arguments.map(|(index, kind)| format!(".param {kind} {name}_{index}")).collect();
+        format!(".visible .entry {name}({})\n{{\n ret;\n}}\n", arguments.join(", "))
+    };
+    let kernels = kernels::NAMES.into_iter().zip(arguments).map(kernel).collect::<String>();
+    format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernels}")
+}
+
+/// Over before the first launches are.
+const ONE_ROUND: Duration = Duration::from_nanos(1);
+
+fn measure_on_fake(
+    fake: &FakeCuda,
+    policies: &[(String, Policy)],
+    iterations: usize,
+) -> anyhow::Result<MuxReport> {
+    fake.set(Setting::QueryNs, 5_000);
+    let library = CudaLibrary::open_first_of(&[FakeCuda::library()?])?;
+    let workload = Workload::from_json("the test's", WORKLOAD)?;
+    let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
+    let task = Task { policies, iterations };
+    let extent = Extent { memory_bytes: 1 << 16, load: ONE_ROUND };
+    measure_on(&library, |_| Ok(ptx()), &extent, &workload, card, &task)
+}
+
+fn presets() -> Vec<(String, Policy)> {
+    Policy::presets().into_iter().map(|(name, policy)| (name.to_owned(), policy)).collect()
+}
+
+#[test]
+fn every_policy_is_measured_and_nothing_is_left_behind() {
+    let (fake, policies) = (FakeCuda::new().unwrap(), presets());
+    let report = measure_on_fake(&fake, &policies, 5).unwrap();
+
+    assert_eq!(fake.misuse(), [""; 0]);
+    assert_eq!(fake.leaks(), [""; 0]);
+    assert!(!report.modelled && report.device.ends_with("CUDA 13.0"), "{}", report.device);
+    assert_eq!(report.rows.len(), policies.len());
+    for row in &report.rows {
+        assert!(row.foreground_us > 0.0 && row.foreground_alone_us > 0.0, "{row:?}");
+        assert!(row.background_alone_samples_per_s > 0.0, "{row:?}");
+        assert!(row.foreground_alone_drift.is_some_and(f64::is_finite), "{row:?}");
+        assert!(row.idle_us >= 0.0 && (0.0..=1.0).contains(&row.background_share_of_idle), "{row:?}");
+    }
+    assert!(report.rows.iter().any(|row| row.background_pieces > 0));
+    let calibration = report.calibration.unwrap();
+    assert_eq!(calibration.chains.len(), 8);
+    // A kernel of 400 us is run as one of 10 us here, which does not stay hidden.
+    assert!(calibration.kernels_off.is_some_and(|off| off > 0.9));
+    assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
+}
+
+#[test]
+fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
+    let policies = [("default".to_owned(), Policy::default())];
+    let calls = {
+        let fake = FakeCuda::new().unwrap();
+        measure_on_fake(&fake, &policies, 1).unwrap();
+        fake.calls()
+    };
+    // How often the end of work is asked for is never the same: not up to the last call.
+    for call in (1..calls * 3 / 4).step_by(calls as usize / 16) {
+        let fake = FakeCuda::new().unwrap();
+        fake.fail_call(call, 999);
+        match measure_on_fake(&fake, &policies, 1) {
+            Err(error) => {
+                assert!(format!("{error:#}").contains("CUDA_ERROR_UNKNOWN"), "call {call}: {error:#}");
+            }
+            // No more than a question whether there are green contexts.
+            Ok(_) => assert!(fake.log()[call as usize - 1].contains("cuDeviceGetDevResource"), "call {call}"),
+        }
+        fake.advance(Duration::from_secs(1));
+        assert_eq!(fake.leaks(), [""; 0], "call {call}");
+    }
+}

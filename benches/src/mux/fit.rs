@@ -1,0 +1,37 @@
+//! A virtual device from a card's measurements.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gpu_mux::ParametersFile;
+
+use crate::command::bad_input;
+use crate::mux::MuxReport;
+use crate::output;
+
+/// Fit the virtual device's parameters to what `mux-bench --device cuda` has measured
+#[derive(Args)]
+pub(crate) struct Fit {
+    /// What `mux-bench --device cuda --out FILE` has written
+    measured: PathBuf,
+    /// Write the parameters to this file, not to standard output
+    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    out: Option<PathBuf>,
+}
+
+impl Fit {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let report = MuxReport::load(&self.measured)?;
+        let file = self.measured.display();
+        let calibration = report.calibration.as_ref().ok_or_else(|| {
+            bad_input(format!("{file}: no calibration in it: only `mux-bench --device cuda` measures one"))
+        })?;
+        let parameters = calibration.parameters().map_err(|error| bad_input(format!("{file}: {error}")))?;
+        output::check(&self.out, false)?;
+        let text = ParametersFile::new(format!("fitted to {}", report.device), parameters).to_json();
+        match &self.out {
+            Some(path) => output::save(path, &(text + "\n")),
+            None => output::print(&text, None),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A row from what a device has measured.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::mux::MuxRow;
+use crate::report_file::micros;
+use crate::statistics::Distribution;
+
+/// The times of iterations, in microseconds.
+///
+/// # Errors
+/// Without any.
+pub(crate) fn times(iterations: &[Duration]) -> anyhow::Result<Distribution> {
+    Distribution::of(iterations.iter().copied().map(micros)).context("no iteration was measured")
+}
+
+/// What is measured of the foreground beside the background, and of the background.
+pub(crate) struct Collocated {
+    pub(crate) foreground: Distribution,
+    pub(crate) iterations: usize,
+    /// Compute-idle time of all iterations, and the background's part of it.
+    pub(crate) idle_us: f64,
+    pub(crate) background_in_idle_us: f64,
+    /// The part of it in which communication waits for its partners, where the device can tell.
+    pub(crate) waiting_us: Option<f64>,
+    /// The time and the background's part of transfers, where the device can tell.
+    pub(crate) transfer_us: Option<(f64, f64)>,
+    pub(crate) background_samples_per_s: f64,
+    pub(crate) background_pieces: u64,
+    pub(crate) over_long_pieces: u64,
+}
+
+/// Both jobs alone.
+pub(crate) struct Alone {
+    pub(crate) foreground: Distribution,
+    /// From before to after the row, where it was measured twice.
+    pub(crate) drift: Option<f64>,
+    pub(crate) background_samples_per_s: f64,
+}
+
+pub(crate) fn row(policy: &str, modelled: bool, alone: &Alone, both: &Collocated) -> MuxRow {
+    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let iterations = both.iterations as f64;
+    MuxRow {
+        policy: policy.to_owned(),
+        modelled,
+        iterations: both.iterations,
+        foreground_alone_us: alone.foreground.median(),
+        foreground_alone_p99_us: alone.foreground.percentile(0.99),
+        foreground_alone_drift: alone.drift,
+        foreground_us: both.foreground.median(),
+        foreground_p99_us: both.foreground.percentile(0.99),
+        foreground_slowdown: both.foreground.median() / alone.foreground.median(),
+        foreground_slowdown_p99: both.foreground.percentile(0.99) / alone.foreground.percentile(0.99),
+        idle_us: both.idle_us / iterations,
+        waiting_us: both.waiting_us.map(|time| time / iterations),
+        background_share_of_idle: share(both.background_in_idle_us, both.idle_us),
+        transfer_us: both.transfer_us.map(|(time, _)| time / iterations),
+        background_share_of_transfer: both.transfer_us.map(|(time, background)| share(background, time)),
+        background_alone_samples_per_s: alone.background_samples_per_s,
+        background_samples_per_s: both.background_samples_per_s,
+        background_pieces: both.background_pieces,
+        over_long_pieces: both.over_long_pieces,
+    }
+}

@@ -1,0 +1,49 @@
+//! Files that hold a report: JSON with a schema, times in microseconds, and errors that say where.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::command::bad_input;
+
+/// Reads a report whose field `schema` must be `schema`.
+///
+/// # Errors
+/// Bad input where there is no such file or it holds something else: it names the file and the place in it.
+pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Result<R> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string());
+    let report = text.and_then(|text| parse(&text, schema));
+    report.map_err(|reason| bad_input(format!("{}: {reason}", path.display())))
+}
+
+fn parse<R: DeserializeOwned>(text: &str, schema: &str) -> Result<R, String> {
+    // First, so that a file of another kind is refused for what it is and not for its fields.
+    let found: Schema = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if found.schema != schema {
+        return Err(format!("schema: expected the schema {schema:?}, got {:?}", found.schema));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (place, reason) = (error.path().to_string(), error.into_inner());
+        if place == "." { reason.to_string() } else { format!("{place}: {reason}") }
+    })
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    schema: String,
+}
+
+/// The content of a report's file.
+pub(crate) fn to_json(report: &impl Serialize) -> String {
+    // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+    serde_json::to_string_pretty(report).unwrap_or_default()
+}
+
+/// A time in microseconds, as reports have them.
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

@@ -1,0 +1,16 @@
+//! Tables for terminals.
+
+use std::ops::RangeInclusive;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// A table without lines, with all columns but those of text aligned to the right.
+pub(crate) fn aligned(mut table: Table, text_columns: RangeInclusive<usize>) -> String {
+    table.load_preset(presets::NOTHING);
+    for (i, column) in table.column_iter_mut().enumerate() {
+        if !text_columns.contains(&i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}

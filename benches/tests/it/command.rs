@@ -1,0 +1,41 @@
+//! Running a command, and its output.
+
+use std::process::{Command, Output};
+
+/// One of the commands.
+#[derive(Clone, Copy)]
+pub(crate) struct Bench(pub(crate) &'static str);
+
+impl Bench {
+    pub(crate) fn command(self) -> Command {
+        Command::new(self.0)
+    }
+
+    pub(crate) fn output(self, arguments: &str) -> Output {
+        self.command().args(arguments.split_whitespace()).output().unwrap()
+    }
+
+    /// What it prints, with nothing on standard error: it is quiet in a pipe.
+    #[track_caller]
+    pub(crate) fn succeed(self, arguments: &str) -> String {
+        let output = self.output(arguments);
+        assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+        assert!(output.stderr.is_empty(), "{arguments}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// It ends with 2 and one line that has `expected` in it.
+    #[track_caller]
+    pub(crate) fn refused(self, arguments: &str, expected: &str) {
+        let output = self.output(arguments);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {message}");
+        assert!(message.contains(expected), "{arguments}: {message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{arguments}: {message}");
+        assert!(output.stdout.is_empty(), "{arguments}");
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

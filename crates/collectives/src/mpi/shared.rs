@@ -1,0 +1,53 @@
+//! What the communicators and requests of a process share.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::abort;
+use super::backoff::Backoff;
+use super::engine::{Engine, WORLD};
+use super::library;
+use crate::WaitStrategy;
+
+/// How long a rank whose group has failed tries to notify the others.
+const NOTIFY_FOR: Duration = Duration::from_millis(200);
+
+/// The engine behind a lock. Dropping it finalises MPI.
+#[derive(Debug)]
+pub(super) struct Shared {
+    engine: Mutex<Engine>,
+    pub(super) strategy: WaitStrategy,
+}
+
+impl Shared {
+    pub(super) fn new(engine: Engine, strategy: WaitStrategy) -> Self {
+        Self { engine: Mutex::new(engine), strategy }
+    }
+
+    pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Operations whose requests were dropped, and notices, which other ranks wait for.
+        let (mut backoff, started) = (Backoff::new(self.strategy), Instant::now());
+        while !engine.is_idle() {
+            if engine.failure().is_some() && started.elapsed() > NOTIFY_FOR {
+                break;
+            }
+            engine.progress();
+            backoff.pause();
+        }
+        if let Some(failure) = engine.failure() {
+            // The request of the operation that failed may have been dropped.
+            let rank = engine.groups[WORLD].rank;
+            abort::print_line(&format!("rank {rank} ends without finalising {}: {failure}", library::NAME));
+        } else {
+            abort::finalised();
+            library::finalise();
+        }
+    }
+}

@@ -1,0 +1,218 @@
+use std::time::Duration;
+
+use super::Workload;
+use super::hosts::{BackgroundHost, ForegroundHost};
+use crate::{
+    Device, DeviceParameters, Driver, DriverError, Error, Finished, Occupancy, Policy, VirtualDevice,
+};
+
+/// How a [`Workload`] is simulated on a [`VirtualDevice`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SimulationOptions {
+    /// The rules of sharing.
+    pub policy: Policy,
+    /// The device.
+    pub parameters: DeviceParameters,
+    /// Which of the jobs run.
+    pub jobs: Jobs,
+    /// Iterations that are measured: of the foreground, or of the background when it runs alone. At least 1.
+    pub iterations: usize,
+    /// Iterations before them that are not, in which the policy learns the workload.
+    pub warm_up: usize,
+}
+
+/// Which jobs run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Jobs {
+    /// Foreground and background together.
+    Both,
+    /// The foreground alone.
+    Foreground,
+    /// The background alone.
+    Background,
+}
+
+/// The times of a simulated [`Workload`]: modelled, not measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimulationReport {
+    /// The time of each iteration of the foreground (of the background when it ran alone), from the end of the one before
+    /// to its own, as the host saw them.
+    pub iterations: Vec<Duration>,
+    /// What the device did meanwhile.
+    pub occupancy: Occupancy,
+    /// Samples of the background that were trained on meanwhile, by the part of its iteration's time.
+    pub background_samples: f64,
+    /// Background pieces that ended meanwhile.
+    pub background_pieces: u64,
+    /// Those of them that took longer than the policy's bound.
+    pub over_long: u64,
+}
+
+impl SimulationReport {
+    /// The time of all iterations together.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.iterations.iter().sum()
+    }
+
+    /// Samples of the background by second.
+    #[must_use]
+    pub fn background_samples_per_s(&self) -> f64 {
+        self.background_samples / self.elapsed().as_secs_f64()
+    }
+}
+
+impl Default for SimulationOptions {
+    /// Both jobs by the default policy on an A100: 100 iterations after 10.
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            parameters: DeviceParameters::a100(),
+            jobs: Jobs::Both,
+            iterations: 100,
+            warm_up: 10,
+        }
+    }
+}
+
+impl Workload {
+    /// Simulates the jobs in virtual time, with the [`Driver`] that runs jobs on a device.
+    ///
+    /// The host of the foreground is one iteration ahead of the device, that of the background some pieces; an iteration
+    /// begins when everything of the one before has ended. The background is cut between kernels to the policy's bound,
+    /// whatever step they belong to, and kernels into micro-batches if the policy says so.
+    ///
+    /// O(events x streams). [`Error::BadFigure`] for a device that cannot be, [`Error::Stalled`] when the policy lets
+    /// nothing run.
+    pub fn simulate(&self, options: &SimulationOptions) -> Result<SimulationReport, Error> {
+        let mut simulation = Simulation::new(self, options)?;
+        loop {
+            simulation.offer()?;
+            while let Some(finished) = simulation.driver.poll().map_err(cause)? {
+                simulation.finish(finished);
+                if simulation.ends.len() > simulation.iterations {
+                    return Ok(simulation.report());
+                }
+                simulation.offer()?;
+            }
+            let device = simulation.driver.device();
+            let (now, nothing_runs) = (device.now(), device.next_event().is_none());
+            simulation.driver.wait(None).map_err(cause)?;
+            if nothing_runs && simulation.driver.device().now() == now {
+                return Err(Error::Stalled);
+            }
+        }
+    }
+}
+
+struct Simulation<'a> {
+    driver: Driver<VirtualDevice>,
+    foreground: Option<ForegroundHost<'a>>,
+    background: Option<BackgroundHost>,
+    iterations: usize,
+    warm_up: usize,
+    iterations_ended: u64,
+    /// When iterations ended, from the last one of the warm-up on.
+    ends: Vec<Duration>,
+    before: Snapshot,
+}
+
+/// The state when the warm-up ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Snapshot {
+    occupancy: Occupancy,
+    background_time: Duration,
+    background_pieces: u64,
+    over_long: u64,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(workload: &'a Workload, options: &SimulationOptions) -> Result<Self, Error> {
+        let iterations = [("foreground", &workload.foreground), ("background", &workload.background)];
+        if let Some((job, _)) = iterations.into_iter().find(|(_, job)| job.compute_time().is_zero()) {
+            return Err(Error::EmptyIteration(job));
+        }
+        let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
+        let foreground = ForegroundHost::new(&workload.foreground, &options.policy, &options.parameters);
+        let background = BackgroundHost::new(&workload.background, &options.policy, &options.parameters);
+        let mut simulation = Self {
+            driver: Driver::new(options.policy, device),
+            foreground: (options.jobs != Jobs::Background).then_some(foreground),
+            background: (options.jobs != Jobs::Foreground).then_some(background),
+            iterations: options.iterations.max(1),
+            warm_up: options.warm_up,
+            iterations_ended: 0,
+            ends: Vec::new(),
+            before: Snapshot::default(),
+        };
+        simulation.end_of_iterations(0);
+        Ok(simulation)
+    }
+
+    fn offer(&mut self) -> Result<(), Error> {
+        while let Some((tasklet, work)) = self.foreground.as_mut().and_then(ForegroundHost::offer) {
+            self.driver.offer(tasklet, work).map_err(cause)?;
+        }
+        while let Some((tasklet, work)) = self.background.as_mut().and_then(BackgroundHost::offer) {
+            self.driver.offer(tasklet, work).map_err(cause)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, finished: Finished) {
+        let of_background = self.background.as_mut().filter(|_| !finished.tasklet.job.is_foreground());
+        if let Some(background) = of_background {
+            background.finish(finished.tasklet);
+        }
+        let ended = match (&mut self.foreground, &self.background) {
+            (Some(foreground), _) => {
+                if finished.tasklet.job.is_foreground() {
+                    foreground.finish();
+                }
+                foreground.iterations_ended()
+            }
+            (None, Some(background)) => background.iterations_ended(),
+            (None, None) => 0,
+        };
+        self.end_of_iterations(ended);
+    }
+
+    fn end_of_iterations(&mut self, ended: u64) {
+        let is_new = ended > self.iterations_ended || self.ends.is_empty();
+        self.iterations_ended = ended;
+        if is_new && ended >= self.warm_up as u64 {
+            if self.ends.is_empty() {
+                self.before = self.snapshot();
+            }
+            self.ends.push(self.driver.device().now());
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let background = self.background.as_ref();
+        Snapshot {
+            occupancy: *self.driver.device().occupancy(),
+            background_time: background.map_or(Duration::ZERO, |background| background.finished_time),
+            background_pieces: background.map_or(0, |background| background.finished),
+            over_long: self.driver.multiplexer().over_long(),
+        }
+    }
+
+    fn report(&self) -> SimulationReport {
+        let after = self.snapshot();
+        let background_time = after.background_time.saturating_sub(self.before.background_time);
+        SimulationReport {
+            iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
+            occupancy: after.occupancy.since(&self.before.occupancy),
+            background_samples: self.background.as_ref().map_or(0.0, |job| job.samples_in(background_time)),
+            background_pieces: after.background_pieces - self.before.background_pieces,
+            over_long: after.over_long - self.before.over_long,
+        }
+    }
+}
+
+fn cause(error: DriverError<Error>) -> Error {
+    match error {
+        DriverError::Refused(error) | DriverError::Device(error) => error,
+    }
+}
