@@ -244,7 +244,10 @@ pub enum Error {
     },
 
     /// A link model that is not built in.
-    #[error("there is no link model {name:?}; there are: {}", known.join(", "))]
+    #[error(
+        "there is no link model {name:?}; there are: {}{}", known.join(", "),
+        known_names::hint(name, known.iter().map(String::as_str))
+    )]
     UnknownLink {
         /// The name asked for.
         name: String,

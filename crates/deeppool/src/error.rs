@@ -67,6 +67,16 @@ pub enum Error {
         /// The device.
         device: String,
     },
+    /// No policy of sharing has this name.
+    #[error(
+        "there is no policy `{name}`; there are: {}{}", known.join(", "), known_names::hint(name, known.iter().copied())
+    )]
+    UnknownPolicy {
+        /// The name that was asked for.
+        name: String,
+        /// All names that exist.
+        known: Vec<&'static str>,
+    },
     /// A setting is out of its range.
     #[error("{setting} must be {expected}, got {got}")]
     Setting {

@@ -170,10 +170,12 @@ impl Policy {
         presets.into_iter().chain(steps).collect()
     }
 
-    /// The policy of this name among [all](Self::all).
+    /// The policy of this name among [all](Self::all); case and hyphens do not matter.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|(known, _)| *known == name).map(|(_, policy)| policy)
+        let all = Self::all();
+        let meant = known_names::find(name, all.iter().map(|(known, _)| *known));
+        all.into_iter().find(|(known, _)| Some(*known) == meant).map(|(_, policy)| policy)
     }
 }
 

@@ -56,6 +56,14 @@ pub enum EngineError {
         /// Number of tokens.
         vocabulary: usize,
     },
+    /// There is no memory for a buffer.
+    #[error("{engine} has no memory for a buffer of {elements} elements")]
+    OutOfMemory {
+        /// The engine.
+        engine: &'static str,
+        /// Elements of the buffer.
+        elements: usize,
+    },
     /// The worker threads could not be started.
     #[error("cannot start {threads} worker threads: {problem}")]
     Threads {

@@ -46,7 +46,7 @@ pub enum GraphError {
         problem: String,
     },
     /// The zoo has no model of this name.
-    #[error("unknown model `{name}`; known models: {}", known.join(", "))]
+    #[error("unknown model `{name}`; known models: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
     UnknownModel {
         /// The name that was asked for.
         name: String,

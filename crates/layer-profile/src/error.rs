@@ -102,7 +102,7 @@ pub enum ProfileError {
         profiler: String,
     },
     /// No device model of this name is built in.
-    #[error("unknown device `{name}`; known devices: {}", known.join(", "))]
+    #[error("unknown device `{name}`; known devices: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
     UnknownDevice {
         /// The name that was asked for.
         name: String,

@@ -124,7 +124,7 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     assert_refused(&["throughput", "--amplification", "inf"], "at least 1");
     assert_refused(
         &["throughput", "--policy", "rude"],
-        "naive, priority, ungated, artifact, deeppool, feedback or default",
+        "naive, priority, ungated, artifact, deeppool, feedback, default",
     );
 }
 

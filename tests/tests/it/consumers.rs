@@ -9,15 +9,16 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each library crate, and those of our crates that it builds on. Downwards only.
-const LIBRARIES: [(&str, &[&str]); 8] = [
+const LIBRARIES: [(&str, &[&str]); 9] = [
     ("burst-planner", &[]),
-    ("collectives", &[]),
+    ("collectives", &["known-names"]),
     (
         "deeppool",
         &[
             "burst-planner",
             "collectives",
             "gpu-mux",
+            "known-names",
             "layer-engine",
             "layer-graph",
             "layer-profile",
@@ -25,10 +26,11 @@ const LIBRARIES: [(&str, &[&str]); 8] = [
         ],
     ),
     // For its tests only.
-    ("gpu-mux", &["fake-cuda"]),
+    ("gpu-mux", &["fake-cuda", "known-names"]),
+    ("known-names", &[]),
     ("layer-engine", &["layer-graph"]),
-    ("layer-graph", &[]),
-    ("layer-profile", &["layer-engine", "layer-graph", "output-file"]),
+    ("layer-graph", &["known-names"]),
+    ("layer-profile", &["known-names", "layer-engine", "layer-graph", "output-file"]),
     ("output-file", &[]),
 ];
 
@@ -77,6 +79,12 @@ fn layer_engine_stands_alone() {
 #[ignore = "builds the crate and what it needs anew"]
 fn layer_graph_stands_alone() {
     run_consumer("layer-graph");
+}
+
+#[test]
+#[ignore = "builds the crate and what it needs anew"]
+fn known_names_stands_alone() {
+    run_consumer("known-names");
 }
 
 #[test]

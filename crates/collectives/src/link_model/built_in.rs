@@ -134,10 +134,12 @@ impl LinkModel {
     /// # Errors
     /// A name that is not known; the error lists those that are.
     pub fn named(name: &str) -> Result<Self> {
+        let known = Self::names();
+        let meant = known_names::find(name, known.iter().map(String::as_str));
         BUILT_IN
             .iter()
             .map(|build| build())
-            .find(|link| link.name == name)
+            .find(|link| Some(link.name.as_str()) == meant)
             .ok_or_else(|| Error::UnknownLink { name: name.to_owned(), known: Self::names() })
     }
 

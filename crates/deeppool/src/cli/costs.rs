@@ -14,6 +14,7 @@ use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::capacity::Capacity;
+use super::counts::{BATCH, within};
 use super::progress::while_showing;
 
 #[derive(Args)]
@@ -268,17 +269,6 @@ impl std::str::FromStr for BackgroundSpec {
             )
         };
         let (model, batch) = text.rsplit_once(':').ok_or_else(expected)?;
-        match batch.parse() {
-            Ok(batch) if batch > 0 => Ok(Self { model: model.into(), batch }),
-            _ => Err(expected()),
-        }
-    }
-}
-
-/// A count of at least 1.
-pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err("expected a whole number of at least 1".into()),
+        Ok(Self { model: model.into(), batch: within(BATCH)(batch)? })
     }
 }

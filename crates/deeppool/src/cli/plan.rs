@@ -13,7 +13,8 @@ use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
 use super::capacity::Capacity;
-use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs, at_least_one};
+use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
+use super::counts::{BATCH, within};
 use super::explanations::print_runs;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, micros, output_path, parse_micros, print_json, rate, save_json, say};
@@ -45,10 +46,10 @@ pub(crate) struct Plan {
     #[command(flatten)]
     costs: CostArgs,
     /// How many GPUs there are
-    #[arg(long, value_parser = at_least_one, required_unless_present = "problem")]
+    #[arg(long, value_parser = within(1..=MOST_GPUS), required_unless_present = "problem")]
     gpus: Option<usize>,
     /// Samples of the global batch
-    #[arg(long, value_parser = at_least_one, required_unless_present = "problem")]
+    #[arg(long, value_parser = within(BATCH), required_unless_present = "problem")]
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,

@@ -1,13 +1,16 @@
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use deeppool::program::{LowerOptions, Placement, lower_training};
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileRun, Profiler};
 use serde_json::{Value, json};
 
-use super::costs::at_least_one;
+use super::counts::{BATCH, THREADS, within};
+use super::free_memory::check_free_memory;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, output_path, print_json, say, table, time};
@@ -31,7 +34,7 @@ pub(crate) struct Profile {
     #[arg(long, value_enum, conflicts_with = "device")]
     engine: Option<EngineName>,
     /// Threads of the processor that the engine works on [default: 1]
-    #[arg(long, value_parser = at_least_one, value_name = "COUNT", conflicts_with = "device")]
+    #[arg(long, value_parser = within(THREADS), value_name = "COUNT", conflicts_with = "device")]
     threads: Option<usize>,
     /// The NVIDIA GPU that the engine torch works on, by its index; without it, that is the processor
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["device", "threads"])]
@@ -41,10 +44,10 @@ pub(crate) struct Profile {
     #[arg(long)]
     device: Option<String>,
     /// Batch sizes
-    #[arg(long, value_delimiter = ',', value_parser = at_least_one, default_value = "1,2,4,8,16,32")]
+    #[arg(long, value_delimiter = ',', value_parser = within(BATCH), default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
-    /// How often each time is measured, at least 10 times
-    #[arg(long, value_parser = at_least_ten, default_value = "10", conflicts_with = "device")]
+    /// How often each time is measured
+    #[arg(long, value_parser = within(REPEATS), default_value = "10", conflicts_with = "device")]
     repeats: usize,
     /// Where the profile goes; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = output_path())]
@@ -53,6 +56,9 @@ pub(crate) struct Profile {
     #[arg(long)]
     json: bool,
 }
+
+/// How often something is measured: the spread of fewer repeats says nothing.
+const REPEATS: RangeInclusive<usize> = 10..=10_000;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum EngineName {
@@ -77,6 +83,12 @@ impl Profile {
 
     fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
         let threads = self.threads.unwrap_or(1);
+        if self.cuda.is_none() {
+            let most = self.batches.iter().copied().max().unwrap_or(1);
+            let one = Placement::single(network)?;
+            let whole = lower_training(network, &one, most, &LowerOptions::default())?;
+            check_free_memory(whole.of_rank(0)?.memory().total_bytes())?;
+        }
         let run = match (engine, self.cuda) {
             (EngineName::Cpu, None) => self.measure_on(&CpuEngine::<f32>::with_threads(threads)?, network),
             (EngineName::Cpu, Some(_)) => bail!("--cuda needs --engine torch"),
@@ -151,14 +163,5 @@ impl Profile {
         }
         say!("{shown}\n\nwrote {}", self.output.display());
         Ok(())
-    }
-}
-
-/// A number of repeats whose spread says something.
-fn at_least_ten(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if count >= 10 => Ok(count),
-        Ok(_) => Err("expected at least 10: the spread of fewer repeats says nothing".into()),
-        Err(_) => Err("expected a whole number of at least 10".into()),
     }
 }

@@ -12,7 +12,8 @@ use deeppool::simulate::{
 };
 use serde_json::json;
 
-use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
+use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
+use super::counts::{BATCH, within};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, output_path, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
@@ -35,24 +36,24 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED.into_iter().filter(|option| *option != "memory"))]
     plan: Option<PathBuf>,
     /// How many GPUs there are
-    #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
+    #[arg(long, value_parser = within(1..=MOST_GPUS), required_unless_present = "plan")]
     gpus: Option<usize>,
     /// Samples of the global batch
-    #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
+    #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
     /// A background job on every GPU, such as vgg16:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
-    /// How the background shares the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default
+    /// How the background shares the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; or a technique that qos names, such as "+ gap fitting"
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
     /// Charge what an A100's host takes to launch, and what communication takes from computing beside it
     #[arg(long)]
     contention: bool,
     /// How many iterations
-    #[arg(long, value_parser = at_least_one, default_value = "20")]
+    #[arg(long, value_parser = within(1..=10_000), default_value = "20")]
     iterations: usize,
     /// Where the last iteration's timeline goes, as Chrome trace events (they open in Perfetto)
     #[arg(long, value_name = "FILE", value_parser = output_path())]
@@ -118,8 +119,8 @@ impl Simulate {
             output_file::write(path, workload.to_json() + "\n")?;
         }
         let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
-        let result = job.simulate(&plan, &options)?;
-        let alone = job.simulate(&plan, &alone)?;
+        let simulate = |options| while_showing("simulating", || job.simulate(&plan, options));
+        let (result, alone) = (simulate(&options)?, simulate(&alone)?);
         if let (Some(path), Some(timeline)) = (&self.trace, &result.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }

@@ -15,7 +15,9 @@ use layer_engine::Sgd;
 use serde_json::{Value, json};
 
 use super::background::Background;
-use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, at_least_one, in_plan, job_and_plan, size};
+use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
+use super::counts::{BATCH, THREADS, within};
+use super::free_memory::check_free_memory;
 use super::network::NetworkArgs;
 use super::output::{byte_size, micros, print_json, rate, say, time};
 use super::plan_table::plan_text;
@@ -43,13 +45,13 @@ pub(crate) struct Train {
     #[arg(long)]
     data: DataSource,
     /// How many ranks, each a thread
-    #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
+    #[arg(long, value_parser = within(THREADS), required_unless_present = "plan")]
     ranks: Option<usize>,
     /// Threads that a rank may compute with; ranks share them, and use no more than there are cores
-    #[arg(long, value_name = "N", value_parser = at_least_one, default_value = "1")]
+    #[arg(long, value_name = "N", value_parser = within(THREADS), default_value = "1")]
     threads_per_rank: usize,
     /// Samples of the global batch
-    #[arg(long, value_parser = at_least_one, required_unless_present = "plan")]
+    #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
     /// Rounds over the training samples [default: 5]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -118,6 +120,7 @@ impl Train {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
         }
         let dataset = Dataset::open(&self.data, &network)?;
+        dataset.check_batch(batch)?;
         let tables = self.costs.load(&network, batch, ranks, read.as_ref(), Some("cpu-core"))?;
         let background = self
             .background
@@ -134,6 +137,8 @@ impl Train {
         let simulated = is_known.then(|| job.simulate(&plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
+        let program = job.lower(&plan)?;
+        check_free_memory(program.ranks.iter().map(|rank| rank.memory().total_bytes()).sum())?;
         let checkpoint = self.checkpoint.clone().map(|folder| CheckpointConfig {
             folder,
             every: self

@@ -3,6 +3,7 @@ use std::path::Path;
 use layer_graph::{LayerGraph, Shape};
 
 use super::{DataError, DataSource, Samples, cifar10, digits, fit, mnist, synthetic};
+use crate::Error;
 
 /// Labelled samples of one shape, split into a part to train on and a part that is held out to test with.
 ///
@@ -64,6 +65,18 @@ impl Dataset {
         };
         dataset.fits(network)?;
         Ok(dataset)
+    }
+
+    /// Checks that there is a whole batch of this size to train on.
+    ///
+    /// # Errors
+    /// [`Error::BatchTooLarge`] when there is not.
+    pub fn check_batch(&self, batch: usize) -> Result<(), Error> {
+        let samples = self.train.len();
+        if batch > samples {
+            return Err(Error::BatchTooLarge { dataset: self.name.clone(), samples, batch });
+        }
+        Ok(())
     }
 
     /// So many synthetic samples to train a network with, of which a fifth, rounded up, is held out.

@@ -79,11 +79,11 @@ impl SimulateOptions {
 /// # Errors
 /// [`Error::Setting`], which lists the presets.
 pub fn policy_named(name: &str) -> Result<Policy, Error> {
-    Policy::named(name).ok_or_else(|| Error::Setting {
-        setting: "the policy",
-        expected: "naive, priority, ungated, artifact, deeppool, feedback or default",
-        got: format!("`{name}`"),
-    })
+    let unknown = || {
+        let known = Policy::all().into_iter().map(|(known, _)| known).collect();
+        Error::UnknownPolicy { name: name.into(), known }
+    };
+    Policy::named(name).ok_or_else(unknown)
 }
 
 /// A device as the planner's evaluation has it: launching takes no time, and communication takes nothing from computing.

@@ -232,9 +232,5 @@ impl<'a> TrainConfig<'a> {
 
 fn check_data(network: &LayerGraph, dataset: &Dataset, batch: usize) -> Result<(), Error> {
     dataset.fits(network)?;
-    let samples = dataset.train().len();
-    if batch > samples {
-        return Err(Error::BatchTooLarge { dataset: dataset.name().into(), samples, batch });
-    }
-    Ok(())
+    dataset.check_batch(batch)
 }

@@ -38,7 +38,7 @@ fn one_ranks_workload_is_written_whole() {
 fn what_cannot_be_simulated_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |options: &str, expected| refused(folder.path(), &format!("{SIZE} {options}"), expected);
-    refused("--policy rude", "naive, priority, ungated, artifact, deeppool, feedback or default");
+    refused("--policy rude", "naive, priority, ungated, artifact, deeppool, feedback, default");
     refused("--rank 8 --workload rank-8.json", "no rank 8");
     refused("--workload rank.json", "--rank");
     refused("--rank 1", "--workload");

@@ -106,7 +106,12 @@ impl<T: Real> Engine for CpuEngine<T> {
     }
 
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError> {
-        Ok(vec![T::zero(); elements])
+        let mut buffer = Vec::new();
+        buffer
+            .try_reserve_exact(elements)
+            .map_err(|_| EngineError::OutOfMemory { engine: NAME, elements })?;
+        buffer.resize(elements, T::zero());
+        Ok(buffer)
     }
 
     fn reuse(&self, buffer: &mut Vec<T>, elements: usize, (): &mut ()) -> Result<(), EngineError> {

@@ -110,13 +110,13 @@ impl DeviceModel {
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the names that exist.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        match name {
+        match known_names::find(name, Self::names()).unwrap_or(name) {
             CORE => Ok(Self {
-                name: name.into(),
+                name: CORE.into(),
                 formula: Formula::Roofline(&CPU_CORE),
                 accuracy: ModelAccuracy { basis: "fixed constants of a plausible core".into(), seen: None },
             }),
-            _ => match DataSheet::named(name) {
+            name => match DataSheet::named(name) {
                 Ok(DataSheet::A100) => Ok(Self { name: name.into(), ..Self::from_json(A100)? }),
                 Ok(sheet) => Self::scaled_from_a100(name, &sheet),
                 Err(_) => Err(ProfileError::UnknownDevice { name: name.into(), known: Self::names() }),

@@ -81,7 +81,8 @@ impl DataSheet {
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the names that exist.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let found = NAMED.iter().find(|(known, _)| *known == name).map(|(_, sheet)| *sheet);
+        let meant = known_names::find(name, Self::names());
+        let found = NAMED.iter().find(|(known, _)| Some(*known) == meant).map(|(_, sheet)| *sheet);
         found.ok_or_else(|| ProfileError::UnknownDevice { name: name.into(), known: Self::names() })
     }
 
