@@ -1,6 +1,5 @@
 //! Files that hold a report: JSON with a schema, times in microseconds, and errors that say where.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::command::bad_input;
 /// # Errors
 /// Bad input where there is no such file or it holds something else: it names the file and the place in it.
 pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Result<R> {
-    let text = fs::read_to_string(path).map_err(|error| error.to_string());
+    let text = output_file::read_to_string(path).map_err(|error| error.to_string());
     let report = text.and_then(|text| parse(&text, schema));
     report.map_err(|reason| bad_input(format!("{}: {reason}", path.display())))
 }

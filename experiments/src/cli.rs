@@ -54,7 +54,9 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) if error.kind() == UsageError::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
+            eprintln!(
+                "error: say which experiment, such as `throughput`, or `all`: `list` names them, `--help` says more"
+            );
             return ExitCode::from(2);
         }
         Err(error) => {

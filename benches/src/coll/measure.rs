@@ -17,6 +17,8 @@ use crate::output;
 
 /// Far more than a machine has cores: with more, the scheduler is measured and little else.
 const MAX_RANKS: usize = 1024;
+/// How often something is measured at most.
+const MAX_REPEATS: usize = 10_000;
 
 #[derive(Args)]
 pub(crate) struct Measure {
@@ -71,11 +73,16 @@ impl Measure {
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
-        let at_least_one = |name, value| {
-            if value == 0 { Err(bad_input(format!("{name} has to be at least 1"))) } else { Ok(()) }
+        let within = |name, value| {
+            let is_within = (1..=MAX_REPEATS).contains(&value);
+            if is_within {
+                Ok(())
+            } else {
+                Err(bad_input(format!("{name} has to be from 1 to {MAX_REPEATS}")))
+            }
         };
-        at_least_one("--rounds", self.rounds)?;
-        at_least_one("--samples", self.samples)?;
+        within("--rounds", self.rounds)?;
+        within("--samples", self.samples)?;
         let mut groups: Vec<(usize, Vec<(Collective, u64)>)> = Vec::new();
         for &ranks in &self.ranks {
             if ranks > MAX_RANKS {

@@ -280,8 +280,8 @@ fn bad_input_is_refused_in_one_line() {
     BENCH.refused("--op scan", "there is no collective \"scan\"");
     BENCH.refused("--backend smoke-signals", "threads");
     BENCH.refused("--wait patiently", "spin, yield, park");
-    BENCH.refused("--rounds 0", "--rounds has to be at least 1");
-    BENCH.refused("--samples 0", "--samples has to be at least 1");
+    BENCH.refused("--rounds 0", "--rounds has to be from 1 to 10000");
+    BENCH.refused("--samples 0", "--samples has to be from 1 to 10000");
     BENCH.refused("--min-time 5", "60ms");
     BENCH.refused("--ranks 4611686018427387904 --op all-gather", "at most 1024 ranks");
     BENCH.refused("--ranks 1000000000000", "at most 1024 ranks");

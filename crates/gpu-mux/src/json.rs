@@ -1,6 +1,5 @@
 //! Files: JSON with a schema, times in microseconds, and errors that say where.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::Error;
 
 /// A file's content.
 pub(crate) fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path)
+    output_file::read_to_string(path)
         .map_err(|error| Error::BadFile { file: path.display().to_string(), reason: error.to_string() })
 }
 

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod error;
+mod read;
 mod target;
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 pub use error::OutputError;
+pub use read::{read, read_to_string};
 use target::Target;
 
 /// Standard output, as a path.

@@ -1,6 +1,5 @@
 //! Rows of earlier runs, of this machine or others.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -18,8 +17,8 @@ pub(super) fn rows(paths: &[PathBuf]) -> anyhow::Result<Vec<Row>> {
 
 fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
     let name = || path.display().to_string();
-    let file = File::open(path).with_context(name)?;
-    let rows: Result<Vec<Row>, csv::Error> = csv::Reader::from_reader(file).deserialize().collect();
+    let content = output_file::read(path).with_context(name)?;
+    let rows: Result<Vec<Row>, csv::Error> = csv::Reader::from_reader(&content[..]).deserialize().collect();
     let rows = rows.context("these are not rows of `experiments validate`").with_context(name)?;
     if rows.is_empty() {
         bail!("{}: there are no rows in it", name());

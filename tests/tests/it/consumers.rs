@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Each library crate, and those of our crates that it builds on. Downwards only.
 const LIBRARIES: [(&str, &[&str]); 9] = [
     ("burst-planner", &[]),
-    ("collectives", &["known-names"]),
+    ("collectives", &["known-names", "output-file"]),
     (
         "deeppool",
         &[
@@ -26,10 +26,10 @@ const LIBRARIES: [(&str, &[&str]); 9] = [
         ],
     ),
     // For its tests only.
-    ("gpu-mux", &["fake-cuda", "known-names"]),
+    ("gpu-mux", &["fake-cuda", "known-names", "output-file"]),
     ("known-names", &[]),
     ("layer-engine", &["layer-graph"]),
-    ("layer-graph", &["known-names"]),
+    ("layer-graph", &["known-names", "output-file"]),
     ("layer-profile", &["known-names", "layer-engine", "layer-graph", "output-file"]),
     ("output-file", &[]),
 ];

@@ -56,7 +56,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
+            eprintln!("error: say what to do, such as `plan`: `--help` lists all");
             return ExitCode::from(2);
         }
         Err(error) => {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, PlanFrontier, RunExplanation};
-use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::plan::{ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 use layer_graph::LayerGraph;

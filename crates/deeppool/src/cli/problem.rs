@@ -40,8 +40,11 @@ impl ProblemQuestion<'_> {
     pub(crate) fn answer(&self, path: &Path) -> anyhow::Result<()> {
         let is_stdin = path == Path::new("-");
         let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
-        let text =
-            if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
+        let text = if is_stdin {
+            std::io::read_to_string(std::io::stdin())
+        } else {
+            output_file::read_to_string(path)
+        };
         let problem = Problem::from_json(&text.with_context(name)?).with_context(name)?;
         match problem {
             Problem::Additive(problem) => self.additive(problem),

@@ -5,7 +5,7 @@ use anyhow::bail;
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
-use deeppool::plan::ExecutionPlan;
+use deeppool::plan::{ExecutionPlan, MOST_GPUS};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{
     BackgroundCosts, SimulateOptions, Simulation, contended, policy_named, undisturbed, workload,
@@ -17,6 +17,7 @@ use super::counts::{BATCH, within};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, output_path, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
+use super::progress::while_showing;
 
 /// Run a plan in virtual time
 #[derive(Args)]

@@ -5,6 +5,7 @@ use burst_planner::Error as Unplanned;
 use super::Job;
 use crate::Error;
 use crate::plan::{ExecutionPlan, PlanRequest};
+use crate::program::ELEMENT_BYTES;
 
 /// Whether more memory could have made a plan possible.
 fn is_for_want_of_room(error: &Unplanned, request: &PlanRequest) -> bool {
@@ -33,6 +34,9 @@ impl Job<'_> {
             Err(Error::Planner(error)) if is_for_want_of_room(&error, request) => error,
             found => return found.map(|plan| (self.clone(), plan)),
         };
+        if request.memory_limit_bytes.is_some_and(|limit| limit < self.least_state_bytes()) {
+            return Err(Error::Planner(unplanned));
+        }
         let mut search = Search { request, fastest: None, unplanned };
         let recomputing = self.recomputing()?;
         search.try_each(recomputing.iter().cloned());
@@ -42,6 +46,13 @@ impl Job<'_> {
         }
         let Search { fastest, unplanned, .. } = search;
         fastest.ok_or(Error::Planner(unplanned))
+    }
+
+    /// What a rank holds at least that has the layer with most parameters, however the batch is cut: these and their gradients.
+    fn least_state_bytes(&self) -> u64 {
+        let network = self.costs().network();
+        let most = network.layers().map(|(id, _)| network.own_parameter_count(id)).max().unwrap_or(0);
+        2 * ELEMENT_BYTES * most as u64
     }
 }
 

@@ -64,7 +64,7 @@ impl ExecutionPlan {
     /// [`Error::File`] that names the file and what is wrong in it.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let in_file = |problem: String| Error::File { path: path.into(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
+        let text = output_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
         Self::from_json(&text).map_err(|error| in_file(error.to_string()))
     }
 }

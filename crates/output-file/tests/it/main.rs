@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use output_file::{OutputError, check, is_file, is_stdout, write};
+use output_file::{OutputError, check, is_file, is_stdout, read, read_to_string, write};
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -116,4 +116,19 @@ fn what_cannot_be_written_is_said() {
     assert!(matches!(check(folder.path().join("plan/")), Err(OutputError::IsFolder { .. })));
     assert!(matches!(check(""), Err(OutputError::IsFolder { .. })));
     assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn what_is_read_has_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, "text").unwrap();
+    assert_eq!(read_to_string(&path).unwrap(), "text");
+    assert_eq!(read("/dev/null").unwrap(), b"");
+    fs::write(&path, [0xff]).unwrap();
+    assert!(read_to_string(&path).is_err() && read(&path).unwrap() == [0xff]);
+    assert!(read(folder.path()).is_err() && read(folder.path().join("none")).is_err());
+    if Path::new("/dev/zero").exists() {
+        assert!(read("/dev/zero").unwrap_err().to_string().contains("256 MiB"));
+    }
 }
