@@ -46,6 +46,7 @@ impl LayerTimes {
             Self::Model(model) => return Ok(model.profile(network, batches)?),
             Self::Table(table) => table.clone().for_model(network)?,
         };
+        table.check_undisturbed()?;
         let profiled = || table.layers().iter().map(|layer| layer.times.iter().map(|time| time.batch));
         let least = profiled().filter_map(Iterator::min).max().unwrap_or_default();
         let most = profiled().filter_map(Iterator::max).min().unwrap_or_default();

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What can be wrong with a profile, a file that holds one, or a question that is put to it.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,19 @@ pub enum ProfileError {
         layer: String,
         /// The network that the profile is of.
         model: String,
+    },
+    /// The machine did something else while the profile was measured.
+    #[error(
+        "the profile was disturbed: at batch {batch} the layers take {layers:.1?} one by one, and the network {network:.1?}: measure \
+         again on a machine that does nothing else"
+    )]
+    Disturbed {
+        /// Samples.
+        batch: usize,
+        /// All layers, one by one.
+        layers: Duration,
+        /// The whole network.
+        network: Duration,
     },
     /// The profile has no times of the whole network.
     #[error("the profile of `{model}` has no times of the whole network: its `network` is empty")]

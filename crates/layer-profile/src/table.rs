@@ -6,6 +6,9 @@ use layer_graph::{LayerGraph, LayerKind};
 use crate::interpolate::Position;
 use crate::{LayerProfile, LayerTime, Measurement, ModelAccuracy, NetworkTime, Origin, ProfileError};
 
+/// How unlike the layers one by one and the network as a whole may be, of a machine that does nothing else.
+const DISTURBED: f64 = 1.6;
+
 /// How long each layer of a network takes on one device, at several batch sizes.
 ///
 /// Between two batch sizes a time is interpolated on a straight line; outside them it is an error, never a guess. The
@@ -164,6 +167,25 @@ impl ProfileTable {
             backward: time(|time| time.backward),
             update: time(|time| time.update),
         })
+    }
+
+    /// Checks of measured times that what the layers take one by one is about what the network takes as a whole: that nothing else
+    /// kept the machine busy while one of the two was measured.
+    ///
+    /// # Errors
+    /// [`ProfileError::Disturbed`] when one is more than 1.6 times the other.
+    pub fn check_undisturbed(&self) -> Result<(), ProfileError> {
+        if self.origin != Origin::Measured {
+            return Ok(());
+        }
+        for row in &self.network {
+            let Ok(layers) = self.sum_of_layers(row.batch) else { continue };
+            let (layers, network) = (layers.total(), row.time.total());
+            if layers.max(network).as_secs_f64() > DISTURBED * layers.min(network).as_secs_f64() {
+                return Err(ProfileError::Disturbed { batch: row.batch, layers, network });
+            }
+        }
+        Ok(())
     }
 
     /// This table, made sure to be of this network: its name, and a row of the right kind for each layer but the input. Where

@@ -9,7 +9,7 @@ use deeppool::simulate::SimulateOptions;
 use serde_json::{Value, json};
 
 use super::compare_figure::svg;
-use super::output::{print_json, say, table};
+use super::output::{gpus, print_json, say, table};
 use super::plan::Background;
 use super::progress::progress_of_parts;
 
@@ -56,12 +56,12 @@ fn origin(job: &Job<'_>, request: &PlanRequest, background: &Background) -> Vec<
     let (profile, spec) = (job.costs().profile(), &background.spec);
     let mut lines = vec![
         format!(
-            "{}, global batch {}, and {} of batch {} in the background of {} GPUs",
+            "{}, global batch {}, and {} of batch {} in the background of {}",
             profile.model(),
             job.batch(),
             spec.model,
             spec.batch,
-            request.gpus
+            gpus(request.gpus)
         ),
         format!(
             "layer times: {}, {}; links: {}, modelled",

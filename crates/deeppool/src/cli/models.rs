@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::Args;
 use layer_graph::{onnx, zoo};
 use serde_json::json;
@@ -19,12 +20,13 @@ pub(crate) struct Models {
 
 impl Models {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let mut rows = Vec::new();
+        let (mut rows, mut unread) = (Vec::new(), Vec::new());
         let mut shown = table(&["model", "layers", "parameters", "GFLOP forward", "activations"]);
         let networks = if self.onnx.is_empty() {
             zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
         } else {
-            self.onnx.iter().map(|path| Ok(onnx::import(path)?.graph)).collect::<anyhow::Result<Vec<_>>>()?
+            let mut import = |path| onnx::import(path).map_err(|error| unread.push(error.to_string()));
+            self.onnx.iter().filter_map(|path| import(path).ok()).map(|imported| imported.graph).collect()
         };
         for network in networks {
             let name = network.name();
@@ -41,10 +43,14 @@ impl Models {
                 "backward_flops": network.backward_flops(), "activation_bytes": network.activation_bytes()}));
         }
         if self.json {
-            print_json(&json!({"models": rows}));
-        } else {
+            print_json(&json!({"models": rows, "unread": unread}));
+        } else if !rows.is_empty() {
             say!("{shown}\n\nFLOP and activations are of one sample, in single precision.");
         }
-        Ok(())
+        match unread.split_first() {
+            None => Ok(()),
+            Some((problem, [])) => bail!("{problem}"),
+            Some((problem, others)) => bail!("{problem}; and {} more like it", others.len()),
+        }
     }
 }

@@ -70,6 +70,11 @@ pub(crate) fn byte_size(bytes: u64) -> String {
     }
 }
 
+/// A number of GPUs, such as `1 GPU` or `8 GPUs`.
+pub(crate) fn gpus(count: usize) -> String {
+    if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
+}
+
 /// A rate in samples by second.
 pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")

@@ -2,15 +2,22 @@
 
 use comfy_table::Table;
 use deeppool::job::{Job, PathKind, PathStep};
+use std::collections::BTreeSet;
+
 use deeppool::plan::{ExecutionPlan, PlanMode};
 
-use super::output::{byte_size, micros, ranks, table};
+use super::output::{byte_size, gpus, micros, ranks, table};
 
 /// What there is to say about a plan: what it is made from, what it takes beside data parallelism, and where layers run.
 pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, deeppool::Error> {
     let path = job.path(plan)?;
     let mut lines = Vec::new();
-    lines.push(format!("plan of {}, global batch {}, {} GPUs", plan.model, plan.batch, plan.gpus));
+    lines.push(format!("plan of {}, global batch {}, {}", plan.model, plan.batch, gpus(plan.gpus)));
+    let used: BTreeSet<usize> = plan.layers.iter().flat_map(|layer| layer.ranks.iter().copied()).collect();
+    if used.len() < plan.gpus {
+        let idle = gpus(plan.gpus - used.len());
+        lines.push(format!("it uses {} of them; {idle} would have nothing to do", used.len()));
+    }
     let profile = &plan.profile;
     let engine = profile.measurement.as_ref().map_or(String::new(), |how| format!(" ({})", how.engine()));
     lines.push(format!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use burst_planner::{
     Explanation, Frontier, LimitRule, Plan, PlanProblem, Problem, SearchOptions, TimeModel, data_parallel,
     explain, export, fastest, frontier,
@@ -11,7 +11,7 @@ use deeppool::plan::Mode;
 use serde_json::{Value, json};
 
 use super::explanations::print_explanations;
-use super::output::{micros, print_json, say, table};
+use super::output::{gpus, micros, print_json, say, table};
 
 /// What is asked about a problem file.
 pub(crate) struct ProblemQuestion<'a> {
@@ -76,7 +76,10 @@ impl ProblemQuestion<'_> {
         Ok(())
     }
 
-    fn search(&self, problem: &PlanProblem) -> burst_planner::Result<(Plan, Option<Frontier>)> {
+    fn search(&self, problem: &PlanProblem) -> anyhow::Result<(Plan, Option<Frontier>)> {
+        if self.epsilon.is_some() && !self.pareto {
+            bail!("--epsilon is the tolerance of --pareto: give both, or neither");
+        }
         let additive = |options: SearchOptions| options.with_time_model(TimeModel::Additive);
         let needs_all = self.pareto || matches!(self.mode, Mode::Deadline { .. } | Mode::Knee);
         let all = if needs_all {
@@ -145,7 +148,7 @@ impl ProblemQuestion<'_> {
 
     fn show(&self, answer: &Answer) {
         let Answer { problem, plan, frontier, explanations } = answer;
-        say!("plan of the problem, {} GPUs", problem.gpus);
+        say!("plan of the problem, {}", gpus(problem.gpus));
         let limit = match self.limit() {
             Some(limit) if self.is_per_layer() => format!(" (limit {limit} for each layer)"),
             Some(limit) => format!(" (limit {limit})"),

@@ -103,6 +103,9 @@ impl Profile {
             return Ok(());
         }
         print_measured(&table)?;
+        if let Err(disturbed) = table.check_undisturbed() {
+            eprintln!("warning: {disturbed}");
+        }
         if resumed > 0 {
             say!("\nmeasurements: {measured} made now, {resumed} by an earlier run that was stopped");
         }

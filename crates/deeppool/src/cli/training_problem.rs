@@ -8,7 +8,7 @@ use burst_planner::{
 use deeppool::plan::Mode;
 use serde_json::{Value, json};
 
-use super::output::{byte_size, micros, print_json, ranks, say, table};
+use super::output::{byte_size, gpus, micros, print_json, ranks, say, table};
 use super::problem::{ProblemQuestion, print_frontier};
 use super::progress::while_showing;
 
@@ -125,7 +125,7 @@ impl ProblemQuestion<'_> {
     fn show_training(&self, answer: &Answer) {
         let Answer { problem, point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } = answer;
         let TrainingPoint { time, arrangement } = point;
-        say!("plan of the problem, {} GPUs", problem.gpus);
+        say!("plan of the problem, {}", gpus(problem.gpus));
         let limit = match self.mode {
             Mode::Burst { amplification } => format!(" (limit {amplification})"),
             Mode::DataParallel => " (data parallel, no limit)".into(),

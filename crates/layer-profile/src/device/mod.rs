@@ -114,7 +114,10 @@ impl DeviceModel {
             CORE => Ok(Self {
                 name: CORE.into(),
                 formula: Formula::Roofline(&CPU_CORE),
-                accuracy: ModelAccuracy { basis: "fixed constants of a plausible core".into(), seen: None },
+                accuracy: ModelAccuracy {
+                    basis: "fixed units, so that plans are repeatable; not the times of this machine".into(),
+                    seen: None,
+                },
             }),
             name => match DataSheet::named(name) {
                 Ok(DataSheet::A100) => Ok(Self { name: name.into(), ..Self::from_json(A100)? }),

@@ -77,7 +77,10 @@ fn a_model_says_how_far_it_is_from_measurements() {
          median"
     );
     assert_eq!(said("h200"), "scaled from a100 by data sheets, not checked against measurements");
-    assert_eq!(said("cpu-core"), "fixed constants of a plausible core, not checked against measurements");
+    assert_eq!(
+        said("cpu-core"),
+        "fixed units, so that plans are repeatable; not the times of this machine, not checked against measurements"
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The file format: what is written, and what is refused with which words.
 
-use layer_profile::{ProfileError, ProfileTable};
+use std::time::Duration;
+
+use layer_profile::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable};
 
 const GOLDEN: &str = r#"{
   "schema": "deeppool/profile/v1",
@@ -236,4 +238,31 @@ fn files_are_written_whole_and_errors_name_them() {
     let error = ProfileTable::load(&path).expect_err("truncated").to_string();
     assert!(error.contains("profile.json: not a valid profile"), "{error}");
     assert!(ProfileTable::load(&nowhere).is_err());
+}
+
+#[test]
+fn a_disturbed_measurement_is_told_by_its_sum() {
+    let us = Duration::from_micros;
+    let table = |origin: Origin, whole_us: u64| {
+        let rows = vec![BatchTime { batch: 4, forward: us(300), backward: us(0), spread: None }];
+        let layer = LayerProfile {
+            name: "fc".into(),
+            kind: "linear".into(),
+            structure: None,
+            update: None,
+            update_spread: None,
+            times: rows,
+        };
+        let time = LayerTime { forward: us(whole_us), backward: us(0), update: us(0) };
+        let whole = vec![NetworkTime { batch: 4, time, spread: None }];
+        ProfileTable::new("net", "here", origin, vec![layer], whole).expect("valid")
+    };
+    for us in [200, 300, 470] {
+        assert!(table(Origin::Measured, us).check_undisturbed().is_ok(), "{us}");
+    }
+    for us in [170, 500] {
+        let error = table(Origin::Measured, us).check_undisturbed().expect_err("disturbed").to_string();
+        assert!(error.contains("batch 4") && error.contains("300.0µs"), "{error}");
+        assert!(table(Origin::Modelled, us).check_undisturbed().is_ok(), "sums need not agree there");
+    }
 }
