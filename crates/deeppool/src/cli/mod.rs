@@ -2,6 +2,7 @@ mod background;
 mod capacity;
 mod compare;
 mod compare_figure;
+mod completions;
 mod costs;
 mod counts;
 mod explanations;
@@ -9,6 +10,7 @@ mod fit;
 mod free_memory;
 mod graph;
 mod import_profile;
+mod man;
 mod measured;
 mod models;
 mod network;
@@ -26,7 +28,7 @@ mod training_problem;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
 #[derive(Parser)]
@@ -45,6 +47,8 @@ enum Command {
     Plan(plan::Plan),
     Simulate(simulate::Simulate),
     Train(train::Train),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// Exit code 0, 2 for bad usage or input, 1 for a failure, each with one line on stderr.
@@ -72,6 +76,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Completions(command) => command.run(Cli::command()),
+        Command::Man(command) => command.run(Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -616,3 +616,31 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
         "fit a device model to measured times",
     );
 }
+
+#[test]
+fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let script = succeed(path, "completions bash");
+    let subcommands =
+        ["models", "profile", "fit", "import-profile", "plan", "simulate", "train", "completions", "man"];
+    for name in subcommands {
+        assert!(script.contains(&format!("deeppool,{name})")), "{name} is not completed");
+    }
+    assert!(script.contains("--amplification"), "options are completed, too");
+    for shell in ["zsh", "fish"] {
+        assert!(succeed(path, &format!("completions {shell}")).contains("import-profile"), "{shell}");
+    }
+    refused(path, "completions csh", "bash");
+
+    let said = succeed(path, "man pages/man1");
+    assert!(said.contains("10 man pages in pages/man1"), "{said}");
+    let page = |name: &str| std::fs::read_to_string(path.join("pages/man1").join(name)).unwrap();
+    for name in subcommands {
+        assert!(page("deeppool.1").contains(&name.replace('-', "\\-")), "{name} is not in deeppool.1");
+        assert!(page(&format!("deeppool-{name}.1")).starts_with(".ie"), "{name}");
+    }
+    assert!(page("deeppool-plan.1").contains("deeppool plan"));
+    std::fs::write(path.join("a-file"), "").unwrap();
+    refused(path, "man a-file/pages", "a-file/pages: ");
+}

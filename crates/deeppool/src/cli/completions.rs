@@ -1,0 +1,24 @@
+use clap::Args;
+use clap_complete::{Shell, generate};
+
+/// Print the completions of this command for a shell
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  deeppool completions bash > ~/.local/share/bash-completion/completions/deeppool
+  deeppool completions zsh > ~/.zfunc/_deeppool
+  deeppool completions fish > ~/.config/fish/completions/deeppool.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<()> {
+        let name = command.get_name().to_owned();
+        let mut script = Vec::new();
+        generate(self.shell, &mut command, name, &mut script);
+        output_file::write(output_file::STDOUT, script)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use clap_mangen::Man as Page;
+
+use super::output::say;
+
+/// Write the man pages of this command and of its subcommands
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  deeppool man ~/.local/share/man/man1      # then: man deeppool-plan")]
+pub(crate) struct Man {
+    /// The folder for them; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+impl Man {
+    pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
+        // Pages of subcommands then have their full names and usage.
+        command.build();
+        let mut pages = 0;
+        let mut commands = vec![command];
+        while let Some(command) = commands.pop() {
+            let page = Page::new(command.clone());
+            let mut text = Vec::new();
+            page.render(&mut text)?;
+            output_file::write(self.folder.join(page.get_filename()), text)?;
+            pages += 1;
+            commands
+                .extend(command.get_subcommands().filter(|command| command.get_name() != "help").cloned());
+        }
+        say!("{pages} man pages in {}", self.folder.display());
+        Ok(())
+    }
+}
