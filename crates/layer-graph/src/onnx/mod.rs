@@ -6,6 +6,15 @@
 //! # Ok::<(), layer_graph::onnx::OnnxError>(())
 //! ```
 //!
+//! PyTorch exports for inference unless told otherwise, and folds batch normalisations into the convolutions before them: such a file
+//! has fewer layers than training runs. This keeps them, and leaves the batch open:
+//!
+//! ```python
+//! x = torch.randn(2, 3, 224, 224)
+//! torch.onnx.export(model.train(), x, "net.onnx", dynamo=False, training=torch.onnx.TrainingMode.TRAINING,
+//!                   do_constant_folding=False, input_names=["x"], dynamic_axes={"x": {0: "batch"}})
+//! ```
+//!
 //! What comes out is a network to train, or to plan the training of: its layers, shapes and shared weights, but not the values of
 //! its parameters. Four things are changed on the way.
 //!
