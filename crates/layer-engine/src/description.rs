@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-/// What an engine runs on: what somebody has to know to repeat a measurement.
+/// What an engine runs on: what has to be known to repeat a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceDescription {
     /// The device's own name, such as `NVIDIA H200` or the processor's.

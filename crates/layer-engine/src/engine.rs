@@ -9,7 +9,7 @@ use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision
 pub trait Engine {
     /// The type of the elements of a buffer on the host.
     type Scalar: Copy + Send + Sync + 'static;
-    /// Memory of the device. The default is an empty buffer that holds no memory, so that a caller can lift a buffer out
+    /// Memory of the device. The default is an empty buffer that holds no memory, so that a caller can take a buffer out
     /// of its place while a kernel writes to it.
     type Buffer: Default;
     /// An ordered stream of work.
@@ -26,7 +26,7 @@ pub trait Engine {
     /// When the device has no room for it.
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError>;
 
-    /// Gives a buffer to other contents of this length, at most the length with which it was allocated, when the work before it
+    /// Lets a buffer hold other contents of this length, at most the length with which it was allocated, when the work before it
     /// in the queue is done. What its elements are afterwards is not specified.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub trait Engine {
     /// A new queue.
     ///
     /// # Errors
-    /// When the device refuses one.
+    /// When the device cannot create one.
     fn queue(&self) -> Result<Self::Queue, EngineError>;
 
     /// Copies elements to the start of a buffer.

@@ -63,7 +63,7 @@ pub enum Pass {
     BackwardMoments,
     /// The gradients of the inputs and of the parameters, from the gradient of the output.
     Backward,
-    /// The gradient of the parameters alone, where nobody needs that of the inputs.
+    /// The gradient of the parameters alone, where that of the inputs is not needed.
     BackwardParameters,
 }
 
@@ -144,7 +144,7 @@ pub enum KernelSpec<'a> {
 /// `min(1, clip_norm / norm)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
-    /// Weight of the former velocity.
+    /// Weight of the previous velocity.
     pub momentum: f64,
     /// L2 penalty.
     pub weight_decay: f64,

@@ -14,7 +14,7 @@ pub enum Purpose {
     Dropout = 2,
     /// The order of the training samples.
     Shuffle = 3,
-    /// Made-up data.
+    /// Synthetic data.
     Synthetic = 4,
 }
 

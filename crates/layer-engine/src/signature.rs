@@ -2,7 +2,7 @@ use layer_graph::{Layer, LayerKind};
 
 use crate::Pass;
 
-/// The part that a buffer plays for a layer. All buffers hold scalars of the engine's type, samples outermost.
+/// What a buffer holds for a layer. All buffers hold scalars of the engine's type, samples outermost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// One of the layer's inputs: `samples x input shape`.
@@ -15,7 +15,7 @@ pub enum Role {
     Statistics,
     /// The output: `samples x output shape`.
     Output,
-    /// What the forward pass keeps for the backward pass. Its content is the engine's own affair.
+    /// What the forward pass saves for the backward pass. Its content is up to the engine.
     Saved,
     /// Sums over the samples, forward: for each channel the sum of `x`, then for each the sum of `x^2`, then the number of
     /// values a channel. Adding the moments of two shards gives those of both.
@@ -35,7 +35,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Elements of the buffer that plays this role for a layer with this many samples.
+    /// Elements of the buffer of this role for a layer with this many samples.
     #[must_use]
     pub fn elements(self, layer: &Layer, samples: usize) -> usize {
         let output = samples * layer.output_shape().elements();

@@ -7,7 +7,7 @@ use petgraph::visit::EdgeRef;
 use crate::infer::output_shape;
 use crate::{GraphError, Layer, LayerKind, Shape};
 
-/// Names a layer of one [`LayerGraph`]. Ids count up from 0, the input layer, in topological order.
+/// Identifies a layer of one [`LayerGraph`]. Ids count up from 0, the input layer, in topological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(usize);
 
@@ -103,7 +103,7 @@ impl LayerGraph {
         }
         let dims =
             |layer: &Layer| layer.parameters().into_iter().map(|tensor| tensor.dims).collect::<Vec<_>>();
-        // Checked before the layer joins, so that a failure leaves the network as it was.
+        // Checked before the layer is added, so that a failure leaves the network unchanged.
         let shapes = self.input_shapes(&name, inputs)?;
         let output = output_shape(&name, &kind, &shapes)?;
         let layer = Layer { name: name.clone(), kind: kind.clone(), inputs: shapes, output };
@@ -213,7 +213,7 @@ impl LayerGraph {
         users
     }
 
-    /// Number of learned parameters that a layer brings with it: none where it uses another one's.
+    /// Number of learned parameters that a layer owns: none where it uses another one's.
     #[must_use]
     pub fn own_parameter_count(&self, id: LayerId) -> usize {
         if self.parameter_owner(id) == id { self.layer(id).parameter_count() } else { 0 }

@@ -117,7 +117,7 @@ impl<'e, E: Engine<Scalar = f32>> Work<'e, E> {
     }
 }
 
-/// Numbers of both signs that no unit treats all the same.
+/// Numbers of both signs, so that activations do not treat all of them alike.
 fn values(layer: &Layer, role: Role, count: usize) -> Vec<f32> {
     let scale = match role {
         Role::Parameters => (layer.parameter_count() as f32).sqrt().recip(),

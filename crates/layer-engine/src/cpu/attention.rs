@@ -61,7 +61,7 @@ impl Sizes {
 /// Scaled dot-product attention, one head of one sample at a time.
 ///
 /// Saves for each query the logarithm of the sum over its keys (`samples x heads x positions`), from which the backward
-/// pass makes the weights again: they are never in memory as a whole (as in `FlashAttention`; Dao et al., 2022).
+/// pass computes the weights again: they are never in memory as a whole (as in `FlashAttention`; Dao et al., 2022).
 #[derive(Debug)]
 pub(super) struct Attention<T> {
     sizes: Sizes,
@@ -77,7 +77,7 @@ struct Slot<T> {
     weights: Vec<T>,
     /// Their gradients.
     weight_gradients: Vec<T>,
-    /// What the head gives: its output, or the gradients of its queries, keys and values, by position.
+    /// The head's results: its output, or the gradients of its queries, keys and values, by position.
     result: Vec<T>,
     /// By query: the logarithm of the sum over its keys.
     log_sums: Vec<T>,
@@ -192,15 +192,15 @@ impl<T: Real> Attention<T> {
         let Sizes { samples, positions, heads, width, .. } = self.sizes;
         let (sizes, mut first) = (self.sizes, 0);
         while first < samples * heads {
-            let wave = self.slots.len().min(samples * heads - first);
-            let slots = &mut self.slots[..wave];
+            let round = self.slots.len().min(samples * heads - first);
+            let slots = &mut self.slots[..round];
             self.workers.chunks(slots, 1, |index, slot| {
                 let number = first + index;
                 let start = number / heads * positions * 3 * sizes.features() + number % heads * width;
                 compute(number, &Head { sizes, data: &input[start..] }, &mut slot[0]);
             });
             slots.iter().zip(first..).for_each(|(slot, number)| collect(number, slot));
-            first += wave;
+            first += round;
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{EngineError, LaunchContext};
 /// Elements that one thread works on at a time: enough to be worth waking it.
 pub(super) const GRAIN: usize = 1 << 13;
 
-/// Elements below which one thread is done before another is awake, where it takes no more than reading and writing them.
+/// Below this number of elements one thread is done before another has woken, where the work is no more than reading and writing them.
 const ALONE: usize = 1 << 17;
 
 /// The workers for so many elements that are read and written, and little else.
@@ -14,7 +14,7 @@ fn worth_waking(workers: &Workers, elements: usize) -> Workers {
     if elements < ALONE { Workers::single() } else { workers.clone() }
 }
 
-/// `max(x, 0)`. What is not a number stays so.
+/// `max(x, 0)`. NaN stays NaN.
 #[derive(Debug)]
 pub(super) struct ReluForward(pub(super) Workers);
 

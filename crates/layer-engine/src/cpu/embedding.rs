@@ -27,7 +27,7 @@ pub(super) struct TokenVectors {
 }
 
 impl TokenVectors {
-    /// Checks that every input is a token's number, so that what comes after need not fail.
+    /// Checks that every input is the number of a token, so that what comes after cannot fail.
     fn check<T: Real>(&self, tokens: &[T]) -> Result<(), EngineError> {
         let is_token = |token: f64| token.fract() == 0.0 && (0.0..self.vocabulary as f64).contains(&token);
         match tokens.iter().map(|token| token.widen()).find(|&token| !is_token(token)) {
@@ -78,7 +78,7 @@ impl<T: Real> Operation<T> for TokenVectors {
             EmbeddingPass::Backward => {
                 let ([tokens, output_gradient], [input_gradient, gradient]) = operands.exactly()?;
                 self.check(tokens)?;
-                // Which token it is does not change a little.
+                // A token is a number of a row: there is no gradient with respect to it.
                 input_gradient.fill(T::zero());
                 self.parameter_gradient(tokens, output_gradient, gradient);
             }

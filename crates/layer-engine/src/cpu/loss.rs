@@ -26,7 +26,7 @@ pub(super) enum LossPass {
     Backward,
 }
 
-/// What the scores at a position come to.
+/// The loss and the prediction at a position.
 #[derive(Debug, Clone, Copy, Default)]
 struct Position {
     loss: f64,
@@ -47,7 +47,7 @@ impl CrossEntropy {
         Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
     }
 
-    /// Checks that every label is a class, so that what comes after need not fail.
+    /// Checks that every label is a class, so that what comes after cannot fail.
     fn check<T: Real>(&self, labels: &[T]) -> Result<(), EngineError> {
         let is_class = |label: f64| label.fract() == 0.0 && (0.0..self.classes as f64).contains(&label);
         match labels.iter().map(|label| label.widen()).find(|&label| !is_class(label)) {
@@ -129,7 +129,7 @@ impl CrossEntropy {
     }
 }
 
-/// What a position's scores come to, given the largest and the sum of the exponentials of their distances to it. Of equal
+/// The loss and the prediction at a position, given the largest score and the sum of the exponentials of the distances to it. Of equal
 /// scores the first is the prediction.
 fn position<T: Real>(scores: &[T], label: usize, best: T, total: f64) -> Position {
     let loss = total.ln() - (scores[label] - best).widen();

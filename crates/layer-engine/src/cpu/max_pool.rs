@@ -21,7 +21,7 @@ pub(super) enum MaxPoolPass {
 pub(super) struct MaxPool<T> {
     windows: Windows,
     pass: MaxPoolPass,
-    /// The places while evaluating, where nobody keeps them.
+    /// The places while evaluating, where they are not saved.
     places: Vec<T>,
 }
 
@@ -111,7 +111,7 @@ impl Windows {
                 let mut base = place;
                 for line in lines.chunks_exact(width) {
                     for (offset, &value) in line[columns.inside.clone()].iter().enumerate() {
-                        // Without branches: nobody can predict them.
+                        // Without branches, which could not be predicted.
                         let larger = (value > best) | value.is_nan();
                         best = if larger { value } else { best };
                         place = if larger { base + offset } else { place };

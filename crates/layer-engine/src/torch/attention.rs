@@ -5,7 +5,7 @@ use super::launch::{Operands, Operation};
 use super::prepare::Numbers;
 use crate::Role;
 
-/// Attention by the fastest kernel that libtorch has for the device. Its backward pass walks back over what the forward
+/// Attention by the fastest kernel that libtorch has for the device. Its backward pass is autograd's, through what the forward
 /// pass recorded.
 pub(super) fn forward(operands: Operands, attention: &MultiHeadAttention, numbers: Numbers) -> Operation {
     let (heads, causal) = (attention.heads as i64, attention.causal);

@@ -120,7 +120,7 @@ impl Normalisation {
         if let Some(count) = count {
             let variance = self.variance(inverse)?.f_mul(count)?;
             let unbiased = variance.f_div(&count.f_sub_scalar(1.0)?.f_clamp_min(1.0)?)?;
-            // Of no values there is nothing to learn.
+            // Without values there are no statistics.
             let weight = count.f_clamp_max(1.0)?.f_mul_scalar(momentum)?;
             let _ = running_mean.f_lerp_tensor_(mean, &weight.f_expand_as(mean)?)?;
             let _ = running_variance.f_lerp_tensor_(&unbiased, &weight.f_expand_as(mean)?)?;
@@ -178,7 +178,7 @@ impl Normalisation {
     }
 
     fn backward_moments(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
-        let missing = || library_error("a gradient of a batch normalisation did not come out");
+        let missing = || library_error("libtorch returned no gradient of a batch normalisation");
         let [mean, inverse] = self.operands.saved(launch)?;
         let input = self.operands.input(launch)?;
         let output_gradient = self.operands.output_gradient(launch)?;

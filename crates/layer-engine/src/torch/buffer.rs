@@ -19,7 +19,7 @@ pub struct TorchBuffer {
 pub(super) enum Memory {
     /// A tensor of one dimension and of all elements; none for a buffer without elements.
     Flat(Option<Tensor>),
-    /// Sums over the samples, which are only flattened where somebody asks for it.
+    /// Sums over the samples, which are only flattened where a flat buffer is asked for.
     Moments(Moments),
     /// What a forward pass keeps for its backward pass, in shapes of libtorch's choice.
     Saved(Vec<Tensor>),
@@ -78,7 +78,7 @@ impl TorchBuffer {
         // Contiguous as it mostly is, this makes no copy.
         let flat = result.f_contiguous()?.f_view([-1])?;
         if flat.numel() != self.elements {
-            let problem = format!("{} elements came out where {} were due", flat.numel(), self.elements);
+            let problem = format!("{} elements were computed, {} expected", flat.numel(), self.elements);
             return Err(library_error(&problem));
         }
         self.memory = Memory::Flat(Some(flat));

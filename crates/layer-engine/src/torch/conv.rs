@@ -46,7 +46,7 @@ impl Convolution {
     }
 
     fn gradients(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
-        let missing = || library_error("a gradient of a convolution did not come out");
+        let missing = || library_error("libtorch returned no gradient of a convolution");
         let wants_input = self.operands.writes(Role::InputGradient(0));
         let output_gradient = self.operands.output_gradient(launch)?;
         let input = self.numbers.narrow(&self.operands.input(launch)?)?;
@@ -54,7 +54,7 @@ impl Convolution {
             let mut parameters = self.operands.parameters(launch)?;
             self.numbers.narrow(&parameters.swap_remove(0))?
         } else {
-            // Of a weight whose values nobody asks for, the dimensions matter.
+            // Only the dimensions of the weight matter where its values are not needed.
             Tensor::f_zeros([1], (input.kind(), input.device()))?.f_expand(&self.weight[..], false)?
         };
         let has_bias = self.operands.parameter_count() > 1;

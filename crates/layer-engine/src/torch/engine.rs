@@ -25,7 +25,7 @@ pub enum TorchDevice {
     Cuda(usize),
 }
 
-/// Runs layers by libtorch, the C++ half of PyTorch: the library that others train with, to compare with and to train on
+/// Runs layers by libtorch, the C++ library of PyTorch, to compare with and to train on
 /// GPUs.
 ///
 /// Its scalar is `f32` or `f64`. `TorchEngine<f32>` also computes in [`Precision::Bf16`]: convolutions, linear layers and
@@ -33,11 +33,11 @@ pub enum TorchDevice {
 /// 16 bits once, in single precision again; all other kinds compute in single precision. In [`Precision::F32`] GPUs do not
 /// round to TF32.
 ///
-/// It means what [`CpuEngine`](crate::CpuEngine) means, with these differences:
+/// It computes what [`CpuEngine`](crate::CpuEngine) computes, with these differences:
 /// - A launch takes memory from libtorch's cache, and gives it back. In a captured graph it is the graph's.
 /// - On the CPU its threads are the process's: libtorch has one number of threads for all.
 /// - The masks of dropout are drawn on the host, as the CPU engine draws them, and copied to the device once an iteration.
-/// - On a GPU nobody waits to see whether a label is a class: one that is not gives a loss that is not a number. Nor
+/// - On a GPU it is not checked whether a label is a class, which would have to wait for the device: one that is not gives a loss of NaN. Nor
 ///   whether an input of an embedding is a token: one that is not is taken for the nearest.
 #[derive(Debug, Clone)]
 pub struct TorchEngine<T> {
@@ -81,7 +81,7 @@ impl<T: Real> TorchEngine<T> {
         Ok(Self { device: TorchDevice::Cpu, threads: Some(threads), scalar: PhantomData })
     }
 
-    /// A queue whose work goes before that of queues with a higher number, where both are waiting; [`Engine::queue`] has 0.
+    /// A queue with a priority, as a CUDA stream has: work of lower numbers runs first where both wait; [`Engine::queue`] has 0.
     /// On the CPU it makes no difference.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl<T: Real> Engine for TorchEngine<T> {
         queue.stream().map_or(Ok(()), |stream| outward(stream.synchronize()))
     }
 
-    /// On a GPU: runs `body` once as it comes, so that libraries are loaded and chosen; then captures it into a graph, and
+    /// On a GPU: runs `body` once without capturing it, so that libraries are loaded and algorithms chosen; then captures it into a graph, and
     /// times replays of this by the device's events. `body` may wait for nothing but its queue, and changes nothing of the
     /// host's that matters to it from run to run.
     fn time(
@@ -254,7 +254,7 @@ impl<T: Real> Engine for TorchEngine<T> {
     }
 }
 
-/// What a caller sees of a failure.
+/// The error that a caller gets for a failure.
 fn outward<R>(result: Result<R, Failure>) -> Result<R, EngineError> {
     result.map_err(|Failure(error)| error)
 }

@@ -89,7 +89,7 @@ unsafe extern "C" {
     ) -> Message;
 }
 
-/// What a function of the C++ half said.
+/// The result of a function of the C++ half.
 fn check(message: Message) -> Result<(), Failure> {
     if message.is_null() {
         return Ok(());
@@ -105,7 +105,7 @@ fn pointer(tensor: &Tensor) -> *const CTensor {
     tensor.as_ptr().cast()
 }
 
-/// A tensor that the C++ half gave away.
+/// A tensor whose ownership the C++ half has passed on.
 fn taken(tensor: *mut CTensor) -> Option<Tensor> {
     // SAFETY: the C++ half made it with `new` for us alone, as `tch` makes its own.
     (!tensor.is_null()).then(|| unsafe { Tensor::from_ptr(tensor.cast()) })
@@ -285,7 +285,7 @@ pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, Failure> {
     })
 }
 
-/// A stream of a CUDA device. libtorch owns it, and lends each of its pool to many.
+/// A stream of a CUDA device. libtorch owns it, and hands the same stream of its pool to several users.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
     device: c_int,
@@ -334,7 +334,7 @@ impl Drop for StreamGuard {
         // SAFETY: both are what they were before.
         let left =
             unsafe { layer_engine_stream_leave(self.device, self.previous_device, self.previous_stream) };
-        // It was current before, so it can be again; there is nobody to tell.
+        // It was current before, so this cannot fail; an error could not be reported from here.
         let _ = check(left);
     }
 }

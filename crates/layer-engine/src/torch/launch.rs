@@ -40,13 +40,13 @@ impl Operands {
         }
     }
 
-    /// The buffer that plays a role and is read.
+    /// The buffer of a role that is read.
     pub(super) fn source<'a>(&self, launch: &Launch<'a, '_>, role: Role) -> Result<&'a TorchBuffer, Failure> {
         let index = self.signature.reads.iter().position(|&read| read == role);
         index.and_then(|index| launch.reads.get(index).copied()).ok_or_else(|| absent(role))
     }
 
-    /// The buffer that plays a role and is written.
+    /// The buffer of a role that is written.
     pub(super) fn target<'l>(
         &self,
         launch: &'l mut Launch<'_, '_>,

@@ -25,7 +25,7 @@ pub(super) fn backward(operands: Operands, features: i64, numbers: Numbers) -> R
     // The parameters' gradients do not depend on the parameters, which are no operands then.
     let stand_in = Tensor::f_ones([features], (numbers.kind, numbers.device))?;
     Ok(Box::new(move |launch| {
-        let missing = || library_error("a gradient of a layer normalisation did not come out");
+        let missing = || library_error("libtorch returned no gradient of a layer normalisation");
         let [mean, inverse] = operands.saved(launch)?;
         let parameters = if wants_input {
             operands.parameters(launch)?

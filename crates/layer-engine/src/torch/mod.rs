@@ -36,7 +36,7 @@ use crate::EngineError;
 /// The engine's name in errors.
 const NAME: &str = "the libtorch engine";
 
-/// An engine's error, on its way out. `EngineError` itself is made from nothing else, so that `?` can tell what it gives.
+/// An engine's error, to be converted by `?`. `EngineError` implements `From` for no other type, so that `?` is not ambiguous.
 #[derive(Debug)]
 struct Failure(EngineError);
 

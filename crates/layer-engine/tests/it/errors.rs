@@ -40,7 +40,7 @@ fn labels_that_are_no_class() {
 }
 
 #[test]
-fn saved_values_of_nobody_do_no_harm() {
+fn saved_values_that_no_forward_pass_wrote_do_no_harm() {
     let pool = LayerKind::MaxPool2d(layer_graph::Pool2d::new(3, 2).padding(1));
     let mut layer =
         SingleLayer::<f32>::new(layer(pool, &[Shape::image(1, 5, 5)]), Shard::whole(1), CpuEngine::new());

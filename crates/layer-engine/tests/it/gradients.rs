@@ -24,7 +24,7 @@ fn check(layer: Layer, samples: usize) {
     let mut layer = SingleLayer::new(layer, shard, CpuEngine::new());
     layer.forward();
     layer.backward();
-    // Tokens cannot change a little.
+    // Tokens are integers: there is no difference quotient.
     let inputs =
         if let LayerKind::Embedding(_) = layer.layer.kind() { 0 } else { layer.layer.input_shapes().len() };
     let pairs = (0..inputs)
@@ -51,7 +51,7 @@ fn check(layer: Layer, samples: usize) {
             );
         }
     }
-    // Where nobody needs the gradient of the input, that of the parameters is the same.
+    // Where the gradient of the input is not needed, that of the parameters is the same.
     if let [Pass::BackwardParameters] = Pass::backward(&layer.layer, false) {
         let gradient = layer.buffers[&Role::ParameterGradient].clone();
         layer.run(Pass::BackwardParameters).unwrap();

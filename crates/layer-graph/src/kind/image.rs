@@ -96,11 +96,11 @@ pub struct Pool2d {
     pub stride: [usize; 2],
     /// Padding at each side; at most half of the kernel.
     pub padding: [usize; 2],
-    /// Padding at the bottom and at the right beyond `padding`, less than the kernel: what rounding the number of windows
+    /// Padding at the bottom and at the right in addition to `padding`, less than the kernel: what rounding the number of windows
     /// up comes to.
     #[serde(default, skip_serializing_if = "is_none")]
     pub extra_padding: [usize; 2],
-    /// Whether all of the padding counts as zeros in a mean. Maxima never see it.
+    /// Whether all of the padding counts as zeros in a mean. It never counts in a maximum.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub count_padding: bool,
 }

@@ -9,12 +9,12 @@ pub use rearrange::{Permute, Reshape, Select};
 pub use sequence::{Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding};
 
 /// What a layer computes. The variants' fields are the layer's hyper-parameters; what follows from the inputs
-/// (channel counts, output sizes) is inferred when the layer joins a [`LayerGraph`](crate::LayerGraph).
+/// (channel counts, output sizes) is inferred when the layer is added to a [`LayerGraph`](crate::LayerGraph).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LayerKind {
-    /// Where the samples come in. Every graph has exactly one, its first layer.
+    /// The network's input. Every graph has exactly one, its first layer.
     Input,
     /// Two-dimensional convolution (cross-correlation, as in every framework).
     Conv2d(Conv2d),
@@ -42,13 +42,13 @@ pub enum LayerKind {
     Embedding(Embedding),
     /// Adds the learned vector of its position to each element of a sequence.
     PositionEmbedding(PositionEmbedding),
-    /// Puts a learned vector in front of a sequence, as vision transformers do to collect what they classify.
+    /// Puts a learned vector in front of a sequence: the class token of a vision transformer, whose output is classified.
     ClassToken,
     /// Scaled dot-product attention of several heads (Vaswani et al., 2017) over a sequence of
     /// `positions x 3 features`: for each position its query, key and value, one after another, each cut into heads. The
     /// output is `positions x features`. The projections before and after it are [`Linear`] layers.
     MultiHeadAttention(MultiHeadAttention),
-    /// The largest value of each window; padding never wins.
+    /// The largest value of each window; padding counts as minus infinity.
     MaxPool2d(Pool2d),
     /// The mean of each window. Padding counts as zeros, as is PyTorch's default, or not at all: see
     /// [`Pool2d::count_padding`].
@@ -61,7 +61,7 @@ pub enum LayerKind {
     Reshape(Reshape),
     /// The dimensions of a sample in another order.
     Permute(Permute),
-    /// One position along the outermost dimension, which goes away: a token of a sequence.
+    /// One position along the outermost dimension, which is removed, such as a token of a sequence.
     Select(Select),
     /// Joins images along the channel dimension.
     Concat,

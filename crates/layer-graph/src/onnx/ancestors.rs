@@ -1,12 +1,12 @@
-//! What of a file its output depends on.
+//! The nodes of a file that its output depends on.
 
 use std::collections::{HashMap, HashSet};
 
 use super::node::Node;
 
-/// Positions of the nodes that a value depends on, constants' included.
+/// Positions of the nodes that a value depends on, those that make constants included.
 pub(super) fn ancestors(nodes: &[Node<'_>], value: &str) -> HashSet<usize> {
-    // Of a value that two nodes make, both are wanted: that is an error to find.
+    // Where two nodes make the same value, both are kept, so that the importer finds the error.
     let mut makers = HashMap::<_, Vec<_>>::new();
     for (i, node) in nodes.iter().enumerate() {
         for made in node.outputs() {

@@ -34,7 +34,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The same elements after a transposition of a tensor of these dimensions. One that takes back the last leaves no trace.
+    /// The same elements after a transposition of a tensor of these dimensions. One that undoes the last cancels it.
     fn transposed(mut self, dims: &[usize], order: Vec<usize>) -> Self {
         let in_place = |order: &[usize]| order.iter().copied().eq(0..order.len());
         if in_place(&order) {

@@ -87,7 +87,7 @@ pub enum OnnxError {
     },
     /// The file says that a value has another shape than what follows from its node.
     #[error(
-        "the file says that `{value}` is of shape {declared} without its batch, but it comes out as {inferred}"
+        "the file says that `{value}` is of shape {declared} without its batch, but its inferred shape is {inferred}"
     )]
     OtherShape {
         /// The value.
@@ -100,7 +100,7 @@ pub enum OnnxError {
 }
 
 impl OnnxError {
-    /// A bad model without a node to blame.
+    /// An invalid model, where no single node is at fault.
     pub(super) fn not_onnx(problem: impl Into<String>) -> Self {
         Self::NotOnnx(problem.into())
     }

@@ -193,7 +193,7 @@ impl<'a> Importer<'a> {
                 let way = if theirs.weight == parameters.weight { "with another bias" } else { "transposed" };
                 let owner = self.network.layer(*owner).name();
                 let problem =
-                    format!("it uses the weight `{weight}` of `{owner}` {way}: no layers share it so");
+                    format!("it uses the weight `{weight}` of `{owner}` {way}: layers cannot share it in this way");
                 return Err(node.unsupported(problem));
             }
             None => self.network.add(name, kind, [input]),

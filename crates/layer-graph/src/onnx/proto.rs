@@ -1,4 +1,4 @@
-//! The messages of an ONNX file, as far as they say what the network is.
+//! The protobuf messages of an ONNX file, as far as they describe the network.
 //!
 //! Numbers and names are those of `onnx.proto`, version 2 of the protobuf language. What is left out is skipped when a file is
 //! read: documentation, metadata, functions, sparse tensors, and the graphs inside control flow.

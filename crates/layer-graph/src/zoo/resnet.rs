@@ -5,7 +5,7 @@ use crate::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Pool2d, Shape,
 };
 
-/// What tells one residual network from another.
+/// How the residual networks differ.
 pub(super) struct Config {
     /// Residual blocks in each of the four stages.
     blocks: [usize; 4],

@@ -39,12 +39,12 @@ impl Block {
         self.join(net, label, 2, x, middle)
     }
 
-    /// The layer normalisation of the block, and of the network's end.
+    /// The layer normalisation of the block, and of the end of the network.
     pub(super) fn norm(&self) -> LayerNorm {
         LayerNorm { epsilon: self.epsilon }
     }
 
-    /// Drops out, and adds what went around.
+    /// Dropout, if there is any, and the residual sum.
     fn join(
         &self,
         net: &mut LayerGraph,

@@ -62,7 +62,7 @@ impl Bands {
             let first = seen.start.unsigned_abs() * width + self.stencil.low[1].unsigned_abs();
             return &source[first..];
         }
-        // What lies between the source's left edge and the band's: zeros on the right or columns that nobody sees.
+        // What lies between the source's left edge and the band's: zeros on the right or columns that no window covers.
         let low = self.stencil.low[1];
         let zeros = low.min(0).unsigned_abs().min(self.row_pitch);
         let skipped = low.max(0).unsigned_abs().min(width);

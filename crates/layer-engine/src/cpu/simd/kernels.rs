@@ -8,7 +8,7 @@ use super::tile::{MOST_ROWS, Start, Terms, Tile};
 
 /// The inner loops, compiled for one instruction set.
 ///
-/// A table is only to be had from [`tables`](super::tables), which asks the processor first.
+/// A table can only be obtained from [`tables`](super::tables), which checks what the processor supports.
 #[derive(Debug)]
 pub(in super::super) struct Kernels<T> {
     pub(super) name: &'static str,
@@ -137,7 +137,7 @@ impl<T: Real> Kernels<T> {
         );
         let mut pointers = [left.as_ptr(); MOST_ROWS];
         for (row, pointer) in pointers.iter_mut().enumerate() {
-            // Rows behind the tile's repeat its last one.
+            // Rows after the tile's repeat its last one.
             let first = first_of_rows.map_or(row, |(first, skipped)| first[row.min(rows - 1)] - skipped);
             *pointer = left.as_ptr().wrapping_add(first);
         }
@@ -154,7 +154,7 @@ impl<T: Real> Kernels<T> {
             start,
         };
         // SAFETY: the processor has the instruction set, since `tables` gives no other table. The assertions
-        // above keep all elements within their slices, and the caller has those of the target to himself.
+        // above keep all elements within their slices, and the caller has exclusive access to those of the target.
         unsafe { (self.product)(&tile) }
     }
 

@@ -10,7 +10,7 @@ pub(in super::super) struct Shared<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: elements are only reached through pointers, and who follows one promises that nobody else has the element.
+// SAFETY: elements are only reached through pointers, and whoever dereferences one guarantees exclusive access to the element.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as a mutable slice may be sent.
 unsafe impl<T: Send> Send for Shared<'_, T> {}

@@ -28,7 +28,7 @@ pub(super) fn reshape<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result
         return Err(node.bad("a dimension of 0"));
     }
     let [batch, sample @ ..] = wanted else { return Err(node.bad("its shape has no dimensions")) };
-    // Exporters write the batch that they saw, which is one where they leave it open.
+    // Exporters write the batch size that they traced with, which is 1 where the batch is left open.
     let seen = importer.batch.unwrap_or(1);
     if !(*batch == 0 || *batch == -1 || *batch == seen) || sample.is_empty() {
         return Err(
@@ -69,7 +69,7 @@ pub(super) fn transpose<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Resu
     let [0, sample @ ..] = places.as_slice() else {
         return Err(node.unsupported(format!("`perm` {order:?} moves the batch")));
     };
-    // An axis 0 that is there twice is no permutation, which the layer finds out.
+    // An axis 0 that occurs twice is no permutation: adding the layer fails.
     let order: Vec<_> = sample.iter().map(|&place| place.wrapping_sub(1)).collect();
     if order.iter().copied().eq(0..rank - 1) {
         return importer.define(node.output()?, input);
@@ -87,7 +87,7 @@ fn axes<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<Vec<i64>, OnnxErr
     axes.map(<[i64]>::to_vec).ok_or_else(|| node.unsupported("axes that are not given as constants"))
 }
 
-/// The size of a batch in dimensions that include one: no real dimension is of it, so that it is neither dropped nor moved unseen.
+/// Stands for the batch among dimensions: no real dimension has this size, so that dropping or moving the batch is noticed.
 const BATCH: usize = usize::MAX;
 
 fn with_batch(shape: &Shape) -> Vec<usize> {

@@ -1,11 +1,11 @@
-//! What a window slides over an image for: convolutions and pooling.
+//! Operators that slide a window over an image: convolutions and pooling.
 
 use crate::onnx::OnnxError;
 use crate::onnx::importer::{Importer, Parameters};
 use crate::onnx::node::{Node, axis, size};
 use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pool2d};
 
-/// A window with what it needs of padding. Pairs are `[height, width]`.
+/// A window with its padding. Pairs are `[height, width]`.
 struct Window {
     stride: [usize; 2],
     /// Padding at the top and at the left.
@@ -130,7 +130,7 @@ pub(super) fn average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> R
             node.unsupported("padding that counts, in windows of which some reach beyond it (`ceil_mode`)")
         );
     }
-    // Without any padding both mean the same.
+    // Without any padding, counting it or not is the same.
     pool.count_padding |= !is_padded;
     importer.add(node, LayerKind::AvgPool2d(pool), &[input])
 }

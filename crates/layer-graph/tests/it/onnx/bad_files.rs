@@ -70,7 +70,7 @@ fn shapes_that_do_not_fit_are_named() {
     let declared = Model::new(13, &[1, 3, 8, 8], &[1, 3, 4, 4]).node("Relu", "x", "y", &[]);
     assert_eq!(
         error(&declared).to_string(),
-        "the file says that `y` is of shape 3x4x4 without its batch, but it comes out as 3x8x8"
+        "the file says that `y` is of shape 3x4x4 without its batch, but its inferred shape is 3x8x8"
     );
     let sum = Model::new(13, &[1, 3, 8, 8], &[1, 3, 8, 8]).node("GlobalAveragePool", "x", "p", &[]).node(
         "Add",

@@ -113,7 +113,7 @@ fn a_weight_is_shared_where_bias_and_orientation_agree() {
     assert_eq!(parameters(&back_and_forth), 42);
 
     let message = |way: &str| {
-        let problem = format!("it uses the weight `w` of `node1` {way}: no layers share it so");
+        let problem = format!("it uses the weight `w` of `node1` {way}: layers cannot share it in this way");
         format!("Gemm (node `node2`) is not supported here: {problem}")
     };
     let biases = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w c", "y", &[]);

@@ -43,7 +43,7 @@ proptest! {
                 let [padding, extra] = [pool.padding[0], pool.extra_padding[0]].map(|size| i64::try_from(size).expect("small"));
                 prop_assert_eq!(windows(size, kernel, stride, [padding, padding + extra], false), expected);
             }
-            // No window, one without a pixel, or padding that the layer does not have.
+            // No window, one that lies in the padding alone, or padding that the layer cannot express.
             Err(_) => prop_assert!(
                 expected.is_empty() || expected.iter().any(Vec::is_empty) || before > kernel / 2 || before > after
                     || after - before >= kernel

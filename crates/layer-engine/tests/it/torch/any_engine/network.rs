@@ -14,7 +14,7 @@ struct NetworkRun<'n, E: Engine> {
     precision: Precision,
     graph: &'n LayerGraph,
     queue: E::Queue,
-    /// By the layer that owns them: the output of a producer is nobody's input of its own.
+    /// By the layer that owns them: a layer's input is its producer's output, not a buffer of its own.
     buffers: HashMap<(LayerId, Role), E::Buffer>,
 }
 
