@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can be wrong with a profile, a file that holds one, or a question that is put to it.
+/// What can be wrong with a profile, a file that holds one, or a request for its times.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -45,7 +45,7 @@ pub enum ProfileError {
         /// The network that the profile is of.
         model: String,
     },
-    /// A time was asked for at a batch size that lies outside those of the profile: it would have to be guessed.
+    /// A time was asked for at a batch size outside those of the profile, which is not extrapolated.
     #[error(
         "the profile of {subject} covers batches of {smallest} to {largest} samples, not {samples}: \
          profile it at that size too"
@@ -123,7 +123,7 @@ pub enum ProfileError {
         /// All names that exist.
         known: Vec<&'static str>,
     },
-    /// A device model is asked to be written whose formula the format does not know.
+    /// A device model that is to be written has a formula that the format cannot express.
     #[error("the constants of `{name}` are fixed: only models that were fitted can be written")]
     FixedDevice {
         /// The model.
@@ -148,7 +148,7 @@ pub enum ProfileError {
     },
     /// A network is observed at a batch size that it was observed at before, where both together would count twice.
     #[error(
-        "`{model}` at batch {batch} is there already: fit to one profile of a network at each batch size"
+        "`{model}` at batch {batch} was added before: fit to one profile of a network at each batch size"
     )]
     ObservedTwice {
         /// The network.

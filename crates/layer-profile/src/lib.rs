@@ -15,7 +15,7 @@ mod table;
 mod time;
 
 pub use device::{
-    DataSheet, DeviceModel, FitReport, ModelAccuracy, NetworkErrors, Observations, Pass, SeenErrors,
+    DataSheet, DeviceModel, Direction, FitReport, ModelAccuracy, NetworkErrors, Observations, SeenErrors,
 };
 pub use error::ProfileError;
 pub use measurement::Measurement;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ProfileError, ProfileTable};
 
-/// How the times of a measured table were measured: what has to be the same for another measurement to give the same.
+/// How the times of a measured table were measured: the conditions under which a measurement can be repeated.
 ///
 /// The device's name is the [table's](ProfileTable::device).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

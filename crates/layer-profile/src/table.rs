@@ -26,7 +26,7 @@ pub struct ProfileTable {
 }
 
 impl ProfileTable {
-    /// A table from its rows. `network` holds the times of the whole network, or nothing where nobody knows them.
+    /// A table from its rows. `network` holds the times of the whole network; it is empty where they are not known.
     ///
     /// # Errors
     /// [`ProfileError::Invalid`] when there is no layer, a layer is there twice or has no times, or batch sizes are zero,
@@ -109,7 +109,7 @@ impl ProfileTable {
         self.by_name.get(name).map(|&row| &self.layers[row])
     }
 
-    /// The times of the whole network by batch size, ascending; empty where nobody knows them. Those of a measured table
+    /// The times of the whole network by batch size, ascending; empty where they are not known. Those of a measured table
     /// were timed whole: they are not the sum of the layers'.
     #[must_use]
     pub fn network(&self) -> &[NetworkTime] {
@@ -188,7 +188,7 @@ impl ProfileTable {
         Ok(())
     }
 
-    /// This table, made sure to be of this network: its name, and a row of the right kind for each layer but the input. Where
+    /// Checks that this table is of this network, by its name and a row of the right kind for each layer but the input. Where
     /// the table recorded them, the hyper-parameters and shapes of each layer and the version of the profiler have to fit
     /// too.
     ///

@@ -45,7 +45,7 @@ pub enum Origin {
     Measured,
     /// Computed by a [`DeviceModel`](crate::DeviceModel).
     Modelled,
-    /// Read from somebody else's files.
+    /// Imported from files of another program.
     Imported,
 }
 

@@ -597,7 +597,7 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     refused(
         path,
         "fit --profile measured.json --profile measured.json -o twice.json",
-        "measured.json: `digits-cnn` at batch 1 is there already",
+        "measured.json: `digits-cnn` at batch 1 was added before",
     );
     let mut measured: Value =
         serde_json::from_slice(&std::fs::read(path.join("measured.json")).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub struct ModelAccuracy {
     /// Where the model comes from, such as `fitted to the published times of three networks`.
     pub basis: String,
-    /// What was seen where predictions were compared with measurements; `None` where nobody has compared them.
+    /// The errors of predictions that were compared with measurements; `None` where none were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenErrors>,
 }

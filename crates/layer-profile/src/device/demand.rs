@@ -1,6 +1,6 @@
 use layer_graph::{Layer, LayerKind};
 
-use super::Pass;
+use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
 
 /// What a pass of a layer, or several, asks of a device: amounts of terms.
@@ -9,7 +9,7 @@ pub(super) struct Demand(Vec<(Term, f64)>);
 
 impl Demand {
     /// What one pass of a layer asks for, for this many samples. Nothing for the input layer, or without samples.
-    pub(super) fn of(layer: &Layer, pass: Pass, samples: usize) -> Self {
+    pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Self {
         let mut demand = Self::default();
         if samples > 0 {
             demand.add_pass(layer, pass, samples as f64);
@@ -39,10 +39,10 @@ impl Demand {
         self.0.push((term, amount));
     }
 
-    fn add_pass(&mut self, layer: &Layer, pass: Pass, samples: f64) {
+    fn add_pass(&mut self, layer: &Layer, pass: Direction, samples: f64) {
         let input = samples * megabytes(layer.input_bytes());
         let output = samples * megabytes(layer.output_bytes());
-        let backward = pass == Pass::Backward;
+        let backward = pass == Direction::Backward;
         match layer.kind() {
             LayerKind::Input => {}
             LayerKind::Conv2d(conv) => {
@@ -109,14 +109,14 @@ impl Demand {
         }
     }
 
-    fn add_product(&mut self, class: Product, layer: &Layer, pass: Pass, samples: f64, depth: usize) {
+    fn add_product(&mut self, class: Product, layer: &Layer, pass: Direction, samples: f64, depth: usize) {
         let (kernels, flops) = match (class, pass) {
             // The products of queries and keys, and of scores and values, around a softmax; backward two for each of them.
-            (Product::Attention, Pass::Forward) => (3.0, layer.forward_flops()),
-            (Product::Attention, Pass::Backward) => (5.0, layer.backward_flops()),
+            (Product::Attention, Direction::Forward) => (3.0, layer.forward_flops()),
+            (Product::Attention, Direction::Backward) => (5.0, layer.backward_flops()),
             // Backward one product for the gradient of the input and one for that of the parameters.
-            (_, Pass::Forward) => (1.0, layer.forward_flops()),
-            (_, Pass::Backward) => (2.0, layer.backward_flops()),
+            (_, Direction::Forward) => (1.0, layer.forward_flops()),
+            (_, Direction::Backward) => (2.0, layer.backward_flops()),
         };
         self.add(Term::Launch, kernels);
         let mut part = |part, amount| self.add(Term::Product(class, pass, part), amount);
@@ -131,8 +131,8 @@ impl Demand {
 }
 
 /// Megabytes that a layer moves which handles each element in passing, from those of its tensors.
-fn streamed(kind: &LayerKind, pass: Pass, input: f64, output: f64, parameters: f64) -> f64 {
-    let backward = pass == Pass::Backward;
+fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, parameters: f64) -> f64 {
+    let backward = pass == Direction::Backward;
     match kind {
         // Read for the statistics, read again, written; backward input and gradient are read twice.
         LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_) => {

@@ -35,14 +35,14 @@ impl FitReport {
     }
 }
 
-/// How strongly a cost is held to the textbook's at the peaks of a data sheet, against all rows of a network together: enough
+/// Weight of the regularisation that pulls a cost towards the textbook's at the peaks of a data sheet, relative to all rows of a network: enough
 /// for what was not observed, and next to nothing for what was.
 const PULL_TO_SHEET: f64 = 4e-3;
 /// The same at fitted peaks, which are less certain.
 const PULL_TO_FITTED: f64 = 6e-4;
 /// Rounds of reweighting; the costs settle within ten.
 const ROUNDS: usize = 12;
-/// Ratios below this count as this: a logarithm of nothing is no help.
+/// Smaller ratios are raised to this, since the logarithm of 0 is not finite.
 const SMALLEST: f64 = 1e-3;
 /// Relative errors below this are as good as none.
 const INDIFFERENT: f64 = 0.03;
@@ -82,7 +82,7 @@ impl DeviceModel {
     }
 }
 
-/// What of an observation decides in which part it is.
+/// The name by which observations are divided into parts.
 type NameOf = fn(&Observation) -> &str;
 
 fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec<NetworkErrors> {
@@ -91,7 +91,7 @@ fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec
     let (parts, by): (HashMap<&str, usize>, NameOf) = if networks.len() > 1 {
         (networks.into_iter().zip(0..).collect(), |row| &row.network)
     } else {
-        // Dealt out by kind, so that no part has all layers of one; each kind from the part after that where the one before
+        // Distributed by kind, so that no part has all layers of one; each kind from the part after that where the one before
         // it began, so that kinds of one shape do not all end up in the same part.
         let mut dealt = HashMap::<&str, usize>::new();
         let mut deal = |shape| {

@@ -1,12 +1,12 @@
 mod accuracy;
 mod costs;
 mod demand;
+mod direction;
 mod errors;
 mod fit;
 mod json;
 mod nonnegative;
 mod observations;
-mod pass;
 mod roofline;
 mod sheet;
 mod term;
@@ -22,10 +22,10 @@ use demand::Demand;
 use roofline::{CPU_CORE, Roofline};
 
 pub use accuracy::{ModelAccuracy, SeenErrors};
+pub use direction::Direction;
 pub use errors::NetworkErrors;
 pub use fit::FitReport;
 pub use observations::Observations;
-pub use pass::Pass;
 pub use sheet::DataSheet;
 
 /// The name of the one built-in model that is not of a GPU.
@@ -49,7 +49,7 @@ const A100: &str = include_str!("a100.json");
 /// Launches and depth do not grow with the batch: a sum of thousands of products takes its time on one multiprocessor
 /// even if the others have nothing to do. They are why a small layer does not use the device well, and why strong scaling
 /// saturates: its efficiency is `flops cost / (flops cost + all else)`, which rises with its size. The terms are added, not
-/// compared as in a roofline, since what kernels wait for (changes of layout, workspaces, tails of waves) is hardly
+/// compared as in a roofline, since what kernels wait for (changes of layout, workspaces, last waves of thread blocks that are not full) is hardly
 /// overlapped in the measured times. So a layer's time rises with the samples, and the time of a sample falls.
 /// Whole tiles of tensor cores instead of the channels that there are did not explain the measurements any better.
 ///
@@ -58,7 +58,7 @@ const A100: &str = include_str!("a100.json");
 ///   layer times published with DeepPool (Park et al., MLSys 2022) for VGG-16, WRN-101-2 and Inception-V3.
 /// - `a100-40gb`: the same by another name.
 /// - `a100-80gb`, `h100`, `h200`, `v100` (16 GB), `v100-16gb`, `v100-32gb`: the costs of `a100` times the ratio of the
-///   [data sheets](DataSheet). Nobody has checked them.
+///   [data sheets](DataSheet). They have not been compared with measurements.
 /// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add, by a roofline of its own. Fixed constants of a
 ///   plausible machine, measured nowhere: a plan that is made from them is the same everywhere.
 ///
@@ -85,7 +85,7 @@ const A100: &str = include_str!("a100.json");
 /// | WRN-101-2 | -6.7% to +0.2% | 5.2% | -4.3% to +5.2% | 8.3% |
 /// | Inception-V3 | -6.4% to +0.2% | 5.7% | -7.3% to -0.4% | 10.2% |
 ///
-/// The terms were chosen with all three networks in view, so that a network which nobody looked at may be further off than
+/// The terms were chosen with all three networks in view, so that the errors on another network may be larger than
 /// those that were left out. What the published rows do not cover is extrapolated: with its normalisations and activations
 /// Inception-V3 is predicted to take 52.8 ms at batch 32, of which the published rows cover 39.5 (published: 40.9); linear
 /// layers over sequences and attention have the textbook's costs, at an A100's peaks. The backward pass of a network's first
@@ -168,8 +168,8 @@ impl DeviceModel {
     #[must_use]
     pub fn layer_time(&self, layer: &Layer, samples: usize) -> LayerTime {
         LayerTime {
-            forward: self.pass_time(layer, Pass::Forward, samples),
-            backward: self.pass_time(layer, Pass::Backward, samples),
+            forward: self.pass_time(layer, Direction::Forward, samples),
+            backward: self.pass_time(layer, Direction::Backward, samples),
             update: self.update_time(layer.parameter_bytes()),
         }
     }
@@ -221,7 +221,7 @@ impl DeviceModel {
         Ok(table?.with_accuracy(self.accuracy.clone()))
     }
 
-    fn pass_time(&self, layer: &Layer, pass: Pass, samples: usize) -> Duration {
+    fn pass_time(&self, layer: &Layer, pass: Direction, samples: usize) -> Duration {
         match &self.formula {
             Formula::Costs(costs) => costs.time(&Demand::of(layer, pass, samples)),
             Formula::Roofline(roofline) => roofline.pass_time(layer, pass, samples),
@@ -236,7 +236,7 @@ impl DeviceModel {
     }
 }
 
-/// A time that is too long for a [`Duration`] becomes the longest there is.
+/// A time that is too long for a [`Duration`] becomes [`Duration::MAX`].
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

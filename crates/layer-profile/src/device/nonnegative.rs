@@ -1,8 +1,8 @@
 /// The `x`, no element of it below its `floor`, that minimises `x' H x / 2 - g' x`, for a symmetric positive definite `H`,
 /// row after row in `matrix`.
 ///
-/// Coordinate descent from `start`: each element in turn becomes the best for the others as they are, until a sweep
-/// changes nothing to speak of (or 5,000 sweeps). O(n^2) a sweep for n elements.
+/// Coordinate descent from `start`: each element in turn is minimised with the others fixed, until a sweep
+/// changes next to nothing (or 5,000 sweeps are done). O(n^2) a sweep for n elements.
 pub(super) fn minimise(matrix: &[f64], linear: &[f64], floor: &[f64], start: &[f64]) -> Vec<f64> {
     const SWEEPS: usize = 5_000;
     const CHANGE: f64 = 1e-9;

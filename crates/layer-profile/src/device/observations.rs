@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use layer_graph::{Layer, LayerGraph, LayerKind};
 
-use super::Pass;
+use super::Direction;
 use super::demand::Demand;
 use crate::{Measurement, Origin, ProfileError, ProfileTable};
 
@@ -31,7 +31,7 @@ pub(super) struct Observation {
 }
 
 impl Observations {
-    /// None yet. `source` says in the models that are fitted to them what they are, such as `times measured on an H200`.
+    /// An empty set. `source` describes them in the models that are fitted to them, such as `times measured on an H200`.
     #[must_use]
     pub fn new(source: impl Into<String>) -> Self {
         Self { source: source.into(), rows: Vec::new(), conditions: None, whole_us: BTreeMap::new() }
@@ -40,7 +40,14 @@ impl Observations {
     /// Adds the time of a row of some profile at a batch size: the passes of one layer, or of several that were measured
     /// together. What is observed of the same network, row and batch in several calls, such as forward and backward, counts
     /// as one row when errors are stated.
-    pub fn add(&mut self, network: &str, row: &str, batch: usize, work: &[(&Layer, Pass)], time: Duration) {
+    pub fn add(
+        &mut self,
+        network: &str,
+        row: &str,
+        batch: usize,
+        work: &[(&Layer, Direction)],
+        time: Duration,
+    ) {
         let mut demand = Demand::default();
         let mut shape = String::new();
         for &(layer, pass) in work {
@@ -79,8 +86,14 @@ impl Observations {
         for (_, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
             let rows = table.layers().iter().filter(|row| row.name == layer.name());
             for (row, time) in rows.flat_map(|row| row.times.iter().map(move |time| (row, time))) {
-                self.add(network.name(), &row.name, time.batch, &[(layer, Pass::Forward)], time.forward);
-                self.add(network.name(), &row.name, time.batch, &[(layer, Pass::Backward)], time.backward);
+                self.add(network.name(), &row.name, time.batch, &[(layer, Direction::Forward)], time.forward);
+                self.add(
+                    network.name(),
+                    &row.name,
+                    time.batch,
+                    &[(layer, Direction::Backward)],
+                    time.backward,
+                );
                 if let Some(update) = row.update {
                     let demand = Demand::of_update(layer.parameter_bytes());
                     let shape = format!("update {}", layer.parameter_count());

@@ -60,7 +60,7 @@ impl DataSheet {
     /// NVIDIA V100 SXM2 32 GB (the same data sheet).
     pub const V100_32GB: Self = Self { memory_bytes: 32_000_000_000, ..Self::V100 };
 
-    /// Of a GPU's memory, what the CUDA context, and the workspaces of cuBLAS, cuDNN and NCCL take. It was measured nowhere:
+    /// What the CUDA context and the workspaces of cuBLAS, cuDNN and NCCL take of a GPU's memory. It is not measured:
     /// contexts of 0.3 to 0.6 GB are usual, and PyTorch lets cuBLAS and cuDNN have some tens to hundreds of megabytes.
     pub const RESERVED_BYTES: u64 = 1_000_000_000;
 

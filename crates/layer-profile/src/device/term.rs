@@ -1,4 +1,4 @@
-use super::{DataSheet, Pass};
+use super::{DataSheet, Direction};
 
 /// What work asks of a device, in units that a device has a price for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -6,17 +6,17 @@ pub(super) enum Term {
     /// Kernels that are launched.
     Launch,
     /// Megabytes that kernels move which touch each element in passing: element-wise layers and copies.
-    Stream(Pass),
+    Stream(Direction),
     /// Megabytes that layers move which take an exponential or the like of each element.
-    Function(Pass),
+    Function(Direction),
     /// Megabytes that normalisations move.
-    Normalisation(Pass),
+    Normalisation(Direction),
     /// Megabytes of parameters that the optimiser steps over.
     Update,
     /// A part of what a class of matrix products asks for.
-    Product(Product, Pass, Part),
+    Product(Product, Direction, Part),
     /// A part of what pooling asks for.
-    Window(Pass, WindowPart),
+    Window(Direction, WindowPart),
 }
 
 /// Matrix products that use a device in the same way.
@@ -89,7 +89,7 @@ impl Product {
     }
 }
 
-impl Pass {
+impl Direction {
     const ALL: [Self; 2] = [Self::Forward, Self::Backward];
 
     fn label(self) -> &'static str {
@@ -104,15 +104,15 @@ impl Term {
     /// All terms, in the order in which they are written.
     pub(super) fn all() -> Vec<Self> {
         let mut terms = vec![Self::Launch, Self::Update];
-        terms.extend(Pass::ALL.map(Self::Stream));
-        terms.extend(Pass::ALL.map(Self::Function));
-        terms.extend(Pass::ALL.map(Self::Normalisation));
+        terms.extend(Direction::ALL.map(Self::Stream));
+        terms.extend(Direction::ALL.map(Self::Function));
+        terms.extend(Direction::ALL.map(Self::Normalisation));
         for product in Product::ALL {
-            for pass in Pass::ALL {
+            for pass in Direction::ALL {
                 terms.extend(product.parts().iter().map(|&part| Self::Product(product, pass, part)));
             }
         }
-        for pass in Pass::ALL {
+        for pass in Direction::ALL {
             let parts = [WindowPart::Moved, WindowPart::Covered, WindowPart::Places];
             terms.extend(parts.map(|part| Self::Window(pass, part)));
         }
@@ -156,7 +156,7 @@ impl Term {
             // Stochastic gradient descent with momentum reads gradient, parameter and velocity and writes the last two.
             Self::Update => (Unit::Megabyte, 5.0),
             Self::Product(_, pass, part) => {
-                let backward = pass == Pass::Backward;
+                let backward = pass == Direction::Backward;
                 match part {
                     // Two thirds of the peak.
                     Part::Arithmetic => (Unit::Gflop, 1.5),
@@ -171,7 +171,7 @@ impl Term {
             Self::Window(pass, part) => match part {
                 WindowPart::Moved | WindowPart::Places => (Unit::Megabyte, 1.0),
                 // Forward most of what windows share is still in a cache.
-                WindowPart::Covered => (Unit::Megabyte, if pass == Pass::Backward { 1.0 } else { 0.3 }),
+                WindowPart::Covered => (Unit::Megabyte, if pass == Direction::Backward { 1.0 } else { 0.3 }),
             },
         }
     }

@@ -29,10 +29,10 @@ use session::Session;
 /// Before the repeats the work runs until it is warm: until the medians of two successive windows of three samples are
 /// within 5% of each other. After 24 samples or 10 seconds the warm-up gives up, and the time is marked as
 /// [unsteady](crate::Spread::unsteady). Work that takes less than 100 us is launched several times a sample, so that
-/// neither the clock nor the queue's end is what is measured. Samples are taken by [`Engine::time`], which a device may
-/// answer by its own clock.
+/// neither the clock's resolution nor synchronization dominates. Samples are taken by [`Engine::time`], which a device may
+/// measure by its own clock.
 ///
-/// Layers are measured one at a time on made-up numbers, without the gradient of their inputs where these are the
+/// Layers are measured one at a time on synthetic data, without the gradient of their inputs where these are the
 /// network's. The whole network is measured in runs of all forward passes, all backward passes (with the sums of
 /// gradients where branches meet, which belong to no layer) and all optimiser steps. Memory holds one layer at one batch
 /// size, or the whole network at one batch size.
@@ -64,7 +64,7 @@ pub struct ProfileRun {
     pub table: ProfileTable,
     /// How many measurements this run made: a layer at a batch size, or the whole network at a batch size.
     pub measured: usize,
-    /// How many measurements an earlier run had made that did not come to its end.
+    /// How many measurements were taken over from an earlier run that was stopped.
     pub resumed: usize,
 }
 

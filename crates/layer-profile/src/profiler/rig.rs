@@ -51,7 +51,7 @@ impl<K> Launch<K> {
         buffers: &mut [E::Buffer],
         queue: &mut E::Queue,
     ) -> Result<(), EngineError> {
-        // Lifted out, because a kernel borrows some buffers to read and others to write.
+        // Taken out of the list, because a kernel borrows some buffers to read and others to write.
         let lift = |&buffer: &usize| std::mem::take(&mut buffers[buffer]);
         let mut written: Vec<E::Buffer> = self.writes.iter().map(lift).collect();
         let reads: Vec<&E::Buffer> = self.reads.iter().map(|&buffer| &buffers[buffer]).collect();

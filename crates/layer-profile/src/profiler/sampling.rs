@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::timing::median;
 
-/// What a sample should last at least, so that neither the clock nor the queue's end is what is measured.
+/// The least time of a sample, so that neither the clock's resolution nor synchronization dominates.
 const SHORTEST_SAMPLE: Duration = Duration::from_micros(100);
 const MOST_ROUNDS: u32 = 1000;
 

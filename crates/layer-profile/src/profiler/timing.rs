@@ -4,7 +4,7 @@ use crate::Spread;
 
 /// How many deviations from the median make a sample an outlier.
 const OUTLIER_DEVIATIONS: u32 = 5;
-/// A sample within this part of the median is no outlier, however little the others spread: clocks tick.
+/// A sample within this part of the median is no outlier, however little the others spread, since clocks have a resolution.
 const OUTLIER_PART: u32 = 100;
 
 /// What repeated measurements say.

@@ -55,7 +55,7 @@ fn is_relu(row: &Row) -> bool {
     label(row) == Some("relu")
 }
 
-/// Our word for a row's kind; `None` for a block of layers, or a kind that is not known.
+/// The label of the [`LayerKind`] that a row's kind stands for; `None` for a block of layers, or a kind that is not known.
 fn label(row: &Row) -> Option<&'static str> {
     Some(match row.kind.as_str() {
         "conv2d" => "conv2d",

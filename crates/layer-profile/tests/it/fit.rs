@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{
-    DataSheet, DeviceModel, Measurement, Observations, Origin, Pass, ProfileError, ProfileTable, SeenErrors,
+    DataSheet, DeviceModel, Direction, Measurement, Observations, Origin, ProfileError, ProfileTable,
+    SeenErrors,
 };
 
 fn network(name: &str) -> LayerGraph {
@@ -73,7 +74,7 @@ fn a_kind_that_costs_far_more_than_elsewhere_is_found_out() {
         for (_, layer) in digits.layers().skip(1) {
             let factor = if layer.kind().label().starts_with("gelu") { 100 } else { 1 };
             let (time, launch) = (core.layer_time(layer, batch), Duration::from_micros(2));
-            for (pass, time) in [(Pass::Forward, time.forward), (Pass::Backward, time.backward)] {
+            for (pass, time) in [(Direction::Forward, time.forward), (Direction::Backward, time.backward)] {
                 observations.add(
                     "digits-cnn",
                     layer.name(),
@@ -96,7 +97,7 @@ fn nothing_is_faster_than_the_data_sheet() {
     let (network, sheet) = (network("vgg11"), DataSheet::A100);
     let layer = network.layer(network.find("conv3_1").expect("a layer"));
     let mut observations = Observations::new("wishes");
-    observations.add("vgg11", "conv3_1", 64, &[(layer, Pass::Forward)], Duration::from_micros(10));
+    observations.add("vgg11", "conv3_1", 64, &[(layer, Direction::Forward)], Duration::from_micros(10));
     let (model, _) = DeviceModel::fit("wish", Some(&sheet), &observations).expect("a fit");
     let at_the_peak = 64.0 * layer.forward_flops() as f64 / sheet.peak_flops_per_s;
     assert!(model.layer_time(layer, 64).forward.as_secs_f64() > at_the_peak);
@@ -133,7 +134,7 @@ fn kinds_of_one_shape_are_left_out_too_and_a_single_layer_is_not_called_validate
         for name in layers {
             let layer = digits.layer(digits.find(name).expect("a layer"));
             let time = core.layer_time(layer, 8).forward;
-            observations.add("digits-cnn", name, 8, &[(layer, Pass::Forward)], time);
+            observations.add("digits-cnn", name, 8, &[(layer, Direction::Forward)], time);
         }
         DeviceModel::fit("core", None, &observations).expect("a fit")
     };
@@ -159,7 +160,7 @@ fn a_network_counts_once_at_each_batch_size() {
     let error = observations.add_table(&digits, &table("a100", &digits, &[2, 4])).expect_err("2 is there");
     assert_eq!(
         error.to_string(),
-        "`digits-cnn` at batch 2 is there already: fit to one profile of a network at each batch size"
+        "`digits-cnn` at batch 2 was added before: fit to one profile of a network at each batch size"
     );
     // What was refused has left nothing behind.
     observations.add_table(&digits, &table("a100", &digits, &[4])).expect("another batch size");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use layer_graph::{Layer, LayerGraph, zoo};
-use layer_profile::{Observations, Pass};
+use layer_profile::{Direction, Observations};
 use serde_json::Value;
 
 /// Our network, its published file, and the profile in it.
@@ -57,21 +57,21 @@ fn add(observations: &mut Observations, network: &LayerGraph, batch: usize, reco
             }
         }
         let row = first.name();
-        let forward: Vec<_> = covered.iter().map(|&layer| (layer, Pass::Forward)).collect();
+        let forward: Vec<_> = covered.iter().map(|&layer| (layer, Direction::Forward)).collect();
         observations.add(network.name(), row, batch, &forward, microseconds(record, "forward_us"));
 
         let mut backward = microseconds(record, "backward_us");
         if let Some(relu) = records.next_if(|next| kind(next).starts_with("ReLU")) {
             let layer = layers.find(|layer| is(layer, relu)).expect("a ReLU");
             let forward = microseconds(relu, "forward_us");
-            observations.add(network.name(), row, batch, &[(layer, Pass::Forward)], forward);
+            observations.add(network.name(), row, batch, &[(layer, Direction::Forward)], forward);
             backward += microseconds(relu, "backward_us");
             covered.push(layer);
         } else if kind(record) == "linear" {
             // The last layer: its backward was charged to a loss that was not published.
             continue;
         }
-        let work: Vec<_> = covered.iter().map(|&layer| (layer, Pass::Backward)).collect();
+        let work: Vec<_> = covered.iter().map(|&layer| (layer, Direction::Backward)).collect();
         observations.add(network.name(), row, batch, &work, backward);
     }
 }

@@ -15,8 +15,8 @@ const PRODUCT: Rates = Rates {
 };
 
 /// One core with AVX2 and fused multiply-add, single precision: 40 GFLOP/s in a large matrix product and 16 GB/s between
-/// caches and memory. The constants are round and fixed on purpose: what is planned with them is the same on every
-/// machine, and right on none.
+/// caches and memory. The constants are round and fixed on purpose: plans that are made with them are the same on every
+/// machine, and times are those of none.
 pub(in crate::device) const CPU_CORE: Roofline = Roofline {
     peak_flops_per_s: 40e9,
     bandwidth_bytes_per_s: 16e9,

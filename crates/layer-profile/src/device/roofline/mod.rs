@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use layer_graph::Layer;
 
-use super::{Pass, duration};
+use super::{Direction, duration};
 use work::{Class, Work};
 
 pub(super) use cpu_core::CPU_CORE;
@@ -60,7 +60,7 @@ impl Rate {
 }
 
 impl Roofline {
-    pub(super) fn pass_time(&self, layer: &Layer, pass: Pass, samples: usize) -> Duration {
+    pub(super) fn pass_time(&self, layer: &Layer, pass: Direction, samples: usize) -> Duration {
         let Some(work) = Work::of(layer, pass, samples).filter(|_| samples > 0) else {
             return Duration::ZERO;
         };
@@ -80,7 +80,7 @@ impl Roofline {
         self.launch.saturating_add(duration(bytes / self.bandwidth_bytes_per_s))
     }
 
-    fn rate(&self, class: Class, pass: Pass) -> Rate {
+    fn rate(&self, class: Class, pass: Direction) -> Rate {
         let rates = match class {
             Class::Spatial => self.spatial,
             Class::Product => self.product,
@@ -88,8 +88,8 @@ impl Roofline {
             Class::Elementwise => return Rate::STREAMING,
         };
         match pass {
-            Pass::Forward => rates.forward,
-            Pass::Backward => rates.backward,
+            Direction::Forward => rates.forward,
+            Direction::Backward => rates.backward,
         }
     }
 }

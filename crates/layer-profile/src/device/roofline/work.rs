@@ -1,6 +1,6 @@
 use layer_graph::{Layer, LayerKind};
 
-use crate::device::Pass;
+use crate::device::Direction;
 
 /// Layers that use a device in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Work {
 
 impl Work {
     /// The work of a layer for this many samples; `None` for the input layer, which has none.
-    pub(super) fn of(layer: &Layer, pass: Pass, samples: usize) -> Option<Self> {
+    pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Option<Self> {
         let class = match layer.kind() {
             LayerKind::Input => return None,
             LayerKind::Conv2d(conv) if conv.kernel != [1, 1] => Class::Spatial,
@@ -70,9 +70,9 @@ impl Work {
             _ => 0.0,
         };
         let (kernels, flops, passes_over_parameters, reread) = match pass {
-            Pass::Forward => (1, layer.forward_flops(), 1.0, 0.0),
+            Direction::Forward => (1, layer.forward_flops(), 1.0, 0.0),
             // One kernel for the gradient of the input and one for that of the parameters.
-            Pass::Backward => {
+            Direction::Backward => {
                 let products = matches!(class, Class::Spatial | Class::Product);
                 (if products { 2 } else { 1 }, layer.backward_flops(), 2.0, reread)
             }
