@@ -1,4 +1,4 @@
-//! What can go wrong, and what the reader needs to mend it.
+//! What can go wrong, and what is needed to correct it.
 
 /// Everything that this crate reports.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -172,7 +172,7 @@ pub enum Error {
         /// The GPU count.
         gpus: usize,
     },
-    /// More GPUs than ranks are listed for one by one.
+    /// More GPUs than a problem of this format may have, since ranks are listed one by one.
     #[error("gpus is {gpus}, expected at most {most}")]
     TooManyGpus {
         /// How many.
@@ -198,7 +198,7 @@ pub enum Error {
         /// The GPU count.
         gpus: usize,
     },
-    /// Ranks that all do different things.
+    /// Too many groups of ranks that do different things.
     #[error(
         "{classes} groups of ranks do different things, and at most 65,535 can be told apart: place nodes on fewer different sets of ranks"
     )]

@@ -7,7 +7,7 @@
 //! | state a problem | [`PlanProblem`], [`NodeOption`], [`gpu_counts`] |
 //! | read and write it as JSON | [`PlanProblem::from_json`], [`PlanProblem::to_json`] |
 //! | find the fastest plan under a limit | [`fastest`] |
-//! | find all plans worth choosing from | [`frontier`], [`Frontier`] |
+//! | find all Pareto-optimal plans | [`frontier`], [`Frontier`] |
 //! | pick one of them | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
 //! | compare with data parallelism | [`data_parallel`] |
 //! | know why a node has its GPU count | [`explain`](fn@explain), [`Explanation`] |
@@ -40,11 +40,11 @@
 //!
 //! # How it is searched
 //!
-//! 1. Regions whose branches can run at once are tabulated: all plans between a fork and a join worth choosing from.
+//! 1. Regions whose branches can run at once are tabulated: all Pareto-optimal plans between a fork and a join.
 //! 2. Nodes are eliminated in an order that ties few others together (the cost is said at [`Error::TooWide`]: tables have as
 //!    many entries as tied nodes have combinations of options, 2 nodes at a time for chains, 3 for series-parallel graphs).
 //! 3. Minimising `time + price * GPU time` is one linear pass over the tables, and gives a plan and a lower bound. Prices
-//!    are turned until the bounds enclose what is asked for.
+//!    are varied until the bounds enclose what is asked for.
 //! 4. Tables are shrunk to what can still be part of an answer by those bounds, and what is left is searched exactly.
 
 // The generators of random problems are those of the tests outside.

@@ -70,7 +70,7 @@ impl Plan {
                 name: node.name.clone(),
                 gpus: option.gpus,
                 ranks,
-                // Branches one after another are no waves worth telling of.
+                // Waves of one branch each are the same as branches one after another.
                 wave: wave.filter(|_| !schedule.regions.is_empty()),
                 time_us: option.total_us(),
             })

@@ -9,12 +9,12 @@ use crate::{Error, Plan, PlanProblem, Result};
 #[serde(rename_all = "camelCase")]
 struct Trace<'p> {
     display_time_unit: &'static str,
-    trace_events: Vec<Event<'p>>,
+    trace_events: Vec<TraceEvent<'p>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Event<'p> {
+enum TraceEvent<'p> {
     Name { ph: &'static str, pid: usize, name: &'static str, args: Name },
     Span { ph: &'static str, pid: usize, tid: usize, cat: &'static str, name: &'p str, ts: f64, dur: f64 },
 }
@@ -41,7 +41,8 @@ pub fn chrome_trace(problem: &PlanProblem, plan: &Plan) -> Result<String> {
 
     let ranks = spans.iter().map(|span| span.ranks.end).max().unwrap_or(0);
     let named = |rank| Name { name: format!("rank {rank} (planned)") };
-    let names = (0..ranks).map(|pid| Event::Name { ph: "M", pid, name: "process_name", args: named(pid) });
+    let names =
+        (0..ranks).map(|pid| TraceEvent::Name { ph: "M", pid, name: "process_name", args: named(pid) });
     let shown = spans.iter().filter(|span| matches!(span.work, Work::Node(_)) || span.duration_us > 0.0);
     let events = shown.flat_map(|span| {
         let (cat, name) = match span.work {
@@ -49,7 +50,7 @@ pub fn chrome_trace(problem: &PlanProblem, plan: &Plan) -> Result<String> {
             Work::Edge(edge) => ("transfer", transfers[edge].as_str()),
         };
         let (ts, dur) = (span.start_us, span.duration_us);
-        span.ranks.clone().map(move |pid| Event::Span { ph: "X", pid, tid: 0, cat, name, ts, dur })
+        span.ranks.clone().map(move |pid| TraceEvent::Span { ph: "X", pid, tid: 0, cat, name, ts, dur })
     });
     let trace = Trace { display_time_unit: "ms", trace_events: names.chain(events).collect() };
     serde_json::to_string(&trace)

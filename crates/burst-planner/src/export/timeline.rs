@@ -45,7 +45,7 @@ pub enum Work {
 /// What [`evaluate_schedule`] reports.
 pub fn timeline(problem: &PlanProblem, plan: &Plan) -> Result<Vec<Span>> {
     let Plan { choice, schedule, .. } = plan;
-    // Not for the totals: it finds out what does not fit together.
+    // Only for its checks, not for the totals.
     evaluate_schedule(problem, choice, schedule)?;
     let regions = regions(problem)?;
     let walk = Walk {
@@ -121,7 +121,7 @@ impl Walk<'_> {
         self.push(Work::Node(node), self.ranks[node].clone(), self.options[node].total_us());
     }
 
-    /// Runs a transfer or a region; `within` are the ranks that nobody else uses meanwhile.
+    /// Runs a transfer or a region; `within` are the ranks that nothing else uses meanwhile.
     fn link(&mut self, link: Link, apart: Apart, within: &Range<usize>) {
         match link {
             Link::Region(region) => self.region(region, apart, within),

@@ -31,12 +31,13 @@ pub fn evaluate_overlap(problem: &PlanProblem, choice: &[usize]) -> Result<Total
     let additive = evaluate(problem, choice)?;
     let options = chosen_options(problem, choice)?;
     let all_reduces: f64 = options.iter().map(|option| option.all_reduce_us).sum();
-    let iteration_us = additive.iteration_us - all_reduces + Lane::new(problem).exposed_us(choice, &options);
+    let iteration_us =
+        additive.iteration_us - all_reduces + CommunicationLane::new(problem).exposed_us(choice, &options);
     Ok(Totals { iteration_us, ..additive })
 }
 
 /// The communication lane of a problem.
-pub(super) struct Lane<'p> {
+pub(super) struct CommunicationLane<'p> {
     problem: &'p PlanProblem,
     /// The nodes in program order.
     pub(super) order: Vec<usize>,
@@ -44,7 +45,7 @@ pub(super) struct Lane<'p> {
     pub(super) outgoing: Vec<Vec<usize>>,
 }
 
-impl<'p> Lane<'p> {
+impl<'p> CommunicationLane<'p> {
     pub(super) fn new(problem: &'p PlanProblem) -> Self {
         let mut outgoing = vec![Vec::new(); problem.nodes.len()];
         for (index, edge) in problem.edges.iter().enumerate() {

@@ -13,7 +13,7 @@
 //! subgradient method of Frank and Wolfe, Naval Research Logistics 3, 1956). All plans met on the way are
 //! evaluated exactly; the best one is then improved node by node.
 
-use super::evaluate::Lane;
+use super::evaluate::CommunicationLane;
 use super::sweep::{self, Bound, GivenUp, Goal};
 use crate::search::{Bracket, SearchOptions, Solver, TimeModel, Weights, exact};
 use crate::totals::chosen_options;
@@ -37,7 +37,7 @@ pub(crate) fn fastest(
     budget_us: f64,
     options: &SearchOptions,
 ) -> Result<(Vec<usize>, f64)> {
-    let mut judge = Judge { problem, lane: Lane::new(problem), budget_us, best: None };
+    let mut judge = Judge { problem, lane: CommunicationLane::new(problem), budget_us, best: None };
     let additive = exact(problem, budget_us, &options.clone().with_time_model(TimeModel::Additive))?;
     judge.consider(additive.0.choice)?;
     let (bound, bound_us) = bound(&mut judge, options)?;
@@ -61,7 +61,7 @@ pub(crate) fn fastest(
     }
 }
 
-/// Moves shares as long as that helps, and shows the judge all plans met on the way. The best bound and its value.
+/// Moves shares as long as that helps, and passes all plans that are met to the judge. Returns the best bound and its value.
 fn bound(judge: &mut Judge, options: &SearchOptions) -> Result<(Bound, f64)> {
     let mut shares = vec![0.0; judge.problem.nodes.len()];
     let mut best = (Bound { weights: weights(&judge.lane, &shares), price: 0.0 }, 0.0);
@@ -91,7 +91,7 @@ fn bound(judge: &mut Judge, options: &SearchOptions) -> Result<(Bound, f64)> {
 }
 
 /// By node: how much of its all-reduce counts, and how much of its backward pass hides others.
-fn weights(lane: &Lane, shares: &[f64]) -> Vec<Weights> {
+fn weights(lane: &CommunicationLane, shares: &[f64]) -> Vec<Weights> {
     let mut weights = vec![Weights::ADDITIVE; shares.len()];
     // Shares of this node and of later ones.
     let mut all_reduce = 0.0;
@@ -106,7 +106,7 @@ fn weights(lane: &Lane, shares: &[f64]) -> Vec<Weights> {
 /// Evaluates choices and remembers the best one within the budget.
 struct Judge<'p> {
     problem: &'p PlanProblem,
-    lane: Lane<'p>,
+    lane: CommunicationLane<'p>,
     budget_us: f64,
     best: Option<(f64, Vec<usize>)>,
 }

@@ -6,7 +6,7 @@
 //! or longer by no more than what it is faster. Labels that a lower bound for their completion shows to be no improvement
 //! are dropped: the bound of the Lagrangian search, which is a sum, by dynamic programming over the same combinations.
 
-use super::evaluate::Lane;
+use super::evaluate::CommunicationLane;
 use crate::search::{Cost, Decision, History, Slack, Weights, keep_nondominated};
 use crate::{NodeOption, PlanProblem};
 
@@ -37,7 +37,7 @@ pub(super) struct GivenUp;
 /// [`GivenUp`] when too many nodes are live at once, or too many labels are kept.
 pub(super) fn search(
     problem: &PlanProblem,
-    lane: &Lane,
+    lane: &CommunicationLane,
     bound: &Bound,
     goal: &Goal,
 ) -> Result<Option<Vec<usize>>, GivenUp> {
@@ -54,7 +54,7 @@ pub(super) fn search(
     let mut states = vec![vec![Label { time_us: 0.0, queue_us: 0.0, gpu_us: 0.0, history: None }]];
     for position in (0..lane.order.len()).rev() {
         let node = lane.order[position];
-        let step = Step::new(problem, lane, &cuts[position + 1], &cuts[position], node);
+        let step = NodeDecision::new(problem, lane, &cuts[position + 1], &cuts[position], node);
         let mark = history.mark();
         let mut next: Vec<Vec<Label>> = vec![Vec::new(); cuts[position].states];
         let share = bound.weights[node].all_reduce;
@@ -135,7 +135,7 @@ struct Cut {
 }
 
 /// `cuts[i]` separates the positions before `i` from the others.
-fn cuts(problem: &PlanProblem, lane: &Lane) -> Result<Vec<Cut>, GivenUp> {
+fn cuts(problem: &PlanProblem, lane: &CommunicationLane) -> Result<Vec<Cut>, GivenUp> {
     let mut position = vec![0; problem.nodes.len()];
     for (place, &node) in lane.order.iter().enumerate() {
         position[node] = place;
@@ -161,10 +161,10 @@ fn cuts(problem: &PlanProblem, lane: &Lane) -> Result<Vec<Cut>, GivenUp> {
 }
 
 /// The least that the nodes before each cut cost under the bound's prices, for every combination of options live there.
-fn completion(problem: &PlanProblem, lane: &Lane, bound: &Bound, cuts: &[Cut]) -> Vec<Vec<f64>> {
+fn completion(problem: &PlanProblem, lane: &CommunicationLane, bound: &Bound, cuts: &[Cut]) -> Vec<Vec<f64>> {
     let mut completion = vec![vec![0.0]];
     for (position, &node) in lane.order.iter().enumerate() {
-        let step = Step::new(problem, lane, &cuts[position + 1], &cuts[position], node);
+        let step = NodeDecision::new(problem, lane, &cuts[position + 1], &cuts[position], node);
         let Weights { all_reduce, backward } = bound.weights[node];
         let least = |state: usize| {
             let value = |(option, chosen): (usize, &NodeOption)| {
@@ -184,7 +184,7 @@ fn completion(problem: &PlanProblem, lane: &Lane, bound: &Bound, cuts: &[Cut]) -
 }
 
 /// Deciding one node: from the combinations of options live after it to those live before it.
-struct Step<'p> {
+struct NodeDecision<'p> {
     problem: &'p PlanProblem,
     after: &'p Cut,
     /// What the node's own option and those live after it count for in a combination live before it.
@@ -194,8 +194,14 @@ struct Step<'p> {
     edges: Vec<(usize, usize)>,
 }
 
-impl<'p> Step<'p> {
-    fn new(problem: &'p PlanProblem, lane: &Lane, after: &'p Cut, before: &Cut, node: usize) -> Self {
+impl<'p> NodeDecision<'p> {
+    fn new(
+        problem: &'p PlanProblem,
+        lane: &CommunicationLane,
+        after: &'p Cut,
+        before: &Cut,
+        node: usize,
+    ) -> Self {
         let mut strides = vec![0; after.live.len()];
         let mut own_stride = 0;
         let mut stride = 1;

@@ -16,7 +16,7 @@ use super::recompute::Recomputation;
 use super::{Arrangement, TrainingProblem};
 use crate::{Error, Result};
 
-/// So many iterations are run at most to see how they follow each other.
+/// Iterations that are run at most to find the steady state.
 const MOST_ITERATIONS: usize = 12;
 /// Ranks are as far apart as an iteration before when that has changed by less, relatively.
 const STEADY: f64 = 1e-9;
@@ -356,7 +356,7 @@ fn settled(ends: &[f64], classes: usize) -> Option<f64> {
         took.fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
     let latest = |ends: &[f64]| ends.iter().copied().fold(0.0, f64::max);
     let since = |first: usize| (latest(last) - latest(line(first))) / (iterations - first) as f64;
-    // All began together, or as far apart as they ended: so it goes on.
+    // All began together, or as far apart as they ended: this is the steady state.
     if most - least <= STEADY * most {
         Some(since(iterations - 1))
     } else if iterations >= MOST_ITERATIONS {

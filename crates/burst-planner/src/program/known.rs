@@ -90,7 +90,7 @@ impl<C: TrainingCosts> Known<C> {
         }
     }
 
-    /// All ranks of some groups, ascending: the same ranks are the same bucket, whoever is on which.
+    /// All ranks of some groups, ascending: the same ranks share a bucket, whichever of the groups they are in.
     pub(super) fn union(
         &mut self,
         problem: &TrainingProblem,

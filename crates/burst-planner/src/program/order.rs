@@ -30,7 +30,7 @@ impl Ordered {
         ordered
     }
 
-    /// Takes on another order; what it was made for last costs nothing. O(nodes + edges).
+    /// Changes to another order; costs nothing if it is the current one. O(nodes + edges).
     pub(super) fn set(&mut self, structure: &Structure, nodes: &Rc<[u32]>) {
         if !Rc::ptr_eq(&self.nodes, nodes) {
             self.nodes = Rc::clone(nodes);

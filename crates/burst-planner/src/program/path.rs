@@ -1,4 +1,4 @@
-//! What an iteration takes its time for: the steps that nothing could begin before.
+//! The critical path of an iteration: the steps that determine its time.
 
 use super::Arrangement;
 use super::costs::TrainingCosts;

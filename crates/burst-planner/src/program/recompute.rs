@@ -16,7 +16,7 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Takes on another arrangement. O(nodes + edges); nothing without checkpoints.
+    /// Changes to another arrangement. O(nodes + edges); nothing without checkpoints.
     pub(super) fn set(
         &mut self,
         problem: &TrainingProblem,

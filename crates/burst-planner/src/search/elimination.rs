@@ -66,13 +66,13 @@ enum Variable {
 }
 
 /// A variable and the neighbours that it has when its turn comes.
-struct Step {
+struct EliminationStep {
     variable: Variable,
     separator: Vec<usize>,
 }
 
 /// Regions first: nothing is tied to them but their fork and join.
-fn order(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Vec<Step>> {
+fn order(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Vec<EliminationStep>> {
     let mut inside = vec![false; problem.nodes.len()];
     let mut neighbours = vec![BTreeSet::new(); problem.nodes.len()];
     let mut steps = Vec::with_capacity(problem.nodes.len());
@@ -85,7 +85,7 @@ fn order(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Vec<Step>> {
         neighbours[one].insert(other);
         neighbours[other].insert(one);
         total += region.time_us.len() as u64;
-        steps.push(Step { variable: Variable::Region(index), separator: vec![one, other] });
+        steps.push(EliminationStep { variable: Variable::Region(index), separator: vec![one, other] });
     }
     for edge in problem.edges.iter().filter(|edge| !inside[edge.from] && !inside[edge.to]) {
         neighbours[edge.from].insert(edge.to);
@@ -113,7 +113,7 @@ fn order(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Vec<Step>> {
             neighbours[one].extend(separator.iter().filter(|&&other| other != one));
             queue.insert((neighbours[one].len(), one));
         }
-        steps.push(Step { variable: Variable::Node(node), separator });
+        steps.push(EliminationStep { variable: Variable::Node(node), separator });
     }
     Ok(steps)
 }
@@ -130,7 +130,7 @@ struct Filling<'p> {
 }
 
 impl Filling<'_> {
-    fn fill(&self, steps: &[Step]) -> Tables {
+    fn fill(&self, steps: &[EliminationStep]) -> Tables {
         let mut turn = vec![usize::MAX; self.problem.nodes.len()];
         for (index, step) in steps.iter().enumerate() {
             if let Variable::Node(node) = step.variable {
@@ -162,7 +162,14 @@ impl Filling<'_> {
         self.problem.nodes[node].options.len()
     }
 
-    fn node(&self, node: usize, step: &Step, steps: &[Step], children: &[usize], edges: &[usize]) -> Bucket {
+    fn node(
+        &self,
+        node: usize,
+        step: &EliminationStep,
+        steps: &[EliminationStep],
+        children: &[usize],
+        edges: &[usize],
+    ) -> Bucket {
         let options = self.problem.nodes[node].options.iter();
         let own: Vec<Cost> =
             options.map(|option| Cost::of_option(option, self.weights[node], self.with_memory)).collect();
@@ -204,7 +211,7 @@ impl Filling<'_> {
         }
     }
 
-    fn region(&self, index: usize, step: &Step) -> Bucket {
+    fn region(&self, index: usize, step: &EliminationStep) -> Bucket {
         let region = &self.regions[index];
         let first_decision = self.first_decision[self.problem.nodes.len() + index];
         let mut bucket = Bucket {

@@ -1,4 +1,4 @@
-//! All plans worth choosing from: the Pareto frontier of iteration time and GPU time.
+//! All Pareto-optimal plans: the frontier of iteration time and GPU time.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

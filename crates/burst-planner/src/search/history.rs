@@ -1,4 +1,4 @@
-//! How partial choices came about.
+//! The decisions that partial choices are made of.
 
 /// One decision of a complete choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Partial choices, compared: a label is what a partial choice costs and how it came about.
+//! Labels of partial choices: what each costs, and the decisions that it is made of.
 
 use super::cost::Cost;
 

@@ -1,4 +1,4 @@
-//! Optimal searches: the fastest plan under a limit, and the frontier of all plans worth choosing from.
+//! Optimal searches: the fastest plan under a limit, and the frontier of all Pareto-optimal plans.
 
 mod budget;
 mod cost;
@@ -40,7 +40,7 @@ pub enum LimitRule {
     /// The rule of the original DeepPool, to compare with it: along a chain of layers, an option of a layer is taken for being
     /// faster only if this layer's own GPU time, incoming transfer included, is below the limit as a multiple of its time on
     /// one GPU, or closer to it than that of the option it replaces. Layers of at most 300 us on one GPU are exempt, and the last layer is
-    /// never asked.
+    /// exempt, too.
     ///
     /// The plan's amplification can be above the limit, and a looser limit or more GPUs can make the plan slower. There is no
     /// certificate. Only for chains, and always with the additive model of time.

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! That is not a limit for the plan, and it is not even kept by each layer: where every option breaks it, the first
-//! one stays unless another breaks it less, and the last layer is never asked. Plans with more GPUs or a looser limit can be slower,
+//! one stays unless another breaks it less, and it is not applied to the last layer. Plans with more GPUs or a looser limit can be slower,
 //! since one bad local decision cannot be taken back.
 
 use crate::{Error, NodeOption, PlanProblem, Result};

@@ -68,7 +68,7 @@ pub(crate) struct Solver<'p> {
     /// What of the tolerance has gone into tables of regions, and what is left for the search.
     spent_epsilon: f64,
     epsilon: f64,
-    /// All plans worth choosing from, where memory by rank made it necessary to find them at once.
+    /// All Pareto-optimal plans, where memory by rank made it necessary to find them at once.
     all: Option<Vec<Found>>,
 }
 
@@ -161,7 +161,7 @@ impl<'p> Solver<'p> {
         })
     }
 
-    /// All plans worth choosing from, by rising time, where they are known already.
+    /// All Pareto-optimal plans, by rising time, where they are known already.
     pub(crate) fn all(&self) -> Option<&[Found]> {
         self.all.as_deref()
     }

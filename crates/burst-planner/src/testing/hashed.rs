@@ -1,4 +1,4 @@
-//! Costs without rhyme or reason.
+//! Arbitrary costs, by a hash function.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -29,7 +29,7 @@ impl TrainingCosts for HashedCosts {
     }
 
     fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
-        // Whoever has fewer samples is never slower.
+        // A rank with fewer samples is never slower.
         let part = if share == Share::Larger { 1.0 } else { 0.5 };
         let step = |name: &str| part * self.time((name, node, ranks));
         Some(StepTimes {

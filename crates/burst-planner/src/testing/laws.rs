@@ -1,4 +1,4 @@
-//! What every search has to keep.
+//! Properties that every search should have.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Tests for a search of your own: random problems, a search by enumeration, a time model that is slow and obvious, and laws.
 //! Behind the feature `testing`.
 //!
-//! A search is anything that answers with an [`Arrangement`](crate::Arrangement), or with `None` where it finds nothing within
+//! A search is any function that returns an [`Arrangement`](crate::Arrangement), or `None` where it finds nothing within
 //! the limit. Here it is data parallelism on as many GPUs as the limit allows:
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What the lists of GPU counts are worth.
+//! How good plans on the lists of GPU counts are.
 
 use burst_planner::{Error, NodeOption, PlanProblem, SearchOptions, fastest, gpu_counts};
 use proptest::prelude::*;

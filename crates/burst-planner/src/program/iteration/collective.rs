@@ -1,4 +1,4 @@
-//! Collectives: all their ranks meet, and end together.
+//! Collectives: they start when all their ranks have arrived, and end on all ranks at once.
 
 use super::{Class, Event, Lanes, Member, Prices, Recorder, Run, Slot, later};
 
@@ -71,7 +71,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// A collective of the classes that meet, which starts when all their lanes are free, not before `start`. Its end.
+    /// A collective of the classes that were added, which starts when all their lanes are free, not before `start`. Returns its end.
     fn communicate(&mut self, event: Event<'_>, start: f64, takes: f64) -> f64 {
         let lanes = &mut *self.lanes;
         let free = lanes.meeting.iter().map(|&class| lanes.communication[usize::from(class)]);

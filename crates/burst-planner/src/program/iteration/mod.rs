@@ -40,7 +40,7 @@ pub(super) trait Prices {
     fn size(&self, group: Slot) -> usize;
 }
 
-/// What happened, for whoever wants to know.
+/// What happens in an iteration, as a recorder is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event<'a> {
     Forward(usize),

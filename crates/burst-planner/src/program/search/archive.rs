@@ -1,4 +1,4 @@
-//! All arrangements worth choosing from that were met.
+//! The Pareto-optimal ones of all arrangements that were evaluated.
 
 use super::super::evaluator::{Numbered, TrainingTime};
 
@@ -12,7 +12,7 @@ pub(super) struct Entry {
     /// By how much its fullest rank is above what it can hold: 1 where none is.
     pub(super) overfull: f64,
     pub(super) numbered: Numbered,
-    /// Nobody has [taken](Archive::take_fresh) it yet.
+    /// It has not been [taken](Archive::take_fresh) yet.
     is_fresh: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Takes an arrangement in if no other one is as good, and drops those that are no better. Whether it did. O(entries) at worst.
+    /// Adds an arrangement if no other one is as good, and drops those that are no better. Returns whether it was added. O(entries) at worst.
     pub(super) fn offer(&mut self, time: TrainingTime, numbered: &Numbered) -> bool {
         let TrainingTime { iteration_us, gpu_time_us } = time;
         let place = self.entries.partition_point(|entry| entry.time.iteration_us < iteration_us);
@@ -75,7 +75,7 @@ impl Archive {
         entries.get(first).or(entries.last())
     }
 
-    /// The arrangements that have come in since this was called last.
+    /// The arrangements that were added since this was called last.
     pub(super) fn take_fresh(&mut self) -> Vec<Numbered> {
         let take = |entry: &mut Entry| std::mem::take(&mut entry.is_fresh).then(|| entry.numbered.clone());
         let closest = self.closest.as_mut().filter(|_| self.entries.is_empty());

@@ -109,7 +109,7 @@ impl<C: TrainingCosts> Stage<'_, C> {
                     in_vain = 0;
                 }
                 let changed_score = score_of(trial, budget_us);
-                // What is as fast may have ways down that this one has not.
+                // Another arrangement that is as fast may lead to faster ones where this one does not.
                 if changed_score <= now_score {
                     if changed_score < now_score * (1.0 - SAME) {
                         since_better = 0;

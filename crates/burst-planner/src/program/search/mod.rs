@@ -30,7 +30,7 @@ use staircase::Staircase;
 const EVALUATIONS: f64 = 900.0;
 /// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
 const MORE_EVALUATIONS: f64 = 400_000.0;
-/// With so many blocks there are a third of these left, and with half as many again next to none.
+/// With so many blocks a third of these additional changes are made, and with half as many again next to none.
 const FEW_BLOCKS: f64 = 22.0;
 
 /// How long to search.
@@ -56,7 +56,7 @@ pub struct TrainingPoint {
     pub arrangement: Arrangement,
 }
 
-/// Arrangements worth choosing from: none of those that were met is at least as good as one of them in iteration time and GPU
+/// Arrangements that are Pareto-optimal among those that were evaluated: none is at least as good as one of them in iteration time and GPU
 /// time, and better in one.
 #[derive(Debug, Clone)]
 pub struct TrainingFrontier {
@@ -66,7 +66,7 @@ pub struct TrainingFrontier {
     bound: Bound,
 }
 
-/// Searches for all arrangements worth choosing from, judged by the time of the program alone.
+/// Searches for the Pareto frontier of all arrangements, which are evaluated by the time of the program alone.
 ///
 /// What is found does not depend on any limit, and what is found with some GPUs is found with more of them: a looser limit or
 /// more GPUs never give a slower arrangement. Data parallelism on any number of GPUs is among what is tried. The same problem

@@ -1,4 +1,4 @@
-//! Systematic changes of the best that was found, which chance may have passed by.
+//! Systematic changes of the best that was found, which the random search may have missed.
 
 use std::ops::Range;
 

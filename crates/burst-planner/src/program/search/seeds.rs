@@ -1,4 +1,4 @@
-//! Arrangements to begin with, by simpler models: they propose, and never judge.
+//! Initial arrangements, by simpler models of time, whose times are not used for anything else.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Arrangements that a sum of times proposes: it adds up what follows each other, and never judges.
+//! Initial arrangements that minimise a sum of times, as if all steps ran one after another; the sum is used for nothing else.
 
 use std::rc::Rc;
 

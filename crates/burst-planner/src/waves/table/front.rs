@@ -66,7 +66,7 @@ pub(super) trait Front: Clone + Default {
     /// Leaves out what others cover to the tolerance, but never, save for rounding, the fastest plan and the cheapest.
     fn thin(&mut self, tolerance: f64);
 
-    /// Records how plans came about that were put together since.
+    /// Records the decisions of plans that were combined since.
     fn settle(&mut self, traces: &mut Traces);
 
     fn traces(&mut self) -> impl Iterator<Item = &mut u32>;

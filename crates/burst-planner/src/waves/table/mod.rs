@@ -1,5 +1,5 @@
-//! Tables of regions: for every pair of options of a region's fork and join, all plans of what lies between them that are
-//! worth choosing from.
+//! Tables of regions: for every pair of options of a region's fork and join, the Pareto-optimal plans of what lies
+//! between them.
 //!
 //! # Method
 //! Labels, from the inside to the outside: a label is a partial plan with its time and GPU time, and a front is a set of

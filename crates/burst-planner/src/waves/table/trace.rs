@@ -1,4 +1,4 @@
-//! How the alternatives of a region came about.
+//! The decisions that the alternatives of a region are made of.
 
 /// The empty trace.
 pub(super) const NOTHING: u32 = u32::MAX;
