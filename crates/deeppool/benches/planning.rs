@@ -16,7 +16,7 @@ use layer_profile::DeviceModel;
 
 fn planning(criterion: &mut Criterion) -> Result<(), Error> {
     let link = collectives::LinkModel::dgx_a100();
-    let mut group = criterion.benchmark_group("plans worth choosing from");
+    let mut group = criterion.benchmark_group("Pareto frontier of plans");
     group.sample_size(10);
     for (model, gpus, batch) in [("vgg16", 8, 32), ("inception-v3", 8, 32), ("vgg16", 1024, 1024)] {
         let network = zoo::model(model)?;

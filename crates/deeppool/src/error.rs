@@ -12,11 +12,11 @@ pub enum Error {
     #[error("the batch is empty: it needs at least one sample")]
     EmptyBatch,
     /// Training needs one loss, and nothing beside it.
-    #[error("`{network}` must end in exactly one loss layer, but the output of `{layer}` is left over")]
+    #[error("`{network}` must end in exactly one loss layer, but no layer uses the output of `{layer}`")]
     NotOneLoss {
         /// The network.
         network: String,
-        /// The layer whose output nobody uses.
+        /// The layer whose output is not used.
         layer: String,
     },
     /// A program has no such rank.
@@ -27,7 +27,7 @@ pub enum Error {
         /// How many there are.
         ranks: usize,
     },
-    /// A program that could never end.
+    /// A program that would never end.
     #[error("the program cannot be run: {0}")]
     Program(String),
     /// A program with collectives needs a communicator.
@@ -90,7 +90,7 @@ pub enum Error {
     /// Training data are wrong.
     #[error(transparent)]
     Data(#[from] crate::data::DataError),
-    /// Numbers grew beyond what single precision holds.
+    /// The loss is NaN or infinite.
     #[error(
         "iteration {iteration}: the loss is {loss} on rank {rank}{}: try a smaller learning rate, or clip gradients",
         layer.as_ref().map(|layer| format!(", and the output of layer `{layer}` is the first that is not finite")).unwrap_or_default()
@@ -105,7 +105,7 @@ pub enum Error {
         /// The first layer on that rank whose output is not finite, where that can be told.
         layer: Option<String>,
     },
-    /// Parameters or their velocities grew beyond what single precision holds: they are not kept.
+    /// A parameter or velocity is NaN or infinite: no checkpoint of it is written.
     #[error(
         "after iteration {iteration}: `{tensor}` on rank {rank} is not finite: try a smaller learning rate, or clip gradients"
     )]
@@ -175,7 +175,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the cause lies in what was asked for or given (a file, an option), not in carrying it out.
+    /// Whether the input is at fault (a file, an option), rather than the work itself.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
@@ -192,7 +192,7 @@ impl Error {
     }
 }
 
-/// Whether the work itself failed, rather than that it was asked for wrongly: by whichever error of this project is among an error and
+/// Whether the work itself failed, rather than its input being wrong: by whichever error of this project is among an error and
 /// its sources. Commands exit with 1 then, and with 2 otherwise.
 #[must_use]
 pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {

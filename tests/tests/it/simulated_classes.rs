@@ -101,7 +101,9 @@ fn what_is_lowered_for_simulation_is_not_executed() {
     let classes: Vec<&[usize]> = program.ranks.iter().map(|class| &class.stands_for[..]).collect();
     assert_eq!(classes, [&[0, 1, 2, 3][..], &[4, 5][..]]);
     assert!(program.of_rank(4).is_ok());
-    assert!(program.of_rank(1).unwrap_err().to_string().contains("another rank stands for rank 1"));
+    assert!(
+        program.of_rank(1).unwrap_err().to_string().contains("rank 1 shares the program of another rank")
+    );
     assert!(program.of_rank(6).unwrap_err().to_string().contains("no rank 6"));
 }
 

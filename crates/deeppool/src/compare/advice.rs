@@ -20,8 +20,8 @@ enum Better {
     OnlyPartition,
 }
 
-/// Speeds of the foreground that follow each other at which the same is better.
-struct Span {
+/// A range of speeds of the foreground over which the same way is better.
+struct SpeedRange {
     better: Better,
     /// In [`STEPS`]ths of the fastest.
     first: usize,
@@ -56,7 +56,7 @@ impl Comparison {
         self.envelope(&SHARING)
     }
 
-    fn sentence(&self, span: &Span, fastest: f64) -> String {
+    fn sentence(&self, span: &SpeedRange, fastest: f64) -> String {
         let part = |step: usize| step as f64 / STEPS as f64;
         let speed = |step: usize| part(step) * fastest;
         let (first, last) = (span.first, span.last);
@@ -131,8 +131,8 @@ impl Comparison {
         })
     }
 
-    fn spans(&self, sharing: &Envelope, partition: &Envelope) -> Vec<Span> {
-        let mut spans: Vec<Span> = Vec::new();
+    fn spans(&self, sharing: &Envelope, partition: &Envelope) -> Vec<SpeedRange> {
+        let mut spans: Vec<SpeedRange> = Vec::new();
         // At no speed at all both are background alone.
         for step in 1..=STEPS {
             let foreground = self.about(step as f64 / STEPS as f64);
@@ -155,7 +155,7 @@ impl Comparison {
                         span.most = (factor, step);
                     }
                 }
-                _ => spans.push(Span { better, first: step, last: step, most: (factor, step) }),
+                _ => spans.push(SpeedRange { better, first: step, last: step, most: (factor, step) }),
             }
         }
         spans

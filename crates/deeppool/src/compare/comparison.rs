@@ -8,7 +8,7 @@ use crate::job::Job;
 use crate::plan::{ExecutionPlan, PlanRequest};
 use crate::simulate::{BackgroundCosts, SimulateOptions};
 
-/// Burst plans that are compared, at most: spread over those worth choosing from.
+/// Burst plans that are compared, at most: spread over the Pareto frontier.
 const PLANS: usize = 14;
 
 /// The ways to use data parallelism on all GPUs, and on a part of them; and a burst plan.
@@ -38,7 +38,7 @@ impl Comparison {
     /// Compares data parallelism and burst plans on all GPUs, each alone and with a background job on each GPU, and data parallelism on
     /// any smaller number of GPUs with background jobs on the others.
     ///
-    /// One search gives the burst plans: the one that the request's mode asks for, and others spread over all that are worth choosing from.
+    /// One search gives the burst plans: the one that the request's mode asks for, and others spread over the Pareto frontier.
     /// Where GPUs have a limit on memory, burst plans leave room for a background job, if any can, and partitions keep it by themselves. Of
     /// the partitions, those that take turns with others best are simulated, and the powers of two. Simulations are by the
     /// options' policy and device, and as long as they say; `progress` is told what part is done. O(search + points x simulation).

@@ -16,7 +16,7 @@ pub struct KernelCost {
     pub share: f64,
     /// The part of the device's memory bandwidth that it uses on a device of its own: 0 to 1.
     pub memory: f64,
-    /// Its thread blocks by those that the device holds at a time, rounded up.
+    /// Waves of thread blocks, in the sense of the CUDA guide: its blocks divided by those that the device holds at a time, rounded up.
     pub waves: NonZeroU32,
 }
 

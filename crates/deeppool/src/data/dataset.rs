@@ -125,7 +125,7 @@ impl Dataset {
         cifar10::load(folder)
     }
 
-    /// Made-up data that can be learned: each class has a mean of its own, and each sample is the mean of its class
+    /// Synthetic data that can be learned: each class has a mean of its own, and each sample is the mean of its class
     /// plus as much noise; every fifth sample is held out.
     ///
     /// Means and noise are uniform; features have mean 0 and variance 1. The same arguments give the same samples, and

@@ -17,7 +17,7 @@ pub enum DataSource {
     Mnist(PathBuf),
     /// The binary files of CIFAR-10 in this folder.
     Cifar10(PathBuf),
-    /// Made-up data that fit the network.
+    /// Synthetic data that fit the network.
     Synthetic {
         /// Seed of the data; it is independent of the seed of the training.
         seed: u64,

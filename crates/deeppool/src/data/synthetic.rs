@@ -1,4 +1,4 @@
-//! Made-up data: a mean for each class, and noise around it; or sequences of tokens.
+//! Synthetic data: a mean for each class, and noise around it; or sequences of tokens.
 
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, Shape};
@@ -11,7 +11,7 @@ const MOST_SAMPLES: usize = 2048;
 const MOST_BYTES: usize = 128 << 20;
 const LEAST_SAMPLES: usize = 320;
 
-/// How many samples are made for a network where nobody says.
+/// The default number of samples that are made for a network.
 pub(super) fn usual_samples(network: &LayerGraph) -> usize {
     let elements = network.layer(network.input()).output_shape().elements();
     (MOST_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(LEAST_SAMPLES, MOST_SAMPLES)
@@ -46,7 +46,7 @@ fn sequences(
         let mut tokens = vec![stream.below(vocabulary)];
         while tokens.len() <= count {
             let surprise = stream.uniform() < SURPRISE;
-            // Any rule that a token decides will do; this one goes through much of the vocabulary.
+            // Any function of the token before would do; this one goes through much of the vocabulary.
             let follower = tokens.last().map_or(0, |token| (token + vocabulary / 3 + 1) % vocabulary);
             tokens.push(if surprise { stream.below(vocabulary) } else { follower });
         }

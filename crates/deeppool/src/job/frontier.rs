@@ -1,4 +1,4 @@
-//! All plans worth choosing from.
+//! The Pareto frontier of plans.
 
 use burst_planner::{
     Arrangement, Evaluator, TrainingFrontier, TrainingPoint, TrainingProblem, TrainingSearch, search_training,
@@ -11,7 +11,7 @@ use crate::plan::{DataParallelTimes, ExecutionPlan, GpuCounts, Mode, PlanRequest
 /// Tables of layers x GPU counts x GPUs are no larger.
 const MOST_ENTRIES: usize = 200_000_000;
 
-/// The burst plans of a [`Job`] worth choosing from: none of those that were met is at least as good in iteration time and
+/// The Pareto-optimal ones of the burst plans of a [`Job`] that were evaluated: none of them is at least as good in iteration time and
 /// GPU time, and better in one.
 #[derive(Debug, Clone)]
 pub struct PlanFrontier<'a> {
@@ -37,7 +37,7 @@ impl Job<'_> {
         }
     }
 
-    /// Searches for all burst plans worth choosing from; the request's mode does not matter.
+    /// Searches for the Pareto frontier of burst plans; the request's mode does not matter.
     ///
     /// # Errors
     /// When no plan keeps the limit on memory, the question is out of proportion, or the profile lacks a time.

@@ -4,7 +4,7 @@ use crate::Error;
 /// With how many GPUs plans are made at most.
 pub const MOST_GPUS: usize = 16_384;
 
-/// How the GPUs are used, and which of the plans worth choosing from is asked for.
+/// How the GPUs are used, and which of the Pareto-optimal plans is asked for.
 ///
 /// Amplification is the active time of all ranks over the iteration time on one GPU (see
 /// [`ExecutionPlan`](super::ExecutionPlan)). The original DeepPool charges a layer's whole time, transfers and waiting included, on

@@ -138,7 +138,7 @@ pub(super) struct Operands {
 /// Assembles the program of one rank.
 pub(super) struct RankBuilder {
     program: RankProgram,
-    /// By buffer that has its own memory: who has to be finished before it may be read or written.
+    /// By buffer that has its own memory: the steps that have to be finished before it may be read or written.
     uses: Vec<Uses>,
     /// The same, by piece of shared memory.
     uses_of_shared: Vec<Uses>,
@@ -146,9 +146,9 @@ pub(super) struct RankBuilder {
     shared: HashMap<(LayerId, Role), usize>,
     operands: HashMap<(LayerId, Role), BufferId>,
     velocities: HashMap<LayerId, BufferId>,
-    /// What the micro-batches so far gave in a role.
+    /// The sums over the micro-batches so far, by role.
     totals: HashMap<(LayerId, Role), BufferId>,
-    /// Buffers of earlier micro-batches that nobody needs any more.
+    /// Buffers of earlier micro-batches that are free.
     free: Vec<BufferId>,
     collectives_wait_for: Option<StepId>,
 }
@@ -236,7 +236,7 @@ impl RankBuilder {
     }
 
     /// Adds what the micro-batch gave in a role, whose length does not depend on the number of samples, to what those
-    /// before it gave; from now on the sum plays the role.
+    /// before it gave; from now on the sum has that role.
     pub(super) fn accumulate(&mut self, id: LayerId, layer: &Layer, role: Role) {
         let part = self.operand(id, layer, role, 0);
         let total = match self.totals.get(&(id, role)) {
@@ -252,7 +252,7 @@ impl RankBuilder {
         self.set_operand(id, role, total);
     }
 
-    /// The buffer that plays a role for a layer on this rank; made at its first use.
+    /// The buffer of a role of a layer on this rank; made at its first use.
     pub(super) fn operand(&mut self, id: LayerId, layer: &Layer, role: Role, samples: usize) -> BufferId {
         if let Some(&buffer) = self.operands.get(&(id, role)) {
             return buffer;
@@ -262,7 +262,7 @@ impl RankBuilder {
         buffer
     }
 
-    /// Lets an existing buffer play a role for a layer: the output of another layer as its input.
+    /// Uses an existing buffer for a role of a layer: the output of another layer as its input.
     pub(super) fn set_operand(&mut self, id: LayerId, role: Role, buffer: BufferId) {
         self.operands.insert((id, role), buffer);
     }
@@ -272,7 +272,7 @@ impl RankBuilder {
         self.velocities.get(&id).copied()
     }
 
-    /// Adds a step. It comes after whoever last wrote what it reads or writes, and after all readers of what it
+    /// Adds a step. It depends on the steps that last wrote what it reads or writes, and on all readers of what it
     /// overwrites.
     pub(super) fn step(&mut self, op: Op, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
         let id = StepId(self.program.steps.len());

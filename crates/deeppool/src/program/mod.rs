@@ -14,6 +14,8 @@ use layer_graph::LayerId;
 
 use crate::Error;
 
+/// The two lanes of a rank: each runs one step at a time, in order, and the two run side by side.
+pub use gpu_mux::Lane;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_training};
 pub use memory::RankMemory;
 pub use placement::Placement;
@@ -52,7 +54,7 @@ impl Program {
         let ranks = self.world();
         Err(if rank < ranks {
             Error::Program(format!(
-                "it was lowered for simulation, where another rank stands for rank {rank}"
+                "it was lowered for simulation, where rank {rank} shares the program of another rank"
             ))
         } else {
             Error::NoSuchRank { rank, ranks }
@@ -65,7 +67,7 @@ impl Program {
 pub struct RankProgram {
     /// The rank.
     pub rank: usize,
-    /// The ranks that do the same for as long, this one included, ascending: the same steps for the same numbers of samples,
+    /// The ranks that this program is simulated for, this one included, ascending: they run the same steps for the same numbers of samples,
     /// with the same parts in the same collectives. Only this one where the program is to be executed.
     pub stands_for: Vec<usize>,
     /// All buffers; a [`BufferId`] is an index into this list. State comes first, in an order that all programs for the
@@ -73,7 +75,7 @@ pub struct RankProgram {
     pub buffers: Vec<BufferSpec>,
     /// How many of the buffers are state: they outlive the iteration.
     pub state_buffers: usize,
-    /// Elements of each piece of memory that buffers take turns in, where activations are computed again.
+    /// Elements of each piece of memory that several buffers use one after another, where activations are computed again.
     pub shared_elements: Vec<usize>,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
@@ -115,15 +117,6 @@ impl Step {
             _ => Lane::Compute,
         }
     }
-}
-
-/// Each lane runs one step at a time, in order; the two run side by side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// Kernels.
-    Compute,
-    /// Collectives.
-    Communication,
 }
 
 /// What a step does.
@@ -186,8 +179,8 @@ pub struct BufferSpec {
     pub elements: usize,
     /// What it holds.
     pub contents: Contents,
-    /// The piece of [shared memory](RankProgram::shared_elements) that it is in, which only steps of the compute lane use: whoever
-    /// writes it ends what was there before. `None` for memory of its own.
+    /// The piece of [shared memory](RankProgram::shared_elements) that it is in, which only steps of the compute lane use: a step that
+    /// writes it overwrites the buffer that was there before. `None` for memory of its own.
     pub shared: Option<usize>,
 }
 

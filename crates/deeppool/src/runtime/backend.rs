@@ -63,7 +63,7 @@ impl<B: Backend> Device<B> {
     }
 }
 
-/// Samples on their way.
+/// A redistribution of samples in progress.
 pub trait PendingMove {
     /// Where they arrive.
     type Buffer;

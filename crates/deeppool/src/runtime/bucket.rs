@@ -5,7 +5,7 @@ use super::{Backend, Device};
 use crate::Error;
 use crate::program::{RankProgram, Step};
 
-/// Where the buffers of a collective travel as one: a bucket of gradients is one operation, not one a gradient.
+/// Where the buffers of a collective are packed into one, so that a bucket of gradients is one operation, not one for each gradient.
 ///
 /// They are copied on the device's queue, in memory that is allocated when the program is loaded.
 pub(super) struct Bucket<B: Backend> {
@@ -31,7 +31,7 @@ impl<B: Backend> Bucket<B> {
         Ok(Some(Self { whole, pack, unpack }))
     }
 
-    /// Copies the step's buffers into the bucket and lifts that out of its place.
+    /// Copies the step's buffers into the bucket and takes the bucket's buffer out.
     pub(super) fn pack(
         &mut self,
         step: &Step,

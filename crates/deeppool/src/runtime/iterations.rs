@@ -24,7 +24,7 @@ pub trait BatchSource {
     ) -> Result<(), Error>;
 }
 
-/// Looks on while a program runs.
+/// Is notified while a program runs.
 pub trait Observer {
     /// A step of the compute lane has run, or one of the communication lane has started.
     fn started(&mut self, _step: StepId) {}
@@ -49,7 +49,7 @@ impl<O: Observer + ?Sized> Observer for &mut O {
     }
 }
 
-/// Nobody looks on.
+/// No notifications.
 impl Observer for () {}
 
 /// Runs a loaded program for a number of iterations, tasklet by tasklet: a step of the compute lane is a tasklet, and

@@ -97,7 +97,7 @@ impl<B: Backend> LoadedProgram<B> {
         self.metrics.is_some()
     }
 
-    /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not know.
+    /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not have them.
     pub(super) fn metrics(&self, device: &mut Device<B>) -> Result<Option<[f32; 2]>, Error> {
         let Some(buffer) = self.metrics else { return Ok(None) };
         let mut metrics = [0.0; 2];

@@ -58,7 +58,7 @@ impl<B: Backend> RankState<B> {
     }
 }
 
-/// Memory that several buffers of a program take turns in.
+/// Memory that several buffers of a program use one after another.
 pub(super) struct Shared<B: Backend> {
     memory: B::Buffer,
     /// What is in it.
@@ -113,12 +113,12 @@ impl<B: Backend> Memory<'_, B> {
         Ok(())
     }
 
-    /// Lifts buffers out of their places, so that they can be written while others are read.
+    /// Takes buffers out of their places, so that they can be written while others are read.
     pub(super) fn take(&mut self, ids: &[BufferId]) -> Vec<B::Buffer> {
         ids.iter().map(|&id| std::mem::take(self.get_mut(id))).collect()
     }
 
-    /// Puts back what [`take`](Self::take) lifted out.
+    /// Puts back what [`take`](Self::take) took out.
     pub(super) fn restore(&mut self, ids: &[BufferId], buffers: Vec<B::Buffer>) {
         for (&id, buffer) in ids.iter().zip(buffers) {
             *self.get_mut(id) = buffer;

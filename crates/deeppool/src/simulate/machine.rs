@@ -9,8 +9,8 @@ use super::steps::RankClass;
 use crate::Error;
 use crate::program::{CollectiveId, Program};
 
-/// All ranks in one virtual time, those that do the same as one. Each has a device of its own; they meet in collectives,
-/// and nowhere else.
+/// All ranks in one virtual time; ranks that do the same are simulated as one. Each has a device of its own, and they depend on each
+/// other by collectives alone.
 pub(super) struct Machine<'a> {
     program: &'a Program,
     /// One of each class.
@@ -18,23 +18,23 @@ pub(super) struct Machine<'a> {
     /// By class: when something happens next on its device.
     next: Vec<Option<Duration>>,
     /// By collective.
-    meetings: Vec<Meeting>,
-    /// What classes have come to and nobody has looked at.
+    collectives: Vec<CollectiveState>,
+    /// Arrivals at collectives, and ends of their transfers, that have not been processed yet.
     exchanges: VecDeque<(usize, CollectiveId, Exchange)>,
 }
 
-/// Who has come to a collective, or is done with it. A rank does not come to it again before it is over.
+/// The ranks that have arrived at a collective, and those that have finished it. A rank does not arrive again before all have finished.
 #[derive(Debug, Clone, Default)]
-struct Meeting {
-    /// The classes in the order in which they came.
-    came: Vec<(usize, Exchange)>,
+struct CollectiveState {
+    /// The classes in the order in which they arrived.
+    arrived: Vec<(usize, Exchange)>,
     /// Their ranks.
-    ranks_came: usize,
+    ranks_arrived: usize,
     ranks_done: usize,
 }
 
-/// From when to when everything goes on as it always does: all ranks have ended the iterations of the warm-up, but not
-/// more than the last.
+/// The time that is measured: from the moment when all ranks have ended the warm-up to the moment when all have ended the last
+/// iteration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) start: Duration,
@@ -54,7 +54,7 @@ impl<'a> Machine<'a> {
             program,
             next: vec![None; ranks.len()],
             ranks,
-            meetings: vec![Meeting::default(); program.collectives.len()],
+            collectives: vec![CollectiveState::default(); program.collectives.len()],
             exchanges: VecDeque::new(),
         })
     }
@@ -64,55 +64,55 @@ impl<'a> Machine<'a> {
         for rank in 0..self.ranks.len() {
             self.advance(rank, Duration::ZERO)?;
         }
-        self.meet()?;
+        self.run_collectives()?;
         let start = self.run_to(warm_up)?;
         self.ranks.iter_mut().for_each(Rank::end_warm_up);
         let end = self.run_to(iterations)?;
         Ok(Window { start, end, iterations: iterations - warm_up })
     }
 
-    /// Goes on until all ranks have ended so many iterations, and gives that time, to which all are brought.
+    /// Advances until all ranks have ended so many iterations, and returns that time, to which all ranks are advanced.
     ///
-    /// A device is only brought to a moment at which something happens on it, the earliest first, so that it is never
-    /// ahead of another that could still tell it something.
+    /// Events of all devices are processed in the order of time, so that no device is ahead of an event on another one that could
+    /// affect it.
     fn run_to(&mut self, iterations: u32) -> Result<Duration, Error> {
         while !self.ranks.iter().all(|rank| rank.has_ended(iterations)) {
             let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
             let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
             self.advance(rank, now)?;
-            self.meet()?;
+            self.run_collectives()?;
         }
         let end = self.ranks.iter().filter_map(|rank| rank.ends().last()).max().copied().unwrap_or_default();
         for rank in 0..self.ranks.len() {
             self.advance(rank, end)?;
         }
-        self.meet()?;
+        self.run_collectives()?;
         Ok(end)
     }
 
-    /// Brings a rank to this time; what it comes to at a collective waits in `exchanges`.
+    /// Advances a rank to this time; its arrivals at collectives are added to `exchanges`.
     fn advance(&mut self, rank: usize, now: Duration) -> Result<(), Error> {
         self.ranks[rank].advance(now, &mut self.exchanges)?;
         self.next[rank] = self.ranks[rank].next_event();
         Ok(())
     }
 
-    /// Everything that collectives do now. Ranks that are told may come to the next ones at once.
-    fn meet(&mut self) -> Result<(), Error> {
+    /// Begins and ends collectives as far as ranks have arrived at them. That may let ranks arrive at the next ones at once.
+    fn run_collectives(&mut self) -> Result<(), Error> {
         while let Some((rank, collective, exchange)) = self.exchanges.pop_front() {
-            let everybody = self.program.collectives[collective.0].ranks.len();
-            let (ranks, meeting) = (self.ranks[rank].ranks(), &mut self.meetings[collective.0]);
+            let all_ranks = self.program.collectives[collective.0].ranks.len();
+            let (ranks, state) = (self.ranks[rank].ranks(), &mut self.collectives[collective.0]);
             match exchange.awaits {
                 Awaits::Partners => {
-                    meeting.came.push((rank, exchange));
-                    meeting.ranks_came += ranks;
-                    if meeting.ranks_came == everybody {
+                    state.arrived.push((rank, exchange));
+                    state.ranks_arrived += ranks;
+                    if state.ranks_arrived == all_ranks {
                         self.begin(collective)?;
                     }
                 }
                 Awaits::End => {
-                    meeting.ranks_done += ranks;
-                    if meeting.ranks_done == everybody {
+                    state.ranks_done += ranks;
+                    if state.ranks_done == all_ranks {
                         self.end(collective, exchange.at)?;
                     }
                 }
@@ -122,15 +122,15 @@ impl<'a> Machine<'a> {
     }
 
     fn begin(&mut self, collective: CollectiveId) -> Result<(), Error> {
-        let came = self.meetings[collective.0].came.clone();
-        // When the last rank has come, and the one before it, for which it had to wait itself.
-        let mut latest = came.iter().rev().map(|(_, exchange)| exchange.at);
+        let arrived = self.collectives[collective.0].arrived.clone();
+        // When the last rank arrived, and when the last of the others did, which is what that rank had to wait for.
+        let mut latest = arrived.iter().rev().map(|(_, exchange)| exchange.at);
         let (now, mut before) = (latest.next().unwrap_or_default(), latest.next().unwrap_or_default());
-        if came.last().is_some_and(|&(rank, _)| self.ranks[rank].ranks() > 1) {
+        if arrived.last().is_some_and(|&(rank, _)| self.ranks[rank].ranks() > 1) {
             before = now;
         }
-        for (place, &(rank, exchange)) in came.iter().enumerate() {
-            let is_last = place + 1 == came.len();
+        for (place, &(rank, exchange)) in arrived.iter().enumerate() {
+            let is_last = place + 1 == arrived.len();
             self.advance(rank, now)?;
             self.ranks[rank].begin_collective(exchange.tasklet, if is_last { before } else { now })?;
             self.next[rank] = self.ranks[rank].next_event();
@@ -139,8 +139,8 @@ impl<'a> Machine<'a> {
     }
 
     fn end(&mut self, collective: CollectiveId, now: Duration) -> Result<(), Error> {
-        let meeting = std::mem::take(&mut self.meetings[collective.0]);
-        for (rank, exchange) in meeting.came {
+        let state = std::mem::take(&mut self.collectives[collective.0]);
+        for (rank, exchange) in state.arrived {
             self.advance(rank, now)?;
             self.ranks[rank].end_collective(exchange.tasklet)?;
             self.next[rank] = self.ranks[rank].next_event();

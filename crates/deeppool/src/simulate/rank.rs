@@ -27,7 +27,7 @@ pub(super) struct Figures {
     pub(super) background_samples: f64,
 }
 
-/// One rank for all that do the same: its device, and the hosts of its two jobs.
+/// A rank, simulated for all that do the same: its device, and the hosts of its two jobs.
 pub(super) struct Rank<'a> {
     /// Its class's place among the classes.
     index: usize,
@@ -35,7 +35,7 @@ pub(super) struct Rank<'a> {
     driver: Driver<VirtualDevice>,
     foreground: ForegroundHost<'a>,
     background: Option<BackgroundHost>,
-    /// Steps that are still to be offered, of all iterations.
+    /// Steps of all iterations that have not been handed to the driver yet.
     to_offer: u64,
     iterations: u64,
     warm_up: u64,
@@ -51,7 +51,7 @@ pub(super) struct Rank<'a> {
     computed: [Duration; 2],
     /// When the last communication ended.
     communication_end: Duration,
-    /// By step of the iteration: how long after the communication before it its partners came last.
+    /// By step of the iteration: how long after the communication before it the last of its partners arrived.
     partners_after: Vec<Duration>,
     /// What the background ran since the iteration began, where a timeline is wanted.
     background_spans: Option<Vec<Span>>,
@@ -89,7 +89,7 @@ impl<'a> Rank<'a> {
         })
     }
 
-    /// When something happens next on this device if nobody tells it anything.
+    /// The time of the next event on this device, unless another rank causes one before.
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.driver.device().next_event()
     }
@@ -125,8 +125,8 @@ impl<'a> Rank<'a> {
         Figures { occupancy: *self.driver.device().occupancy(), background_samples }
     }
 
-    /// Lets time pass on this device, with everything that happens until then. Communication that comes to a point at
-    /// which it waits for its partners is added to `exchanges`, with its collective.
+    /// Processes the events of this device up to a time. Communication that waits for its partners from then on is added to
+    /// `exchanges`, with its collective.
     pub(super) fn advance(
         &mut self,
         until: Duration,
@@ -180,7 +180,7 @@ impl<'a> Rank<'a> {
         let ended = self.foreground.iterations_ended();
         self.foreground.finish();
         if self.class.steps.origins[step].1.is_some() {
-            // It began when its partners had come, but the host may have seen the end of the one before it only later.
+            // It began when its partners had arrived, but the host may have seen the end of the one before it only later.
             let start = self.spans[step].start.max(self.communication_end);
             self.spans[step] = Span { start, end: now };
             self.communication_end = now;
@@ -203,15 +203,15 @@ impl<'a> Rank<'a> {
         (tasklet.number % self.spans.len().max(1) as u64) as usize
     }
 
-    /// The last rank has come to a collective, which begins now; the last of the others had come at `others_came`.
+    /// The last rank has arrived at a collective, which begins now; the last of the others arrived at `others_arrived`.
     pub(super) fn begin_collective(
         &mut self,
         tasklet: TaskletId,
-        others_came: Duration,
+        others_arrived: Duration,
     ) -> Result<(), Error> {
         let (step, device) = (self.step(tasklet), self.driver.device_mut());
         self.spans[step].start = device.now();
-        self.partners_after[step] = others_came.saturating_sub(self.communication_end);
+        self.partners_after[step] = others_arrived.saturating_sub(self.communication_end);
         Ok(device.partners_arrive(tasklet, device.now())?)
     }
 
@@ -226,7 +226,7 @@ impl<'a> Rank<'a> {
         &self.ends
     }
 
-    /// How long after the communication before it the partners of each step came, in the last iteration.
+    /// How long after the communication before it the partners of each step arrived, in the last iteration.
     pub(super) fn partners_after(&self) -> &[Duration] {
         &self.partners_after
     }

@@ -16,7 +16,7 @@ pub(super) struct RankSteps {
     pub(super) origins: Vec<(usize, Option<CollectiveId>)>,
 }
 
-/// Ranks that do the same for as long, and so at the same times: they are simulated once.
+/// Ranks that run the same steps for the same times: they are simulated once.
 #[derive(Debug, Clone)]
 pub(super) struct RankClass<'a> {
     pub(super) steps: RankSteps,
@@ -29,7 +29,7 @@ pub(super) struct RankClass<'a> {
 impl<'a> RankClass<'a> {
     /// The classes of a program's ranks, by the first rank of each.
     ///
-    /// [`Error::Program`] for collectives that could not end, because a rank takes no part in one or comes to them in
+    /// [`Error::Program`] for collectives that could not end, because a rank takes no part in one, or issues them in
     /// another order than the program's.
     pub(super) fn of_ranks(program: &'a Program, costs: &Costs<'_>) -> Result<Vec<Self>, Error> {
         let transfers: Vec<Transfer> =
@@ -43,7 +43,7 @@ impl<'a> RankClass<'a> {
                 rank.stands_for.iter().find(|rank| !comes_to().eq(takes_part[**rank].iter().copied()));
             if let Some(rank) = other {
                 let expected = "the collectives that it takes part in, in the program's order";
-                return Err(Error::Program(format!("rank {rank} does not come to {expected}")));
+                return Err(Error::Program(format!("rank {rank} does not issue {expected}")));
             }
             match classes.iter_mut().find(|class| class.steps == steps) {
                 Some(class) => {
@@ -56,7 +56,7 @@ impl<'a> RankClass<'a> {
         Ok(classes)
     }
 
-    /// The same steps, with how long after the communication before it the partners of each communication come.
+    /// The same steps, with how long after the communication before it the partners of each communication arrive.
     pub(super) fn expecting(mut self, partners: &[Duration]) -> Self {
         for (step, &expected) in self.steps.iteration.steps.iter_mut().zip(partners) {
             if let StepWork::Communication { partners_after, .. } = &mut step.work {
@@ -84,7 +84,7 @@ fn collectives_by_rank(program: &Program) -> Result<Vec<Vec<usize>>, Error> {
     Ok(by_rank)
 }
 
-/// What a collective is to a device.
+/// A collective as the device model has it.
 struct Transfer {
     takes: Duration,
     all_reduces: bool,
@@ -156,7 +156,7 @@ impl RankSteps {
 fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Result<Option<StepWork>, Error> {
     if let Op::Collective(id) = op {
         let no_such =
-            || Error::Program(format!("rank {rank} comes to a collective #{} that is not there", id.0));
+            || Error::Program(format!("rank {rank} issues a collective #{} that does not exist", id.0));
         let transfer = transfers.get(id.0).ok_or_else(no_such)?;
         return Ok(Some(StepWork::Communication {
             transfer: transfer.takes,

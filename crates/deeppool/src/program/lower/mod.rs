@@ -256,12 +256,12 @@ impl<'a> Lowering<'a> {
         self.micro_batch = micro_batch;
         self.program.reuse_buffers();
         self.share_memory();
-        // What arrives may be needed to the end of the micro-batch before.
+        // The buffers that communication writes may be in use until the end of the micro-batch before.
         self.program.collectives_wait();
         Ok(())
     }
 
-    /// Lets what is local to the segments between checkpoints take turns in the same memory.
+    /// Lets the outputs that are local to the segments between checkpoints share the same memory.
     fn share_memory(&mut self) {
         let segments = self.recomputation.local(self.network);
         let mut by_place = vec![vec![Vec::new(); segments.len()]; self.program.ranks()];
@@ -348,7 +348,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The buffers that play a role for a layer on its ranks.
+    /// The buffers of a role of a layer on its ranks.
     fn operand_value(&mut self, id: LayerId, role: Role) -> Value {
         let (layer, layout) = (self.network.layer(id), self.layout(id));
         let buffers = layout
