@@ -152,7 +152,7 @@ pub(crate) fn dot_entry(area: &Area<'_>, color: RGBColor, label: &str) -> anyhow
     Ok(())
 }
 
-/// An image that says in words what it shows and is from, for screen readers and for whoever finds the file.
+/// An image with a description of what it shows and is from, for screen readers and for readers who have the file alone.
 fn described(svg: &str, title: &str, provenance: &[String]) -> String {
     let description = escaped(&format!("{title}. {}", provenance.join(". ")));
     match svg.split_once('\n') {

@@ -59,7 +59,7 @@ impl Single {
     /// The experiment of a command line without the program's name.
     pub(crate) fn parse(line: &[String]) -> anyhow::Result<Self> {
         Line::try_parse_from(line).map(|line| line.experiment).map_err(|error| {
-            // What follows are hints for a command line that somebody has typed.
+            // What follows are hints for a user at a command line.
             let message = error.to_string();
             let message = message.split("\n\n").next().unwrap_or_default();
             anyhow::anyhow!("{}", message.trim_start_matches("error: "))

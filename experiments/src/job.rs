@@ -81,7 +81,7 @@ pub(crate) const BACKGROUND_BATCH: usize = 8;
 const ITERATIONS: usize = 20;
 
 /// A workload with what it costs on a testbed.
-pub(crate) struct Job<'a> {
+pub(crate) struct ForegroundJob<'a> {
     pub(crate) workload: Workload,
     pub(crate) testbed: &'a Testbed,
     pub(crate) profile: ProfileTable,
@@ -96,10 +96,10 @@ pub(crate) struct Foreground {
 pub(crate) fn rows_of_workloads(
     testbed: &Testbed,
     journal: &Journal,
-    rows: impl Fn(&Job<'_>) -> anyhow::Result<Vec<Row>> + Sync,
+    rows: impl Fn(&ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> + Sync,
 ) -> anyhow::Result<Vec<Row>> {
     let by_workload: Vec<Vec<Row>> = journal.answers("networks", &testbed.workloads, |workload| {
-        let job = Job::new(workload.clone(), testbed);
+        let job = ForegroundJob::new(workload.clone(), testbed);
         job.and_then(|job| rows(&job)).with_context(|| workload.title.clone())
     })?;
     let titled = |(workload, rows): (&Workload, Vec<Row>)| {
@@ -109,7 +109,7 @@ pub(crate) fn rows_of_workloads(
     Ok(testbed.workloads.iter().zip(by_workload).flat_map(titled).collect())
 }
 
-impl<'a> Job<'a> {
+impl<'a> ForegroundJob<'a> {
     pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
         let profile = testbed.times.profile(&workload.network, &workload.batches(testbed.gpus))?;
         Ok(Self { workload, testbed, profile })

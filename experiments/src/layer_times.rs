@@ -1,4 +1,4 @@
-//! Where layer times are from: a model of a device, or a table that somebody measured or made.
+//! Where layer times are from: a model of a device, or the table of a profile.
 
 use anyhow::bail;
 use layer_graph::LayerGraph;

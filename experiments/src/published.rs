@@ -9,7 +9,7 @@ use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{BuiltIn, Job, WORKLOADS};
+use crate::job::{BuiltIn, ForegroundJob, WORKLOADS};
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
 use crate::options::RunOptions;
@@ -126,7 +126,7 @@ impl Published {
 
 /// A network of the paper: data parallelism, and what BP+Col gives over it.
 fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<Row>> {
-    let job = Job::new(built_in.load()?, testbed)?;
+    let job = ForegroundJob::new(built_in.load()?, testbed)?;
     let dp = job.alone(&job.foreground(GPUS, PlanMode::DataParallel, true)?)?;
     let burst = job.foreground(GPUS, testbed.burst(), true)?;
     let shared = job.collocated(&burst)?;
@@ -161,7 +161,7 @@ fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<Row>>
 fn beside_background(testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
     let policy: Policy = policy_named("ungated")?;
     let workload = BuiltIn { batch: 16, ..WORKLOADS[0] };
-    let job = Job::new(workload.load()?, testbed)?;
+    let job = ForegroundJob::new(workload.load()?, testbed)?;
     let dp = job.foreground(GPUS, PlanMode::DataParallel, true)?;
     let shared = job.collocated_on(&dp, policy, undisturbed(), 40)?;
     let on = format!("VGG-16, batch 16, {GPUS} GPUs, DP beside background (ungated)");

@@ -3,7 +3,7 @@ use std::time::Duration;
 use deeppool::simulate::{Activity, Simulation};
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Foreground, Job};
+use crate::job::{Foreground, ForegroundJob};
 use crate::statistics::percentile;
 
 /// How the GPUs are shared.
@@ -93,7 +93,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Background jobs alone on all GPUs.
-    pub(crate) fn background(experiment: &str, job: &Job<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn background(experiment: &str, job: &ForegroundJob<'_>) -> anyhow::Result<Self> {
         let gpus = job.testbed.gpus;
         let background_samples_per_s = job.background_samples_per_s(gpus)?;
         Ok(Self {
@@ -137,7 +137,7 @@ impl Row {
     /// A foreground on all GPUs, and no background.
     pub(crate) fn alone(
         experiment: &str,
-        job: &Job<'_>,
+        job: &ForegroundJob<'_>,
         mode: Mode,
         foreground: &Foreground,
         alone: &Simulation,
@@ -186,7 +186,7 @@ impl Row {
     /// A foreground on all GPUs, and a background job on each of them.
     pub(crate) fn collocated(
         experiment: &str,
-        job: &Job<'_>,
+        job: &ForegroundJob<'_>,
         mode: Mode,
         foreground: &Foreground,
         alone: &Simulation,

@@ -5,7 +5,7 @@ use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{Job, rows_of_workloads};
+use crate::job::{ForegroundJob, rows_of_workloads};
 use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::{Mode, Row};
@@ -50,7 +50,7 @@ impl Experiment for ThroughputOptions {
     }
 }
 
-fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {
+fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> {
     let gpus = job.testbed.gpus;
     let serial = job.foreground(gpus, PlanMode::DataParallel, false)?;
     let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;

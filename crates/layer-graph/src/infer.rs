@@ -8,7 +8,10 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
     let shape = match kind {
         // The input layer's shape is given, not inferred.
         LayerKind::Input => {
-            return Err(shape_error(name, "a graph has exactly one input layer, which `LayerGraph::new` adds".into()));
+            return Err(shape_error(
+                name,
+                "a graph has exactly one input layer, which `LayerGraph::new` adds".into(),
+            ));
         }
         LayerKind::Conv2d(conv) => convolution(name, conv, &inputs[0])?,
         LayerKind::Linear(linear) => match features(name, &inputs[0])? {

@@ -7,7 +7,7 @@ use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{Job, rows_of_workloads};
+use crate::job::{ForegroundJob, rows_of_workloads};
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::{Chart, Report};
 use crate::row::{Mode, Row};
@@ -52,7 +52,7 @@ impl Experiment for LimitsOptions {
     }
 }
 
-fn rows(job: &Job<'_>) -> anyhow::Result<Vec<Row>> {
+fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> {
     let dp = job.foreground(job.testbed.gpus, PlanMode::DataParallel, true)?;
     let dp_alone = job.alone(&dp)?;
     let shared = Mode::DataParallelCollocated;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{Job, Workload};
+use crate::job::{ForegroundJob, Workload};
 use crate::journal::Journal;
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
@@ -152,7 +152,7 @@ impl Compared {
 impl Partition {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
         let compared: Vec<Compared> = journal.answers("networks", &testbed.workloads, |workload| {
-            let compared = Job::new(workload.clone(), testbed).and_then(|job| Ok(job.compared()?));
+            let compared = ForegroundJob::new(workload.clone(), testbed).and_then(|job| Ok(job.compared()?));
             Ok(Compared::new(&compared.with_context(|| workload.title.clone())?))
         })?;
         let networks = testbed.workloads.iter().zip(compared).map(|(workload, compared)| {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::Job;
+use crate::job::ForegroundJob;
 use crate::journal::Journal;
 use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
@@ -85,7 +85,7 @@ struct Row {
 }
 
 impl Plan {
-    fn new(job: &Job<'_>, plan: &ExecutionPlan) -> Self {
+    fn new(job: &ForegroundJob<'_>, plan: &ExecutionPlan) -> Self {
         let network = &job.workload.network;
         let row = |(_, layer): (_, &layer_graph::Layer)| {
             let planned = plan.layers.iter().find(|planned| planned.name == layer.name())?;
@@ -135,7 +135,7 @@ impl Plans {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
         let networks: Vec<Plan> = journal.answers("plans", &testbed.workloads, |workload| {
             let plan = || {
-                let job = Job::new(workload.clone(), testbed)?;
+                let job = ForegroundJob::new(workload.clone(), testbed)?;
                 let foreground = job.foreground(testbed.gpus, testbed.burst(), true)?;
                 anyhow::Ok(Plan::new(&job, &foreground.plan))
             };

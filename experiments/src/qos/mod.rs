@@ -10,7 +10,7 @@ use deeppool::simulate::contended;
 use rayon::prelude::*;
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::Job;
+use crate::job::ForegroundJob;
 use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::Row;
@@ -64,7 +64,7 @@ impl Experiment for QosOptions {
 
 /// What is asked about a setting: by every preset where those are compared, and by what its techniques are judged by.
 fn rows(setting: &Setting, techniques: &[Technique], testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
-    let job = Job::new(setting.workload.clone(), testbed)?;
+    let job = ForegroundJob::new(setting.workload.clone(), testbed)?;
     let foreground = job.foreground(testbed.gpus, setting.plan(testbed), true)?;
     let device = setting.device();
     let alone = job.alone_on(&foreground, device, setting.iterations)?;

@@ -70,7 +70,7 @@ pub(super) fn of_the_paper() -> anyhow::Result<Vec<Setting>> {
     ])
 }
 
-/// What the presets are compared on, for a workload that somebody asks about.
+/// What the presets are compared on, for a workload that the user names.
 pub(super) fn of_workload(workload: &Workload) -> [Setting; 2] {
     let name = &workload.title;
     [

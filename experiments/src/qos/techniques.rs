@@ -49,14 +49,14 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
         ),
         does_not: at(
             BURST,
-            "each stream has a queue of its own: the foreground passes between two waves of any piece",
+            "each stream has a queue of its own: the foreground runs between two waves of thread blocks of any piece",
         ),
     },
     Technique {
         without: "+ bounded pieces",
         with: "+ pieces in flight",
-        matters: at(ONE_QUEUE, "every piece that is launched already is in the foreground's way"),
-        does_not: at(BURST, "pieces that wait in a queue of their own are in nobody's way"),
+        matters: at(ONE_QUEUE, "every piece that is launched already delays the foreground"),
+        does_not: at(BURST, "pieces that wait in a queue of their own do not delay the foreground"),
     },
     Technique {
         without: "+ pieces in flight",
@@ -110,7 +110,7 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
             ONE_QUEUE,
             "estimates know nothing of a shared queue; the foreground's slow-down is measured",
         ),
-        does_not: at(BURST, "what was expected comes about: the foreground is hardly ever slow"),
+        does_not: at(BURST, "estimates are right: the foreground is hardly ever slow"),
     },
 ];
 

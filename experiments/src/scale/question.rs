@@ -7,7 +7,7 @@ use deeppool::Error;
 use deeppool::compare::Way;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Job, Workload};
+use crate::job::{ForegroundJob, Workload};
 use crate::layer_times::LayerTimes;
 use crate::testbed::Testbed;
 
@@ -126,7 +126,7 @@ impl Question {
         let Self { workload, gpus } = self;
         let (batch, gpus) = (workload.batch, *gpus);
         let testbed = Testbed::without_workloads(times.clone(), link.clone(), gpus, limit);
-        let compared = match Job::new(workload.clone(), &testbed)?.compared() {
+        let compared = match ForegroundJob::new(workload.clone(), &testbed)?.compared() {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => return Ok(None),
             compared => compared?,
         };

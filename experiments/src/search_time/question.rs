@@ -87,7 +87,7 @@ impl Question {
             found = Some(plan);
             done();
         }
-        let Some(plan) = found else { bail!("nothing is measured in no runs") };
+        let Some(plan) = found else { bail!("at least one run is needed") };
         let original = Original::find(model, gpus);
         let typical = median(seconds.iter().copied());
         Ok(Row {

@@ -5,7 +5,7 @@ use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::SimulateOptions;
 
 use super::variation::{Setup, with_fixed_time};
-use crate::job::{Foreground, Job};
+use crate::job::{Foreground, ForegroundJob};
 
 /// A number above 1 is the conclusion that it is named for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) type Numbers = [f64; HEADLINES.len()];
 impl Setup {
     /// Plans and simulates everything that the headlines need.
     pub(super) fn numbers(&self) -> anyhow::Result<Numbers> {
-        let mut job = Job::new(self.workload.clone(), &self.testbed)?;
+        let mut job = ForegroundJob::new(self.workload.clone(), &self.testbed)?;
         if (self.fixed_time - 1.0).abs() > f64::EPSILON {
             job.profile = with_fixed_time(&job.profile, self.fixed_time)?;
         }

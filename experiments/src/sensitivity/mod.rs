@@ -22,7 +22,7 @@ use headline::{HEADLINES, Headline, Numbers};
 use variation::{PARAMETERS, Parameter, Setup};
 
 pub(crate) const NAME: &str = "sensitivity";
-const TITLE: &str = "What conclusions owe to parameters of the models that may be off by half (simulated)";
+const TITLE: &str = "How conclusions depend on parameters of the models that may be off by half (simulated)";
 /// Ratios that differ by less are the same.
 const ROUNDING: f64 = 1e-3;
 

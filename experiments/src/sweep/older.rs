@@ -1,4 +1,4 @@
-//! What the planner's older models of time propose. They add times up, and are judged by the program's own time.
+//! Plans by the planner's older models of time, which add times up. The plans are compared by the program's own time.
 
 use std::collections::HashSet;
 

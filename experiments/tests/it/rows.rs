@@ -102,7 +102,7 @@ fn throughput_has_eight_rows_a_model_that_obey_its_laws() {
             for row in rows {
                 let background = number(row, "background_samples_per_s");
                 assert!(background <= background_alone, "{row}");
-                // What computes for nobody is not throughput: a background needs idle time.
+                // A background job needs idle time.
                 assert!(number(row, "background_gpus") > 0.0 || background == 0.0, "{row}");
             }
         }

@@ -1,4 +1,4 @@
-//! What conclusions owe to figures that are not known well.
+//! How conclusions depend on figures that are not known well.
 
 use std::process::Command;
 

@@ -43,7 +43,8 @@ pub(super) fn forward(operands: Operands, mask: Mask, numbers: Numbers) -> Opera
         if drawn.as_ref().is_none_or(|(known, _)| *known != key) {
             drawn = Some((key, mask.draw(key.0, key.1, numbers)?));
         }
-        let (_, factors) = drawn.as_ref().ok_or_else(|| library_error("the mask of a dropout was not drawn"))?;
+        let (_, factors) =
+            drawn.as_ref().ok_or_else(|| library_error("the mask of a dropout was not drawn"))?;
         let output = operands.source(launch, Role::Input(0))?.flat()?.f_mul(factors)?;
         operands.put(launch, Role::Output, &output)?;
         operands.save(launch, vec![factors.shallow_clone()])

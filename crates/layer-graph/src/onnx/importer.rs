@@ -192,8 +192,9 @@ impl<'a> Importer<'a> {
             Some((owner, theirs)) => {
                 let way = if theirs.weight == parameters.weight { "with another bias" } else { "transposed" };
                 let owner = self.network.layer(*owner).name();
-                let problem =
-                    format!("it uses the weight `{weight}` of `{owner}` {way}: layers cannot share it in this way");
+                let problem = format!(
+                    "it uses the weight `{weight}` of `{owner}` {way}: layers cannot share it in this way"
+                );
                 return Err(node.unsupported(problem));
             }
             None => self.network.add(name, kind, [input]),
