@@ -46,7 +46,7 @@ impl Precision {
 /// [`backward`](Pass::backward) passes, in order.
 ///
 /// Batch normalisation takes two steps each way, because between them the sums over the samples may be reduced over
-/// ranks (synchronised batch normalisation).
+/// ranks (synchronized batch normalisation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// Sums over the shard's samples that [`Pass::Forward`] needs.

@@ -124,7 +124,7 @@ fn computing_activations_again_changes_nothing() {
     }
 }
 
-/// A network whose batch normalisation sees the whole batch when it is synchronised.
+/// A network whose batch normalisation sees the whole batch when it is synchronized.
 fn normalised() -> LayerGraph {
     let mut net = LayerGraph::new("normalised", Shape::image(1, 8, 8)).unwrap();
     let input = net.input();
@@ -139,7 +139,7 @@ fn normalised() -> LayerGraph {
 }
 
 #[test]
-fn synchronised_batch_norm_clipping_and_late_all_reduce_keep_it_so() {
+fn synchronized_batch_norm_clipping_and_late_all_reduce_keep_it_so() {
     let network = normalised();
     let dataset = Dataset::digits().unwrap();
     let lowering = LowerOptions {

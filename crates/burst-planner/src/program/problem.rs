@@ -48,7 +48,7 @@ pub struct TrainingNode {
     pub state_bytes: u64,
     /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
     pub parameters_of: Option<usize>,
-    /// What its ranks sum up before the forward step and after the backward step, as synchronised batch normalisation
+    /// What its ranks sum up before the forward step and after the backward step, as synchronized batch normalisation
     /// does.
     pub synchronized: Option<SynchronizedBytes>,
     /// What its backward step reads of the outputs of forward steps: all unless said otherwise.

@@ -69,14 +69,14 @@ fn with_gradients(all_reduce_us: f64) -> PlanProblem {
 }
 
 #[test]
-fn synchronisation_is_free_and_never_overlaps() {
+fn synchronization_is_free_and_never_overlaps() {
     let time = |problem: &PlanProblem| data_parallel(problem).unwrap().totals.iteration_us;
     let (free, charged) = (with_gradients(0.0), with_gradients(40.0));
     assert!((time(&charged) - time(&free) - 80.0).abs() < 1e-9);
     // With overlap one of the two all-reduces hides.
     let overlapped = evaluate_overlap(&charged, &[1, 1]).unwrap().iteration_us;
     assert!((overlapped - time(&free) - 40.0).abs() < 1e-9);
-    // What synchronisation costs decides on the plan.
+    // What synchronization costs decides on the plan.
     let gpus = |problem: &PlanProblem| {
         let options = SearchOptions::default().with_time_model(TimeModel::Overlap);
         fastest(problem, f64::INFINITY, &options).unwrap().gpus

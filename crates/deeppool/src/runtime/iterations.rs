@@ -4,7 +4,7 @@ use gpu_mux::{Job, JobState, Upcoming};
 use layer_engine::{Engine, LaunchContext};
 
 use super::memory::Memory;
-use super::pending::{PendingCollective, Workplace};
+use super::pending::{CollectiveBuffers, PendingCollective};
 use super::{Backend, Device, LoadedProgram, RankState};
 use crate::Error;
 use crate::program::{BatchPart, Op, StepId};
@@ -121,7 +121,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 scratch: &mut self.loaded.scratch,
                 shared: &mut self.loaded.shared,
             };
-            let mut at = Workplace {
+            let mut at = CollectiveBuffers {
                 step,
                 memory: &mut memory,
                 bucket: self.loaded.buckets[index].as_mut(),

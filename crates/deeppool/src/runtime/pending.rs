@@ -16,8 +16,8 @@ pub(super) enum PendingCollective<B: Backend> {
     Moving(B::Moving),
 }
 
-/// What a collective works with on its rank.
-pub(super) struct Workplace<'a, 'm, B: Backend> {
+/// The device and the buffers of a collective on its rank.
+pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     pub(super) step: &'a Step,
     pub(super) memory: &'a mut Memory<'m, B>,
     /// Where the step writes several buffers.
@@ -26,8 +26,8 @@ pub(super) struct Workplace<'a, 'm, B: Backend> {
     pub(super) device: &'a mut Device<B>,
 }
 
-impl<B: Backend> Workplace<'_, '_, B> {
-    /// Lifts out what is sent: the step's buffer, or all of them in their bucket.
+impl<B: Backend> CollectiveBuffers<'_, '_, B> {
+    /// Takes out what is sent: the step's buffer, or all of them in their bucket.
     fn take(&mut self) -> Result<B::Buffer, Error> {
         match &mut self.bucket {
             Some(bucket) => bucket.pack(self.step, self.memory, self.context, self.device),
@@ -40,7 +40,7 @@ impl<B: Backend> Workplace<'_, '_, B> {
         }
     }
 
-    /// Puts back what [`take`](Self::take) lifted out.
+    /// Puts back what [`take`](Self::take) took out.
     fn restore(&mut self, buffer: B::Buffer) -> Result<(), Error> {
         match (&mut self.bucket, self.step.writes.first()) {
             (Some(bucket), _) => bucket.unpack(buffer, self.step, self.memory, self.context, self.device)?,
@@ -55,7 +55,7 @@ impl<B: Backend> PendingCollective<B> {
     pub(super) fn start(
         op: &CollectiveOp,
         group: &B::Communicator,
-        at: &mut Workplace<'_, '_, B>,
+        at: &mut CollectiveBuffers<'_, '_, B>,
     ) -> Result<Self, Error> {
         match op {
             CollectiveOp::AllReduce { .. } => {
@@ -85,7 +85,7 @@ impl<B: Backend> PendingCollective<B> {
     }
 
     /// Puts the results into the step's writes.
-    pub(super) fn finish(self, at: &mut Workplace<'_, '_, B>) -> Result<(), Error> {
+    pub(super) fn finish(self, at: &mut CollectiveBuffers<'_, '_, B>) -> Result<(), Error> {
         match self {
             Self::InPlace(request) => at.restore(request.wait()?),
             Self::Moving(moving) => {

@@ -76,7 +76,7 @@ proptest! {
         prop_assert!((180..300).contains(&kept), "{} of 400 kept with probability 0.6", kept);
     }
 
-    /// Synchronised batch normalisation: moments are added over the ranks between the passes.
+    /// Synchronized batch normalisation: moments are added over the ranks between the passes.
     #[test]
     fn batch_norm_over_added_moments_is_that_of_the_whole(first_part in 0usize..9) {
         let (mut whole, mut parts) = split(&layer(BatchNorm::default(), &[Shape::image(3, 2, 4)]), first_part);
