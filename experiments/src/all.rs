@@ -107,7 +107,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
     Ok(parts)
 }
 
-/// The options on a line, each by its name and in its words.
+/// The options on a line, each with its name and its words.
 fn given(line: &[String]) -> Vec<(String, Vec<String>)> {
     let command = AllOptions::augment_args(clap::Command::new(NAME));
     let takes_value = |name: &str| {

@@ -1,11 +1,11 @@
-//! What several measurements of the same come to.
+//! Statistics of repeated measurements.
 
 /// The middle one, or the mean of the middle two; not a number without any.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     percentile(values, 0.5).unwrap_or(f64::NAN)
 }
 
-/// What so large a part of the values is at most, with straight lines between them; `None` without any.
+/// A percentile of the values, interpolated linearly; `None` without any.
 pub(crate) fn percentile(values: impl Iterator<Item = f64>, part: f64) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -30,7 +30,7 @@ pub(crate) fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// A line in lines of at most so many letters, unless a word has more.
+/// Wraps a line at this number of letters; longer words stay whole.
 pub(crate) fn wrapped(line: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in line.split(' ') {

@@ -16,7 +16,7 @@ pub(crate) fn text_table(header: impl Into<Row>, numbers: impl RangeBounds<usize
     table
 }
 
-/// Its lines, without what fills them up to the table's width.
+/// Its lines, without trailing spaces.
 pub(crate) fn printed(table: &Table) -> String {
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }

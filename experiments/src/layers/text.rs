@@ -4,7 +4,7 @@ use super::{Layers, Row};
 use crate::text_table::{printed, text_table};
 
 impl Layers {
-    /// A line a layer, with its speed-up by GPU count, and what that comes to.
+    /// A line a layer, with its speed-up by GPU count, and a summary.
     pub(super) fn printed(&self) -> String {
         let counts: Vec<usize> =
             self.by_layer().next().unwrap_or_default().iter().map(|row| row.gpus).collect();

@@ -1,4 +1,4 @@
-//! What is compared, and what comes of it.
+//! What is compared, and the results.
 
 use anyhow::Context;
 use burst_planner::Error as Unplanned;

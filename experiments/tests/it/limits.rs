@@ -8,6 +8,7 @@ use crate::svg::{assert_on_one_scale, centres};
 
 #[test]
 fn every_point_is_derived_from_its_record() {
+    type Rate<'a> = &'a dyn Fn(&HashMap<String, String>) -> f64;
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["limits", "--model", "digits-cnn", "--batch", "64", "--gpus", "4"]);
     let svg = std::fs::read_to_string(folder.path().join("limits.svg")).unwrap();
@@ -18,7 +19,6 @@ fn every_point_is_derived_from_its_record() {
         |record: &HashMap<String, String>| foreground(record) + number(record, "background_samples_per_s");
     let dp = records.iter().find(|record| record["mode"] == "dp").unwrap();
     let (mut across, mut up) = (Vec::new(), Vec::new());
-    type Rate<'a> = &'a dyn Fn(&HashMap<String, String>) -> f64;
     let lines: [(&str, &str, Rate<'_>); 3] =
         [("bp+col", "#D55E00", &total), ("bp", "#0072B2", &foreground), ("bp+col", "#009E73", &foreground)];
     for (mode, color, rate) in lines {

@@ -90,7 +90,9 @@ fn presets_are_compared_on_any_network() {
     for of_setting in settings {
         let policies: Vec<&str> = of_setting.iter().map(|row| row["policy"].as_str().unwrap()).collect();
         assert_eq!(policies, ["naive", "priority", "ungated", "artifact", "deeppool", "feedback", "default"]);
-        of_setting.iter().for_each(|row| check_row(row, 2.0));
+        for row in of_setting {
+            check_row(row, 2.0);
+        }
     }
 }
 

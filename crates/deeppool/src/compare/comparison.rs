@@ -39,7 +39,7 @@ impl Comparison {
     /// any smaller number of GPUs with background jobs on the others.
     ///
     /// One search gives the burst plans: the one that the request's mode asks for, and others spread over the Pareto frontier.
-    /// Where GPUs have a limit on memory, burst plans leave room for a background job, if any can, and partitions keep it by themselves. Of
+    /// Where GPUs have a limit on memory, burst plans leave room for a background job, if any can; a partition's GPUs run one job each. Of
     /// the partitions, those that take turns with others best are simulated, and the powers of two. Simulations are by the
     /// options' policy and device, and as long as they say; `progress` is told what part is done. O(search + points x simulation).
     ///
@@ -55,7 +55,7 @@ impl Comparison {
         let gpus = request.gpus;
         let beside = request.clone().with_memory_limit(background.room_beside(request.memory_limit_bytes)?);
         let frontier = match job.frontier(&beside) {
-            // The foreground may have room by itself.
+            // Without a background job the foreground may fit.
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => job.frontier(request)?,
             found => found?,
         };
@@ -68,7 +68,7 @@ impl Comparison {
                     bursts.push(plan);
                 }
             }
-            // Data parallelism is compared anyway, and a limit that nothing keeps is no reason not to.
+            // A limit that no plan keeps is no error here: data parallelism is compared in any case.
             Ok(None)
             | Err(Error::Planner(
                 Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. },

@@ -1,4 +1,4 @@
-//! One way to use the GPUs, and what comes of it.
+//! One way to use the GPUs, and its throughput.
 
 use std::fmt;
 use std::time::Duration;

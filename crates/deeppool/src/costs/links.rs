@@ -8,7 +8,7 @@ use crate::Error;
 /// The links between so many devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
 /// their short names or those that CUDA reports, or of a pod of them where one has too few, and shared memory for processors. There is
 /// none of a DGX-1, whose V100s are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no
-/// switch between them, and how they are linked is the server's business.
+/// switch between them, and how they are linked depends on the server.
 ///
 /// # Errors
 /// [`Error::UnknownLinks`] for any other device.

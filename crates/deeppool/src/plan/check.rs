@@ -1,4 +1,4 @@
-//! Whether the figures of a plan can be, and agree with each other.
+//! Whether the figures of a plan are possible, and agree with each other.
 
 use std::collections::HashSet;
 

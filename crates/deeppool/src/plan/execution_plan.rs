@@ -77,7 +77,7 @@ pub struct ExecutionPlan {
     pub dp: DataParallelTimes,
     /// Where each layer runs: all but the input, in topological order.
     pub layers: Vec<PlannedLayer>,
-    /// The names of the layers in the order in which ranks come to them, where it is not that of `layers`.
+    /// The names of the layers in the order in which ranks run them, where it is not that of `layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
 }
@@ -109,7 +109,7 @@ pub struct ProfileOrigin {
     pub measurement: Option<Measurement>,
 }
 
-/// How an iteration is lowered: the part of [`LowerOptions`] that a plan decides. The optimiser is the trainer's business.
+/// How an iteration is lowered: the part of [`LowerOptions`] that a plan decides. The optimiser is no part of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedLowering {

@@ -28,7 +28,7 @@ impl ExecutionPlan {
         serde_json::to_string_pretty(self).map_err(|error| document(".", error.to_string()))
     }
 
-    /// Reads a JSON document of the format `deeppool/plan/v2`, and checks that its figures can be, and agree.
+    /// Reads a JSON document of the format `deeppool/plan/v2`, and checks that its figures are possible, and agree.
     ///
     /// # Errors
     /// [`Error::Document`] with the path inside the document.

@@ -93,7 +93,7 @@ pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
     reads > 0 && consumers.len() == reads
 }
 
-/// What becomes of activations. The layers up to a checkpoint, after the one before it, are a segment; those after the last
+/// Which activations are kept, and which are computed again. The layers up to a checkpoint, after the one before it, are a segment; those after the last
 /// checkpoint are one, too.
 ///
 /// An output that is used within its segment alone, on the ranks that computed it, is *local*: its memory, and that of its gradient,

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
 
-/// What one rank's device does over and over, for [`Workload::simulate`] and `mux-bench`: an iteration of the rank's
+/// What one rank's device does in every iteration, for [`Workload::simulate`] and `mux-bench`: an iteration of the rank's
 /// program, whose communication waits for its partners for as long as it does when the foreground runs by itself on
 /// [undisturbed](super::undisturbed) devices, and an iteration of the background.
 ///

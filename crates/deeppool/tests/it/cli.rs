@@ -208,7 +208,7 @@ fn python_can_ask_for_a_plan() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("at least 1"));
 }
 
-/// What a plan decides about lowering is in it, and no longer the business of whoever uses it.
+/// What a plan decides about lowering is stored in it, and is not asked for again when the plan is used.
 #[test]
 fn a_plan_says_how_iterations_are_lowered() {
     let folder = TempDir::new().unwrap();
@@ -552,7 +552,7 @@ fn a_reader_that_goes_away_early_is_no_error() {
 
 #[cfg(unix)]
 #[test]
-fn plans_may_be_read_by_whoever_may_read_other_files() {
+fn plans_have_the_permissions_of_other_new_files() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempDir::new().unwrap();
     let path = folder.path();

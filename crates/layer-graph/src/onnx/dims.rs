@@ -1,4 +1,4 @@
-//! What becomes of a tensor's dimensions when it is rearranged. `None` where the rearrangement does not fit the tensor.
+//! The dimensions of a rearranged tensor. `None` where the rearrangement does not fit the tensor.
 
 use super::node::{axis, size};
 

@@ -9,7 +9,7 @@ const PART: f64 = 0.01;
 /// And as long as they have no more than this part of the gradients.
 const GRADIENT_PART: f64 = 0.03;
 
-/// A problem whose nodes are blocks of another one's: stretches of a chain, which run one after another on the same ranks.
+/// A coarser problem, whose nodes are blocks of the nodes of another: parts of a chain, which run one after another on the same ranks.
 pub(super) struct Coarse {
     pub(super) problem: TrainingProblem,
     /// By block: its nodes, in order.

@@ -265,7 +265,7 @@ fn swap<C: TrainingCosts>(
     assign(evaluator, &moved, &[other], from.groups[one])
 }
 
-/// A node with all around it in the order that are on the same group, or all on that group before or after it, or at all.
+/// A node with its neighbours in the order that are on the same group, or with all nodes on that group before it, after it, or anywhere.
 fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
     let at = below(random, from.order.len());
     let group = |place: usize| from.groups[from.order[place] as usize];

@@ -82,7 +82,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Notes a consumer's part of the gradient of a layer's output. Where it reads that output more than once, its parts are
+    /// Records a consumer's part of the gradient of a layer's output. Where it reads that output more than once, its parts are
     /// summed up at once, so that nothing which the consumer's ranks do afterwards holds the gradient up.
     fn add_part_of_gradient(&mut self, id: LayerId, consumer: LayerId) {
         let inputs = self.network.producers(consumer);

@@ -1,4 +1,4 @@
-//! Which ranks do the same for as long, found from the placement before anything is lowered.
+//! Which ranks run the same steps for the same numbers of samples, found from the placement before anything is lowered.
 
 use std::collections::{HashMap, HashSet};
 
@@ -71,7 +71,7 @@ struct Classes {
 }
 
 impl Classes {
-    /// Tells ranks apart that differ in this respect: 0 for those that do not come. O(ranks).
+    /// Tells ranks apart that differ in this respect: 0 for those that are not listed. O(ranks).
     fn refine(&mut self, respects: impl Iterator<Item = (usize, usize)>) {
         let mut respect = vec![0; self.class.len()];
         for (rank, value) in respects {
