@@ -11,14 +11,14 @@ use crate::command::bad_input;
 
 /// A path to write to, `-` being standard output.
 pub(crate) fn path() -> impl TypedValueParser<Value = PathBuf> {
-    let path = |path: PathBuf| if path == Path::new("-") { output_file::STDOUT.into() } else { path };
+    let path = |path: PathBuf| if path == Path::new("-") { whole_file::STDOUT.into() } else { path };
     PathBufValueParser::new().map(path)
 }
 
 /// Prints a text and a line break: on standard error where one of the `files` goes to standard output. A reader that
 /// closes the pipe before the end, such as `head`, is no error.
 pub(crate) fn print<'a>(text: &str, files: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
-    if files.into_iter().any(output_file::is_stdout) {
+    if files.into_iter().any(whole_file::is_stdout) {
         eprintln!("{text}");
         return Ok(());
     }
@@ -35,8 +35,8 @@ pub(crate) fn print<'a>(text: &str, files: impl IntoIterator<Item = &'a PathBuf>
 /// Bad input where something cannot be written, or two results would be mixed.
 pub(crate) fn check<'a>(files: impl IntoIterator<Item = &'a PathBuf>, json: bool) -> Result<()> {
     for file in files {
-        output_file::check(file).map_err(|error| bad_input(error.to_string()))?;
-        if json && output_file::is_stdout(file) {
+        whole_file::check(file).map_err(|error| bad_input(error.to_string()))?;
+        if json && whole_file::is_stdout(file) {
             let file = file.display();
             return Err(bad_input(format!(
                 "{file}: --json prints to standard output: leave one of the two out"
@@ -48,7 +48,7 @@ pub(crate) fn check<'a>(files: impl IntoIterator<Item = &'a PathBuf>, json: bool
 
 /// Writes a result.
 pub(crate) fn save(path: &Path, text: &str) -> Result<()> {
-    Ok(output_file::write(path, text)?)
+    Ok(whole_file::write(path, text)?)
 }
 
 /// Whether two paths lead to one file, which need not be there yet.

@@ -137,7 +137,7 @@ pub enum Error {
     },
     /// A file cannot be written.
     #[error(transparent)]
-    Output(#[from] output_file::OutputError),
+    Output(#[from] whole_file::OutputError),
     /// A file cannot be read.
     #[error("{}: {problem}", path.display())]
     File {
@@ -199,7 +199,7 @@ pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {
         let of_ours = error.downcast_ref::<Error>().map(Error::is_input);
         let of_profile = || error.downcast_ref().map(layer_profile::ProfileError::is_input);
-        let of_output = || error.downcast_ref().map(output_file::OutputError::is_input);
+        let of_output = || error.downcast_ref().map(whole_file::OutputError::is_input);
         of_ours.or_else(of_profile).or_else(of_output)
     };
     std::iter::successors(Some(error), |error| error.source()).any(|error| is_input(error) == Some(false))

@@ -10,7 +10,7 @@ use crate::Error;
 
 /// A file's content.
 pub(crate) fn read(path: &Path) -> Result<String, Error> {
-    output_file::read_to_string(path)
+    whole_file::read_to_string(path)
         .map_err(|error| Error::BadFile { file: path.display().to_string(), reason: error.to_string() })
 }
 

@@ -97,7 +97,7 @@ impl LayerGraph {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, GraphError> {
         let path = path.as_ref();
         let in_file = |problem: String| GraphError::File { path: path.into(), problem };
-        let text = output_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
+        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
         Self::from_json(&text).map_err(|error| in_file(error.to_string()))
     }
 }

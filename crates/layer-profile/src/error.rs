@@ -7,7 +7,7 @@ use std::time::Duration;
 pub enum ProfileError {
     /// A file cannot be written.
     #[error(transparent)]
-    Output(#[from] output_file::OutputError),
+    Output(#[from] whole_file::OutputError),
     /// The profile has no row for a layer.
     #[error("the profile of `{model}` has no row for layer `{layer}`")]
     MissingLayer {

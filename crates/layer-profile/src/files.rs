@@ -10,6 +10,6 @@ pub(crate) fn load<T>(
     read: impl FnOnce(&str) -> Result<T, ProfileError>,
 ) -> Result<T, ProfileError> {
     let in_file = |problem: String| ProfileError::File { path: path.into(), problem };
-    let text = output_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
+    let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
     read(&text).map_err(|error| in_file(error.to_string()))
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Each library crate, and those of our crates that it builds on. Downwards only.
 const LIBRARIES: [(&str, &[&str]); 9] = [
     ("burst-planner", &[]),
-    ("collectives", &["known-names", "output-file"]),
+    ("collectives", &["known-names", "whole-file"]),
     (
         "deeppool",
         &[
@@ -22,16 +22,16 @@ const LIBRARIES: [(&str, &[&str]); 9] = [
             "layer-engine",
             "layer-graph",
             "layer-profile",
-            "output-file",
+            "whole-file",
         ],
     ),
     // For its tests only.
-    ("gpu-mux", &["fake-cuda", "known-names", "output-file"]),
+    ("gpu-mux", &["fake-cuda", "known-names", "whole-file"]),
     ("known-names", &[]),
     ("layer-engine", &["layer-graph"]),
-    ("layer-graph", &["known-names", "output-file"]),
-    ("layer-profile", &["known-names", "layer-engine", "layer-graph", "output-file"]),
-    ("output-file", &[]),
+    ("layer-graph", &["known-names", "whole-file"]),
+    ("layer-profile", &["known-names", "layer-engine", "layer-graph", "whole-file"]),
+    ("whole-file", &[]),
 ];
 
 #[test]
@@ -89,8 +89,8 @@ fn known_names_stands_alone() {
 
 #[test]
 #[ignore = "builds the crate and what it needs anew"]
-fn output_file_stands_alone() {
-    run_consumer("output-file");
+fn whole_file_stands_alone() {
+    run_consumer("whole-file");
 }
 
 #[test]

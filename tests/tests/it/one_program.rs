@@ -98,13 +98,13 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
     let simulated = simulate(&program, &costs, &options).unwrap();
 
     let executed = executed(network, &program, batch);
-    for rank in 0..ranks {
-        check_order(&program, rank, &simulated.started[rank]);
-        check_order(&program, rank, &executed[rank]);
+    for (rank, (simulated, executed)) in simulated.started.iter().zip(&executed).enumerate() {
+        check_order(&program, rank, simulated);
+        check_order(&program, rank, executed);
         // Every rank comes to its collectives in the one order of the program, in both.
-        let ids = collectives(&program, rank, &simulated.started[rank]);
+        let ids = collectives(&program, rank, simulated);
         assert!(ids.is_sorted());
-        assert_eq!(ids, collectives(&program, rank, &executed[rank]));
+        assert_eq!(ids, collectives(&program, rank, executed));
     }
     // A lane never does two things at once.
     let timeline = simulated.timeline.unwrap();

@@ -78,7 +78,7 @@ impl LinkModel {
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bad = |reason: String| Error::BadLinkFile { file: path.to_owned(), reason };
-        Self::parse(&output_file::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
+        Self::parse(&whole_file::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
     }
 
     /// A [built-in](Self::named) model by its name, or that of a [file](Self::load): whatever ends in `.json`, and any

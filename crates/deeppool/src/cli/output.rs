@@ -92,7 +92,7 @@ static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A path to write to, `-` being standard output.
 pub(crate) fn output_path() -> impl TypedValueParser<Value = PathBuf> {
-    let path = |path: PathBuf| if path == Path::new("-") { output_file::STDOUT.into() } else { path };
+    let path = |path: PathBuf| if path == Path::new("-") { whole_file::STDOUT.into() } else { path };
     PathBufValueParser::new().map(path)
 }
 
@@ -103,12 +103,12 @@ pub(crate) fn check_outputs<'a>(
 ) -> anyhow::Result<()> {
     let mut seen: Vec<&PathBuf> = Vec::new();
     for path in paths {
-        output_file::check(path)?;
-        let is_stdout = output_file::is_stdout(path);
+        whole_file::check(path)?;
+        let is_stdout = whole_file::is_stdout(path);
         if is_stdout && json {
             bail!("{}: --json prints to standard output: leave one of the two out", path.display());
         }
-        if (is_stdout || output_file::is_file(path)?) && seen.contains(&path) {
+        if (is_stdout || whole_file::is_file(path)?) && seen.contains(&path) {
             bail!("{}: two results go here: give each its own file", path.display());
         }
         STDOUT_IS_TAKEN.fetch_or(is_stdout, Ordering::Relaxed);
@@ -138,5 +138,5 @@ pub(crate) fn print_json(value: &Value) {
 }
 
 pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {
-    Ok(output_file::write(path, format!("{value:#}\n"))?)
+    Ok(whole_file::write(path, format!("{value:#}\n"))?)
 }

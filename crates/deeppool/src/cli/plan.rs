@@ -310,7 +310,7 @@ impl Plan {
 
     fn write(&self, job: &Job<'_>, plan: &ExecutionPlan) -> anyhow::Result<()> {
         if let Some(path) = &self.dot {
-            output_file::write(path, super::graph::dot(job.costs().network(), plan))?;
+            whole_file::write(path, super::graph::dot(job.costs().network(), plan))?;
         }
         if let Some(path) = &self.trace {
             let options = SimulateOptions { timeline: true, ..SimulateOptions::default() };

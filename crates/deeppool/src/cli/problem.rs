@@ -43,7 +43,7 @@ impl ProblemQuestion<'_> {
         let text = if is_stdin {
             std::io::read_to_string(std::io::stdin())
         } else {
-            output_file::read_to_string(path)
+            whole_file::read_to_string(path)
         };
         let problem = Problem::from_json(&text.with_context(name)?).with_context(name)?;
         match problem {
@@ -59,10 +59,10 @@ impl ProblemQuestion<'_> {
         let explanations = self.explain.then(|| explain(&problem, &plan, self.limit())).transpose()?;
         let answer = Answer { problem, plan, frontier, explanations };
         if let Some(path) = self.dot {
-            output_file::write(path, export::dot(&answer.problem, &answer.plan)?)?;
+            whole_file::write(path, export::dot(&answer.problem, &answer.plan)?)?;
         }
         if let Some(path) = self.trace {
-            output_file::write(path, export::chrome_trace(&answer.problem, &answer.plan)?)?;
+            whole_file::write(path, export::chrome_trace(&answer.problem, &answer.plan)?)?;
         }
         let report = self.report(&answer);
         if let Some(path) = self.output {

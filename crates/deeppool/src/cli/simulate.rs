@@ -117,7 +117,7 @@ impl Simulate {
         };
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
             let workload = workload(&job.lower(&plan)?, job.costs(), rank, background)?;
-            output_file::write(path, workload.to_json() + "\n")?;
+            whole_file::write(path, workload.to_json() + "\n")?;
         }
         let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
         let simulate = |options| while_showing("simulating", || job.simulate(&plan, options));

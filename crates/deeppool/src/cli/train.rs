@@ -224,7 +224,7 @@ impl Train {
                 bar.set_message(format!("loss {loss:.4}"));
             }
             Progress::Epoch(epoch) => {
-                say(epoch_line(&epoch, config.iterations().div_ceil(config.iterations_per_epoch())))
+                say(epoch_line(&epoch, config.iterations().div_ceil(config.iterations_per_epoch())));
             }
             _ => {}
         })?;

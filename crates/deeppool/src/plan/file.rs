@@ -55,7 +55,7 @@ impl ExecutionPlan {
     /// # Errors
     /// [`Error::File`].
     pub fn save(&self, path: &Path) -> Result<(), Error> {
-        Ok(output_file::write(path, self.to_json()? + "\n")?)
+        Ok(whole_file::write(path, self.to_json()? + "\n")?)
     }
 
     /// Reads a file that [`save`](Self::save) wrote.
@@ -64,7 +64,7 @@ impl ExecutionPlan {
     /// [`Error::File`] that names the file and what is wrong in it.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let in_file = |problem: String| Error::File { path: path.into(), problem };
-        let text = output_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
+        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
         Self::from_json(&text).map_err(|error| in_file(error.to_string()))
     }
 }

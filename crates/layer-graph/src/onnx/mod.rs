@@ -75,7 +75,7 @@ pub struct Imported {
 /// [`OnnxError::File`] when it cannot be read, [`OnnxError::InFile`] around what [`from_bytes`] says of its contents.
 pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
     let path = path.as_ref();
-    let bytes = output_file::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
+    let bytes = whole_file::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     decode(&name, Bytes::from(bytes))
         .map_err(|problem| OnnxError::InFile { path: path.into(), problem: Box::new(problem) })

@@ -73,7 +73,7 @@ impl DeviceModel {
     /// # Errors
     /// As [`to_json`](Self::to_json); [`ProfileError::Output`] when the folder does not exist or cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
-        Ok(output_file::write(path, self.to_json()?)?)
+        Ok(whole_file::write(path, self.to_json()?)?)
     }
 
     /// Reads a file that [`save`](Self::save) wrote.

@@ -140,7 +140,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     ) -> Result<ProfileRun, ProfileError> {
         check_batches(&self.batches)?;
         let (device, measurement) = self.describe();
-        if !output_file::is_file(&path)? {
+        if !whole_file::is_file(&path)? {
             let run = self.run(network, device, measurement, None)?;
             run.table.save(path)?;
             return Ok(run);

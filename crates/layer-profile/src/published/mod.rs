@@ -81,7 +81,7 @@ impl PublishedProfile {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
         let path = path.as_ref();
         let in_file = |problem: String| ProfileError::File { path: path.into(), problem };
-        let text = output_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
+        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
         Self::from_text(&text).map_err(|error| in_file(error.to_string()))
     }
 

@@ -1,9 +1,9 @@
 //! Writes a file whole, and to a device that is never replaced.
 
-use output_file::{OutputError, check, is_file, write};
+use whole_file::{OutputError, check, is_file, write};
 
 fn main() -> Result<(), OutputError> {
-    let path = std::env::temp_dir().join(format!("use-output-file-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("use-whole-file-{}", std::process::id()));
     check(&path)?;
     write(&path, "content\n")?;
     assert!(is_file(&path)?);

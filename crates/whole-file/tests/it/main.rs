@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use output_file::{OutputError, check, is_file, is_stdout, read, read_to_string, write};
+use whole_file::{OutputError, check, is_file, is_stdout, read, read_to_string, write};
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
