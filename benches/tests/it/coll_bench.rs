@@ -294,7 +294,7 @@ fn a_file_that_cannot_be_written_is_refused_before_measuring() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     // What would be measured takes far too long.
-    let long = "--rounds 100000 -o";
+    let long = "--rounds 10000 -o";
     BENCH.refused(&format!("{long} {}", folder.path().display()), "this is a folder: give a file in it");
     BENCH.refused(&format!("{long} {}", path("no/such.json").display()), "does not exist: make it first");
     // Refused for its sizes, after the file was looked at or before: nothing is left, and nothing is lost.
