@@ -40,9 +40,9 @@ fn too_little_is_refused() {
     let folder = TempDir::new().unwrap();
     let profile = "profile --model digits-cnn -o profile.json";
     let cases = [
-        (format!("{profile} --engine cpu --repeats 9"), "at least 10"),
-        (format!("{profile} --engine cpu --repeats many"), "at least 10"),
-        (format!("{profile} --engine cpu --threads 0"), "at least 1"),
+        (format!("{profile} --engine cpu --repeats 9"), "from 10 to 10000"),
+        (format!("{profile} --engine cpu --repeats many"), "from 10 to 10000"),
+        (format!("{profile} --engine cpu --threads 0"), "from 1 to 1024"),
         (format!("{profile} --device a100 --threads 2"), "cannot be used with"),
         (format!("{profile} --device a100 --repeats 20"), "cannot be used with"),
         (format!("{profile} --engine cpu --batches 4,2"), "ascending"),
