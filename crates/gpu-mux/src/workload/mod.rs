@@ -15,7 +15,7 @@ use crate::{Communication, Kernel, Lane};
 
 /// A foreground and a background job as one device sees them: the steps of one iteration of each.
 ///
-/// With the feature `json` it is read from and written to a file, see [`load`](Self::load).
+/// With the feature `json` it is read from and written to a file, see `Workload::load`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// What it is, for people.
