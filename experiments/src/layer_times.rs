@@ -61,6 +61,17 @@ impl LayerTimes {
         Ok(table)
     }
 
+    /// Checks that a table has those of a network at these batches. A model has those of all, and nothing is computed.
+    ///
+    /// # Errors
+    /// As [`profile`](Self::profile).
+    pub(crate) fn check(&self, network: &LayerGraph, batches: &[usize]) -> anyhow::Result<()> {
+        match self {
+            Self::Model(_) => Ok(()),
+            Self::Table(_) => self.profile(network, batches).map(drop),
+        }
+    }
+
     /// What they are, in few words.
     pub(crate) fn name(&self) -> String {
         let kind = match self {

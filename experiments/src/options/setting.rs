@@ -66,7 +66,7 @@ impl TestbedOptions {
         let (times, link) = self.machine.load(self.gpus)?;
         let workloads = self.workloads(&times)?;
         for workload in &workloads {
-            times.profile(&workload.network, &workload.batches(self.gpus))?;
+            times.check(&workload.network, &workload.batches(self.gpus))?;
         }
         Ok(Testbed {
             times,

@@ -1,17 +1,17 @@
 //! Numbers on a command line.
 
 pub(crate) fn gpus(text: &str) -> Result<usize, String> {
-    count(text, 1024)
+    within(text, 1, 1024)
 }
 
 pub(crate) fn batch(text: &str) -> Result<usize, String> {
-    count(text, 1 << 20)
+    within(text, 1, 1 << 20)
 }
 
-fn count(text: &str, most: usize) -> Result<usize, String> {
+pub(crate) fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {
     match text.parse() {
-        Ok(count) if (1..=most).contains(&count) => Ok(count),
-        _ => Err(format!("expected a whole number from 1 to {most}")),
+        Ok(count) if (least..=most).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from {least} to {most}")),
     }
 }
 

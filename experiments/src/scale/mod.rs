@@ -78,7 +78,7 @@ impl Experiment for ScaleOptions {
         };
         let questions = questions(&workloads, self.gpus, self.batch, own.is_none());
         for Question { workload, gpus } in &questions {
-            times.profile(&workload.network, &workload.batches(*gpus))?;
+            times.check(&workload.network, &workload.batches(*gpus))?;
         }
         let (limit, fixed_batch) = (self.limit.amplification, self.batch);
         Ok(prepared(move |journal| Scale::run(&questions, (&times, &link), limit, fixed_batch, journal)))

@@ -8,7 +8,7 @@ use deeppool::Error;
 use super::networks::{BuiltIn, WORKLOADS, Workload};
 use super::{Question, Validate, earlier};
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::options::{NetworkOptions, RunOptions, batch};
+use crate::options::{NetworkOptions, RunOptions, batch, within};
 
 #[derive(Args)]
 #[command(
@@ -103,11 +103,4 @@ fn runs(text: &str) -> Result<usize, String> {
 /// Samples of all iterations of a run are kept in memory.
 fn iterations(text: &str) -> Result<usize, String> {
     within(text, 2, 500)
-}
-
-fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if (least..=most).contains(&count) => Ok(count),
-        _ => Err(format!("expected a whole number from {least} to {most}")),
-    }
 }
