@@ -2,9 +2,10 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use layer_graph::{onnx, zoo};
+use layer_graph::zoo;
 use serde_json::json;
 
+use super::network::import;
 use super::output::{print_json, say, table};
 
 /// List the built-in networks, or those of ONNX files
@@ -25,8 +26,8 @@ impl Models {
         let networks = if self.onnx.is_empty() {
             zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
         } else {
-            let mut import = |path| onnx::import(path).map_err(|error| unread.push(error.to_string()));
-            self.onnx.iter().filter_map(|path| import(path).ok()).map(|imported| imported.graph).collect()
+            let mut read = |path: &PathBuf| import(path).map_err(|error| unread.push(error.to_string())).ok();
+            self.onnx.iter().filter_map(&mut read).collect()
         };
         for network in networks {
             let name = network.name();

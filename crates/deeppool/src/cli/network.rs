@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
@@ -18,9 +18,18 @@ pub(crate) struct NetworkArgs {
 impl NetworkArgs {
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
         match (&self.model, &self.onnx) {
-            (_, Some(path)) => Ok(onnx::import(path)?.graph),
+            (_, Some(path)) => import(path),
             (Some(model), None) => Ok(zoo::model(model)?),
             (None, None) => bail!("give --model NAME or --onnx FILE"),
         }
     }
+}
+
+/// The network of an ONNX file, with a warning where it is another than was exported.
+pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
+    let imported = onnx::import(path)?;
+    if let Some(warning) = imported.warning() {
+        eprintln!("warning: {}: {warning}", path.display());
+    }
+    Ok(imported.graph)
 }

@@ -103,27 +103,40 @@ fn dimensions(dims: &[i64]) -> Option<Vec<usize>> {
     dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|_| dims)
 }
 
-/// The constants that the wanted nodes take or make, by name, and those nodes that make them.
-pub(super) fn constants(
-    tensors: &[TensorProto],
-    nodes: &[Node<'_>],
+/// The constants that the wanted nodes take or make, by name, and those nodes that make them. Those that cannot be read are added
+/// to `problems`, by the value that they would be.
+pub(super) fn constants<'a>(
+    tensors: &'a [TensorProto],
+    nodes: &[Node<'a>],
     wanted: &HashSet<usize>,
-) -> Result<(HashMap<String, Constant>, HashSet<usize>), OnnxError> {
+    problems: &mut Vec<(&'a str, OnnxError)>,
+) -> (HashMap<String, Constant>, HashSet<usize>) {
     let taken: HashSet<&str> = wanted.iter().flat_map(|&i| nodes[i].inputs()).collect();
     let mut constants = HashMap::new();
     for tensor in tensors.iter().filter(|tensor| taken.contains(&*tensor.name)) {
-        constants.insert(tensor.name.clone(), Constant::read(&tensor.name, tensor)?);
+        match Constant::read(&tensor.name, tensor) {
+            Ok(constant) => _ = constants.insert(tensor.name.clone(), constant),
+            Err(problem) => problems.push((&tensor.name, problem)),
+        }
     }
     let mut makers = HashSet::new();
     for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| wanted.contains(i)) {
         if node.inputs().all(|input| constants.contains_key(input)) {
-            if let Some(constant) = folded(node, &constants)? {
-                constants.insert(node.output()?.into(), constant);
-                makers.insert(i);
+            let made = node.output().and_then(|value| Ok((value, folded(node, &constants)?)));
+            match made {
+                Ok((value, Some(constant))) => {
+                    constants.insert(value.to_owned(), constant);
+                    makers.insert(i);
+                }
+                Ok((_, None)) => {}
+                Err(problem) => {
+                    problems.push((node.outputs().next().unwrap_or_default(), problem));
+                    makers.insert(i);
+                }
             }
         }
     }
-    Ok((constants, makers))
+    (constants, makers)
 }
 
 /// What a node makes of constants; `None` where that is not known, or not a constant.

@@ -40,12 +40,12 @@ pub enum OnnxError {
     #[error("{0}")]
     Signature(String),
     /// There is no layer for this operator.
-    #[error("operator `{operator}` (node `{node}`) is not supported; supported: {}", SUPPORTED.join(", "))]
+    #[error("operator `{operator}` ({}) is not supported; supported: {}", listed(nodes), SUPPORTED.join(", "))]
     UnsupportedOperator {
         /// The operator, with its domain where it is not ONNX's own.
         operator: String,
-        /// The node that uses it.
-        node: String,
+        /// The nodes that use it.
+        nodes: Vec<String>,
     },
     /// The operator is known, but what this node does with it has no layer.
     #[error("{operator} (node `{node}`) is not supported here: {problem}")]
@@ -97,6 +97,13 @@ pub enum OnnxError {
         /// The shape that was inferred.
         inferred: Shape,
     },
+    /// The file has several problems.
+    #[error("{} problems: {}", .0.len(), all(.0))]
+    Several(
+        /// All that can be seen at once, in the order of the nodes: a node that takes what a wrong node makes is only looked at
+        /// for its operator.
+        Vec<OnnxError>,
+    ),
 }
 
 impl OnnxError {
@@ -104,4 +111,57 @@ impl OnnxError {
     pub(super) fn not_onnx(problem: impl Into<String>) -> Self {
         Self::NotOnnx(problem.into())
     }
+
+    /// These problems as one error. Nodes with the same unknown operator are one problem.
+    pub(super) fn of(problems: Vec<Self>) -> Option<Self> {
+        let mut distinct = Vec::<Self>::new();
+        for problem in problems {
+            let Self::UnsupportedOperator { operator, nodes } = &problem else {
+                distinct.push(problem);
+                continue;
+            };
+            let same = distinct.iter_mut().find_map(|earlier| match earlier {
+                Self::UnsupportedOperator { operator: theirs, nodes } if theirs == operator => Some(nodes),
+                _ => None,
+            });
+            match same {
+                Some(theirs) => theirs.extend_from_slice(nodes),
+                None => distinct.push(problem),
+            }
+        }
+        match distinct.len() {
+            0 | 1 => distinct.pop(),
+            _ => Some(Self::Several(distinct)),
+        }
+    }
+}
+
+/// The first of some nodes by name, and how many others there are.
+fn listed(nodes: &[String]) -> String {
+    let shown: Vec<_> = nodes.iter().take(3).map(|node| format!("`{node}`")).collect();
+    let others = nodes.len() - shown.len();
+    let what = if nodes.len() == 1 { "node" } else { "nodes" };
+    match others {
+        0 => format!("{what} {}", shown.join(", ")),
+        _ => format!("{what} {} and {others} more", shown.join(", ")),
+    }
+}
+
+/// Several problems in one line. What is supported stands at the end, once.
+fn all(problems: &[OnnxError]) -> String {
+    const SHOWN: usize = 10;
+    let short = |problem: &OnnxError| match problem {
+        OnnxError::UnsupportedOperator { operator, nodes } => {
+            format!("operator `{operator}` ({}) is not supported", listed(nodes))
+        }
+        other => other.to_string(),
+    };
+    let mut parts: Vec<String> = problems.iter().take(SHOWN).map(short).collect();
+    if problems.len() > SHOWN {
+        parts.push(format!("and {} more", problems.len() - SHOWN));
+    }
+    if problems.iter().any(|problem| matches!(problem, OnnxError::UnsupportedOperator { .. })) {
+        parts.push(format!("supported operators: {}", SUPPORTED.join(", ")));
+    }
+    parts.join("; ")
 }

@@ -1,10 +1,12 @@
 //! Builds the network, node by node.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 
 use super::OnnxError;
 use super::ancestors::ancestors;
 use super::constants::{Constant, Source, constants};
+use super::names::Containers;
 use super::node::{Node, size};
 use super::operators;
 use super::proto::{GraphProto, ValueInfoProto};
@@ -31,7 +33,14 @@ pub(super) struct Importer<'a> {
     absorbed: HashSet<usize>,
     /// The layer that each stored weight belongs to, with its parameters.
     owners: HashMap<String, (LayerId, Parameters)>,
+    containers: Containers,
     output: &'a str,
+    /// Convolutions that the exporter folded batch normalisations into.
+    pub(super) folded_batch_norms: usize,
+    /// What is wrong with the file.
+    problems: Vec<OnnxError>,
+    /// The values that come from nodes or tensors with problems.
+    unknown: HashSet<&'a str>,
 }
 
 /// The constants that are a layer's parameters.
@@ -43,11 +52,25 @@ pub(super) struct Parameters {
 
 impl<'a> Importer<'a> {
     pub(super) fn new(name: &str, graph: &'a GraphProto, opset: i64) -> Result<Self, OnnxError> {
-        let (input, batch, shape) = input(graph)?;
-        let output = output(graph)?;
         let nodes: Vec<_> = graph.node.iter().map(Node::new).collect();
-        let wanted = ancestors(&nodes, output);
-        let (constants, folded) = constants(&graph.initializer, &nodes, &wanted)?;
+        let signature = signature(name, graph);
+        let output = signature.as_ref().map(|signature| signature.output);
+        let wanted = output.map_or_else(|_| (0..nodes.len()).collect(), |output| ancestors(&nodes, output));
+        let mut unread = Vec::new();
+        let (constants, folded) = constants(&graph.initializer, &nodes, &wanted, &mut unread);
+        let (unknown, problems): (HashSet<_>, Vec<_>) = unread.into_iter().unzip();
+        let Signature { input, batch, network, output } = match signature {
+            Ok(signature) => signature,
+            Err(problem) => {
+                let rest = (0..nodes.len()).filter(|i| wanted.contains(i) && !folded.contains(i));
+                let operators =
+                    rest.map(|i| nodes[i]).filter(|node| !operators::is_supported(&node.operator()));
+                let mut all = vec![problem];
+                all.extend(problems);
+                all.extend(operators.map(Node::unsupported_operator));
+                return Err(OnnxError::of(all).expect("there is one"));
+            }
+        };
         let mut takers = HashMap::<_, Vec<_>>::new();
         for (i, node) in nodes.iter().enumerate().filter(|(i, _)| wanted.contains(i)) {
             for value in node.inputs() {
@@ -59,12 +82,11 @@ impl<'a> Importer<'a> {
             let dims = info.dims().filter(|dims| !dims.is_empty())?;
             Some((info.name.as_str(), dims[1..].to_vec()))
         });
-        let network =
-            LayerGraph::new(name, shape).map_err(|error| OnnxError::Signature(error.to_string()))?;
         let layers = HashMap::from([(input, network.input())]);
         Ok(Self {
             opset,
             batch,
+            containers: Containers::of(&nodes),
             nodes,
             constants,
             layers,
@@ -74,21 +96,45 @@ impl<'a> Importer<'a> {
             absorbed: HashSet::new(),
             owners: HashMap::new(),
             output,
+            folded_batch_norms: 0,
+            problems,
+            unknown,
             network,
         })
     }
 
     /// Adds the layers of all nodes that the output depends on, and the loss.
-    pub(super) fn run(mut self) -> Result<LayerGraph, OnnxError> {
+    ///
+    /// Returns the network, and the number of convolutions that batch normalisations were folded into.
+    pub(super) fn run(mut self) -> Result<(LayerGraph, usize), OnnxError> {
         for index in 0..self.nodes.len() {
             if self.wanted.contains(&index) && !self.absorbed.contains(&index) {
-                operators::add(&mut self, index)?;
+                self.add_node(index);
             }
+        }
+        if let Some(problem) = OnnxError::of(mem::take(&mut self.problems)) {
+            return Err(problem);
         }
         let undefined = || OnnxError::Signature(format!("no node makes the output `{}`", self.output));
         let scores = self.layers.get(self.output).copied().ok_or_else(undefined)?;
         self.add_loss(scores)?;
-        Ok(self.network)
+        Ok((self.network, self.folded_batch_norms))
+    }
+
+    /// Adds the layers of one node, or what is wrong with it. What it would have made of unknown values is unknown, too.
+    fn add_node(&mut self, index: usize) {
+        let node = self.nodes[index];
+        let added = if !operators::is_supported(&node.operator()) {
+            Err(Some(node.unsupported_operator()))
+        } else if node.inputs().any(|value| self.unknown.contains(value)) {
+            Err(None)
+        } else {
+            operators::add(self, index).map_err(Some)
+        };
+        if let Err(problem) = added {
+            self.problems.extend(problem);
+            self.unknown.extend(node.outputs());
+        }
     }
 
     /// Softmax and cross entropy, which make a network that ends in class scores one that can be trained.
@@ -159,6 +205,14 @@ impl<'a> Importer<'a> {
         self.define(node.output()?, layer)
     }
 
+    /// A name for a layer of a node.
+    fn layer_name(&self, node: Node<'a>) -> String {
+        let parameters = node.inputs().filter(|value| self.constants.contains_key(*value));
+        let names = self.containers.layer_names(node, parameters);
+        let free = names.iter().find(|name| self.network.find(name).is_none());
+        free.cloned().unwrap_or_else(|| self.free_name(&names[0]))
+    }
+
     /// Adds a layer of a node that takes several; its output is no value of the file.
     pub(super) fn add_inner(
         &mut self,
@@ -166,7 +220,7 @@ impl<'a> Importer<'a> {
         kind: impl Into<LayerKind>,
         inputs: &[LayerId],
     ) -> Result<LayerId, OnnxError> {
-        let name = self.free_name(node.name());
+        let name = self.layer_name(node);
         self.network.add(name, kind, inputs).map_err(|error| node.misfit(error))
     }
 
@@ -183,7 +237,7 @@ impl<'a> Importer<'a> {
         parameters: Parameters,
         output: &'a str,
     ) -> Result<(), OnnxError> {
-        let name = self.free_name(node.name());
+        let name = self.layer_name(node);
         let weight = &parameters.weight.origin;
         let layer = match self.owners.get(weight) {
             Some((owner, theirs)) if *theirs == parameters => {
@@ -256,7 +310,7 @@ impl<'a> Importer<'a> {
 
     /// This name, or one like it that no layer has.
     fn free_name(&self, wanted: &str) -> String {
-        let mut name = if wanted.is_empty() { "layer".to_owned() } else { wanted.to_owned() };
+        let mut name = wanted.to_owned();
         let mut number = 2;
         while self.network.find(&name).is_some() {
             name = format!("{wanted}.{number}");
@@ -271,6 +325,22 @@ fn is_by_channel(dims: &[usize], channels: usize, axis: usize, rank: usize) -> b
     let Some(missing) = rank.checked_sub(dims.len()) else { return false };
     let wanted = |position: usize| if position == axis { channels } else { 1 };
     missing <= axis && dims.iter().enumerate().all(|(i, &dim)| dim == wanted(missing + i))
+}
+
+/// What a file takes and makes.
+struct Signature<'a> {
+    input: &'a str,
+    /// The batch, if that is fixed.
+    batch: Option<i64>,
+    /// A network of the input alone.
+    network: LayerGraph,
+    output: &'a str,
+}
+
+fn signature<'a>(name: &str, graph: &'a GraphProto) -> Result<Signature<'a>, OnnxError> {
+    let (input, batch, shape) = input(graph)?;
+    let network = LayerGraph::new(name, shape).map_err(|error| OnnxError::Signature(error.to_string()))?;
+    Ok(Signature { input, batch, network, output: output(graph)? })
 }
 
 /// The input that is not stored in the file: its name, its batch if that is fixed, and the shape of a sample.

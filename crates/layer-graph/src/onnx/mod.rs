@@ -15,14 +15,17 @@
 //!                   do_constant_folding=False, input_names=["x"], dynamic_axes={"x": {0: "batch"}})
 //! ```
 //!
+//! [`Imported::warning`] says so of such a file.
+//!
 //! What comes out is a network to train, or to plan the training of: its layers, shapes and shared weights, but not the values of
-//! its parameters. Four things are changed on the way.
+//! its parameters. Five things are changed on the way.
 //!
 //! - The batch is the first dimension everywhere, and is left out: [`Shape`](crate::Shape)s are those of one sample.
 //! - A network that ends in class scores ends in [`SoftmaxCrossEntropy`](crate::LayerKind::SoftmaxCrossEntropy), named `loss`;
 //!   a softmax at the end becomes part of it, and scores that are an image of one pixel are made a vector first.
 //! - A multiplication and an addition of constants by channel after a batch normalisation are its scale and bias, as
 //!   conversions from Caffe have it; an addition after a convolution or a matrix product is its bias.
+//! - Layers have the names of PyTorch's modules, such as `layer1.0.conv1`, where the file has them, and those of nodes elsewhere.
 //! - Nodes that compute nothing for the network's output have no layers, and nothing about them is checked.
 //!
 //! Layers that use the same stored weight share it. They have to share the bias too, and use the weight the same way around.
@@ -37,6 +40,7 @@ mod constants;
 mod dims;
 mod error;
 mod importer;
+mod names;
 mod node;
 mod operators;
 mod proto;
@@ -65,6 +69,25 @@ pub struct Imported {
     pub producer: String,
     /// The version of ONNX's operators that the file uses.
     pub opset: i64,
+    /// Convolutions that PyTorch folded batch normalisations into when it exported the network, which is then trained without them.
+    pub folded_batch_norms: usize,
+}
+
+impl Imported {
+    /// What to tell who wants to train this network, or to plan for it: in which way it is not the one that was exported, and how to
+    /// export that.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let count = self.folded_batch_norms;
+        (count > 0).then(|| {
+            format!(
+                "the batch normalisations of {} were folded into {count} of its convolutions when it was exported, and training \
+                 has them; export it with torch.onnx.export(model.train(), ..., dynamo=False, \
+                 training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
+                self.graph.name()
+            )
+        })
+    }
 }
 
 /// Reads a file. The network has the file's name, without its extension.
@@ -98,5 +121,6 @@ fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
         return Err(OnnxError::OldOperators { found: opset, oldest: OLDEST_OPERATORS });
     }
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_owned();
-    Ok(Imported { graph: Importer::new(name, &graph, opset)?.run()?, producer, opset })
+    let (graph, folded_batch_norms) = Importer::new(name, &graph, opset)?.run()?;
+    Ok(Imported { graph, producer, opset, folded_batch_norms })
 }

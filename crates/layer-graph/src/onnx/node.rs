@@ -33,6 +33,11 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// What the exporter noted of this node under a key.
+    pub(super) fn metadata(self, key: &str) -> Option<&'a str> {
+        self.proto.metadata_props.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
+    }
+
     /// All inputs that are given.
     pub(super) fn inputs(self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.proto.input.iter().map(String::as_str).filter(|name| !name.is_empty())
@@ -112,7 +117,7 @@ impl<'a> Node<'a> {
 
     /// The error that there is no layer for this operator.
     pub(super) fn unsupported_operator(self) -> OnnxError {
-        OnnxError::UnsupportedOperator { operator: self.operator(), node: self.name().into() }
+        OnnxError::UnsupportedOperator { operator: self.operator(), nodes: vec![self.name().into()] }
     }
 
     /// The error that a layer does not fit its inputs.

@@ -1,7 +1,7 @@
 //! The protobuf messages of an ONNX file, as far as they describe the network.
 //!
 //! Numbers and names are those of `onnx.proto`, version 2 of the protobuf language. What is left out is skipped when a file is
-//! read: documentation, metadata, functions, sparse tensors, and the graphs inside control flow.
+//! read: documentation, functions, sparse tensors, and the graphs inside control flow.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -61,6 +61,16 @@ pub(super) struct NodeProto {
     pub(super) attribute: Vec<AttributeProto>,
     #[prost(string, tag = "7")]
     pub(super) domain: String,
+    #[prost(message, repeated, tag = "9")]
+    pub(super) metadata_props: Vec<StringStringEntryProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StringStringEntryProto {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -93,6 +93,11 @@ pub(super) fn add(importer: &mut Importer<'_>, index: usize) -> Result<(), OnnxE
     }
 }
 
+/// Whether there are layers, or constants, for some uses of an operator.
+pub(super) fn is_supported(operator: &str) -> bool {
+    SUPPORTED.iter().any(|known| known.split(' ').next() == Some(operator))
+}
+
 fn element_wise(importer: &mut Importer<'_>, index: usize, kind: LayerKind) -> Result<(), OnnxError> {
     let node = importer.node(index);
     let input = importer.layer(node, node.input(0)?)?;

@@ -105,6 +105,9 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
             None => (output, None),
         },
     };
+    if is_folded(node)? {
+        importer.folded_batch_norms += 1;
+    }
     let convolution = Conv2d {
         out_channels,
         kernel,
@@ -114,6 +117,14 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
         bias: bias.is_some(),
     };
     importer.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
+}
+
+/// Whether PyTorch folded a batch normalisation into a convolution: its older exporter then makes up names for both parameters, and
+/// its newer one for the bias. Parameters of modules keep theirs.
+fn is_folded(node: Node<'_>) -> Result<bool, OnnxError> {
+    let weight = node.input(1)?;
+    let Some(bias) = node.optional_input(2) else { return Ok(false) };
+    Ok(weight.starts_with("onnx::Conv_") || bias.strip_prefix(weight) == Some("_bias"))
 }
 
 pub(super) fn max_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {

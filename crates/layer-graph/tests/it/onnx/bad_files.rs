@@ -61,6 +61,49 @@ fn operators_without_a_layer_are_named() {
 }
 
 #[test]
+fn all_problems_of_a_file_are_named_at_once() {
+    let model = Model::new(13, &[1, 6], &[1, 3])
+        .weight("w", &[5, 3])
+        .weight("negative", &[-1])
+        .node("HardSwish", "x", "h", &[])
+        // Takes what the first makes: nothing is known of it but its operator.
+        .node("MatMul", "h w", "m", &[])
+        .node("Mish", "m", "i", &[])
+        .node("HardSwish", "x", "k", &[])
+        .node("MatMul", "x w", "l", &[])
+        .node("Add", "x negative", "o", &[])
+        .node("Sum", "i k l o", "y", &[]);
+    let problem = error(&model);
+    let OnnxError::Several(problems) = &problem else { panic!("{problem}") };
+    assert_eq!(problems.len(), 4, "{problem}");
+    let message = problem.to_string();
+    let (before, supported) = message.split_once("; supported operators: ").expect("what is supported");
+    assert!(supported.starts_with("Add, "));
+    assert_eq!(
+        before,
+        "4 problems: not an ONNX model: tensor `negative` has dimensions [-1]; \
+         operator `HardSwish` (nodes `node1`, `node4`) is not supported; \
+         operator `Mish` (node `node3`) is not supported; \
+         MatMul (node `node5`): its weight is for 5 features, but the sample is 6"
+    );
+
+    // Also where the file's inputs are wrong: what can be said of its operators.
+    let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Mish", "x", "y", &[]);
+    let message = error(&two).to_string();
+    let expected = "2 problems: expected one of the inputs, found 2: x, mask; operator `Mish` (node `node1`)";
+    assert!(message.starts_with(expected), "{message}");
+
+    // Many are cut short, in one line.
+    let many = (0..100).fold(Model::new(13, &[1, 6], &[1, 6]), |model, i| {
+        model.node(&format!("Op{i}"), "x", &format!("h{i}"), &[])
+    });
+    let all = (0..100).map(|i| format!("h{i}")).collect::<Vec<_>>().join(" ");
+    let message = error(&many.node("Sum", &all, "y", &[])).to_string();
+    assert!(message.contains("`Op9` (node `node10`) is not supported; and 90 more; supported"), "{message}");
+    assert!(!message.contains('\n'));
+}
+
+#[test]
 fn shapes_that_do_not_fit_are_named() {
     let channels =
         Model::new(13, &[1, 3, 8, 8], &[1, 4, 8, 8]).weight("w", &[4, 2, 3, 3]).node("Conv", "x w", "y", &[]);

@@ -94,7 +94,21 @@ impl Model {
 
     /// A node named `node1`, `node2`, ... with its inputs and outputs, separated by spaces.
     pub(crate) fn node(
+        self,
+        operator: &str,
+        inputs: &str,
+        outputs: &str,
+        attributes: &[Attribute<'_>],
+    ) -> Self {
+        let name = format!("node{}", self.nodes + 1);
+        self.named_node(&name, "", operator, inputs, outputs, attributes)
+    }
+
+    /// A node of this name, in these scopes of the newer of PyTorch's exporters.
+    pub(crate) fn named_node(
         mut self,
+        name: &str,
+        scopes: &str,
         operator: &str,
         inputs: &str,
         outputs: &str,
@@ -104,7 +118,11 @@ impl Model {
         let mut node = Message::default();
         node = inputs.split(' ').fold(node, |node, input| node.bytes(1, input.trim_matches('_')));
         node = outputs.split(' ').fold(node, |node, output| node.bytes(2, output));
-        node = node.bytes(3, format!("node{}", self.nodes)).bytes(4, operator);
+        node = node.bytes(3, name).bytes(4, operator);
+        if !scopes.is_empty() {
+            node =
+                node.bytes(9, Message::default().bytes(1, "pkg.torch.onnx.name_scopes").bytes(2, scopes).0);
+        }
         for attribute in attributes {
             let message = match *attribute {
                 Attribute::Int(name, value) => Message::default().bytes(1, name).int(3, value),

@@ -375,3 +375,79 @@ fn nodes_that_the_output_does_not_depend_on_have_no_layers() {
     );
     assert_eq!(layers(&model), [(LayerKind::Relu, vec![6])]);
 }
+
+#[test]
+fn layers_have_the_names_of_modules() {
+    let names = |model: &Model| -> Vec<String> {
+        network(model).layers().map(|(_, layer)| layer.name().to_owned()).collect()
+    };
+    let build = |named: [(&str, &str); 5]| {
+        let [conv, relu, inner, sum, relu2] = named;
+        Model::new(13, &[1, 4, 8, 8], &[1, 4])
+            .weight("stem.weight", &[4, 4, 1, 1])
+            .weight("onnx::Conv_7", &[4, 4, 1, 1])
+            .named_node(conv.0, conv.1, "Conv", "x stem.weight", "c", &[])
+            .named_node(relu.0, relu.1, "Relu", "c", "r", &[])
+            .named_node(inner.0, inner.1, "Conv", "r onnx::Conv_7", "d", &[])
+            .named_node(sum.0, sum.1, "Add", "d r", "s", &[])
+            .named_node(relu2.0, relu2.1, "Relu", "s", "t", &[])
+            .node("GlobalAveragePool", "t", "g", &[])
+            .node("Flatten", "g", "y", &[])
+    };
+    let expected = [
+        "stem",
+        "layer1.0.relu",
+        "layer1.0.conv1",
+        "layer1.0.add",
+        "layer1.0.relu.2",
+        "node6",
+        "node7",
+        "loss",
+    ];
+    // The older exporter makes the nodes' names of them.
+    let paths = build([
+        ("/stem/Conv", ""),
+        ("/layer1/layer1.0/relu/Relu", ""),
+        ("/layer1/layer1.0/conv1/Conv", ""),
+        ("/layer1/layer1.0/Add", ""),
+        ("/layer1/layer1.0/relu_1/Relu", ""),
+    ]);
+    let mut by_path = expected;
+    by_path[4] = "layer1.0.relu_1";
+    assert_eq!(names(&paths)[1..], by_path);
+    // The newer one lists them.
+    let lists = build([
+        ("node_conv2d", "['', 'stem', 'conv2d']"),
+        ("node_relu", "['', 'layer1', 'layer1.0', 'layer1.0.relu', 'relu']"),
+        ("node_conv2d_1", "['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']"),
+        ("node_add", "['', 'layer1', 'layer1.0', 'add']"),
+        ("node_relu_1", "['', 'layer1', 'layer1.0', 'layer1.0.relu', 'relu_1']"),
+    ]);
+    assert_eq!(names(&lists)[1..], expected);
+    // Others have parameters that are named, or not even those.
+    let plain = build([("Conv_0", ""), ("Relu_1", ""), ("Conv_2", ""), ("a/Add", ""), ("/a/b", "")]);
+    assert_eq!(names(&plain)[1..6], ["stem", "Relu_1", "Conv_2", "a/Add", "/a/b"]);
+}
+
+#[test]
+fn folded_batch_normalisations_are_noticed() {
+    let build = |weight: &str, bias: &str| {
+        let inputs = format!("x {weight} {bias}");
+        let model = Model::new(13, &[1, 3, 8, 8], &[1, 4]).weight(weight, &[4, 3, 3, 3]).weight(bias, &[4]);
+        let scopes = "['', 'layer1', 'layer1.bn1', '_native_batch_norm']";
+        model
+            .named_node("node_Conv_1", scopes, "Conv", inputs.trim(), "c", &[])
+            .node("GlobalAveragePool", "c", "p", &[])
+            .node("Flatten", "p", "y", &[])
+    };
+    for (weight, bias, folded, name) in [
+        ("features.0.weight", "features.0.bias", 0, "features.0"),
+        ("onnx::Conv_193", "onnx::Conv_194", 1, "layer1.bn1"),
+        ("layer1.conv1.weight", "layer1.conv1.weight_bias", 1, "layer1.conv1"),
+    ] {
+        let imported = from_bytes("net", &build(weight, bias).bytes()).unwrap();
+        assert_eq!(imported.folded_batch_norms, folded, "{weight} {bias}");
+        assert_eq!(imported.warning().is_some_and(|text| text.contains("TrainingMode.TRAINING")), folded > 0);
+        assert!(imported.graph.find(name).is_some(), "{name}");
+    }
+}

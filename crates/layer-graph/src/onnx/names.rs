@@ -1,0 +1,85 @@
+//! Names of layers: those of the exporter's modules, where the file has them.
+//!
+//! PyTorch writes them in two ways. The newer exporter puts a list of scopes into a node's metadata, such as
+//! `['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`; the older one makes the node's name of them:
+//! `/layer1/layer1.0/conv1/Conv`. Parameters have the names of the state dictionary, such as `layer1.0.conv1.weight`, unless a
+//! folding replaced them.
+
+use std::collections::HashSet;
+
+use super::node::Node;
+
+/// Where the newer exporter lists the scopes of a node.
+const SCOPES: &str = "pkg.torch.onnx.name_scopes";
+
+/// The modules of a file that have modules inside.
+pub(super) struct Containers(HashSet<String>);
+
+impl Containers {
+    pub(super) fn of(nodes: &[Node<'_>]) -> Self {
+        let outer = |node: &Node<'_>| {
+            let mut modules = modules(*node);
+            modules.pop();
+            modules
+        };
+        Self(nodes.iter().flat_map(outer).collect())
+    }
+
+    /// What the layer of a node may be called, the best first: the module of its parameters, the module that it is or is a part of,
+    /// with the operator where that module has others inside; the node's own name where there are no such names. `parameters` are the names of its stored
+    /// tensors, which say more than scopes: a convolution with a batch normalisation folded in has the scopes of the latter.
+    pub(super) fn layer_names<'a>(
+        &self,
+        node: Node<'a>,
+        mut parameters: impl Iterator<Item = &'a str>,
+    ) -> Vec<String> {
+        let of_parameters = parameters.find_map(|name| name.strip_suffix(".weight")).map(str::to_owned);
+        let of_scopes = modules(node).pop().map(|module| {
+            let has_others = self.0.contains(&module);
+            if has_others { format!("{module}.{}", node.operator().to_lowercase()) } else { module }
+        });
+        let names: Vec<String> = of_parameters.into_iter().chain(of_scopes).collect();
+        match node.name() {
+            _ if !names.is_empty() => names,
+            "" => vec!["layer".to_owned()],
+            name => vec![name.to_owned()],
+        }
+    }
+}
+
+/// The modules that a node is in, the outermost first, each by its full name.
+fn modules(node: Node<'_>) -> Vec<String> {
+    node.metadata(SCOPES).map_or_else(|| in_path(node), in_list)
+}
+
+/// Those of a list in Python's notation, whose last entry is the node itself.
+fn in_list(list: &str) -> Vec<String> {
+    let mut scopes: Vec<_> = list.split('\'').skip(1).step_by(2).map(str::to_owned).collect();
+    scopes.pop();
+    scopes.retain(|scope| !scope.is_empty());
+    scopes
+}
+
+/// Those of a node's name that is a path which ends in the operator.
+fn in_path(node: Node<'_>) -> Vec<String> {
+    let Some((path, last)) = node.name().strip_prefix('/').and_then(|name| name.rsplit_once('/')) else {
+        return Vec::new();
+    };
+    let operator = node.operator();
+    let is_numbered = |rest: &str| {
+        rest.is_empty()
+            || rest.strip_prefix('_').is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if !last.strip_prefix(&*operator).is_some_and(is_numbered) {
+        return Vec::new();
+    }
+    let mut modules = Vec::<String>::new();
+    let mut parent = "";
+    for part in path.split('/') {
+        // What is in a `Sequential` repeats its name: `layer1/layer1.0`.
+        let own = part.strip_prefix(parent).and_then(|rest| rest.strip_prefix('.')).unwrap_or(part);
+        modules.push(modules.last().map_or_else(|| own.to_owned(), |outer| format!("{outer}.{own}")));
+        parent = part;
+    }
+    modules
+}
