@@ -111,7 +111,7 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
     for (i, a) in timeline.events().iter().enumerate() {
         for b in &timeline.events()[i + 1..] {
             let together = a.start < b.start + b.duration && b.start < a.start + a.duration;
-            assert!(!(a.rank == b.rank && a.lane == b.lane && together), "{a:?} and {b:?}");
+            assert!(!(a.rank == b.rank && a.work.lane() == b.work.lane() && together), "{a:?} and {b:?}");
         }
     }
 }

@@ -78,8 +78,10 @@ fn a_lane_of_the_timeline_never_does_two_things_at_once() {
             let timeline = simulate(program, costs, &options).unwrap().timeline.unwrap();
             for rank in 0..8 {
                 for lane in ["compute", "communication", "background"] {
-                    let of_lane =
-                        timeline.events().iter().filter(|event| event.rank == rank && event.lane == lane);
+                    let of_lane = timeline
+                        .events()
+                        .iter()
+                        .filter(|event| event.rank == rank && event.work.lane() == lane);
                     let mut events: Vec<_> = of_lane.collect();
                     events.sort_by_key(|event| (event.start, event.duration));
                     for pair in events.windows(2) {

@@ -10,11 +10,12 @@ use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
-use layer_graph::{LayerGraph, onnx, zoo};
+use layer_graph::{LayerGraph, zoo};
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::capacity::Capacity;
 use super::counts::{BATCH, within};
+use super::network::import;
 use super::progress::while_showing;
 
 #[derive(Args)]
@@ -257,7 +258,7 @@ pub(crate) struct BackgroundSpec {
 impl BackgroundSpec {
     pub(crate) fn network(&self) -> anyhow::Result<LayerGraph> {
         let is_file = Path::new(&self.model).extension().is_some_and(|extension| extension == "onnx");
-        Ok(if is_file { onnx::import(&self.model)?.graph } else { zoo::model(&self.model)? })
+        Ok(if is_file { import(Path::new(&self.model))? } else { zoo::model(&self.model)? })
     }
 }
 

@@ -212,7 +212,7 @@ impl Plan {
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let capacity = self.mode.capacity(tables.profile.device());
-        request.memory_limit_bytes = capacity.limit_bytes();
+        request.memory_limit_bytes = capacity.limit_bytes()?;
         let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
         if self.sharing.compare {
             let background = self.background(&network, &tables)?;

@@ -102,7 +102,7 @@ impl Simulate {
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let optimizer = LowerOptions::default().optimizer;
         let background = self.background(&tables.profile, &tables.link)?;
-        let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes();
+        let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes()?;
         let room_bytes =
             background.as_ref().map_or(Ok(limit_bytes), |background| background.room_beside(limit_bytes))?;
         let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);

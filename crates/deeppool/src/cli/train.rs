@@ -128,7 +128,7 @@ impl Train {
             .map(|spec| Background::new(spec, &dataset, &self.costs, &tables))
             .transpose()?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes();
+        let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes()?;
         let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, self.optimizer());
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
         let beside = background.as_ref().map(Background::costs);

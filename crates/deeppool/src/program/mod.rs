@@ -211,6 +211,22 @@ pub struct Collective {
     pub label: String,
 }
 
+impl Collective {
+    /// What it is about: all buffers of one rank of an all-reduce or a broadcast, all samples that a redistribution moves between
+    /// ranks.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let elements = match &self.op {
+            CollectiveOp::AllReduce { elements } | CollectiveOp::Broadcast { elements } => *elements,
+            CollectiveOp::Redistribute { redistribution, sample_elements } => {
+                redistribution.moves().iter().map(|moved| moved.samples.len()).sum::<usize>()
+                    * sample_elements
+            }
+        };
+        elements as u64 * ELEMENT_BYTES
+    }
+}
+
 /// What a collective does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CollectiveOp {

@@ -12,6 +12,7 @@ use crate::program::LowerOptions;
 /// What one training iteration of a background job costs on a device of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundCosts {
+    name: String,
     iteration: Iteration,
     memory_bytes: u64,
 }
@@ -47,7 +48,17 @@ impl BackgroundCosts {
         }
         let job = Job::new(costs.clone(), batch, LowerOptions::default());
         let memory_bytes = job.single_gpu_memory_bytes()?;
-        Ok(Self { iteration: Iteration { samples: batch, steps }, memory_bytes })
+        Ok(Self {
+            name: costs.network().name().into(),
+            iteration: Iteration { samples: batch, steps },
+            memory_bytes,
+        })
+    }
+
+    /// The name of its network.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What the job holds on its device.

@@ -46,7 +46,7 @@ impl<'a> Machine<'a> {
     pub(super) fn new(
         program: &'a Program,
         classes: &'a [RankClass<'a>],
-        options: &SimulateOptions,
+        options: &'a SimulateOptions,
     ) -> Result<Self, Error> {
         let ranks = classes.iter().enumerate().map(|(index, class)| Rank::new(index, class, options));
         let ranks = ranks.collect::<Result<Vec<_>, Error>>()?;

@@ -15,7 +15,7 @@ use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
 pub use result::{Activity, BackgroundRates, Simulation};
-pub use timeline::{Timeline, TimelineEvent};
+pub use timeline::{Timeline, TimelineEvent, TimelineWork};
 pub use workload::workload;
 
 use crate::Error;

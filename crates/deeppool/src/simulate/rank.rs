@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use gpu_mux::{
     BackgroundHost, Device, Driver, DriverError, Exchange, Finished, ForegroundHost, Occupancy, TaskletId,
-    VirtualDevice,
+    VirtualDevice, WorkloadStep,
 };
 
 use super::steps::RankClass;
-use super::{BackgroundCosts, SimulateOptions, TimelineEvent};
+use super::{BackgroundCosts, SimulateOptions, TimelineEvent, TimelineWork};
 use crate::Error;
-use crate::program::{CollectiveId, Lane, RankProgram};
+use crate::program::{CollectiveId, Op, Program, RankProgram};
 
 /// A stretch of virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +34,7 @@ pub(super) struct Rank<'a> {
     class: &'a RankClass<'a>,
     driver: Driver<VirtualDevice>,
     foreground: ForegroundHost<'a>,
-    background: Option<BackgroundHost>,
+    background: Option<BackgroundHost<'a>>,
     /// Steps of all iterations that have not been handed to the driver yet.
     to_offer: u64,
     iterations: u64,
@@ -54,18 +54,18 @@ pub(super) struct Rank<'a> {
     /// By step of the iteration: how long after the communication before it the last of its partners arrived.
     partners_after: Vec<Duration>,
     /// What the background ran since the iteration began, where a timeline is wanted.
-    background_spans: Option<Vec<Span>>,
+    background_spans: Option<Vec<(Span, &'a [WorkloadStep])>>,
 }
 
 impl<'a> Rank<'a> {
     pub(super) fn new(
         index: usize,
         class: &'a RankClass<'a>,
-        options: &SimulateOptions,
+        options: &'a SimulateOptions,
     ) -> Result<Self, Error> {
         let (policy, parameters) = (&options.policy, &options.device);
         let device = VirtualDevice::with_priorities(*parameters, policy.stream_priority)?;
-        let background = |job: &BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
+        let background = |job: &'a BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
         let iteration = &class.steps.iteration;
         let count = iteration.steps.len();
         let iterations = u64::from(options.iterations());
@@ -172,8 +172,9 @@ impl<'a> Rank<'a> {
             *computed = now;
             if let Some(background) = &mut self.background {
                 background.finish(finished.tasklet);
+                let steps = background.steps(finished.tasklet);
+                self.background_spans.iter_mut().for_each(|spans| spans.push((span, steps)));
             }
-            self.background_spans.iter_mut().for_each(|spans| spans.push(span));
             return;
         }
         let step = self.step(finished.tasklet);
@@ -282,38 +283,56 @@ impl<'a> Rank<'a> {
     /// are left out.
     pub(super) fn timelines(
         &self,
+        program: &Program,
+        background: &str,
         origin: Duration,
-    ) -> impl Iterator<Item = (usize, Vec<TimelineEvent>)> + '_ {
-        self.class.programs.iter().flat_map(move |program| {
-            let events = self.timeline(program, origin);
-            program.stands_for.iter().map(move |&rank| {
+    ) -> impl Iterator<Item = (usize, Vec<TimelineEvent>)> {
+        self.class.programs.iter().flat_map(move |rank_program| {
+            let events = self.timeline(program, rank_program, background, origin);
+            rank_program.stands_for.iter().map(move |&rank| {
                 let of_rank = events.iter().cloned().map(|event| TimelineEvent { rank, ..event });
                 (rank, of_rank.collect())
             })
         })
     }
 
-    fn timeline(&self, program: &RankProgram, origin: Duration) -> Vec<TimelineEvent> {
-        let event = |lane, label, span: Span| {
+    fn timeline(
+        &self,
+        program: &Program,
+        of_rank: &RankProgram,
+        background: &str,
+        origin: Duration,
+    ) -> Vec<TimelineEvent> {
+        let event = |work, label, span: Span| {
             // The device may begin before the host has seen the end of the iteration before.
             let start = span.start.max(origin);
             TimelineEvent {
-                rank: program.rank,
-                lane,
+                rank: of_rank.rank,
+                work,
                 label,
                 start: start.saturating_sub(origin),
                 duration: span.end.saturating_sub(start),
             }
         };
-        let steps = program.steps.iter().zip(self.program_spans(program)).map(|(step, span)| {
-            let lane = match step.lane() {
-                Lane::Compute => "compute",
-                Lane::Communication => "communication",
+        let steps = of_rank.steps.iter().zip(self.program_spans(of_rank)).map(|(step, span)| {
+            let work = match step.op {
+                Op::Collective(id) => {
+                    let collective = &program.collectives[id.0];
+                    let ranks = collective.ranks.clone();
+                    TimelineWork::Communication { bytes: collective.bytes(), ranks }
+                }
+                _ => TimelineWork::Compute,
             };
-            event(lane, step.label.clone(), span)
+            event(work, step.label.clone(), span)
         });
-        let background = self.background_spans.iter().flatten();
-        let background = background.map(|&span| event("background", "background".into(), span));
+        let background = self.background_spans.iter().flatten().map(|&(span, steps)| {
+            let label = match steps {
+                [] => String::new(),
+                [only] => only.name.clone(),
+                [first, .., last] => format!("{} to {}", first.name, last.name),
+            };
+            event(TimelineWork::Background { job: background.into() }, label, span)
+        });
         steps.chain(background).filter(|event| !event.duration.is_zero()).collect()
     }
 }

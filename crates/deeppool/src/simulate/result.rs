@@ -6,7 +6,7 @@ use gpu_mux::{ForegroundState, Occupancy};
 
 use super::machine::Window;
 use super::rank::{Figures, Rank};
-use super::{SimulateOptions, Timeline};
+use super::{BackgroundCosts, SimulateOptions, Timeline};
 use crate::program::Program;
 
 /// What a simulation found in the iterations after the warm-up. All times are virtual.
@@ -130,7 +130,7 @@ impl Simulation {
             background_share_of_computing: share(&[ForegroundState::Computing]),
             background_share_of_communicating: share(&[ForegroundState::Transferring]),
             started: by_rank(classes.iter().flat_map(Rank::started)),
-            timeline: options.timeline.then(|| timeline(classes)),
+            timeline: options.timeline.then(|| timeline(program, options, classes)),
         }
     }
 }
@@ -201,9 +201,10 @@ impl Totals {
     }
 }
 
-fn timeline(classes: &[Rank<'_>]) -> Timeline {
+fn timeline(program: &Program, options: &SimulateOptions, classes: &[Rank<'_>]) -> Timeline {
     let origin = classes.iter().map(Rank::begin).min().unwrap_or_default();
-    let events = by_rank(classes.iter().flat_map(|class| class.timelines(origin)));
+    let background = options.background.as_ref().map_or("", BackgroundCosts::name);
+    let events = by_rank(classes.iter().flat_map(|class| class.timelines(program, background, origin)));
     Timeline::new(events.into_iter().flatten().collect())
 }
 

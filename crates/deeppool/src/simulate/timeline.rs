@@ -10,19 +10,64 @@ pub struct Timeline {
     events: Vec<TimelineEvent>,
 }
 
-/// Something that ran on a lane of a rank.
+/// Something that ran on a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimelineEvent {
     /// The rank.
     pub rank: usize,
-    /// `compute`, `communication` or `background`.
-    pub lane: &'static str,
-    /// What it was.
+    /// Whose work it was.
+    pub work: TimelineWork,
+    /// What it was: the label of a step such as `forward conv1`, or the first and the last of those of a background job whose
+    /// kernels were launched together.
     pub label: String,
     /// When it started, since the first rank began the iteration.
     pub start: Duration,
     /// How long it took.
     pub duration: Duration,
+}
+
+/// Whose work ran, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TimelineWork {
+    /// The foreground's computation.
+    Compute,
+    /// A collective of the foreground.
+    Communication {
+        /// What all ranks together are about: see [`Collective::bytes`](crate::program::Collective::bytes).
+        bytes: u64,
+        /// The ranks that take part, ascending.
+        ranks: Vec<usize>,
+    },
+    /// Computation of a background job.
+    Background {
+        /// The name of its network.
+        job: String,
+    },
+}
+
+impl TimelineWork {
+    /// `compute`, `communication` or `background`: a rank does one thing at a time on each.
+    #[must_use]
+    pub fn lane(&self) -> &'static str {
+        LANES[self.place()]
+    }
+
+    fn place(&self) -> usize {
+        match self {
+            Self::Compute => 0,
+            Self::Communication { .. } => 1,
+            Self::Background { .. } => 2,
+        }
+    }
+
+    fn args(&self) -> Value {
+        match self {
+            Self::Compute => json!({}),
+            Self::Communication { bytes, ranks } => json!({"bytes": bytes, "ranks": ranks}),
+            Self::Background { job } => json!({"job": job}),
+        }
+    }
 }
 
 /// The lanes in the order in which a viewer shows them.
@@ -39,7 +84,8 @@ impl Timeline {
         &self.events
     }
 
-    /// As Chrome trace events, which open in Perfetto: a process a rank, a thread a lane, times in microseconds.
+    /// As Chrome trace events, which open in Perfetto: a process a rank, a thread a lane, times in microseconds. The events'
+    /// arguments are the bytes and ranks of a collective, and the network of a background job.
     #[must_use]
     pub fn to_chrome_trace(&self) -> Value {
         let mut ranks: Vec<usize> = self.events.iter().map(|event| event.rank).collect();
@@ -54,8 +100,8 @@ impl Timeline {
             std::iter::once(process).chain(lanes)
         });
         let spans = self.events.iter().map(|event| {
-            let tid = LANES.iter().position(|lane| *lane == event.lane);
-            json!({"ph": "X", "pid": event.rank, "tid": tid, "name": event.label,
+            let (tid, cat) = (event.work.place(), event.work.lane());
+            json!({"ph": "X", "pid": event.rank, "tid": tid, "cat": cat, "name": event.label, "args": event.work.args(),
                 "ts": micros(event.start), "dur": micros(event.duration)})
         });
         json!({"displayTimeUnit": "ms", "traceEvents": names.chain(spans).collect::<Vec<_>>()})

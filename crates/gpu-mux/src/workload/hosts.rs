@@ -119,7 +119,8 @@ impl<'a> ForegroundHost<'a> {
 /// and otherwise into the longest runs of kernels that keep the bound with the gaps between them, whatever step they
 /// belong to. A kernel that is longer by itself is a piece. It offers piece after piece, so that a bounded number of them waits or runs.
 #[derive(Debug, Clone)]
-pub struct BackgroundHost {
+pub struct BackgroundHost<'a> {
+    iteration: &'a Iteration,
     pieces: Vec<BackgroundPiece>,
     estimates: Vec<Duration>,
     captured: bool,
@@ -131,15 +132,16 @@ pub struct BackgroundHost {
     pub(super) finished_time: Duration,
 }
 
-impl BackgroundHost {
+impl<'a> BackgroundHost<'a> {
     /// A host that runs this iteration over and over.
     #[must_use]
-    pub fn new(iteration: &Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
+    pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
         let pieces = cut(iteration, policy, gap);
         Self {
             estimates: pieces.iter().map(|piece| estimate(piece.time, piece.kernels.len(), gap)).collect(),
             time: pieces.iter().map(|piece| piece.time).sum(),
+            iteration,
             pieces,
             captured,
             samples: iteration.samples,
@@ -168,6 +170,12 @@ impl BackgroundHost {
     pub fn finish(&mut self, tasklet: TaskletId) {
         self.finished += 1;
         self.finished_time += self.pieces[self.place(tasklet.number)].time;
+    }
+
+    /// The steps of its iteration that a tasklet's kernels are of.
+    #[must_use]
+    pub fn steps(&self, tasklet: TaskletId) -> &'a [WorkloadStep] {
+        &self.iteration.steps[self.pieces[self.place(tasklet.number)].steps.clone()]
     }
 
     fn place(&self, number: u64) -> usize {

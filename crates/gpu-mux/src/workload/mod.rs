@@ -99,14 +99,20 @@ impl Iteration {
 
     /// All kernels of its compute steps, in order.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
-        self.steps.iter().flat_map(|step| match &step.work {
-            StepWork::Compute(kernels) => kernels.as_slice(),
-            StepWork::Communication { .. } => &[],
-        })
+        self.steps.iter().flat_map(WorkloadStep::kernels)
     }
 }
 
 impl WorkloadStep {
+    /// Its kernels, in order; none of a communication.
+    #[must_use]
+    pub fn kernels(&self) -> &[Kernel] {
+        match &self.work {
+            StepWork::Compute(kernels) => kernels,
+            StepWork::Communication { .. } => &[],
+        }
+    }
+
     /// Where it runs.
     #[must_use]
     pub fn lane(&self) -> Lane {

@@ -108,7 +108,7 @@ impl Workload {
 struct Simulation<'a> {
     driver: Driver<VirtualDevice>,
     foreground: Option<ForegroundHost<'a>>,
-    background: Option<BackgroundHost>,
+    background: Option<BackgroundHost<'a>>,
     iterations: usize,
     warm_up: usize,
     iterations_ended: u64,
