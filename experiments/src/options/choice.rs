@@ -26,7 +26,13 @@ impl NetworkOptions {
     /// The network that these options ask for.
     pub(crate) fn asked(&self) -> anyhow::Result<Option<LayerGraph>> {
         Ok(match (&self.onnx, &self.model) {
-            (Some(path), _) => Some(onnx::import(path)?.graph),
+            (Some(path), _) => {
+                let imported = onnx::import(path)?;
+                if let Some(warning) = imported.warning() {
+                    eprintln!("warning: {}: {warning}", path.display());
+                }
+                Some(imported.graph)
+            }
             (None, Some(model)) => Some(zoo::model(model)?),
             (None, None) => None,
         })

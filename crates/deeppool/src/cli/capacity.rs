@@ -1,6 +1,9 @@
 //! How much memory each GPU has for a plan.
 
+use anyhow::bail;
 use layer_profile::DataSheet;
+
+use super::output::byte_size;
 
 /// The units of `--memory`; the last one ends all others.
 const UNITS: [(&str, f64); 7] = [
@@ -34,11 +37,19 @@ impl Capacity {
         }
     }
 
-    /// What a plan may use.
-    pub(crate) fn limit_bytes(self) -> Option<u64> {
+    /// What a plan may use; an error where that is nothing.
+    pub(crate) fn limit_bytes(self) -> anyhow::Result<Option<u64>> {
         match self {
-            Self::Bytes { memory, reserved } => Some(memory.saturating_sub(reserved)),
-            Self::Unlimited => None,
+            Self::Bytes { memory, reserved } => match memory.checked_sub(reserved) {
+                None | Some(0) => bail!(
+                    "GPUs of {}: {} are reserved for the CUDA context and the workspaces of its libraries, which leaves \
+                     nothing to train in: give more by --memory, or unlimited",
+                    byte_size(memory),
+                    byte_size(reserved)
+                ),
+                usable => Ok(usable),
+            },
+            Self::Unlimited => Ok(None),
         }
     }
 }
@@ -90,7 +101,7 @@ mod tests {
     #[test]
     fn known_gpus_have_their_data_sheets_memory() {
         let limit = |asked: Option<&str>, device| {
-            Capacity::of(asked.map(|asked| asked.parse().unwrap()), device).limit_bytes()
+            Capacity::of(asked.map(|asked| asked.parse().unwrap()), device).limit_bytes().unwrap()
         };
         assert_eq!(limit(None, "a100"), Some(39_000_000_000));
         assert_eq!(limit(None, "NVIDIA A100-SXM4-80GB"), Some(79_000_000_000));

@@ -32,6 +32,7 @@ fn bad_options_are_refused_in_one_line() {
         ("plan --model vgg16 --device a100 --link rope --gpus 8 --batch 32".into(), "dgx-a100"),
         ("plan --model vgg16 --gpus 8 --batch 32".into(), "--device NAME or --profile FILE"),
         ("plan --model vgg16 --device a100".into(), "--gpus"),
+        ("plan --model vgg16 --device a100 --gpus 8 --batch 32 --memory 1GB".into(), "leaves nothing to train in"),
         (format!("{PLAN} --amplification 0.5"), "at least 1"),
         (format!("{PLAN} --amplification NaN"), "at least 1"),
         ("plan --model vgg16 --device a100 --gpus 8 --batch 0".into(), "from 1 to 1048576"),
@@ -643,4 +644,31 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     assert!(page("deeppool-plan.1").contains("deeppool plan"));
     std::fs::write(path.join("a-file"), "").unwrap();
     refused(path, "man a-file/pages", "a-file/pages: ");
+}
+
+/// Whether this is a step of a background job, such as `backward conv1`.
+fn is_of_a_layer(step: &str) -> bool {
+    let what = step.split_once(' ').map(|(what, _)| what);
+    matches!(what, Some("forward" | "backward" | "update"))
+}
+
+#[test]
+fn a_timeline_says_whose_work_it_is() {
+    let folder = TempDir::new().unwrap();
+    let small = "simulate --model vgg16 --device a100 --gpus 4 --batch 32 --background resnet-18:8";
+    json(folder.path(), &format!("{small} --trace t.json --json"));
+    let trace = std::fs::read_to_string(folder.path().join("t.json")).unwrap();
+    let trace: Value = serde_json::from_str(&trace).unwrap();
+    let of = |category: &str| -> Vec<&Value> {
+        trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["cat"] == category).collect()
+    };
+    for event in of("communication") {
+        let ranks = event["args"]["ranks"].as_array().unwrap();
+        assert!(ranks.contains(&event["pid"]) && event["args"]["bytes"].as_u64().unwrap() > 0, "{event}");
+    }
+    for event in of("background") {
+        let name = event["name"].as_str().unwrap();
+        assert!(event["args"]["job"] == "resnet-18" && name.split(" to ").all(is_of_a_layer), "{event}");
+    }
+    assert!(!of("communication").is_empty() && !of("background").is_empty());
 }

@@ -61,11 +61,10 @@ fn signal(process: u32, name: &str) {
     );
 }
 
-/// Waits until the run has begun, by its first checkpoint.
-fn wait_for(checkpoints: &Path) {
-    while !checkpoints.is_dir() || !files(checkpoints).iter().any(|name| !name.ends_with("unfinished")) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+/// The newest checkpoint that is whole.
+fn newest(checkpoints: &Path) -> Option<String> {
+    let names = if checkpoints.is_dir() { files(checkpoints) } else { Vec::new() };
+    names.into_iter().filter(|name| !name.ends_with("unfinished")).max()
 }
 
 /// What was trained before a signal and after it is what would have been trained without.
@@ -75,10 +74,14 @@ fn a_run_that_is_told_to_stop_keeps_what_it_has_done() {
     let folder = TempDir::new().unwrap();
     let run = format!("{TRAIN} --iterations 100000 --checkpoint run --checkpoint-every 10 --resume --json");
     for name in ["TERM", "INT"] {
+        let run_folder = folder.path().join("run");
+        let before = newest(&run_folder);
         let mut process = command(folder.path(), &run);
         let process = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        wait_for(&folder.path().join("run"));
-        std::thread::sleep(Duration::from_millis(300));
+        // Once it has left a checkpoint, it listens to signals.
+        while newest(&run_folder) == before {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         signal(process.id(), name);
         let output = process.wait_with_output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -119,7 +122,7 @@ fn the_second_signal_ends_a_run_at_once() {
 #[test]
 fn a_plan_from_a_profile_needs_no_profile_to_be_trained_by() {
     let folder = TempDir::new().unwrap();
-    succeed(folder.path(), "profile --model digits-cnn --engine cpu --batches 4,8,16,32 -o profile.json");
+    succeed(folder.path(), "profile --model digits-cnn --device a100 --batches 4,8,16,32 -o profile.json");
     succeed(
         folder.path(),
         "plan --model digits-cnn --profile profile.json --link shared-memory --gpus 2 --batch 32 -o plan.json",
