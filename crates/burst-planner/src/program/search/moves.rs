@@ -141,7 +141,8 @@ impl Moves<'_> {
         in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
     }
 
-    /// A node's group with one rank replaced by another one.
+    /// A node's group with one rank replaced by another one. Where memory is limited, in every second case a node that is on the other
+    /// rank takes the first one for it: neither rank may have room for both.
     fn exchange_rank<C: TrainingCosts>(
         &self,
         evaluator: &mut Evaluator<'_, C>,
@@ -149,15 +150,14 @@ impl Moves<'_> {
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
         let node = below(random, from.groups.len());
-        let mut ranks = evaluator.ranks(from.groups[node]).to_vec();
-        let (place, rank) = (below(random, ranks.len()), below(random, self.gpus));
-        if ranks.contains(&rank) {
-            return None;
+        let ranks = evaluator.ranks(from.groups[node]);
+        let (left, taken) = (ranks[below(random, ranks.len())], below(random, self.gpus));
+        let moved = replace_rank(evaluator, from, node, left, taken)?;
+        if evaluator.problem().memory_limit_bytes.is_none() || below(random, 2) == 0 {
+            return Some(moved);
         }
-        ranks[place] = rank;
-        ranks.sort_unstable();
-        let group = evaluator.group(&ranks);
-        assign(evaluator, from, &[node], group)
+        let other = below(random, from.groups.len());
+        replace_rank(evaluator, &moved, other, taken, left)
     }
 
     /// Some nodes as early or as late in the order as what they depend on allows.
@@ -190,6 +190,25 @@ impl Moves<'_> {
         order.splice(place..place, moved);
         Some(Numbered { groups: from.groups.clone(), order: order.into() })
     }
+}
+
+/// A node on one rank instead of another one, if it is on the latter and not on the former.
+fn replace_rank<C: TrainingCosts>(
+    evaluator: &mut Evaluator<'_, C>,
+    from: &Numbered,
+    node: usize,
+    left: usize,
+    taken: usize,
+) -> Option<Numbered> {
+    let mut ranks = evaluator.ranks(from.groups[node]).to_vec();
+    let place = ranks.iter().position(|&rank| rank == left)?;
+    if ranks.contains(&taken) {
+        return None;
+    }
+    ranks[place] = taken;
+    ranks.sort_unstable();
+    let group = evaluator.group(&ranks);
+    assign(evaluator, from, &[node], group)
 }
 
 /// Where neighbours in the order are on different groups, the border moves.
