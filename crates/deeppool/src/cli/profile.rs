@@ -49,6 +49,10 @@ pub(crate) struct Profile {
     /// How often each time is measured
     #[arg(long, value_parser = within(REPEATS), default_value = "10", conflicts_with = "device")]
     repeats: usize,
+    /// How often the profile is measured at most: again where something else kept the machine busy, so that the layers and the whole
+    /// network take unlike times
+    #[arg(long, value_parser = within(ATTEMPTS), default_value = "3", conflicts_with = "device")]
+    attempts: usize,
     /// Where the profile goes; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = output_path())]
     output: PathBuf,
@@ -59,6 +63,9 @@ pub(crate) struct Profile {
 
 /// How often something is measured: the spread of fewer repeats says nothing.
 const REPEATS: RangeInclusive<usize> = 10..=10_000;
+
+/// How often a whole profile is measured.
+const ATTEMPTS: RangeInclusive<usize> = 1..=100;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum EngineName {
@@ -89,12 +96,18 @@ impl Profile {
             let whole = lower_training(network, &one, most, &LowerOptions::default())?;
             check_free_memory(whole.of_rank(0)?.memory().total_bytes())?;
         }
-        let run = match (engine, self.cuda) {
+        let once = || match (engine, self.cuda) {
             (EngineName::Cpu, None) => self.measure_on(&CpuEngine::<f32>::with_threads(threads)?, network),
             (EngineName::Cpu, Some(_)) => bail!("--cuda needs --engine torch"),
             (EngineName::Torch, cuda) => self.measure_with_torch(cuda, threads, network),
         };
-        let ProfileRun { table, measured, resumed } = run?;
+        let mut run = once()?;
+        for attempt in 2..=self.attempts {
+            let Err(disturbed) = run.table.check_undisturbed() else { break };
+            eprintln!("warning: {disturbed}; attempt {attempt} of {}", self.attempts);
+            run = once()?;
+        }
+        let ProfileRun { table, measured, resumed } = run;
         if self.json {
             let profile: Value = serde_json::from_str(&table.to_json())?;
             print_json(&json!({

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{json, refused, succeed};
+use crate::command::{json, measure, refused, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits";
 const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --batch 32";
@@ -567,8 +567,7 @@ fn plans_have_the_permissions_of_other_new_files() {
 fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    let measure = "profile --model digits-cnn --engine cpu --batches 1,4,16 -o measured.json";
-    succeed(path, measure);
+    measure(path, "profile --model digits-cnn --engine cpu --batches 1,4,16 -o measured.json");
     refused(path, "fit --profile measured.json --name cpu-core -o here.json", "`cpu-core` is built in");
     refused(path, "fit --profile measured.json --data-sheet b200 -o here.json", "known devices: a100");
     let said = succeed(path, "fit --profile measured.json --name here -o here.json");

@@ -23,6 +23,15 @@ pub(crate) fn succeed(folder: &Path, arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Standard output of a measurement, which other tests may disturb: then it says so, and goes on.
+pub(crate) fn measure(folder: &Path, arguments: &str) -> String {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_noise = |line: &str| line.starts_with("warning: the profile was disturbed");
+    assert!(output.status.success() && errors.lines().all(is_noise), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 pub(crate) fn json(folder: &Path, arguments: &str) -> Value {
     serde_json::from_str(&succeed(folder, arguments)).unwrap()
 }

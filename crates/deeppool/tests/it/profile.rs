@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{command, refused, succeed};
+use crate::command::{command, measure, refused, succeed};
 
 #[test]
 fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let shown =
-        succeed(path, "profile --model digits-cnn --engine cpu --threads 2 --batches 1,8 -o profile.json");
+        measure(path, "profile --model digits-cnn --engine cpu --threads 2 --batches 1,8 -o profile.json");
     for part in [
         "digits-cnn on ",
         "2 threads, measured",
@@ -43,6 +43,7 @@ fn too_little_is_refused() {
         (format!("{profile} --engine cpu --repeats 9"), "from 10 to 10000"),
         (format!("{profile} --engine cpu --repeats many"), "from 10 to 10000"),
         (format!("{profile} --engine cpu --threads 0"), "from 1 to 1024"),
+        (format!("{profile} --engine cpu --attempts 0"), "from 1 to 100"),
         (format!("{profile} --device a100 --threads 2"), "cannot be used with"),
         (format!("{profile} --device a100 --repeats 20"), "cannot be used with"),
         (format!("{profile} --engine cpu --batches 4,2"), "ascending"),
@@ -56,7 +57,7 @@ fn too_little_is_refused() {
 #[test]
 fn a_profile_that_is_killed_goes_on_where_it_stopped() {
     const PROFILE: &str =
-        "profile --model digits-cnn --engine cpu --repeats 60 --batches 1,2,16 -o profile.json";
+        "profile --model digits-cnn --engine cpu --repeats 60 --batches 1,2,16 --attempts 1 -o profile.json";
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let journal = path.join("profile.json.partial");
@@ -79,7 +80,7 @@ fn a_profile_that_is_killed_goes_on_where_it_stopped() {
     refused(path, &PROFILE.replace("cpu", "cpu --threads 2"), "was begun on the device");
     refused(path, &PROFILE.replace("digits-cnn", "vgg11"), "is of the network `digits-cnn`, not `vgg11`");
 
-    let report: Value = serde_json::from_str(&succeed(path, &format!("{PROFILE} --json"))).unwrap();
+    let report: Value = serde_json::from_str(&measure(path, &format!("{PROFILE} --json"))).unwrap();
     let layers = report["profile"]["layers"].as_array().unwrap();
     assert_eq!(report["resumed"], finished);
     assert_eq!(report["measured"], (layers.len() + 1) * 3 - finished);
