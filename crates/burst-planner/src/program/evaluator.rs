@@ -34,10 +34,10 @@ pub struct TrainingTime {
 ///
 /// It remembers what it has asked the costs, so that evaluating many arrangements is fast. An evaluation takes
 /// O((nodes + edges) x classes), where a class are the ranks that do the same thing: a handful, whatever the number of GPUs.
-pub struct Evaluator<'p, C> {
+pub struct Evaluator<'p> {
     problem: &'p TrainingProblem,
     structure: Structure,
-    known: Known<C>,
+    known: Known<'p>,
     /// By the groups in use, ascending.
     classes: FxHashMap<Box<[GroupId]>, Rc<Classes>>,
     /// Those of the arrangement that was evaluated last, as all that follow.
@@ -76,12 +76,12 @@ struct Slots {
 
 const UNUSED: Slot = Slot::MAX;
 
-impl<'p, C: TrainingCosts> Evaluator<'p, C> {
+impl<'p> Evaluator<'p> {
     /// An evaluator of a problem by these costs.
     ///
     /// # Errors
     /// What [`TrainingProblem::validate`] reports.
-    pub fn new(problem: &'p TrainingProblem, costs: C) -> Result<Self> {
+    pub fn new(problem: &'p TrainingProblem, costs: impl TrainingCosts + 'p) -> Result<Self> {
         problem.validate()?;
         let structure = Structure::new(problem)?;
         let own_order: Rc<[u32]> = structure.order.iter().map(|&node| node as u32).collect();
@@ -159,8 +159,8 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
         &self.own_order
     }
 
-    pub(super) fn costs(&self) -> &C {
-        &self.known.costs
+    pub(super) fn costs(&self) -> &dyn TrainingCosts {
+        &*self.known.costs
     }
 
     pub(super) fn group(&mut self, ranks: &[usize]) -> GroupId {
@@ -258,7 +258,7 @@ impl<'p, C: TrainingCosts> Evaluator<'p, C> {
     }
 
     /// The arrangement whose groups are in use.
-    pub(super) fn placed<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> Placed<'a, C> {
+    pub(super) fn placed<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> Placed<'a> {
         Placed {
             problem: self.problem,
             structure: &self.structure,

@@ -8,8 +8,8 @@ use super::groups::{GroupId, Groups, Slot};
 use super::iteration::Prices;
 
 /// The costs, and what they have said.
-pub(super) struct Known<C> {
-    pub(super) costs: C,
+pub(super) struct Known<'c> {
+    pub(super) costs: Box<dyn TrainingCosts + 'c>,
     pub(super) groups: Groups,
     /// By group: its table.
     tables: Vec<u32>,
@@ -34,10 +34,10 @@ pub(super) struct NodeSteps {
     memory: [NodeMemory; 2],
 }
 
-impl<C: TrainingCosts> Known<C> {
-    pub(super) fn new(costs: C) -> Self {
+impl<'c> Known<'c> {
+    pub(super) fn new(costs: impl TrainingCosts + 'c) -> Self {
         Self {
-            costs,
+            costs: Box::new(costs),
             groups: Groups::default(),
             tables: Vec::new(),
             steps: Vec::new(),
@@ -121,7 +121,7 @@ impl<C: TrainingCosts> Known<C> {
     }
 }
 
-impl<C: TrainingCosts> Prices for Known<C> {
+impl Prices for Known<'_> {
     #[inline]
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
         &self.steps[self.used_tables[group as usize] as usize][node].times

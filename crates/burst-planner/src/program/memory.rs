@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::costs::{NodeMemory, Share, TrainingCosts};
+use super::costs::{NodeMemory, Share};
 use super::groups::{Class, Classes, Slot};
 use super::known::Known;
 use super::problem::Structure;
@@ -17,10 +17,10 @@ const NORM_BYTES: u64 = 4;
 const NAMED: usize = 3;
 
 /// The nodes of a problem with the ranks that they are on.
-pub(super) struct Placed<'a, C> {
+pub(super) struct Placed<'a> {
     pub(super) problem: &'a TrainingProblem,
     pub(super) structure: &'a Structure,
-    pub(super) known: &'a Known<C>,
+    pub(super) known: &'a Known<'a>,
     pub(super) classes: &'a Classes,
     /// By node.
     pub(super) groups: &'a [Slot],
@@ -32,7 +32,7 @@ pub(super) struct Placed<'a, C> {
     pub(super) order: &'a [u32],
 }
 
-impl<C: TrainingCosts> Placed<'_, C> {
+impl Placed<'_> {
     /// Calls `add` with everything that is held: the class of the ranks, the node that it is held for, and its bytes on each of
     /// the ranks. O((nodes + edges) x classes).
     pub(super) fn each(&self, mut add: impl FnMut(Class, usize, u64)) {
@@ -251,7 +251,7 @@ impl<C: TrainingCosts> Placed<'_, C> {
     }
 }
 
-impl<C: TrainingCosts> Evaluator<'_, C> {
+impl Evaluator<'_> {
     /// What each rank holds, bytes: what its nodes need by the [costs](TrainingCosts::memory), parameters with their state, copies
     /// of outputs and gradients that come from other ranks, and buckets in which gradients are reduced together.
     ///

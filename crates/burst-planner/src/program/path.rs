@@ -1,7 +1,6 @@
 //! The critical path of an iteration: the steps that determine its time.
 
 use super::Arrangement;
-use super::costs::TrainingCosts;
 use super::evaluator::Evaluator;
 use super::groups::Class;
 use super::iteration::{Event, Recorder};
@@ -114,7 +113,7 @@ impl Log {
     }
 }
 
-impl<C: TrainingCosts> Evaluator<'_, C> {
+impl Evaluator<'_> {
     /// The critical path of an iteration: the steps, in the order of time, that add up to the
     /// [iteration time](super::TrainingTime::iteration_us).
     ///

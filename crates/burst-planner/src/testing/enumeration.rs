@@ -67,7 +67,7 @@ fn add_orders(problem: &TrainingProblem, begun: &mut Vec<usize>, orders: &mut Ve
 struct All<'a> {
     problem: &'a TrainingProblem,
     costs: &'a TableCosts,
-    evaluator: Evaluator<'a, &'a TableCosts>,
+    evaluator: Evaluator<'a>,
     orders: Vec<Vec<usize>>,
     found: Enumeration,
 }

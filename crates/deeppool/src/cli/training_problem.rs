@@ -85,6 +85,7 @@ impl ProblemQuestion<'_> {
             .map(|found| found.lower_bound_us(limit))
             .filter(|&bound_us| bound_us > 0.0);
         let frontier = found.filter(|_| self.pareto);
+        drop(evaluator);
         Ok(Answer { problem, point, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
     }
 

@@ -3,7 +3,7 @@
 use burst_planner::Evaluator;
 use serde::Serialize;
 
-use super::{Job, JobCosts};
+use super::Job;
 use crate::Error;
 use crate::plan::{ExecutionPlan, GpuCounts};
 
@@ -73,7 +73,7 @@ impl Job<'_> {
 }
 
 fn compare(
-    evaluator: &mut Evaluator<'_, JobCosts<'_>>,
+    evaluator: &mut Evaluator<'_>,
     other: &burst_planner::Arrangement,
     plan: &ExecutionPlan,
     gpus: usize,

@@ -3,7 +3,7 @@
 use burst_planner::{Activity, Arrangement, Evaluator, PathStep, TrainingProblem};
 use layer_graph::LayerId;
 
-use super::{Job, JobCosts};
+use super::Job;
 use crate::Error;
 use crate::plan::{
     DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
@@ -118,7 +118,7 @@ impl Job<'_> {
     pub(super) fn evaluated<T>(
         &self,
         plan: &ExecutionPlan,
-        ask: impl FnOnce(&mut Evaluator<'_, JobCosts<'_>>, &Arrangement) -> Result<T, Error>,
+        ask: impl FnOnce(&mut Evaluator<'_>, &Arrangement) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let (problem, arrangement) = self.arranged(plan)?;
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;

@@ -93,11 +93,11 @@ struct BoundOption {
 
 impl Bound {
     /// O(nodes x counts^2).
-    pub(super) fn new<C: TrainingCosts>(
+    pub(super) fn new(
         problem: &TrainingProblem,
         gpus: usize,
         structure: &Structure,
-        costs: &C,
+        costs: &dyn TrainingCosts,
         is_counted: impl Fn(usize) -> bool,
     ) -> Self {
         let mut places = vec![0; structure.order.len()];

@@ -97,12 +97,12 @@ fn can_join(problem: &TrainingProblem, structure: &Structure, before: usize, nod
 }
 
 /// The costs of blocks.
-pub(super) struct CoarseCosts<'c, C> {
-    pub(super) costs: &'c C,
+pub(super) struct CoarseCosts<'c> {
+    pub(super) costs: &'c dyn TrainingCosts,
     pub(super) blocks: &'c [Vec<usize>],
 }
 
-impl<C: TrainingCosts> TrainingCosts for CoarseCosts<'_, C> {
+impl TrainingCosts for CoarseCosts<'_> {
     fn larger_shares(&self, ranks: usize) -> usize {
         self.costs.larger_shares(ranks)
     }

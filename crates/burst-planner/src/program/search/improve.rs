@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Numbered, TrainingTime};
 use super::archive::SAME;
 use super::moves::{Moves, below};
@@ -28,7 +27,7 @@ const DESCENTS_PATIENCE: usize = 1_000;
 /// With how many changes at once a descent begins at most.
 const MOST_CHANGES: usize = 6;
 
-impl<C: TrainingCosts> Stage<'_, C> {
+impl Stage<'_> {
     /// Changes the best arrangements within budgets of GPU time, `steps` times in all. A change that makes an arrangement worse by
     /// less than `threshold`, relatively, is kept at first, later only what makes it better (threshold accepting: G. Dueck,
     /// T. Scheuer, Journal of Computational Physics 90, 1990).
@@ -171,7 +170,8 @@ impl<C: TrainingCosts> Stage<'_, C> {
     }
 
     fn draw(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
-        Moves { shape: &self.shape, gpus }.draw(&mut self.evaluator, from, random)
+        let is_short_of_memory = self.is_short_of_memory;
+        Moves { shape: &self.shape, gpus, is_short_of_memory }.draw(&mut self.evaluator, from, random)
     }
 }
 

@@ -87,19 +87,27 @@ pub struct TrainingFrontier {
 /// # Errors
 /// What [`TrainingProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU, and
 /// [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory.
-pub fn search_training<C: TrainingCosts>(
+pub fn search_training(
     problem: &TrainingProblem,
-    costs: C,
+    costs: impl TrainingCosts,
     options: &TrainingSearch,
 ) -> Result<TrainingFrontier> {
-    let exact = Evaluator::new(problem, &costs)?;
+    search(problem, &costs, options)
+}
+
+fn search(
+    problem: &TrainingProblem,
+    costs: &dyn TrainingCosts,
+    options: &TrainingSearch,
+) -> Result<TrainingFrontier> {
+    let exact = Evaluator::new(problem, costs)?;
     let single_gpu_us = exact.single_gpu_us()?;
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(node, 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
-    let bound = Bound::new(problem, problem.gpus, exact.structure(), &costs, |_| true);
+    let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
     let coarse = Coarse::new(problem, exact.structure(), &times);
-    let coarse_costs = CoarseCosts { costs: &costs, blocks: &coarse.blocks };
+    let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
     let proposed = thinned(&counts(problem));
     let nodes = Sequence::of_nodes(&mut evaluator, &proposed);
@@ -156,18 +164,18 @@ fn thinned(counts: &[usize]) -> Vec<usize> {
 }
 
 /// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
-struct Search<'p, C> {
+struct Search<'p> {
     coarse: &'p Coarse,
     /// By nodes, and with branches side by side.
     sequences: [Sequence; 2],
     /// The GPU counts of what simpler models propose.
     proposed: Vec<usize>,
-    blocks: Stage<'p, CoarseCosts<'p, C>>,
-    nodes: Stage<'p, &'p C>,
+    blocks: Stage<'p>,
+    nodes: Stage<'p>,
     effort: f64,
 }
 
-impl<C: TrainingCosts> Search<'_, C> {
+impl Search<'_> {
     /// Searches with the first `gpus` ranks, going on from what was found with `fewer`.
     fn climb(&mut self, fewer: usize, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;

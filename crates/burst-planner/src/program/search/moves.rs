@@ -5,7 +5,6 @@ use std::rc::Rc;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
 use super::shape::{Parallel, Shape};
@@ -14,13 +13,14 @@ use super::shape::{Parallel, Shape};
 pub(super) struct Moves<'s> {
     pub(super) shape: &'s Shape,
     pub(super) gpus: usize,
+    pub(super) is_short_of_memory: bool,
 }
 
 impl Moves<'_> {
     /// A random change; `None` where the one that was drawn changes nothing or is not possible.
-    pub(super) fn draw<C: TrainingCosts>(
+    pub(super) fn draw(
         &self,
-        evaluator: &mut Evaluator<'_, C>,
+        evaluator: &mut Evaluator<'_>,
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
@@ -56,9 +56,9 @@ impl Moves<'_> {
     }
 
     /// Some nodes on another group: another count, or other ranks that begin or end where some node's do.
-    fn regroup<C: TrainingCosts>(
+    fn regroup(
         &self,
-        evaluator: &mut Evaluator<'_, C>,
+        evaluator: &mut Evaluator<'_>,
         from: &Numbered,
         nodes: &[usize],
         random: &mut ChaCha8Rng,
@@ -81,12 +81,7 @@ impl Moves<'_> {
     }
 
     /// Some nodes on the group of another one, often one that it hands its output to or has its input from.
-    fn adopt<C: TrainingCosts>(
-        &self,
-        evaluator: &Evaluator<'_, C>,
-        from: &Numbered,
-        random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    fn adopt(&self, evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
         let node = below(random, from.groups.len());
         let near: Vec<usize> =
             self.shape.before[node].iter().chain(&self.shape.after[node]).copied().collect();
@@ -103,9 +98,9 @@ impl Moves<'_> {
     }
 
     /// A first rank for a group: 0, or where another group begins or ends, before or after it.
-    fn start<C: TrainingCosts>(
+    fn start(
         &self,
-        evaluator: &Evaluator<'_, C>,
+        evaluator: &Evaluator<'_>,
         from: &Numbered,
         count: usize,
         random: &mut ChaCha8Rng,
@@ -128,9 +123,9 @@ impl Moves<'_> {
 
     /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
     /// the least work so far.
-    fn spread<C: TrainingCosts>(
+    fn spread(
         &self,
-        evaluator: &mut Evaluator<'_, C>,
+        evaluator: &mut Evaluator<'_>,
         from: &Numbered,
         parallel: &Parallel,
         random: &mut ChaCha8Rng,
@@ -141,11 +136,11 @@ impl Moves<'_> {
         in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
     }
 
-    /// A node's group with one rank replaced by another one. Where memory is limited, in every second case a node that is on the other
+    /// A node's group with one rank replaced by another one. Where memory is short, in every second case a node that is on the other
     /// rank takes the first one for it: neither rank may have room for both.
-    fn exchange_rank<C: TrainingCosts>(
+    fn exchange_rank(
         &self,
-        evaluator: &mut Evaluator<'_, C>,
+        evaluator: &mut Evaluator<'_>,
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
@@ -153,7 +148,7 @@ impl Moves<'_> {
         let ranks = evaluator.ranks(from.groups[node]);
         let (left, taken) = (ranks[below(random, ranks.len())], below(random, self.gpus));
         let moved = replace_rank(evaluator, from, node, left, taken)?;
-        if evaluator.problem().memory_limit_bytes.is_none() || below(random, 2) == 0 {
+        if !self.is_short_of_memory || below(random, 2) == 0 {
             return Some(moved);
         }
         let other = below(random, from.groups.len());
@@ -193,8 +188,8 @@ impl Moves<'_> {
 }
 
 /// A node on one rank instead of another one, if it is on the latter and not on the former.
-fn replace_rank<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
+fn replace_rank(
+    evaluator: &mut Evaluator<'_>,
     from: &Numbered,
     node: usize,
     left: usize,
@@ -212,11 +207,7 @@ fn replace_rank<C: TrainingCosts>(
 }
 
 /// Where neighbours in the order are on different groups, the border moves.
-fn shift_boundary<C: TrainingCosts>(
-    evaluator: &Evaluator<'_, C>,
-    from: &Numbered,
-    random: &mut ChaCha8Rng,
-) -> Option<Numbered> {
+fn shift_boundary(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
     let nodes = from.order.len();
     let begin = below(random, nodes);
     let group = |place: usize| from.groups[from.order[place % nodes] as usize];
@@ -234,8 +225,8 @@ fn shift_boundary<C: TrainingCosts>(
 }
 
 /// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
-pub(super) fn in_lanes<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
+pub(super) fn in_lanes(
+    evaluator: &mut Evaluator<'_>,
     from: &Numbered,
     parallel: &Parallel,
     gpus: usize,
@@ -243,7 +234,7 @@ pub(super) fn in_lanes<C: TrainingCosts>(
 ) -> Option<Numbered> {
     let lanes = lanes.min(gpus);
     let single = evaluator.group(&[0]);
-    let work = |evaluator: &Evaluator<'_, C>, nodes: &[usize]| -> f64 {
+    let work = |evaluator: &Evaluator<'_>, nodes: &[usize]| -> f64 {
         nodes.iter().map(|&node| evaluator.steps(node, single).total_us()).sum()
     };
     let mut branches: Vec<(f64, usize)> =
@@ -274,11 +265,7 @@ pub(super) fn in_lanes<C: TrainingCosts>(
 }
 
 /// Two nodes, each on the group of the other.
-fn swap<C: TrainingCosts>(
-    evaluator: &Evaluator<'_, C>,
-    from: &Numbered,
-    random: &mut ChaCha8Rng,
-) -> Option<Numbered> {
+fn swap(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
     let (one, other) = (below(random, from.groups.len()), below(random, from.groups.len()));
     let moved = assign(evaluator, from, &[one], from.groups[other])?;
     assign(evaluator, &moved, &[other], from.groups[one])
@@ -312,12 +299,7 @@ fn window(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
 }
 
 /// The nodes on a group, if it has a count that they may run on.
-fn assign<C: TrainingCosts>(
-    evaluator: &Evaluator<'_, C>,
-    from: &Numbered,
-    nodes: &[usize],
-    group: GroupId,
-) -> Option<Numbered> {
+fn assign(evaluator: &Evaluator<'_>, from: &Numbered, nodes: &[usize], group: GroupId) -> Option<Numbered> {
     if !nodes.iter().all(|&node| evaluator.is_option(node, group)) {
         return None;
     }

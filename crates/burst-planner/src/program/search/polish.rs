@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::Numbered;
 use super::super::groups::GroupId;
 use super::stage::Stage;
@@ -11,7 +10,7 @@ use crate::Result;
 /// Multiples of the single-GPU time within which the fastest is changed.
 const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 
-impl<C: TrainingCosts> Stage<'_, C> {
+impl Stage<'_> {
     /// Changes the fastest arrangements within some budgets of GPU time, as long as they get faster: a run of nodes on the same ranks
     /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to the other run, or to a number of
     /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once.

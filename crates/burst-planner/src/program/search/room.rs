@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use super::super::costs::{Share, TrainingCosts};
+use super::super::costs::Share;
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
 
 /// The order of the nodes in stretches on ranks of their own, cut so that ranks hold about as much each. For every number of stretches,
 /// as many ranks for each as there are for all of them; and two stretches with every number of ranks for the first. None without a
 /// limit on memory. O(nodes x gpus).
-pub(super) fn stretches<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, gpus: usize) -> Vec<Numbered> {
+pub(super) fn stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<Numbered> {
     if evaluator.problem().memory_limit_bytes.is_none() {
         return Vec::new();
     }
@@ -28,12 +28,7 @@ pub(super) fn stretches<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, gpus
 }
 
 /// By node: the ranks of its stretch, where stretches have so many ranks each, one after another.
-fn in_stretches<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
-    order: &[u32],
-    held: &[f64],
-    sizes: &[usize],
-) -> Vec<GroupId> {
+fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], sizes: &[usize]) -> Vec<GroupId> {
     let all: f64 = held.iter().sum();
     let ranks = sizes.iter().sum::<usize>() as f64;
     let (mut stretch, mut start, mut before) = (0, 0, 0.0);
@@ -52,7 +47,7 @@ fn in_stretches<C: TrainingCosts>(
 }
 
 /// What a node holds on one rank.
-fn held<C: TrainingCosts>(evaluator: &Evaluator<'_, C>, node: usize) -> f64 {
+fn held(evaluator: &Evaluator<'_>, node: usize) -> f64 {
     let of_node = &evaluator.problem().nodes[node];
     evaluator.costs().memory(node, 1, Share::Larger).held_bytes as f64 + of_node.state_bytes as f64
 }

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use super::super::bound::Bound;
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered};
 
 /// How many of the last nodes are placed on fewer GPUs.
@@ -13,11 +12,7 @@ const RELAXED_PRICES: [f64; 4] = [0.0, 0.3, 1.5, 8.0];
 
 /// All nodes on the first ranks, but for the last ones on fewer: large matrices of the last layers are not summed up then. On the
 /// first or the last ranks, for each of some lengths and counts.
-pub(super) fn narrow_ends<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
-    gpus: usize,
-    counts: &[usize],
-) -> Vec<Numbered> {
+pub(super) fn narrow_ends(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Numbered> {
     let order = Rc::clone(evaluator.own_order());
     let usable: Vec<usize> = counts.iter().copied().take_while(|&count| count <= gpus).collect();
     let mut seeds = Vec::new();
@@ -47,11 +42,7 @@ pub(super) fn narrow_ends<C: TrainingCosts>(
 
 /// The GPU counts with which a chain is fastest by its lower bound on `gpus` GPUs, on the first ranks; and with a node that the optimiser
 /// takes long for, or all from there on, on the last ranks, where its update can begin before others end their backward steps.
-pub(super) fn relaxed_chain<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
-    gpus: usize,
-    counts: &[usize],
-) -> Vec<Numbered> {
+pub(super) fn relaxed_chain(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Numbered> {
     let structure = evaluator.structure();
     if structure.producers.iter().chain(&structure.consumers).any(|neighbours| neighbours.len() > 1) {
         return Vec::new();

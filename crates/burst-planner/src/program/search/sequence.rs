@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashSet;
 
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
 use super::moves::in_lanes;
@@ -72,16 +71,12 @@ struct Exposure {
 
 impl Sequence {
     /// Every node is an item by itself, on as many of the first ranks as one of the counts. O(nodes x counts^2).
-    pub(super) fn of_nodes<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, counts: &[usize]) -> Self {
+    pub(super) fn of_nodes(evaluator: &mut Evaluator<'_>, counts: &[usize]) -> Self {
         Self::new(evaluator, counts, &[])
     }
 
     /// The same, but all branches between a fork and a join are one item, which run in some number of lanes side by side.
-    pub(super) fn of_branches<C: TrainingCosts>(
-        evaluator: &mut Evaluator<'_, C>,
-        counts: &[usize],
-        shape: &Shape,
-    ) -> Self {
+    pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &Shape) -> Self {
         let mut is_inside = vec![false; evaluator.problem().nodes.len()];
         let mut outermost = Vec::new();
         // Those that contain others come before them.
@@ -95,11 +90,7 @@ impl Sequence {
         Self::new(evaluator, counts, &outermost)
     }
 
-    fn new<C: TrainingCosts>(
-        evaluator: &mut Evaluator<'_, C>,
-        counts: &[usize],
-        parallels: &[&Parallel],
-    ) -> Self {
+    fn new(evaluator: &mut Evaluator<'_>, counts: &[usize], parallels: &[&Parallel]) -> Self {
         let order = Rc::clone(evaluator.own_order());
         let mut parallel_of = vec![None; order.len()];
         for (index, parallel) in parallels.iter().enumerate() {
@@ -124,7 +115,7 @@ impl Sequence {
     }
 
     /// Moves what a node sends past other items with the item that it comes to next.
-    fn set_moves<C: TrainingCosts>(&mut self, evaluator: &Evaluator<'_, C>) {
+    fn set_moves(&mut self, evaluator: &Evaluator<'_>) {
         let mut item_of = vec![0; self.order.len()];
         for (index, item) in self.items.iter().enumerate() {
             let placing = item.options.first();
@@ -223,12 +214,7 @@ impl Sequence {
 }
 
 /// Moving what a node sends from where it is to all groups of the next item that use it.
-fn moved_us<C: TrainingCosts>(
-    evaluator: &Evaluator<'_, C>,
-    node: usize,
-    from: &Placing,
-    to: &Placing,
-) -> f64 {
+fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &Placing, to: &Placing) -> f64 {
     // Something that passes by is where the item before is, and goes to where the next one is.
     let placed = from.nodes.iter().find(|placed| placed.0 == node).unwrap_or(&from.nodes[0]);
     let consumers = &evaluator.structure().consumers[node];
@@ -244,7 +230,7 @@ fn moved_us<C: TrainingCosts>(
 }
 
 /// A node on as many of the first ranks as each of the counts that it may run on.
-fn alone<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, node: usize, counts: &[usize]) -> Vec<Placing> {
+fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<Placing> {
     let mut options = Vec::new();
     for &count in counts {
         let group = evaluator.range(0, count);
@@ -258,8 +244,8 @@ fn alone<C: TrainingCosts>(evaluator: &mut Evaluator<'_, C>, node: usize, counts
 }
 
 /// Branches in each number of lanes on each number of ranks.
-fn side_by_side<C: TrainingCosts>(
-    evaluator: &mut Evaluator<'_, C>,
+fn side_by_side(
+    evaluator: &mut Evaluator<'_>,
     parallel: &Parallel,
     counts: &[usize],
     order: &Rc<[u32]>,
@@ -299,7 +285,7 @@ impl Times {
     }
 }
 
-fn times<C: TrainingCosts>(evaluator: &Evaluator<'_, C>, node: usize, group: GroupId) -> Times {
+fn times(evaluator: &Evaluator<'_>, node: usize, group: GroupId) -> Times {
     let bucket = evaluator.problem().gradients.bucket_bytes.max(1);
     let bytes = evaluator.problem().nodes[node].gradient_bytes;
     let ranks = evaluator.ranks(group);
@@ -315,7 +301,7 @@ fn times<C: TrainingCosts>(evaluator: &Evaluator<'_, C>, node: usize, group: Gro
 }
 
 /// Moving a node's output from one group to another, and its gradient back.
-fn both_ways<C: TrainingCosts>(evaluator: &Evaluator<'_, C>, node: usize, from: GroupId, to: GroupId) -> f64 {
+fn both_ways(evaluator: &Evaluator<'_>, node: usize, from: GroupId, to: GroupId) -> f64 {
     let (from, to) = (evaluator.ranks(from), evaluator.ranks(to));
     let back = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
     evaluator.costs().transfer(node, from, to) + back * evaluator.costs().transfer(node, to, from)

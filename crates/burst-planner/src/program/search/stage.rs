@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered, TrainingTime};
 use super::archive::Archive;
 use super::moves::in_lanes;
@@ -14,11 +13,13 @@ use crate::Result;
 const OVERFULL: i32 = 8;
 
 /// A problem with what has been found for it so far.
-pub(super) struct Stage<'p, C> {
-    pub(super) evaluator: Evaluator<'p, C>,
+pub(super) struct Stage<'p> {
+    pub(super) evaluator: Evaluator<'p>,
     pub(super) shape: Shape,
     pub(super) archive: Archive,
     pub(super) single_gpu_us: f64,
+    /// Whether an arrangement was met that some rank has no room for.
+    pub(super) is_short_of_memory: bool,
 }
 
 /// What came of evaluating an arrangement.
@@ -43,10 +44,10 @@ pub(super) fn slowed_us(time: TrainingTime, overfull: f64) -> f64 {
     time.iteration_us * overfull.powi(OVERFULL)
 }
 
-impl<'p, C: TrainingCosts> Stage<'p, C> {
-    pub(super) fn new(evaluator: Evaluator<'p, C>, single_gpu_us: f64) -> Self {
+impl<'p> Stage<'p> {
+    pub(super) fn new(evaluator: Evaluator<'p>, single_gpu_us: f64) -> Self {
         let shape = Shape::new(evaluator.problem(), evaluator.structure());
-        Self { evaluator, shape, archive: Archive::default(), single_gpu_us }
+        Self { evaluator, shape, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
     }
 
     /// Evaluates an arrangement for the archive.
@@ -54,6 +55,7 @@ impl<'p, C: TrainingCosts> Stage<'p, C> {
         let (time, classes) = self.evaluator.time(numbered)?;
         let overfull = self.evaluator.overfull(&classes, &numbered.order);
         let is_taken = if overfull > 1.0 {
+            self.is_short_of_memory = true;
             self.archive.note(overfull, time, numbered)
         } else {
             self.archive.offer(time, numbered)

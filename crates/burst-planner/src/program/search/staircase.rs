@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use super::super::costs::TrainingCosts;
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
 use super::seeds::LENGTHS;
@@ -23,11 +22,7 @@ pub(super) struct Staircase {
 
 impl Staircase {
     /// For each pair of smaller counts those that have only the least one at first, for the last nodes.
-    pub(super) fn all<C: TrainingCosts>(
-        evaluator: &mut Evaluator<'_, C>,
-        gpus: usize,
-        counts: &[usize],
-    ) -> Vec<Vec<Self>> {
+    pub(super) fn all(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Vec<Self>> {
         let order = Rc::clone(evaluator.own_order());
         let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());
         // Those nearest to all GPUs: what is best with smaller ones was tried with fewer GPUs.
@@ -74,7 +69,7 @@ impl Staircase {
     }
 }
 
-impl<C: TrainingCosts> Stage<'_, C> {
+impl Stage<'_> {
     /// Moves the borders of the best of some staircases as long as that makes the iteration shorter. Gradients fill whole buckets,
     /// so that a border can be good at one place and bad right beside it: the first one is tried everywhere.
     pub(super) fn settle(&mut self, staircases: Vec<Staircase>) -> Result<()> {
