@@ -15,7 +15,7 @@ pub fn powers_of_two(max: usize) -> Vec<usize> {
     counts
 }
 
-/// Every count from 1 to `max`, ascending: uneven splits included. Empty for 0.
+/// Every count from 1 to `max`, ascending, also those that do not divide a batch evenly. Empty for 0.
 ///
 /// ```
 /// assert_eq!(burst_planner::gpu_counts::all(3), [1, 2, 3]);

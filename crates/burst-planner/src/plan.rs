@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::totals::chosen_options;
 use crate::{PlanProblem, Result, Schedule, Totals, evaluate_schedule, layout};
 
-/// A choice for every node, spelled out.
+/// The option chosen for every node, with the schedule, ranks and costs that follow from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// `choice[n]` is the index of the option that node `n` takes.
@@ -21,8 +21,9 @@ pub struct Plan {
     pub assignments: Vec<Assignment>,
     /// How long the search took. Zero for a plan that was not searched for.
     pub search_time: Duration,
-    /// No plan within the same limit has an iteration time below `iteration_us / (1 + certified_epsilon)`; 0 is
-    /// an optimal plan. `None` where nothing was certified, as for a choice made by the caller.
+    /// A proved bound on how far this plan is from the fastest: no plan of the same problem under the same limit on GPU time, or
+    /// deadline, has an iteration time below `totals.iteration_us / (1 + certified_epsilon)`. 0 is optimal. `None` where nothing
+    /// was proved, as for a choice made by the caller.
     pub certified_epsilon: Option<f64>,
 }
 
@@ -35,27 +36,26 @@ pub struct Assignment {
     pub gpus: usize,
     /// Its ranks: from 0, unless it lies in a branch that runs beside another.
     pub ranks: Range<usize>,
-    /// The wave that it runs in, of the innermost region that it lies in; `None` outside of regions, and throughout when
-    /// no branches run at once.
+    /// Index of its wave in the innermost region that contains it. `None` outside of regions, and for every node where the
+    /// schedule lists no region.
     pub wave: Option<usize>,
-    /// Compute and all-reduce, microseconds; transfers are on the edges.
+    /// Compute and all-reduce, microseconds, without the transfers to and from other nodes.
     pub time_us: f64,
 }
 
 impl Plan {
-    /// Spells out a choice that was made elsewhere, for example read from a file, by the additive model.
+    /// The plan of a choice that was made elsewhere, for example read from a file. All nodes run one after another.
     ///
     /// # Errors
-    /// What [`PlanProblem::validate`] and [`evaluate`](crate::evaluate) report. Memory is not checked: the plan of a caller
-    /// who knows better is spelled out all the same.
+    /// What [`PlanProblem::validate`] and [`evaluate`](crate::evaluate) report. The memory limit is not checked.
     pub fn from_choice(problem: &PlanProblem, choice: Vec<usize>) -> Result<Self> {
         Self::from_schedule(problem, choice, Schedule::default())
     }
 
-    /// Spells out a choice whose branches run as a schedule says.
+    /// The plan of a choice whose branches run as a schedule says.
     ///
     /// # Errors
-    /// What [`evaluate_schedule`] and [`layout`] report. Memory is not checked.
+    /// What [`evaluate_schedule`] and [`layout`] report. The memory limit is not checked.
     pub fn from_schedule(problem: &PlanProblem, choice: Vec<usize>, schedule: Schedule) -> Result<Self> {
         let totals = evaluate_schedule(problem, &choice, &schedule)?;
         let layout = layout(problem, &choice, &schedule)?;

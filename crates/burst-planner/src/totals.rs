@@ -5,18 +5,21 @@ use crate::{Error, NodeOption, PlanProblem, Result};
 /// What one iteration costs under a choice of options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Totals {
-    /// Sum of the chosen `time_us + all_reduce_us` and of the `transfer_us` between them, microseconds.
+    /// One iteration, microseconds. Without a schedule: the sum of the chosen `time_us + all_reduce_us` and of the `transfer_us`
+    /// between them. With one, a wave takes as long as its slowest branch.
     pub iteration_us: f64,
     /// The same sum with every node weighted by its GPU count and every transfer by the larger count of its two
     /// ends, GPU-microseconds.
     pub gpu_time_us: f64,
-    /// GPU time as a multiple of [`PlanProblem::single_gpu_time_us`].
+    /// GPU time as a multiple of [`PlanProblem::single_gpu_time_us`]: how many times more GPU time an iteration takes than on one
+    /// GPU. 1 is no overhead; 2 is a parallel efficiency of 50%.
     pub amplification: f64,
 }
 
 impl PlanProblem {
     /// Time of an iteration on one GPU, microseconds: `single_gpu_us` where it is given, else the sum over the
-    /// nodes of the smallest `time_us` among options with one GPU. Meaningful for a valid problem.
+    /// nodes of the smallest `time_us` among options with one GPU. Infinite where a node has none, which
+    /// [`validate`](Self::validate) rejects.
     #[must_use]
     pub fn single_gpu_time_us(&self) -> f64 {
         self.single_gpu_us.unwrap_or_else(|| {
@@ -34,8 +37,9 @@ impl PlanProblem {
 
 /// Adds up what `choice` costs, where `choice[n]` is the index of the option that node `n` takes.
 ///
-/// Every total that this crate reports comes from here. The problem must be valid
-/// ([`PlanProblem::validate`]). Time linear in nodes and edges.
+/// All nodes run one after another; [`evaluate_schedule`](crate::evaluate_schedule) is for branches that run at the same time. It
+/// does not call [`PlanProblem::validate`]: on an invalid problem the result is meaningless, or it panics. Time linear in nodes
+/// and edges.
 ///
 /// # Errors
 /// [`Error::ChoiceLength`] and [`Error::ChoiceOption`] for a choice that does not belong to the problem.

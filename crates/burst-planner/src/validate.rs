@@ -8,10 +8,15 @@ use petgraph::graph::DiGraph;
 use crate::{Edge, Error, Node, PlanProblem, Result};
 
 impl PlanProblem {
-    /// Checks that the problem is well formed.
+    /// Checks the problem: at least one GPU and one node; unique names; options of 1 to `gpus` GPUs for every node, with their
+    /// memory where there is a limit on it; times finite and not negative; edges without loops, duplicates or cycles, with a
+    /// transfer time for each pair of options; and a positive time on one GPU.
     ///
     /// Every search and [`from_json`](Self::from_json) call it; call it yourself to fail early. Time linear in
     /// the size of the problem.
+    ///
+    /// # Errors
+    /// The first of these that does not hold.
     pub fn validate(&self) -> Result<()> {
         if self.gpus == 0 {
             return Err(Error::NoGpus);

@@ -4,11 +4,13 @@ use std::mem;
 
 use crate::{Element, Exchanged, ReduceOp, Request, Result};
 
-/// A set of ranks that can be divided further, whatever they send to each other.
+/// A set of ranks that can synchronize and be divided further: what does not depend on the type of the elements. It is what MPI
+/// calls a communicator; [`Communicator`] adds the transfer of data.
 ///
 /// A rank is counted from 0 to `size() - 1` within its group. All members make the same collective calls on a group in
-/// the same order; groups are independent of each other. A rank that uses overlapping groups has to start their
-/// collectives in an order that all ranks agree on, or start them without waiting.
+/// the same order; groups are independent of each other. A rank in several overlapping groups calls their blocking
+/// collectives in an order on which all ranks agree; otherwise it starts them all by the `start_` methods before it waits
+/// for any of them.
 pub trait Group: Sized {
     /// Where the work is enqueued: `()` for a backend that works on the calling thread, a stream on a device.
     type Queue;
@@ -30,9 +32,9 @@ pub trait Group: Sized {
 
     /// The subgroup of `ranks` (counted in this group), in the order given. Only its members call it.
     ///
-    /// Cached: the same list gives the same group again, and the sequence of its collectives goes on. The first time, it
-    /// may wait for the other members on backends whose ranks are processes: then ranks that ask for several groups
-    /// ask in an order that all agree on, as for collectives.
+    /// Cached: the same list returns a handle of the same group, and collectives on all handles are matched as one sequence.
+    /// Where ranks are processes, the first call may block until all members have made it; ranks that create several groups
+    /// then create them in the same order.
     ///
     /// # Errors
     /// A rank out of range or listed twice, and a caller that is not listed.
@@ -50,7 +52,8 @@ pub trait Group: Sized {
 /// A [`Group`] whose ranks exchange elements of type `T`.
 ///
 /// Every operation has a form that starts it and takes its buffers, and a form that also waits and works on borrowed
-/// buffers. After an error of the second form its buffers are empty: a failed operation does not give them back.
+/// buffers. What was sent comes back unchanged: `send` is `&mut` because the operation owns it meanwhile. If a method that
+/// waits returns an error, the buffers passed to it are left empty (`Default`).
 ///
 /// Collectives are matched by the order in which each rank starts them, messages by sender, receiver, tag and order.
 /// All ranks give the same operation, lengths, root and element type; backends that can compare them report a
@@ -180,8 +183,8 @@ pub trait Communicator<T: Element>: Group {
         give_back(request, send, receive)
     }
 
-    /// Sends the buffer to rank `to`. May wait for the receiver: two ranks that send to each other start one of the
-    /// two without waiting.
+    /// Sends the buffer to rank `to`. May block until the receiver receives: if two ranks send to each other, at least one
+    /// has to use [`start_send`](Communicator::start_send) or [`start_receive`](Communicator::start_receive).
     fn send(&self, buffer: &mut Self::Buffer, to: usize, tag: u32, queue: &mut Self::Queue) -> Result<()> {
         *buffer = self.start_send(mem::take(buffer), to, tag, queue)?.wait()?;
         Ok(())

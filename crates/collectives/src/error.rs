@@ -11,8 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation, a group or a partition failed.
 ///
-/// Ranks in the fields named `rank`, `missing`, `first` and `second` count in the whole world, so that a failure
-/// deep in a subgroup names the same rank everywhere; ranks inside a [`Call`] count in the group that was called.
+/// Unless a field's documentation says otherwise, ranks are numbered in the whole world, so that a failure deep in a subgroup
+/// names the same rank everywhere. Ranks inside a [`Call`] are numbered in the group that was called.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -121,12 +121,13 @@ pub enum Error {
         reason: String,
     },
 
-    /// Not all ranks connected at the start. Rank 0 and every rank that it reached get this error.
+    /// Not all ranks connected at the start. Rank 0, the ranks connected to it, and a rank that gave up connecting get this
+    /// error.
     #[error("ranks {missing:?} did not connect to {address} within {waited:?}{}{}", because(cause.as_deref()), listed(refused))]
     Rendezvous {
         /// Where rank 0 listens.
         address: String,
-        /// The ranks that are missing.
+        /// The ranks that did not connect; on a rank that never reached rank 0, that rank alone.
         missing: Vec<usize>,
         /// How long this rank waited.
         waited: Duration,
@@ -168,16 +169,16 @@ pub enum Error {
     /// A rank list names a rank twice.
     #[error("rank {rank} is listed twice")]
     DuplicateRank {
-        /// The rank.
+        /// The rank, as the list numbers it.
         rank: usize,
     },
 
     /// A rank asked for a group that it is not in.
     #[error("rank {rank} is not in the group {ranks:?} that it asked for: only members may ask for a group")]
     NotAMember {
-        /// The rank that asked, counted in the communicator that it asked.
+        /// The rank that asked, numbered in the communicator that it asked.
         rank: usize,
-        /// The group's ranks.
+        /// The ranks asked for, numbered in the same communicator.
         ranks: Vec<usize>,
     },
 
@@ -232,7 +233,7 @@ pub enum Error {
         fault: GradientFault,
     },
 
-    /// A link whose bandwidth is not a positive, finite number.
+    /// A link model whose bandwidth is not positive and finite.
     #[error(
         "the link model {name:?} has a bandwidth of {bytes_per_s} bytes/s: it has to be positive and finite"
     )]
@@ -262,7 +263,7 @@ pub enum Error {
         name: String,
     },
 
-    /// More ranks than links connect.
+    /// More ranks than the link model has room for.
     #[error(
         "the link model {link:?} connects {most} ranks, not {asked}: take the links of several hosts, such as dgx-a100-pod or the file of a cluster"
     )]
@@ -284,14 +285,14 @@ pub enum Error {
         reason: String,
     },
 
-    /// Measurements that leave a figure of a link open.
+    /// Measurements from which startup, latency and bandwidth cannot all be determined.
     #[error("no link can be fitted to these measurements: {reason}")]
     UnfitMeasurements {
         /// What they lack, and what to measure.
         reason: String,
     },
 
-    /// An operation that has no cost under this name.
+    /// A collective that the cost model does not know.
     #[error("there is no collective {name:?}; there are: {}", known.join(", "))]
     UnknownCollective {
         /// The name asked for.
@@ -302,7 +303,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it is about a link model that was asked for or given, not about carrying an operation out.
+    /// Whether the link model that was named or given is at fault (its name, file, bandwidth, or too many ranks for it), rather
+    /// than an operation.
     #[must_use]
     pub fn is_input(&self) -> bool {
         matches!(
@@ -333,7 +335,7 @@ pub enum Departure {
     Panicked,
     /// It dropped its last communicator.
     Left,
-    /// The connection to it broke: its process ended.
+    /// The connection to it broke, usually because its process ended.
     Lost,
 }
 
@@ -342,7 +344,7 @@ impl fmt::Display for Departure {
         f.write_str(match self {
             Self::Panicked => "panicked",
             Self::Left => "dropped its communicators",
-            Self::Lost => "ended its process",
+            Self::Lost => "lost its connection",
         })
     }
 }

@@ -12,7 +12,8 @@ use crate::{Error, NodeOption, PlanProblem, Result};
 pub struct Layout {
     /// The ranks of each node.
     pub ranks: Vec<Range<usize>>,
-    /// For each node, the index of its wave in the innermost region that it belongs to; `None` outside of regions.
+    /// For each node, the index of its wave in the innermost region that it belongs to; `None` outside of regions. Where no
+    /// schedule says otherwise, each branch is a wave of its own.
     pub waves: Vec<Option<usize>>,
     /// What each rank of the problem holds: the sum over the nodes on it. An option that does not say its memory counts as
     /// zero.

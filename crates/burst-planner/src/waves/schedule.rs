@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::regions::Region;
 use crate::{Error, PlanProblem, Result};
 
-/// Which branches run at once. The default runs all branches one after another, which is the additive model.
+/// Which branches run at once. The default runs all branches one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedule {
     /// The regions with branches at the same time, in any order. The branches of a region that is not listed run one
@@ -20,8 +20,9 @@ pub struct RegionSchedule {
     pub fork: usize,
     /// Index of the node where they meet.
     pub join: usize,
-    /// The waves, one after another: indices into [`Region::branches`]. The first branch of each sits on the region's first
-    /// ranks, the others on the next ones in the order given.
+    /// The waves in the order in which they run. A wave is a list of branches, indices into [`Region::branches`], that run at the
+    /// same time on ranks of their own; the next one begins when all of them have ended. Every branch is in exactly one wave.
+    /// The first branch of a wave is on the region's first ranks, the others on the next ones in the order given.
     pub waves: Vec<Vec<usize>>,
 }
 

@@ -42,8 +42,8 @@ impl LinkModel {
     /// Eight A100 GPUs on NVSwitch in one DGX A100.
     ///
     /// The bandwidth is the data sheet's (600 GB/s a GPU in both directions, so 300 GB/s in one) times 0.775, what nccl-tests achieve of
-    /// it (<https://github.com/NVIDIA/nccl-tests/issues/175>). Startup (10 us) and latency (1.5 us) are assumptions: together they give 31 us for a small all-reduce on 8 GPUs, in the range of
-    /// 20 to 40 us usual for NCCL. (The cost model of the DeepPool artifact charges 40 us for any transfer.)
+    /// it (<https://github.com/NVIDIA/nccl-tests/issues/175>). Startup (10 us, once an operation) and latency (1.5 us, each of its message steps) are
+    /// assumptions: a small ring all-reduce on 8 GPUs takes 10 + 14 x 1.5 = 31 us, in the range of 20 to 40 us usual for NCCL. (The cost model of the DeepPool artifact charges 40 us for any transfer.)
     #[must_use]
     pub fn dgx_a100() -> Self {
         nvswitch("dgx-a100", 300e9 * NVLINK_3_ACHIEVED)
@@ -85,14 +85,14 @@ impl LinkModel {
         of_hosts("dgx-h100-pod", Self::dgx_h100(), adapter)
     }
 
-    /// Hosts with the links of a [DGX A100](LinkModel::dgx_a100) and one port of [100 Gbit/s Ethernet](LinkModel::ethernet_100g) each, as
-    /// eight-GPU instances of clouds have it.
+    /// Any number of hosts of eight A100 GPUs, linked inside as in a [DGX A100](LinkModel::dgx_a100), which share one port of
+    /// [100 Gbit/s Ethernet](LinkModel::ethernet_100g) a host, as in many cloud instances.
     #[must_use]
     pub fn a100_100gbe() -> Self {
         of_hosts("a100-100gbe", Self::dgx_a100(), Self::ethernet_100g())
     }
 
-    /// One 10 Gbit/s Ethernet port a host, under TCP.
+    /// Any number of hosts with one rank and one 10 Gbit/s Ethernet port each, under TCP.
     ///
     /// The bandwidth is the standard's (IEEE 802.3ae) times the share of a full frame that is payload, 94.1%: 1.18 GB/s
     /// in each direction. Startup (20 us) and latency (25 us, through both systems' kernels and one switch) are
@@ -102,27 +102,27 @@ impl LinkModel {
         ethernet("ethernet-10g", 10e9)
     }
 
-    /// One 25 Gbit/s Ethernet port a host (IEEE 802.3by): 2.94 GB/s of payload; all else as in
+    /// As [`ethernet_10g`](LinkModel::ethernet_10g) with one 25 Gbit/s Ethernet port a host (IEEE 802.3by): 2.94 GB/s of payload; all else as in
     /// [`ethernet_10g`](LinkModel::ethernet_10g).
     #[must_use]
     pub fn ethernet_25g() -> Self {
         ethernet("ethernet-25g", 25e9)
     }
 
-    /// One 100 Gbit/s Ethernet port a host (IEEE 802.3ba): 11.8 GB/s of payload; all else as in
+    /// As [`ethernet_10g`](LinkModel::ethernet_10g) with one 100 Gbit/s Ethernet port a host (IEEE 802.3ba): 11.8 GB/s of payload; all else as in
     /// [`ethernet_10g`](LinkModel::ethernet_10g). That TCP fills it is an assumption as well.
     #[must_use]
     pub fn ethernet_100g() -> Self {
         ethernet("ethernet-100g", 100e9)
     }
 
-    /// Ranks that are threads of one process.
+    /// Ranks that are threads of one process, which share the host's memory.
     ///
-    /// Round figures (1 us startup, 0.8 us latency, 8 GB/s) near those that `coll-bench fit` found for all-reduces of 1 KiB
-    /// to 4 MiB by this crate's threads, two to four of them on two cores of an Intel Xeon beside other programs: 27% off in
-    /// the median, 44% at worst, since one bandwidth cannot stand for caches and for memory. On the same cores to themselves 14 GB/s and
-    /// 6 us of startup fit, and on another machine they are assumptions: `coll-bench --ranks 2,3,4 --backend threads
-    /// --wait park -o measured.json` measures there, and `coll-bench fit measured.json` fits.
+    /// Assumed: 1 us startup, 0.8 us latency, 8 GB/s. All-reduces of 1 KiB to 4 MiB by this crate's threads, two to four of them
+    /// on two busy cores of an Intel Xeon, differ from that by 27% in the median and 44% at most, since one bandwidth cannot
+    /// stand for caches and for memory; on the same cores when idle, 6 us of startup and 14 GB/s fitted. For another machine,
+    /// measure with `coll-bench --ranks 2,3,4 --backend threads --wait park -o measured.json`, and fit with
+    /// `coll-bench fit measured.json`.
     #[must_use]
     pub fn shared_memory() -> Self {
         let level = Level::new(Duration::from_micros(1), Duration::from_nanos(800), 8e9);

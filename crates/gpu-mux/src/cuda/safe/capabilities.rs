@@ -11,7 +11,7 @@ use crate::cuda::sys;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The driver's release, as CUDA writes it: 13000 is 13.0.
+    /// The latest CUDA version that the driver supports, as `cuDriverGetVersion` gives it: 13000 is CUDA 13.0.
     pub driver_version: u32,
     /// The device's architecture: (9, 0) is Hopper.
     pub architecture: (u32, u32),
@@ -19,12 +19,12 @@ pub struct Capabilities {
     pub multiprocessors: u32,
     /// Levels of stream priority: 1 if all streams are equal.
     pub priority_levels: u32,
-    /// Whether kernels in a graph keep a priority of their own: from 11.7 on.
+    /// Whether kernels in a graph keep a priority of their own: from CUDA 11.7 on.
     pub node_priority: bool,
-    /// Whether a stream can write to memory and wait for what another has written: the gate. From 11.7 on always, when
-    /// the second version of these operations came; the first had to be switched on with the kernel's module.
+    /// Whether streams can use `cuStreamWriteValue32` and `cuStreamWaitValue32`, by which one stream waits for a value that
+    /// another has written. From CUDA 11.7 on: before, they had to be enabled in the driver's kernel module.
     pub stream_memory_operations: bool,
-    /// Whether multiprocessors can be set apart in green contexts: from 12.4 on, where the device has it.
+    /// Whether multiprocessors can be set apart in green contexts: from CUDA 12.4 on, where the device has it.
     pub green_contexts: bool,
 }
 
