@@ -74,7 +74,7 @@ fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
 #[test]
 fn the_same_command_leaves_the_same_bytes() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let small = ["all", "--full", "--model", "digits-cnn", "--batch", "64", "--gpus", "4"];
+    let small = ["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4"];
     for folder in [&first, &second] {
         let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
             .args(small)

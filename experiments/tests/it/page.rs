@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// The page of a small network, beside its files for paper.
-pub(crate) fn page(folder: &Path) -> String {
+/// Writes the page of a small network, beside its files for paper.
+pub(crate) fn write_page(folder: &Path) {
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
         .args(["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--style", "paper", "--out"])
         .arg(folder)
@@ -16,13 +17,33 @@ pub(crate) fn page(folder: &Path) -> String {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8(output.stdout).unwrap().contains("index.html"));
-    std::fs::read_to_string(folder.join("index.html")).unwrap()
+}
+
+/// What lies in the folder of a page, by name.
+fn files() -> &'static HashMap<String, Vec<u8>> {
+    static FILES: OnceLock<HashMap<String, Vec<u8>>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        write_page(folder.path());
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+        let visible = entries.filter(|entry| entry.file_type().unwrap().is_file());
+        visible
+            .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+            .collect()
+    })
+}
+
+fn csv_of(experiment: &str) -> &'static [u8] {
+    &files()[&format!("{experiment}.csv")]
+}
+
+fn page() -> &'static str {
+    std::str::from_utf8(&files()["index.html"]).unwrap()
 }
 
 #[test]
 fn it_needs_nothing_else_and_has_every_number() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = page(folder.path());
+    let page = page();
     for outside in ["http://", "https://", "src=", "@import", "<script", "<link"] {
         let namespace = page.matches("http://www.w3.org/2000/svg").count();
         let found = page.matches(outside).count();
@@ -32,8 +53,7 @@ fn it_needs_nothing_else_and_has_every_number() {
         assert!(page.contains(&format!("<section id=\"{experiment}\"")), "{experiment}");
         assert!(page.contains(&format!("experiments -- {experiment} --model digits-cnn")), "its command");
         // Every record of the CSV is a row of its table, and its figure is there.
-        let csv = std::fs::read_to_string(folder.path().join(experiment).with_extension("csv")).unwrap();
-        for record in csv::Reader::from_reader(csv.as_bytes()).records() {
+        for record in csv::Reader::from_reader(csv_of(experiment)).records() {
             let record = record.unwrap();
             let cells = record.iter().collect::<Vec<_>>();
             let (first, others) = (cells[0], cells[1..].join("</td><td>"));
@@ -45,8 +65,7 @@ fn it_needs_nothing_else_and_has_every_number() {
     assert!(!page.contains("throughput-cluster"), "another network has no cluster of its own");
     // A value for each bar and point of the figures.
     let rows = |experiment: &str| {
-        let csv = std::fs::read_to_string(folder.path().join(experiment).with_extension("csv")).unwrap();
-        let mut reader = csv::Reader::from_reader(csv.as_bytes());
+        let mut reader = csv::Reader::from_reader(csv_of(experiment));
         reader.deserialize::<HashMap<String, String>>().map(Result::unwrap).collect::<Vec<_>>()
     };
     let bars = [rows("throughput"), rows("qos")].into_iter().flatten().map(|row| {
@@ -66,8 +85,7 @@ fn it_needs_nothing_else_and_has_every_number() {
 
 #[test]
 fn its_downloads_are_the_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = page(folder.path());
+    let page = page();
     let links = page.split("<a download=\"").skip(1).map(|link| {
         let (name, rest) = link.split_once("\" href=\"data:").unwrap();
         let (_, rest) = rest.split_once(";base64,").unwrap();
@@ -75,7 +93,7 @@ fn its_downloads_are_the_files() {
     });
     let mut names = Vec::new();
     for (name, content) in links {
-        assert!(content == std::fs::read(folder.path().join(name)).unwrap(), "{name}");
+        assert!(content == files()[name], "{name}");
         names.push(name);
     }
     let figures = ["layers", "throughput", "limits", "plans-digits-cnn", "partition-digits-cnn", "qos"];
@@ -87,8 +105,7 @@ fn its_downloads_are_the_files() {
 
 #[test]
 fn it_says_what_its_numbers_rest_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = page(folder.path());
+    let page = page();
     let (_, rest) = page.split_once("<section id=\"rests-on\"").unwrap();
     let (rest, sections) = rest.split_once("</section>").unwrap();
     for words in
@@ -106,8 +123,7 @@ fn it_says_what_its_numbers_rest_on() {
 
 #[test]
 fn its_elements_are_closed() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = page(folder.path());
+    let page = page();
     for element in [
         "section", "table", "thead", "tbody", "tr", "th", "td", "svg", "details", "pre", "main", "div",
         "title",

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::page::page;
+use crate::page::write_page;
 
 const SIZES: [(u32, u32); 2] = [(390, 844), (1280, 900)];
 /// What can be preferred, and the colour of the page then.
@@ -92,7 +92,7 @@ fn write_frames(file: &Path, frames: &str, script: &str) {
 fn it_fits_and_can_be_reached() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
-    page(folder.path());
+    write_page(folder.path());
     let all = SIZES.map(|size| SCHEMES.map(|scheme| (size, scheme)));
     let frames: String =
         all.as_flattened().iter().map(|&(size, (scheme, _))| frame(size, scheme, "")).collect();
@@ -124,7 +124,7 @@ fn it_fits_and_can_be_reached() {
 fn it_is_drawn() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
-    page(folder.path());
+    write_page(folder.path());
     for (size, (scheme, paper)) in SIZES.into_iter().flat_map(|size| SCHEMES.map(|scheme| (size, scheme))) {
         let (file, image) = (folder.path().join("frame.html"), folder.path().join("frame.png"));
         write_frames(&file, &frame(size, scheme, "#throughput"), "");

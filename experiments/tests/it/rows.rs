@@ -1,6 +1,8 @@
 //! What must hold of the figures, whatever they are.
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 
@@ -9,7 +11,15 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(experiment: &str, options: &[&str]) -> Self {
+    /// Several tests look at the same report.
+    pub(crate) fn of(experiment: &str, options: &[&str]) -> Arc<Self> {
+        static KNOWN: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Report>>>>> = Mutex::new(BTreeMap::new());
+        let command = format!("{experiment} {}", options.join(" "));
+        let known = Arc::clone(KNOWN.lock().unwrap().entry(command).or_default());
+        Arc::clone(known.get_or_init(|| Arc::new(Self::made(experiment, options))))
+    }
+
+    fn made(experiment: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
             .args([experiment, "--json", "--out", folder.path().to_str().unwrap()])
