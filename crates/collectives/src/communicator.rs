@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::{Element, Exchanged, ReduceOp, Request, Result};
+use crate::{Element, Exchanged, Redistribution, RedistributionRequest, ReduceOp, Request, Result};
 
 /// A set of ranks that can synchronize and be divided further: what does not depend on the type of the elements. It is what MPI
 /// calls a communicator; [`Communicator`] adds the transfer of data.
@@ -69,6 +69,9 @@ pub trait Communicator<T: Element>: Group {
     /// A started operation that reads one buffer and fills another.
     type ExchangeRequest: Request<Output = Exchanged<Self::Buffer>>;
 
+    /// A started [redistribution](Communicator::start_redistribution).
+    type RedistributionRequest: RedistributionRequest<Buffer = Self::Buffer>;
+
     /// Starts an [`all_reduce`](Communicator::all_reduce).
     fn start_all_reduce(
         &self,
@@ -129,6 +132,26 @@ pub trait Communicator<T: Element>: Group {
         tag: u32,
         queue: &mut Self::Queue,
     ) -> Result<Self::Request>;
+
+    /// Starts to move samples from the caller's shard of a redistribution's source partition to its shard of the target
+    /// partition; every rank of [`redistribution.ranks()`](Redistribution::ranks) calls it.
+    ///
+    /// This is the group of those ranks in that order. `input` holds the caller's shard before, samples of `sample_len`
+    /// elements one after another, and may be overwritten once this returns, on a device by work that is enqueued later.
+    /// Samples that stay on their rank are copied locally; when nothing moves at all, no rank communicates.
+    ///
+    /// For gradients, the same call on [`reversed`](Redistribution::reversed) takes the way back.
+    ///
+    /// # Errors
+    /// A group of another size than `redistribution.ranks()`, an `input` that is not the shard's length, and whatever
+    /// all-to-all-v gives.
+    fn start_redistribution(
+        &self,
+        redistribution: &Redistribution,
+        input: &Self::Buffer,
+        sample_len: usize,
+        queue: &mut Self::Queue,
+    ) -> Result<Self::RedistributionRequest>;
 
     /// Replaces every rank's buffer by the element-wise reduction of all of them. The result is the same to the bit on
     /// all ranks.

@@ -49,10 +49,10 @@ pub use link_model::{Algorithm, Collective, Fit, LinkModel, Measurement, Traffic
 #[cfg(feature = "nccl")]
 pub use nccl::{
     DeviceBuffer, DeviceStream, NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclLibrary,
-    NcclRequest, NcclWorld,
+    NcclRedistributionRequest, NcclRequest, NcclWorld,
 };
 pub use partition::Partition;
-pub use redistribute::PendingRedistribution;
+pub use redistribute::{PendingRedistribution, RedistributionRequest};
 pub use redistribution::{Move, Redistribution};
 pub use request::{Exchanged, Request};
 pub use thread::{

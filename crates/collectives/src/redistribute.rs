@@ -4,19 +4,27 @@ use std::ops::Range;
 
 use crate::{Communicator, Element, Error, Redistribution, Request, Result};
 
-impl Redistribution {
-    /// Starts to move the samples; every rank of [`ranks`](Redistribution::ranks) calls it.
-    ///
-    /// `communicator` is the group of `self.ranks()` in that order. `input` holds the caller's shard of the source
-    /// partition, samples of `sample_len` elements one after another, and may be overwritten once this returns. Samples
-    /// that stay on their rank are copied locally; when nothing moves at all, no rank communicates.
-    ///
-    /// For gradients, the same call on [`reversed`](Redistribution::reversed) takes the way back.
+/// A started [redistribution](Communicator::start_redistribution).
+pub trait RedistributionRequest {
+    /// Where the samples arrive.
+    type Buffer;
+
+    /// Whether all samples have arrived; never blocks.
     ///
     /// # Errors
-    /// A communicator of another size than `self.ranks()`, an `input` that is not the shard's length, and whatever
-    /// all-to-all-v gives.
-    pub fn start<T, C>(
+    /// When the operation failed.
+    fn test(&mut self) -> Result<bool>;
+
+    /// Waits, and writes the caller's shard of the target partition to `output`, which has to be of its length.
+    ///
+    /// # Errors
+    /// When the operation failed, and an `output` of another length.
+    fn wait_into(self, output: &mut Self::Buffer) -> Result<()>;
+}
+
+impl Redistribution {
+    /// [Starts](Communicator::start_redistribution) to move the samples between buffers of the host.
+    pub(crate) fn start<T, C>(
         &self,
         communicator: &C,
         input: &[T],
@@ -74,7 +82,7 @@ impl Redistribution {
     }
 }
 
-/// A redistribution under way, which owns all its memory.
+/// A redistribution under way between buffers of the host, which owns all its memory.
 #[derive(Debug)]
 #[must_use = "the samples arrive when it is waited for"]
 pub struct PendingRedistribution<T, R> {
@@ -89,25 +97,18 @@ pub struct PendingRedistribution<T, R> {
     exchange: Option<R>,
 }
 
-impl<T, R> PendingRedistribution<T, R>
+impl<T, R> RedistributionRequest for PendingRedistribution<T, R>
 where
     T: Element,
     R: Request<Output = crate::Exchanged<Vec<T>>>,
 {
-    /// Whether all samples have arrived; never blocks.
-    pub fn test(&mut self) -> Result<bool> {
+    type Buffer = Vec<T>;
+
+    fn test(&mut self) -> Result<bool> {
         self.exchange.as_mut().map_or(Ok(true), Request::test)
     }
 
-    /// Waits, and gives the caller's shard of the target partition, samples one after another.
-    pub fn wait(self) -> Result<Vec<T>> {
-        let mut output = vec![T::default(); self.wanted.len() * self.sample_len];
-        self.wait_into(&mut output)?;
-        Ok(output)
-    }
-
-    /// Waits, and writes the caller's shard of the target partition to `output`, which has to be of its length.
-    pub fn wait_into(self, output: &mut [T]) -> Result<()> {
+    fn wait_into(self, output: &mut Vec<T>) -> Result<()> {
         check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
         let first = self.wanted.start;
         output[elements(&self.kept_samples, first, self.sample_len)].copy_from_slice(&self.kept);

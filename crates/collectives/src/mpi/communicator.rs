@@ -9,7 +9,10 @@ use super::group_plan::GroupPlan;
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest, Pending};
 use super::shared::Shared;
 use crate::membership::{of_one_color, place_among};
-use crate::{Call, Communicator, Element, Exchanged, Group, Operation, ReduceOp, Result};
+use crate::{
+    Call, Communicator, Element, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
+    ReduceOp, Result,
+};
 
 /// One process's communicator of a group.
 ///
@@ -124,6 +127,7 @@ impl<T: Element> Communicator<T> for MpiCommunicator {
     type Buffer = Vec<T>;
     type Request = MpiRequest<T>;
     type ExchangeRequest = MpiExchangeRequest<T>;
+    type RedistributionRequest = PendingRedistribution<T, MpiExchangeRequest<T>>;
 
     fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::AllReduce { count: buffer.len(), op }, buffer)
@@ -165,5 +169,15 @@ impl<T: Element> Communicator<T> for MpiCommunicator {
 
     fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::Receive { count: buffer.len(), from, tag }, buffer)
+    }
+
+    fn start_redistribution(
+        &self,
+        redistribution: &Redistribution,
+        input: &Vec<T>,
+        sample_len: usize,
+        queue: &mut (),
+    ) -> Result<Self::RedistributionRequest> {
+        redistribution.start(self, input, sample_len, queue)
     }
 }

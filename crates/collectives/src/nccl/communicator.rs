@@ -6,10 +6,13 @@ use super::buffer::{DeviceBuffer, DeviceStream};
 use super::comm::NO_COLOR;
 use super::group::{GroupState, Ticket, World};
 use super::launch::{Launch, NcclStep, only};
+use super::redistribute::NcclRedistributionRequest;
 use super::request::{Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRequest, Pending};
 use crate::lengths::WrongLength;
 use crate::membership::{check_rank, of_one_color, place_among};
-use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
+use crate::{
+    Call, Communicator, Element, Error, Exchanged, Group, Operation, Redistribution, ReduceOp, Result,
+};
 
 /// One rank's communicator of a group of GPUs.
 ///
@@ -193,6 +196,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     type Buffer = DeviceBuffer<T>;
     type Request = NcclRequest<T>;
     type ExchangeRequest = NcclExchangeRequest<T>;
+    type RedistributionRequest = NcclRedistributionRequest<T>;
 
     fn start_all_reduce(
         &self,
@@ -307,5 +311,15 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         let count = buffer.len();
         let step = NcclStep::Receive { buffer: buffer.at(0), count, from };
         self.message(from, Operation::Receive { count, from, tag }, queue, buffer, step)
+    }
+
+    fn start_redistribution(
+        &self,
+        redistribution: &Redistribution,
+        input: &DeviceBuffer<T>,
+        sample_len: usize,
+        queue: &mut DeviceStream,
+    ) -> Result<NcclRedistributionRequest<T>> {
+        self.redistribute(redistribution, input, sample_len, queue)
     }
 }

@@ -29,5 +29,6 @@ mod world;
 pub use buffer::{DeviceBuffer, DeviceStream};
 pub use communicator::NcclCommunicator;
 pub use library::NcclLibrary;
+pub use redistribute::NcclRedistributionRequest;
 pub use request::{NcclBarrierRequest, NcclExchangeRequest, NcclRequest};
 pub use world::NcclWorld;

@@ -1,31 +1,24 @@
 //! Carrying a redistribution out within device memory.
 
+use std::ops::Range;
+
 use super::buffer::{DeviceBuffer, DeviceStream};
 use super::communicator::NcclCommunicator;
 use super::launch::NcclStep;
-use super::request::{Buffers, NcclExchangeRequest};
+use super::request::{Buffers, Pending};
 use crate::redistribute::{check_shard, elements};
-use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
+use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, RedistributionRequest, Result};
 
 impl NcclCommunicator {
-    /// Starts to move samples from the caller's shard of the source partition to its shard of the target partition;
-    /// every rank of [`ranks`](Redistribution::ranks) calls it.
-    ///
-    /// This is the group of `redistribution.ranks()` in that order. `input` and `output` hold the two shards, samples of
-    /// `sample_len` elements one after another. Nothing is packed: what moves goes from its place in `input` straight to
-    /// its place in `output`, and what stays is copied on the device. When nothing moves at all, no rank communicates.
-    ///
-    /// # Errors
-    /// A group of another size than `redistribution.ranks()`, a buffer that is not its shard's length, and whatever
-    /// all-to-all-v gives.
-    pub fn start_redistribution<T: Element>(
+    /// [Starts](crate::Communicator::start_redistribution) to move samples. What moves goes from its place in a copy of `input`
+    /// straight to its place in new memory, and what stays is copied on the device.
+    pub(super) fn redistribute<T: Element>(
         &self,
         redistribution: &Redistribution,
-        input: DeviceBuffer<T>,
+        input: &DeviceBuffer<T>,
         sample_len: usize,
-        output: DeviceBuffer<T>,
         queue: &mut DeviceStream,
-    ) -> Result<NcclExchangeRequest<T>> {
+    ) -> Result<NcclRedistributionRequest<T>> {
         let ranks = redistribution.ranks();
         let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: self.size() };
         if self.size() != ranks.len() {
@@ -35,7 +28,12 @@ impl NcclCommunicator {
         let held = redistribution.source().shard(rank);
         let wanted = redistribution.target().shard(rank);
         check_shard(rank, &held, sample_len, input.len())?;
-        check_shard(rank, &wanted, sample_len, output.len())?;
+        let elements_of = |samples: usize| {
+            let wrong = Error::WrongShard { rank, samples, sample_len, actual: input.len() };
+            samples.checked_mul(sample_len).ok_or(wrong)
+        };
+        let output = DeviceBuffer::uninitialised(elements_of(wanted.len())?, queue)?;
+        let copy = DeviceBuffer::uninitialised(input.len(), queue)?;
 
         let mut send_counts = vec![0; ranks.len()];
         let mut receive_counts = vec![0; ranks.len()];
@@ -59,7 +57,8 @@ impl NcclCommunicator {
         let (kept_from, kept_to) =
             (elements(&kept, held.start, sample_len), elements(&kept, wanted.start, sample_len));
         let steps = |memory: &Buffers<T>| {
-            let copy = NcclStep::Copy {
+            let whole = NcclStep::Copy { from: input.at(0), to: memory.send.at(0), count: memory.send.len() };
+            let kept = NcclStep::Copy {
                 from: memory.send.at(kept_from.start),
                 to: memory.receive.at(kept_to.start),
                 count: kept_from.len(),
@@ -74,10 +73,35 @@ impl NcclCommunicator {
                 count: range.len(),
                 from: *from,
             });
-            std::iter::once(copy).chain(sends).chain(receives).collect()
+            [whole, kept].into_iter().chain(sends).chain(receives).collect()
         };
         let operation = Operation::AllToAllV { send_counts, receive_counts };
-        self.collective(operation, queue, Exchanged { send: input, receive: output }, steps)
-            .map(NcclExchangeRequest)
+        let pending = self.collective(operation, queue, Exchanged { send: copy, receive: output }, steps)?;
+        Ok(NcclRedistributionRequest { pending, rank, wanted, sample_len })
+    }
+}
+
+/// A redistribution under way, in a stream.
+#[derive(Debug)]
+#[must_use = "the samples arrive when it is waited for"]
+pub struct NcclRedistributionRequest<T: Element> {
+    pending: Pending<T>,
+    rank: usize,
+    wanted: Range<usize>,
+    sample_len: usize,
+}
+
+impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
+    type Buffer = DeviceBuffer<T>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.pending.test()
+    }
+
+    /// `output` is other memory afterwards: that in which the samples arrived.
+    fn wait_into(self, output: &mut DeviceBuffer<T>) -> Result<()> {
+        check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
+        *output = self.pending.wait()?.receive;
+        Ok(())
     }
 }

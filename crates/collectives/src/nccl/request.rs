@@ -23,7 +23,7 @@ pub(super) struct Pending<T: Element> {
 }
 
 impl<T: Element> Pending<T> {
-    fn test(&mut self) -> Result<bool> {
+    pub(super) fn test(&mut self) -> Result<bool> {
         if let Some(operation) = &self.operation {
             if !operation.poll()? {
                 return Ok(false);
@@ -39,7 +39,7 @@ impl<T: Element> Pending<T> {
         Ok(done.is_some())
     }
 
-    fn wait(mut self) -> Result<Buffers<T>> {
+    pub(super) fn wait(mut self) -> Result<Buffers<T>> {
         self.wait_until(None)?;
         Ok(mem::take(&mut self.memory))
     }

@@ -8,7 +8,10 @@ use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, Threa
 use super::world::{Presence, World};
 use crate::lengths::WrongLength;
 use crate::membership::{check_rank, of_one_color, place_among};
-use crate::{Call, Communicator, Element, Error, Exchanged, Group, Operation, ReduceOp, Result};
+use crate::{
+    Call, Communicator, Element, Error, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
+    ReduceOp, Result,
+};
 
 /// One rank's end of a group of threads.
 ///
@@ -110,6 +113,7 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
     type Buffer = Vec<T>;
     type Request = ThreadRequest<T>;
     type ExchangeRequest = ThreadExchangeRequest<T>;
+    type RedistributionRequest = PendingRedistribution<T, ThreadExchangeRequest<T>>;
 
     fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
         let operation = Operation::AllReduce { count: buffer.len(), op };
@@ -170,5 +174,15 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         check_rank(from, self.size())?;
         let operation = Operation::Receive { count: buffer.len(), from, tag };
         self.message(End::Receiver, Channel { from, to: self.rank, tag }, operation, buffer)
+    }
+
+    fn start_redistribution(
+        &self,
+        redistribution: &Redistribution,
+        input: &Vec<T>,
+        sample_len: usize,
+        queue: &mut (),
+    ) -> Result<Self::RedistributionRequest> {
+        redistribution.start(self, input, sample_len, queue)
     }
 }

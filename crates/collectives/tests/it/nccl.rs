@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use collectives::{
     Communicator, DeviceBuffer, DeviceStream, Element, Error, Group, NcclCommunicator, NcclLibrary,
-    NcclWorld, Partition, Redistribution, ReduceOp, Request, Result,
+    NcclWorld, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
 };
 use cudarc::driver::{CudaContext, CudaSlice};
 use proptest::strategy::{Strategy, ValueTree};
@@ -132,8 +132,9 @@ fn redistribution(ranks: &NcclCommunicator) -> Result<()> {
     let mut held = DeviceBuffer::upload(&data(there.source().shard(ranks.rank())), &stream)?;
     for way in [there.clone(), there.reversed()] {
         let expected = data(way.target().shard(ranks.rank()));
-        let output = DeviceBuffer::uninitialised(expected.len(), &stream)?;
-        held = ranks.start_redistribution(&way, held, 2, output, &mut stream)?.wait()?.receive;
+        let mut output = DeviceBuffer::uninitialised(expected.len(), &stream)?;
+        ranks.start_redistribution(&way, &held, 2, &mut stream)?.wait_into(&mut output)?;
+        held = output;
         assert_eq!(held.download(&stream)?, expected);
     }
     Ok(())

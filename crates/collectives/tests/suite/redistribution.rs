@@ -1,6 +1,6 @@
 //! Samples that move, and come back.
 
-use collectives::{Communicator, Partition, Redistribution, Result};
+use collectives::{Communicator, Partition, Redistribution, RedistributionRequest, Result};
 
 use super::Case;
 
@@ -23,12 +23,13 @@ where
     }
     let group = ranks.group(there.ranks())?;
     let mut input = shard(from.shard(rank), sample_len);
-    let pending = there.start(&group, &input, sample_len, &mut ())?;
+    let pending = group.start_redistribution(&there, &input, sample_len, &mut ())?;
     input.fill(-1);
-    let arrived = pending.wait()?;
+    let mut arrived = vec![0; to.shard(rank).len() * sample_len];
+    pending.wait_into(&mut arrived)?;
     assert_eq!(arrived, shard(to.shard(rank), sample_len));
 
-    let mut back = there.reversed().start(&group, &arrived, sample_len, &mut ())?;
+    let mut back = group.start_redistribution(&there.reversed(), &arrived, sample_len, &mut ())?;
     while !back.test()? {
         std::thread::yield_now();
     }

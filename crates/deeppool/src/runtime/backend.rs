@@ -1,4 +1,6 @@
-use collectives::{Communicator, PendingRedistribution, Redistribution, ThreadCommunicator};
+use std::marker::PhantomData;
+
+use collectives::{Communicator, ThreadCommunicator};
 use layer_engine::{CpuEngine, Engine};
 
 use crate::Error;
@@ -14,20 +16,6 @@ pub trait Backend {
     type Engine: Engine<Scalar = f32, Buffer = Self::Buffer, Queue = Self::Queue>;
     /// Connects the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer, Queue = Self::Queue>;
-    /// A redistribution under way.
-    type Moving: PendingMove<Buffer = Self::Buffer>;
-
-    /// Starts a redistribution over the group of its ranks. `input` is this rank's shard before, empty when it has none.
-    ///
-    /// # Errors
-    /// When the communicator refuses it.
-    fn start_redistribution(
-        communicator: &Self::Communicator,
-        redistribution: &Redistribution,
-        input: &Self::Buffer,
-        sample_elements: usize,
-        queue: &mut Self::Queue,
-    ) -> Result<Self::Moving, Error>;
 }
 
 /// An engine with a queue of its own.
@@ -63,56 +51,16 @@ impl<B: Backend> Device<B> {
     }
 }
 
-/// A redistribution of samples in progress.
-pub trait PendingMove {
-    /// Where they arrive.
-    type Buffer;
-
-    /// Whether they have arrived. Never blocks.
-    ///
-    /// # Errors
-    /// When the communication failed.
-    fn test(&mut self) -> Result<bool, Error>;
-
-    /// Waits for them and puts them into this rank's shard afterwards, which is empty when it has none.
-    ///
-    /// # Errors
-    /// When the communication failed.
-    fn finish(self, output: &mut Self::Buffer) -> Result<(), Error>;
-}
-
-/// Ranks are threads of this process that compute on the CPU.
+/// Ranks that compute on the processor, whatever connects them.
 #[derive(Debug, Clone, Copy)]
-pub struct CpuThreads;
+pub struct Cpu<C>(PhantomData<C>);
 
-type ThreadExchange = <ThreadCommunicator as Communicator<f32>>::ExchangeRequest;
+/// Ranks that are threads of this process.
+pub type CpuThreads = Cpu<ThreadCommunicator>;
 
-impl Backend for CpuThreads {
+impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Backend for Cpu<C> {
     type Buffer = Vec<f32>;
     type Queue = ();
     type Engine = CpuEngine<f32>;
-    type Communicator = ThreadCommunicator;
-    type Moving = PendingRedistribution<f32, ThreadExchange>;
-
-    fn start_redistribution(
-        communicator: &ThreadCommunicator,
-        redistribution: &Redistribution,
-        input: &Vec<f32>,
-        sample_elements: usize,
-        queue: &mut (),
-    ) -> Result<Self::Moving, Error> {
-        Ok(redistribution.start(communicator, input, sample_elements, queue)?)
-    }
-}
-
-impl PendingMove for PendingRedistribution<f32, ThreadExchange> {
-    type Buffer = Vec<f32>;
-
-    fn test(&mut self) -> Result<bool, Error> {
-        Ok(Self::test(self)?)
-    }
-
-    fn finish(self, output: &mut Vec<f32>) -> Result<(), Error> {
-        Ok(self.wait_into(output)?)
-    }
+    type Communicator = C;
 }

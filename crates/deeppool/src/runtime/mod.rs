@@ -8,7 +8,7 @@ mod loaded;
 mod memory;
 mod pending;
 
-pub use backend::{Backend, CpuThreads, Device, PendingMove};
+pub use backend::{Backend, Cpu, CpuThreads, Device};
 pub use iterations::{BatchSource, Iterations, Observer};
 pub use loaded::LoadedProgram;
 pub use memory::RankState;

@@ -1,19 +1,20 @@
-use collectives::{Communicator, ReduceOp, Request};
+use collectives::{Communicator, RedistributionRequest, ReduceOp, Request};
 use layer_engine::LaunchContext;
 
 use super::bucket::Bucket;
 use super::memory::Memory;
-use super::{Backend, Device, PendingMove};
+use super::{Backend, Device};
 use crate::Error;
 use crate::program::{CollectiveOp, Step};
 
 type BufferRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Request;
+type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::RedistributionRequest;
 
 /// A collective of this rank under way: one operation of the communicator, however many buffers it is about.
 pub(super) enum PendingCollective<B: Backend> {
     /// On the step's only buffer, or on the bucket of all.
     InPlace(BufferRequest<B>),
-    Moving(B::Moving),
+    Moving(MovingRequest<B>),
 }
 
 /// The device and the buffers of a collective on its rank.
@@ -70,8 +71,12 @@ impl<B: Backend> PendingCollective<B> {
                 let nothing = B::Buffer::default();
                 let input = at.step.reads.first().map_or(&nothing, |&id| at.memory.get(id));
                 let queue = &mut at.device.queue;
-                let moving = B::start_redistribution(group, redistribution, input, *sample_elements, queue)?;
-                Ok(Self::Moving(moving))
+                Ok(Self::Moving(group.start_redistribution(
+                    redistribution,
+                    input,
+                    *sample_elements,
+                    queue,
+                )?))
             }
         }
     }
@@ -80,7 +85,7 @@ impl<B: Backend> PendingCollective<B> {
     pub(super) fn test(&mut self) -> Result<bool, Error> {
         match self {
             Self::InPlace(request) => Ok(request.test()?),
-            Self::Moving(moving) => moving.test(),
+            Self::Moving(moving) => Ok(moving.test()?),
         }
     }
 
@@ -90,10 +95,11 @@ impl<B: Backend> PendingCollective<B> {
             Self::InPlace(request) => at.restore(request.wait()?),
             Self::Moving(moving) => {
                 let mut nothing = B::Buffer::default();
-                match at.step.writes.first() {
-                    Some(&id) => moving.finish(at.memory.get_mut(id)),
-                    None => moving.finish(&mut nothing),
-                }
+                let output = match at.step.writes.first() {
+                    Some(&id) => at.memory.get_mut(id),
+                    None => &mut nothing,
+                };
+                Ok(moving.wait_into(output)?)
             }
         }
     }

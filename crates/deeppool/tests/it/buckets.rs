@@ -3,15 +3,13 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use collectives::{
-    Communicator, Group, PendingRedistribution, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld,
-};
+use collectives::{Communicator, Group, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::gpu_mux::{Job, JobState};
 use deeppool::program::{
     BatchPart, BufferId, CollectiveOp, LowerOptions, Op, Placement, Program, RankProgram, lower_training,
 };
-use deeppool::runtime::{Backend, BatchSource, Device, Iterations, LoadedProgram, RankState};
+use deeppool::runtime::{BatchSource, Cpu, Device, Iterations, LoadedProgram, RankState};
 use layer_engine::{CpuEngine, LaunchContext};
 use layer_graph::{LayerGraph, zoo};
 
@@ -55,6 +53,7 @@ impl Communicator<f32> for Written {
     type Buffer = Buffer;
     type Request = <ThreadCommunicator as Communicator<f32>>::Request;
     type ExchangeRequest = Exchange;
+    type RedistributionRequest = <ThreadCommunicator as Communicator<f32>>::RedistributionRequest;
 
     fn start_all_reduce(
         &self,
@@ -124,25 +123,15 @@ impl Communicator<f32> for Written {
     ) -> collectives::Result<Self::Request> {
         self.ranks.start_receive(buffer, from, tag, queue)
     }
-}
-
-struct WrittenThreads;
-
-impl Backend for WrittenThreads {
-    type Buffer = Buffer;
-    type Queue = ();
-    type Engine = CpuEngine<f32>;
-    type Communicator = Written;
-    type Moving = PendingRedistribution<f32, Exchange>;
 
     fn start_redistribution(
-        communicator: &Written,
+        &self,
         redistribution: &Redistribution,
         input: &Buffer,
-        sample_elements: usize,
+        sample_len: usize,
         queue: &mut (),
-    ) -> Result<Self::Moving, Error> {
-        Ok(redistribution.start(communicator, input, sample_elements, queue)?)
+    ) -> collectives::Result<Self::RedistributionRequest> {
+        self.ranks.start_redistribution(redistribution, input, sample_len, queue)
     }
 }
 
@@ -177,7 +166,7 @@ const ITERATIONS: u64 = 3;
 fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Buffer>, Vec<usize>) {
     let rank = ranks.rank();
     let communicator = Written { ranks, reduced: Arc::default() };
-    let mut device = Device::<WrittenThreads>::new(CpuEngine::new()).unwrap();
+    let mut device = Device::<Cpu<Written>>::new(CpuEngine::new()).unwrap();
     let mut loaded = LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
     let mut state = RankState::new(&mut device, network, &program.ranks[rank], 0).unwrap();
     let source = Counted { sample_elements: network.layer(network.input()).output_shape().elements() };

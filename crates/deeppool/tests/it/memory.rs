@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use collectives::{
-    Communicator, Group, PendingRedistribution, Redistribution, ThreadCommunicator, ThreadWorld,
-};
+use collectives::{Group, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
     BatchPart, LowerOptions, Placement, RankMemory, lower_training, possible_checkpoints,
@@ -85,17 +83,6 @@ impl Backend for CountingThreads {
     type Queue = ();
     type Engine = Counting;
     type Communicator = ThreadCommunicator;
-    type Moving = PendingRedistribution<f32, <ThreadCommunicator as Communicator<f32>>::ExchangeRequest>;
-
-    fn start_redistribution(
-        communicator: &ThreadCommunicator,
-        redistribution: &Redistribution,
-        input: &Vec<f32>,
-        sample_elements: usize,
-        queue: &mut (),
-    ) -> Result<Self::Moving, Error> {
-        CpuThreads::start_redistribution(communicator, redistribution, input, sample_elements, queue)
-    }
 }
 
 /// Forks, joins, an input that several layers read, and shared parameters, as the seed draws them.

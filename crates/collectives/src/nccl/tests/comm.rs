@@ -9,7 +9,10 @@ use super::super::fake::{Fabric, FakeDevice};
 use super::super::group::id_bytes;
 use super::super::{DeviceBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
 use super::{LONG, SHORT, nothing_is_left};
-use crate::{Communicator, Error, Group, Partition, Redistribution, ReduceOp, Request, Result, WaitStrategy};
+use crate::{
+    Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
+    WaitStrategy,
+};
 
 fn settings(fabric: &Arc<Fabric>) -> Settings {
     Settings {
@@ -151,10 +154,11 @@ fn tour(ranks: &NcclCommunicator) -> Result<()> {
     let mut more = DeviceBuffer::uninitialised(2, &stream)?;
     same.all_gather(&mut one, &mut more, &mut stream)?;
     let still = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
-    let output = DeviceBuffer::uninitialised(2, &stream)?;
-    let request = same.start_redistribution(&still, more, 1, output, &mut stream)?;
+    let mut output = DeviceBuffer::uninitialised(2, &stream)?;
+    let request = same.start_redistribution(&still, &more, 1, &mut stream)?;
     drop(part);
-    assert_eq!(request.wait()?.receive.download(&stream)?, [1.0, 2.0]);
+    request.wait_into(&mut output)?;
+    assert_eq!(output.download(&stream)?, [1.0, 2.0]);
     drop(ranks.start_all_reduce(DeviceBuffer::upload(&[1_i64], &stream)?, ReduceOp::Max, &mut stream)?);
     Ok(())
 }

@@ -11,7 +11,10 @@ use proptest::prelude::*;
 
 use super::{blank, run_all, upload};
 use crate::nccl::{DeviceBuffer, DeviceStream, NcclCommunicator};
-use crate::{Communicator, Element, Exchanged, Group, Partition, Redistribution, ReduceOp, Request, Result};
+use crate::{
+    Communicator, Element, Exchanged, Group, Partition, Redistribution, RedistributionRequest, ReduceOp,
+    Request, Result,
+};
 
 impl suite::Ranks for NcclCommunicator {
     const CHECKS: bool = false;
@@ -81,9 +84,10 @@ proptest! {
             let mut held = upload(&data(there.source().shard(rank)), &stream);
             for way in [there.clone(), there.reversed()] {
                 let expected = data(way.target().shard(rank));
-                let output = blank(expected.len(), &stream);
-                let request = ranks.start_redistribution(&way, held, sample_len, output, &mut stream).unwrap();
-                held = request.wait().unwrap().receive;
+                let mut output = blank(expected.len(), &stream);
+                let request = ranks.start_redistribution(&way, &held, sample_len, &mut stream).unwrap();
+                request.wait_into(&mut output).unwrap();
+                held = output;
                 assert_eq!(held.download(&stream).unwrap(), expected);
             }
         });
