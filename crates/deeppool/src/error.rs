@@ -8,6 +8,24 @@ pub enum Error {
     /// A plan does not fit the network or the job that it is used for.
     #[error("the plan does not fit: {0}")]
     Plan(String),
+    /// A rank was given something else to train than others.
+    #[error("ranks {rank} and {other} do not agree on the {what}: give all ranks the same")]
+    RankDiffers {
+        /// The rank that differs from most.
+        rank: usize,
+        /// One of the others.
+        other: usize,
+        /// What differs.
+        what: &'static str,
+    },
+    /// A placement is for another number of ranks than there are.
+    #[error("the plan is for {planned} ranks, and there are {ranks}: plan for {ranks}, or start {planned}")]
+    OtherWorld {
+        /// Ranks of the placement.
+        planned: usize,
+        /// Ranks that were started.
+        ranks: usize,
+    },
     /// A batch of no samples.
     #[error("the batch is empty: it needs at least one sample")]
     EmptyBatch,
@@ -175,6 +193,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it only says that another rank failed, whose own error says why.
+    #[must_use]
+    pub fn is_consequence(&self) -> bool {
+        matches!(self, Self::Collectives(_))
+    }
+
+    /// Whether the run was told to stop.
+    #[must_use]
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Stopped { .. })
+    }
+
     /// Whether the input is at fault (a file, an option), rather than the work itself.
     #[must_use]
     pub fn is_input(&self) -> bool {

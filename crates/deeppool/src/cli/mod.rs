@@ -10,6 +10,8 @@ mod fit;
 mod free_memory;
 mod graph;
 mod import_profile;
+mod launch;
+mod launched;
 mod man;
 mod measured;
 mod models;
@@ -20,6 +22,7 @@ mod plan_table;
 mod problem;
 mod profile;
 mod progress;
+mod ranks;
 mod signal;
 mod simulate;
 mod train;
@@ -47,6 +50,7 @@ enum Command {
     Plan(plan::Plan),
     Simulate(simulate::Simulate),
     Train(train::Train),
+    Launch(launch::Launch),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -60,11 +64,12 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprintln!("error: say what to do, such as `plan`: `--help` lists all");
+            launched::print_usage_error("say what to do, such as `plan`: `--help` lists all");
             return ExitCode::from(2);
         }
         Err(error) => {
-            eprintln!("{}", one_line(&error.to_string()));
+            let line = one_line(&error.to_string());
+            launched::print_usage_error(line.strip_prefix("error: ").unwrap_or(&line));
             return ExitCode::from(2);
         }
     };
@@ -76,16 +81,19 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Launch(command) => return command.run().unwrap_or_else(|error| failed(&error)),
         Command::Completions(command) => command.run(Cli::command()),
         Command::Man(command) => command.run(Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", one_line(&format!("{error:#}")));
-            ExitCode::from(if deeppool::is_failure(error.as_ref()) { 1 } else { 2 })
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    launched::print_error(error, &one_line(&format!("{error:#}")));
+    ExitCode::from(if deeppool::is_failure(error.as_ref()) { 1 } else { 2 })
 }
 
 /// A message without its line breaks, and without the usage that clap adds.

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 
+use super::launched;
+
 /// Set once the process is asked to end.
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -17,8 +19,15 @@ pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
         if STOP.swap(true, Ordering::Relaxed) {
             exit(INTERRUPTED);
         }
-        eprintln!("stopping; once more ends at once");
+        if launched::is_first() {
+            eprintln!("stopping; once more ends at once");
+        }
     };
     ctrlc::set_handler(stop).context("cannot react to Ctrl-C")?;
     Ok(&STOP)
+}
+
+/// Whether the process was asked to end.
+pub(crate) fn is_stopped() -> bool {
+    STOP.load(Ordering::Relaxed)
 }

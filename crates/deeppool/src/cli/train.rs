@@ -1,6 +1,8 @@
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
@@ -9,7 +11,6 @@ use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::{SimulateOptions, Simulation};
 use deeppool::train::{
     CheckpointConfig, CheckpointEvery, EpochReport, HeldMemory, Length, Progress, TrainConfig, TrainReport,
-    train,
 };
 use layer_engine::Sgd;
 use serde_json::{Value, json};
@@ -18,18 +19,22 @@ use super::background::Background;
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
+use super::launched::{Launched, is_first, launched};
 use super::network::NetworkArgs;
 use super::output::{byte_size, micros, print_json, rate, say, time};
 use super::plan_table::plan_text;
 use super::progress::progress_bar;
+use super::ranks::train_on;
 use super::signal::stop_signal;
 
 /// Time between checkpoints, where nobody says how many iterations.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(30);
+/// Seconds that a rank may wait for others.
+const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
 /// Epochs, where nobody says how many.
 const EPOCHS: u64 = 5;
 
-/// Train a network on this machine: ranks are threads
+/// Train a network: ranks are threads, or the processes that `deeppool launch`, mpirun or `srun --mpi=pmix` start
 ///
 /// Ctrl-C, or SIGTERM, ends the run within a second, with a checkpoint where it keeps any; given twice, at once.
 #[derive(Args)]
@@ -37,15 +42,16 @@ const EPOCHS: u64 = 5;
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
-  deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8")]
+  deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
+  mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 processes")]
 pub(crate) struct Train {
     #[command(flatten)]
     network: NetworkArgs,
     /// The training data: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
-    /// How many ranks, each a thread
-    #[arg(long, value_parser = within(THREADS), required_unless_present = "plan")]
+    /// How many ranks, each a thread; processes are as many as were started
+    #[arg(long, value_parser = within(THREADS))]
     ranks: Option<usize>,
     /// Threads that a rank may compute with; ranks share them, and use no more than there are cores
     #[arg(long, value_name = "N", value_parser = within(THREADS), default_value = "1")]
@@ -81,6 +87,9 @@ pub(crate) struct Train {
     /// Scale gradients down to this norm, all of them together
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
+    /// Seconds that a process waits for the others before it gives up
+    #[arg(long, value_name = "SECONDS", value_parser = within(TIMEOUT_S), default_value = "300")]
+    timeout: usize,
     /// Seed of parameters, sample order and dropout
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -113,9 +122,10 @@ impl Predictions {
 
 impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let launched = launched()?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
-        let size @ (ranks, batch) = size(self.ranks, self.batch, read.as_ref())?;
+        let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
         if ranks > batch {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
         }
@@ -138,7 +148,11 @@ impl Train {
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
         let program = job.lower(&plan)?;
-        check_free_memory(program.ranks.iter().map(|rank| rank.memory().total_bytes()).sum())?;
+        let of_ranks = program.ranks.iter().map(|rank| rank.memory().total_bytes());
+        check_free_memory(match launched {
+            None => of_ranks.sum(),
+            Some(Launched { on_host, .. }) => of_ranks.max().unwrap_or(0) * on_host as u64,
+        })?;
         let checkpoint = self.checkpoint.clone().map(|folder| CheckpointConfig {
             folder,
             every: self
@@ -155,7 +169,10 @@ impl Train {
             .with_background(background.as_ref().map(|job| job.job(&dataset)))
             .with_checkpoint(checkpoint)
             .with_stop(stop_signal()?);
-        let report = self.train(&config, &job, &plan)?;
+        let report = self.train(launched, &config, &job, &plan)?;
+        if launched.is_some_and(|launched| launched.rank > 0) {
+            return self.check_end(&config, &report);
+        }
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
             if let Some(background) = &background {
@@ -166,6 +183,22 @@ impl Train {
             show(background.as_ref(), &predictions, &report);
         }
         self.check_end(&config, &report)
+    }
+
+    /// How many ranks there are to be, where a plan does not say it: as many as were asked for, or started.
+    fn ranks(
+        &self,
+        launched: Option<Launched>,
+        plan: Option<&ExecutionPlan>,
+    ) -> anyhow::Result<Option<usize>> {
+        let wanted = self.ranks.or(plan.map(|plan| plan.gpus));
+        match (launched.map(|launched| launched.ranks), wanted) {
+            (Some(ranks), Some(planned)) if planned != ranks => {
+                Err(deeppool::Error::OtherWorld { planned, ranks }.into())
+            }
+            (None, None) => bail!("say how many ranks there are: --ranks COUNT, or a plan for them"),
+            (ranks, _) => Ok(self.ranks.or(ranks)),
+        }
     }
 
     fn length(&self) -> Length {
@@ -194,6 +227,7 @@ impl Train {
 
     fn train(
         &self,
+        launched: Option<Launched>,
         config: &TrainConfig<'_>,
         job: &Job<'_>,
         plan: &ExecutionPlan,
@@ -204,7 +238,8 @@ impl Train {
                 bar.suspend(|| say!("{line}"));
             }
         };
-        let report = train(config, &|progress| match progress {
+        let timeout = Duration::from_secs(self.timeout as u64);
+        let report = train_on(launched, config, timeout, &|progress| match progress {
             Progress::Started if !self.json => {
                 say!("{plan}\n");
             }
@@ -229,8 +264,10 @@ impl Train {
             _ => {}
         })?;
         bar.finish_and_clear();
-        for (rank, error) in &report.background_errors {
-            eprintln!("warning: the background job of rank {rank} stopped: {error}");
+        if is_first() {
+            for (rank, error) in &report.background_errors {
+                eprintln!("warning: the background job of rank {rank} stopped: {error}");
+            }
         }
         Ok(report)
     }

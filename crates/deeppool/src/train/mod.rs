@@ -1,16 +1,21 @@
-//! Trains a network by a placement: ranks are threads, each of which may run a background job in its gaps.
+//! Trains a network by a placement: ranks are threads of this process ([`train`]) or what a communicator connects
+//! ([`train_rank`]), and each of them may run a background job in its gaps.
 
+mod agreement;
 mod batches;
 mod checkpoint;
 mod config;
+mod exchange;
 mod micro_batches;
 mod pace;
 mod rank;
 mod report;
 mod session;
+mod threads;
 
 pub use batches::{InOrder, Shuffled};
 pub use config::{BackgroundJob, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
-pub use session::train;
+pub use session::train_rank;
+pub use threads::train;

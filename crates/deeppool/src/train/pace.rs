@@ -56,9 +56,10 @@ impl Pace {
             Some(CheckpointEvery::Time(time)) => self.saved.elapsed() >= time.max(WRITING * self.writing),
             _ => false,
         };
-        let of_first = |value: f64| if is_first { value } else { 0.0 };
-        let own = [of_first(next), of_first(f64::from(u8::from(is_due))), f64::from(u8::from(stop))];
-        let [next, save, stop] = rank.sum_over_ranks(own)?;
+        let of_first = |value: f64| if is_first { value as f32 } else { 0.0 };
+        let mut sums = [of_first(next), of_first(f64::from(u8::from(is_due))), f32::from(u8::from(stop))];
+        rank.sum_over_ranks(&mut sums)?;
+        let [next, save, stop] = sums;
         self.iterations = next as u64;
         Ok(Decision { stop: stop > 0.0, save: save > 0.0 })
     }

@@ -6,7 +6,7 @@ use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, End, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
-use super::{HeldMemory, InOrder, Progress, Shuffled, TrainConfig};
+use super::{HeldMemory, InOrder, Shuffled, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_evaluation, lower_training};
 use crate::runtime::{Backend, Device, Iterations, LoadedProgram, Observer, RankState};
@@ -40,8 +40,8 @@ impl Programs {
 /// What a stretch of training gave on one rank.
 #[derive(Default)]
 pub(super) struct Stretch {
-    /// The sum of the losses of its iterations, on the rank that knows them.
-    pub(super) loss: f64,
+    /// The mean loss of each iteration's global batch.
+    pub(super) losses: Vec<f64>,
     /// How long it took.
     pub(super) elapsed: Duration,
     /// Background samples of this rank.
@@ -51,7 +51,6 @@ pub(super) struct Stretch {
 /// What a rank remembers of a whole run.
 #[derive(Default)]
 pub(super) struct RankRecord {
-    pub(super) losses: Vec<f64>,
     pub(super) iteration_times: Vec<Duration>,
     pub(super) usage: Usage,
     pub(super) background_error: Option<String>,
@@ -108,8 +107,9 @@ impl<'a, B: Backend> Rank<'a, B> {
         }
     }
 
-    pub(super) fn into_record(self) -> RankRecord {
-        self.record
+    /// What it remembers of the run, at its end.
+    pub(super) fn take_record(&mut self) -> RankRecord {
+        std::mem::take(&mut self.record)
     }
 
     /// Waits for all ranks.
@@ -117,15 +117,18 @@ impl<'a, B: Backend> Rank<'a, B> {
         Ok(self.communicator.barrier(&mut self.device.queue)?)
     }
 
-    /// The sums of some numbers over all ranks, in single precision.
-    pub(super) fn sum_over_ranks<const N: usize>(&mut self, values: [f64; N]) -> Result<[f64; N], Error> {
+    /// The sums of some numbers over all ranks.
+    pub(super) fn sum_over_ranks(&mut self, values: &mut [f32]) -> Result<(), Error> {
         let Device { engine, queue, .. } = &mut self.device;
-        let mut buffer = engine.allocate(N)?;
-        engine.upload(&values.map(|value| value as f32), &mut buffer, queue)?;
+        let mut buffer = engine.allocate(values.len())?;
+        engine.upload(values, &mut buffer, queue)?;
         self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, queue)?;
-        let mut sums = [0.0; N];
-        engine.download(&buffer, &mut sums, queue)?;
-        Ok(sums.map(f64::from))
+        Ok(engine.download(&buffer, values, queue)?)
+    }
+
+    /// The bytes of every rank.
+    pub(super) fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        exchange::gather(&mut self.device, &self.communicator, own)
     }
 
     /// Trains the iterations from `begin` up to `end`, and the background in the gaps.
@@ -134,16 +137,18 @@ impl<'a, B: Backend> Rank<'a, B> {
         begin: u64,
         end: u64,
         driver: &mut CpuDriver<BackgroundIterations<'_, B>>,
-        progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Stretch, Error> {
         let config = self.config;
-        let (known, started) = (self.record.losses.len(), Instant::now());
+        let started = Instant::now();
+        let mut losses = vec![0.0; (end - begin) as usize];
         let mut recorder = Recorder {
             record: &mut self.record,
+            // Other ranks add nothing to the sum.
+            losses: if self.communicator.rank() == config.reporter() { &mut losses } else { &mut [] },
+            first: begin,
             batch: config.batch,
             rank: self.communicator.rank(),
             began: started,
-            progress: (self.communicator.rank() == config.reporter()).then_some(progress),
         };
         let mut foreground = Iterations::new(
             &mut self.device,
@@ -167,11 +172,9 @@ impl<'a, B: Backend> Rank<'a, B> {
         });
         let samples = config.background.as_ref().map_or(0, |job| job.batch) as f64;
         let progressed = background_progress(driver) - before;
-        Ok(Stretch {
-            loss: self.record.losses[known..].iter().sum(),
-            elapsed,
-            background_samples: progressed * samples,
-        })
+        self.sum_over_ranks(&mut losses)?;
+        let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch as f64).collect();
+        Ok(Stretch { losses, elapsed, background_samples: progressed * samples })
     }
 
     /// The error with the layer whose output is the first that is not finite, if that is what is wrong.
@@ -186,7 +189,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         }
     }
 
-    /// The part of the held-out samples that are classified right, on the rank that reports.
+    /// The part of the held-out samples that are classified right.
     pub(super) fn evaluate(&mut self) -> Result<f64, Error> {
         let test = self.config.dataset.test();
         let whole = (test.len() / self.config.batch) as u64;
@@ -204,7 +207,9 @@ impl<'a, B: Backend> Rank<'a, B> {
             );
             CpuDriver::<BackgroundIterations<'_, B>>::new(Policy::default()).run(&mut job)?;
         }
-        Ok(correct.0 / test.len() as f64)
+        let mut sum = [if self.rank() == self.config.reporter() { correct.0 as f32 } else { 0.0 }];
+        self.sum_over_ranks(&mut sum)?;
+        Ok(f64::from(sum[0]) / test.len() as f64)
     }
 }
 
@@ -264,27 +269,25 @@ fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
 /// Writes down what the foreground does.
 struct Recorder<'a> {
     record: &'a mut RankRecord,
+    /// By iteration from `first` on: the loss, summed over the global batch. Empty on ranks that do not report it.
+    losses: &'a mut [f32],
+    first: u64,
     batch: usize,
     rank: usize,
     began: Instant,
-    /// On the rank that reports.
-    progress: Option<&'a (dyn Fn(Progress) + Sync)>,
 }
 
 impl Observer for Recorder<'_> {
     fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
-        let iteration = iteration + 1;
         self.record.iteration_times.push(self.began.elapsed());
         self.began = Instant::now();
-        let Some([loss, _]) = metrics else { return Ok(()) };
-        let loss = f64::from(loss) / self.batch as f64;
+        let own = self.losses.get_mut((iteration - self.first) as usize);
+        let (Some(own), Some([sum, _])) = (own, metrics) else { return Ok(()) };
+        let loss = f64::from(sum) / self.batch as f64;
         if !loss.is_finite() {
-            return Err(Error::NotFinite { iteration, loss, rank: self.rank, layer: None });
+            return Err(Error::NotFinite { iteration: iteration + 1, loss, rank: self.rank, layer: None });
         }
-        if let Some(progress) = self.progress {
-            self.record.losses.push(loss);
-            progress(Progress::Iteration { iteration, loss });
-        }
+        *own = sum;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use gpu_mux::Usage;
+use serde::{Deserialize, Serialize};
 
 use crate::program::RankMemory;
 
@@ -16,7 +17,7 @@ pub struct TrainReport {
     pub losses: Vec<f64>,
     /// Each epoch that ended in this run.
     pub epochs: Vec<EpochReport>,
-    /// How long iterations took.
+    /// How long iterations took on this rank; on threads, on rank 0.
     pub iteration_times: IterationTimes,
     /// Foreground samples by second of training; evaluation and checkpoints are not counted.
     pub foreground_samples_per_s: f64,
@@ -39,7 +40,7 @@ impl TrainReport {
 }
 
 /// What a rank held in a training run: all of it for the whole run. What kernels allocate for themselves is not in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldMemory {
     /// For training, as its program says: what a plan predicts.
     pub training: RankMemory,

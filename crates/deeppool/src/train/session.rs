@@ -1,90 +1,82 @@
+//! A training run, as one of its ranks does it.
+
 use std::time::{Duration, Instant};
 
-use collectives::ThreadWorld;
-use gpu_mux::{CpuDriver, Policy};
-use layer_engine::{CpuEngine, ThreadPool};
+use collectives::Group;
+use gpu_mux::{CpuDriver, Policy, Usage};
+use serde::{Deserialize, Serialize};
 
 use super::pace::{Decision, Pace};
-use super::rank::{BackgroundParts, Programs, Rank, RankRecord, Stretch};
+use super::rank::{BackgroundParts, Programs, Rank, Stretch};
 use super::{
-    CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, checkpoint,
+    CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, agreement,
+    checkpoint, exchange,
 };
 use crate::Error;
-use crate::runtime::{Backend, CpuThreads};
+use crate::runtime::{Backend, Device};
 
-/// How long ranks wait for each other before they give up: longer than any layer computes.
-const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Trains on threads of this process, one a rank, each of which computes on its own thread or on those that all share.
+/// Trains as one rank; every rank of the communicator calls it with the same configuration.
 ///
-/// What is computed depends on the configuration and the seed, not on the placement or the background job, up to the
-/// rounding of sums. `progress` is called from one thread at a time.
+/// Ranks compare what they were given before the first step. What is computed depends on the configuration and the seed, not on the
+/// backend, the placement or the background job, up to the rounding of sums. `progress` is called by rank 0. Every rank
+/// returns the report of the whole run; checkpoints are written by all ranks, into a folder that all of them reach.
 ///
 /// # Errors
-/// When the configuration is wrong, a checkpoint cannot be used, or a rank fails; then the error of the rank that
-/// failed first, not of those that missed it.
-pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, Error> {
+/// When the configuration is wrong ([`Error::OtherWorld`] and [`Error::RankDiffers`] on every rank), a checkpoint cannot be used, or
+/// a rank fails: that one with its own error, the others with a collective's that names it.
+pub fn train_rank<B: Backend>(
+    config: &TrainConfig<'_>,
+    engine: &B::Engine,
+    communicator: B::Communicator,
+    progress: &dyn Fn(Progress),
+) -> Result<TrainReport, Error>
+where
+    B::Engine: Clone,
+{
+    agree::<B>(config, engine, &communicator)?;
     config.check()?;
-    let programs = Programs::new(config)?;
-    let resumed = checkpoint::find(config)?;
-    let first_iteration = resumed.as_ref().map_or(0, checkpoint::Checkpoint::iteration);
-    let engine = engine(config)?;
-    progress(Progress::Started);
-    let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
-    let outcomes = world.run(|communicator| {
-        run_rank::<CpuThreads>(config, &programs, &engine, communicator, resumed.as_ref(), progress)
-    });
-    let (mut runs, mut errors) = (Vec::new(), Vec::new());
-    for outcome in outcomes {
-        match outcome {
-            Ok(run) => runs.push(run),
-            Err(error) => errors.push(error),
-        }
-    }
-    // Ranks that lost a peer fail with a collective's error; the peer's own error says why.
-    let is_consequence = |error: &Error| matches!(error, Error::Collectives(_));
-    errors.sort_by_key(is_consequence);
-    match errors.into_iter().next() {
-        Some(error) => Err(error),
-        None => Ok(report(config, first_iteration, runs)),
-    }
+    run_rank::<B>(config, &Programs::new(config)?, engine, communicator, progress)
 }
 
-/// The engine that all ranks use.
-fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
-    if config.threads_per_rank == 1 {
-        return Ok(CpuEngine::new());
-    }
-    let wanted = config.placement.world().saturating_mul(config.threads_per_rank);
-    // Where the system does not say how many cores there are, as many threads as one rank may use.
-    let cores = std::thread::available_parallelism().map_or(config.threads_per_rank, std::num::NonZero::get);
-    Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
+/// Makes sure that all ranks were given the same, and are as many as the placement is for.
+fn agree<B: Backend>(
+    config: &TrainConfig<'_>,
+    engine: &B::Engine,
+    communicator: &B::Communicator,
+) -> Result<(), Error>
+where
+    B::Engine: Clone,
+{
+    let mut device = Device::<B>::new(engine.clone())?;
+    // A folder that cannot be read is that rank's own error, after all have agreed.
+    let iteration = checkpoint::find(config).ok().flatten().map_or(0, |checkpoint| checkpoint.iteration());
+    let fingerprint = agreement::fingerprint(config, iteration);
+    agreement::check(&exchange::gather(&mut device, communicator, &fingerprint)?)?;
+    let (planned, ranks) = (config.placement.world(), communicator.size());
+    if planned == ranks { Ok(()) } else { Err(Error::OtherWorld { planned, ranks }) }
 }
 
-/// What a rank returns.
-struct RankRun {
-    record: RankRecord,
-    memory: HeldMemory,
-    epochs: Vec<EpochReport>,
-    elapsed: Duration,
-    background_samples: f64,
-    is_stopped: bool,
-}
-
-fn run_rank<B: Backend>(
+/// As [`train_rank`], once all ranks are known to have the same.
+pub(super) fn run_rank<B: Backend>(
     config: &TrainConfig<'_>,
     programs: &Programs,
     engine: &B::Engine,
     communicator: B::Communicator,
-    resumed: Option<&checkpoint::Checkpoint>,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<RankRun, Error>
+    progress: &dyn Fn(Progress),
+) -> Result<TrainReport, Error>
 where
     B::Engine: Clone,
 {
+    let resumed = checkpoint::find(config)?;
     let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
     let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
     let number = rank.rank();
+    let report_progress = |at: Progress| {
+        if number == 0 {
+            progress(at);
+        }
+    };
+    report_progress(Progress::Started);
     let mut memory = rank.memory();
     if let Some(parts) = &parts {
         let (bytes, allocated) = parts.memory_bytes();
@@ -95,17 +87,15 @@ where
     if let Some(background) = parts.as_mut().and_then(|parts| parts.start(config, number)) {
         driver.add(background);
     }
-    let reports = number == config.reporter();
-    let mut iteration = 0;
-    if let Some(checkpoint) = resumed {
+    let mut report = TrainReport::default();
+    if let Some(checkpoint) = &resumed {
         checkpoint.restore(config, &mut rank)?;
-        iteration = checkpoint.iteration();
-        if reports {
-            progress(Progress::Resumed(iteration));
-        }
+        report.first_iteration = checkpoint.iteration();
+        report_progress(Progress::Resumed(report.first_iteration));
     }
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
-    let (mut epochs, mut elapsed, mut background_samples) = (Vec::new(), Duration::ZERO, 0.0);
+    let mut iteration = report.first_iteration;
+    let (mut elapsed, mut background_samples) = (Duration::ZERO, 0.0);
     let mut epoch = EpochSoFar::default();
     let mut pace = Pace::new();
     let mut decision = Decision { stop: false, save: false };
@@ -117,19 +107,21 @@ where
         };
         let stretch_end = [epoch_end, next_save, end, iteration.saturating_add(pace.iterations)];
         let stretch_end = stretch_end.into_iter().min().unwrap_or(end);
-        let stretch = rank.train(iteration, stretch_end, &mut driver, progress)?;
+        let stretch = rank.train(iteration, stretch_end, &mut driver)?;
         let trained = stretch_end - iteration;
         elapsed += stretch.elapsed;
         background_samples += stretch.background_samples;
-        epoch.add(&stretch, trained);
+        epoch.add(&stretch);
+        for (iteration, &loss) in (iteration + 1..).zip(&stretch.losses) {
+            report_progress(Progress::Iteration { iteration, loss });
+        }
+        report.losses.extend(stretch.losses);
         iteration = stretch_end;
         if iteration == epoch_end {
             let test_accuracy = rank.evaluate()?;
-            let report = epoch.report(config, &mut rank, iteration / per_epoch, test_accuracy)?;
-            if reports {
-                progress(Progress::Epoch(report));
-            }
-            epochs.push(report);
+            let of_epoch = epoch.report(config, &mut rank, iteration / per_epoch, test_accuracy)?;
+            report_progress(Progress::Epoch(of_epoch));
+            report.epochs.push(of_epoch);
             epoch = EpochSoFar::default();
         }
         decision = pace.agree(config, &mut rank, (trained, stretch.elapsed))?;
@@ -140,8 +132,61 @@ where
             pace.saved(started.elapsed());
         }
     }
-    let is_stopped = iteration < end;
-    Ok(RankRun { record: rank.into_record(), memory, epochs, elapsed, background_samples, is_stopped })
+    report.is_stopped = iteration < end;
+    let record = rank.take_record();
+    report.iteration_times = IterationTimes::new(record.iteration_times);
+    let own = RankSummary {
+        memory,
+        usage: record.usage,
+        background_error: record.background_error,
+        background_samples,
+        elapsed,
+    };
+    let own = serde_json::to_vec(&own).map_err(|error| Error::Program(error.to_string()))?;
+    for (rank, bytes) in rank.gather(&own)?.into_iter().enumerate() {
+        let summary: RankSummary =
+            serde_json::from_slice(&bytes).map_err(|error| Error::Program(error.to_string()))?;
+        summary.add_to(&mut report, rank, config.batch);
+    }
+    Ok(report)
+}
+
+/// What a rank tells the others at the end.
+#[derive(Serialize, Deserialize)]
+struct RankSummary {
+    memory: HeldMemory,
+    #[serde(with = "UsageFigures")]
+    usage: Usage,
+    background_error: Option<String>,
+    background_samples: f64,
+    /// Of its training.
+    elapsed: Duration,
+}
+
+/// A [`Usage`], for the way to other ranks.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Usage")]
+struct UsageFigures {
+    elapsed: Duration,
+    foreground_busy: Duration,
+    background_busy: Duration,
+    foreground_tasklets: u64,
+    background_tasklets: u64,
+    longest_background: Duration,
+    over_long: u64,
+}
+
+impl RankSummary {
+    fn add_to(self, report: &mut TrainReport, rank: usize, batch: usize) {
+        let seconds = self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        report.background_samples_per_s += self.background_samples / seconds;
+        report.usage.push(self.usage);
+        report.background_errors.extend(self.background_error.map(|error| (rank, error)));
+        report.memory.push(self.memory);
+        if rank == 0 {
+            report.foreground_samples_per_s = (report.losses.len() * batch) as f64 / seconds;
+        }
+    }
 }
 
 /// The epoch that is under way.
@@ -154,9 +199,9 @@ struct EpochSoFar {
 }
 
 impl EpochSoFar {
-    fn add(&mut self, stretch: &Stretch, iterations: u64) {
-        self.iterations += iterations;
-        self.loss += stretch.loss;
+    fn add(&mut self, stretch: &Stretch) {
+        self.iterations += stretch.losses.len() as u64;
+        self.loss += stretch.losses.iter().sum::<f64>();
         self.elapsed += stretch.elapsed;
         self.background_samples += stretch.background_samples;
     }
@@ -169,36 +214,14 @@ impl EpochSoFar {
         test_accuracy: f64,
     ) -> Result<EpochReport, Error> {
         let seconds = self.elapsed.as_secs_f64();
-        let [background_samples] = rank.sum_over_ranks([self.background_samples])?;
+        let mut sum = [self.background_samples as f32];
+        rank.sum_over_ranks(&mut sum)?;
         Ok(EpochReport {
             epoch,
             train_loss: self.loss / self.iterations as f64,
             test_accuracy,
             foreground_samples_per_s: (self.iterations * config.batch as u64) as f64 / seconds,
-            background_samples_per_s: background_samples / seconds,
+            background_samples_per_s: f64::from(sum[0]) / seconds,
         })
     }
-}
-
-fn report(config: &TrainConfig<'_>, first_iteration: u64, runs: Vec<RankRun>) -> TrainReport {
-    let reporter = config.reporter();
-    let mut report = TrainReport { first_iteration, ..TrainReport::default() };
-    report.background_samples_per_s = runs
-        .iter()
-        .map(|run| run.background_samples / run.elapsed.as_secs_f64().max(f64::MIN_POSITIVE))
-        .sum();
-    for (rank, run) in runs.into_iter().enumerate() {
-        report.usage.push(run.record.usage);
-        report.background_errors.extend(run.record.background_error.map(|error| (rank, error)));
-        report.is_stopped |= run.is_stopped;
-        report.memory.push(run.memory);
-        if rank == reporter {
-            let samples = (run.record.losses.len() * config.batch) as f64;
-            report.foreground_samples_per_s = samples / run.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-            report.losses = run.record.losses;
-            report.epochs = run.epochs;
-            report.iteration_times = IterationTimes::new(run.record.iteration_times);
-        }
-    }
-    report
 }

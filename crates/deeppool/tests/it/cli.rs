@@ -622,8 +622,18 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let script = succeed(path, "completions bash");
-    let subcommands =
-        ["models", "profile", "fit", "import-profile", "plan", "simulate", "train", "completions", "man"];
+    let subcommands = [
+        "models",
+        "profile",
+        "fit",
+        "import-profile",
+        "plan",
+        "simulate",
+        "train",
+        "launch",
+        "completions",
+        "man",
+    ];
     for name in subcommands {
         assert!(script.contains(&format!("deeppool,{name})")), "{name} is not completed");
     }
@@ -634,7 +644,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     refused(path, "completions csh", "bash");
 
     let said = succeed(path, "man pages/man1");
-    assert!(said.contains("10 man pages in pages/man1"), "{said}");
+    assert!(said.contains("11 man pages in pages/man1"), "{said}");
     let page = |name: &str| std::fs::read_to_string(path.join("pages/man1").join(name)).unwrap();
     for name in subcommands {
         assert!(page("deeppool.1").contains(&name.replace('-', "\\-")), "{name} is not in deeppool.1");

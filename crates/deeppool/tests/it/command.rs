@@ -57,3 +57,9 @@ pub(crate) fn refused(folder: &Path, arguments: &str, expected: &str) -> String 
     assert_eq!(files(folder), before, "{arguments}");
     errors
 }
+
+/// The newest checkpoint that is whole.
+pub(crate) fn newest_checkpoint(checkpoints: &Path) -> Option<String> {
+    let names = if checkpoints.is_dir() { files(checkpoints) } else { Vec::new() };
+    names.into_iter().filter(|name| !name.ends_with("unfinished")).max()
+}

@@ -18,6 +18,8 @@ mod command;
 mod files;
 #[cfg(feature = "cli")]
 mod memory_limit;
+#[cfg(all(feature = "cli", feature = "mpi"))]
+mod mpi;
 #[cfg(feature = "cli")]
 mod profile;
 mod recompute;

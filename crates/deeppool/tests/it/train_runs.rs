@@ -1,13 +1,12 @@
 //! `deeppool train`: how runs end, are stopped and go on.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{command, deeppool, files, json, succeed};
+use crate::command::{command, deeppool, files, json, newest_checkpoint, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --ranks 2 --batch 32";
 
@@ -61,12 +60,6 @@ fn signal(process: u32, name: &str) {
     );
 }
 
-/// The newest checkpoint that is whole.
-fn newest(checkpoints: &Path) -> Option<String> {
-    let names = if checkpoints.is_dir() { files(checkpoints) } else { Vec::new() };
-    names.into_iter().filter(|name| !name.ends_with("unfinished")).max()
-}
-
 /// What was trained before a signal and after it is what would have been trained without.
 #[cfg(unix)]
 #[test]
@@ -75,11 +68,11 @@ fn a_run_that_is_told_to_stop_keeps_what_it_has_done() {
     let run = format!("{TRAIN} --iterations 100000 --checkpoint run --checkpoint-every 10 --resume --json");
     for name in ["TERM", "INT"] {
         let run_folder = folder.path().join("run");
-        let before = newest(&run_folder);
+        let before = newest_checkpoint(&run_folder);
         let mut process = command(folder.path(), &run);
         let process = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // Once it has left a checkpoint, it listens to signals.
-        while newest(&run_folder) == before {
+        while newest_checkpoint(&run_folder) == before {
             std::thread::sleep(Duration::from_millis(10));
         }
         signal(process.id(), name);

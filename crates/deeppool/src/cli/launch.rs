@@ -1,0 +1,108 @@
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::counts::{THREADS, within};
+use super::launched::Launched;
+use super::signal::{is_stopped, stop_signal};
+
+/// Start the ranks of a command on this host, each a process, by Open MPI's mpirun
+///
+/// Rank 0 prints for all; errors name their rank. When a rank fails, all end.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
+  deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits --checkpoint run1
+
+Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: srun --mpi=pmix deeppool train ...")]
+pub(crate) struct Launch {
+    /// How many ranks
+    #[arg(long, value_parser = within(THREADS))]
+    ranks: usize,
+    /// How often to go on from the last checkpoint when a rank has failed
+    #[arg(long, value_name = "N", default_value = "0", value_parser = within(0..=1000))]
+    restarts: usize,
+    /// The command of each rank, such as `train --model digits-cnn ...`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// What mpirun needs to know on one host: there may be more ranks than cores, and then they share them.
+const SETTINGS: [(&str, &str); 3] = [
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ("OMPI_MCA_mpi_yield_when_idle", "1"),
+];
+/// What it asks of those who are root, as everybody is in many containers.
+const AS_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+
+impl Launch {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        self.check()?;
+        stop_signal()?;
+        let mut command = self.command.clone();
+        for restarts_left in (0..=self.restarts).rev() {
+            let code = self.run_once(&command)?;
+            // Wrong input does not become right, and who stopped it does not want it back.
+            if code == 0 || code == 2 || is_stopped() || restarts_left == 0 {
+                return Ok(ExitCode::from(code));
+            }
+            eprintln!(
+                "a rank failed: going on from the last checkpoint; {} more restarts",
+                restarts_left - 1
+            );
+            if !command.iter().any(|argument| argument == "--resume") {
+                command.push("--resume".into());
+            }
+        }
+        Ok(ExitCode::FAILURE)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if Launched::here().is_some() {
+            bail!(
+                "mpirun or srun has started this already: start `deeppool train ...` by it, or use `deeppool launch` alone"
+            );
+        }
+        if !cfg!(feature = "mpi") {
+            bail!("this deeppool was built without MPI: build with `--features mpi`");
+        }
+        if self.command.first().is_none_or(|command| command != "train") {
+            bail!("only `train` runs on several ranks: deeppool launch --ranks {} -- train ...", self.ranks);
+        }
+        let keeps = self.command.iter().any(|argument| {
+            argument
+                .to_str()
+                .is_some_and(|argument| argument == "--checkpoint" || argument.starts_with("--checkpoint="))
+        });
+        if self.restarts > 0 && !keeps {
+            bail!("--restarts needs checkpoints to go on from: give the command --checkpoint DIR");
+        }
+        Ok(())
+    }
+
+    /// The exit code of all ranks together: 0, 1, or 2 for wrong input.
+    fn run_once(&self, arguments: &[OsString]) -> anyhow::Result<u8> {
+        let program = std::env::current_exe().context("this program's own path")?;
+        let status = self.mpirun(&program, arguments).status();
+        let status = status.context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
+        Ok(match status.code() {
+            Some(0) => 0,
+            Some(2) => 2,
+            _ => 1,
+        })
+    }
+
+    fn mpirun(&self, program: &Path, arguments: &[OsString]) -> Command {
+        let mut mpirun = Command::new("mpirun");
+        mpirun.args(["--quiet", "-n", &self.ranks.to_string()]);
+        mpirun.arg(program).args(arguments);
+        mpirun.envs(SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+        mpirun.envs(AS_ROOT.map(|name| (name, "1")));
+        mpirun.stdin(Stdio::null());
+        mpirun
+    }
+}

@@ -1,0 +1,115 @@
+//! Ranks that are processes: what their launcher says of them.
+
+use std::time::Duration;
+
+use anyhow::bail;
+
+/// This process among those that a launcher started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Launched {
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// Of these on this host.
+    pub(crate) on_host: usize,
+}
+
+/// How long a rank that only says what another one says better waits before it does: the launcher ends it when that one ends.
+const LATER: Duration = Duration::from_secs(3);
+
+impl Launched {
+    /// What MPI's launchers (`mpirun`, `srun --mpi=pmix`) say in the environment; `None` for a process that was started by itself.
+    pub(crate) fn here() -> Option<Self> {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        // `4` or, of several hosts, `4(x2),3`.
+        let leading = |text: String| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+        let number = |name: &str| variable(name).and_then(leading);
+        let open_mpi = || Some((number("OMPI_COMM_WORLD_RANK")?, number("OMPI_COMM_WORLD_SIZE")?));
+        let slurm = || Some((number("PMIX_RANK")?, number("SLURM_STEP_NUM_TASKS")?));
+        let (rank, ranks) = open_mpi().or_else(slurm)?;
+        let on_host = number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("SLURM_STEP_TASKS_PER_NODE"));
+        Some(Self { rank, ranks, on_host: on_host.unwrap_or(ranks) })
+    }
+}
+
+/// The ranks that this process is one of; `None` where ranks are threads of it.
+///
+/// # Errors
+/// Where a launcher started several processes that cannot reach each other by MPI: each would train by itself.
+pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    match Launched::here() {
+        Some(_) if !cfg!(feature = "mpi") => bail!(
+            "an MPI launcher started this, and this deeppool was built without MPI: build with `--features mpi`"
+        ),
+        Some(launched) => Ok(Some(launched)),
+        None if std::env::var("SLURM_STEP_NUM_TASKS").is_ok_and(|tasks| tasks != "1") => {
+            bail!("srun started several processes without MPI: give it --mpi=pmix")
+        }
+        None if is_set("TORCHELASTIC_RUN_ID") || (is_set("MASTER_ADDR") && is_set("WORLD_SIZE")) => bail!(
+            "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, mpirun or \
+             `srun --mpi=pmix`"
+        ),
+        None => Ok(None),
+    }
+}
+
+/// Whether this process speaks for all ranks: the first one does.
+pub(crate) fn is_first() -> bool {
+    Launched::here().is_none_or(|launched| launched.rank == 0)
+}
+
+/// Prints an error, on several ranks so that it is read once: one that other ranks have too, or that only says that another one
+/// failed, is printed by the first rank at once and by others later, if they are still there.
+pub(crate) fn print_error(error: &anyhow::Error, line: &str) {
+    let of_ours = error.chain().find_map(|error| error.downcast_ref::<deeppool::Error>());
+    let is_consequence = of_ours.is_some_and(deeppool::Error::is_consequence);
+    let is_own = of_ours.is_some_and(|error| !error.is_input() && !is_consequence && !error.is_stop());
+    print_once(line, is_own, is_consequence);
+}
+
+/// Prints that the command line is wrong, as it is on all ranks.
+pub(crate) fn print_usage_error(line: &str) {
+    print_once(line, false, false);
+}
+
+fn print_once(line: &str, is_own: bool, is_consequence: bool) {
+    let of_rank = match Launched::here() {
+        None => String::new(),
+        Some(Launched { rank, .. }) => {
+            if !is_own && (rank > 0 || is_consequence) {
+                std::thread::sleep(LATER);
+            }
+            format!("rank {rank}: ")
+        }
+    };
+    // In one piece: launchers mix the pieces of several ranks.
+    let line = format!("error: {of_rank}{line}\n");
+    eprint!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Launched;
+
+    #[test]
+    fn launchers_are_known_by_their_variables() {
+        let read = |all: &[(&str, &str)]| {
+            Launched::read(|name| {
+                all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+            })
+        };
+        assert_eq!(read(&[("SLURM_NTASKS", "4")]), None);
+        let open_mpi = [
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+        ];
+        assert_eq!(read(&open_mpi), Some(Launched { rank: 1, ranks: 4, on_host: 2 }));
+        let slurm =
+            [("PMIX_RANK", "3"), ("SLURM_STEP_NUM_TASKS", "6"), ("SLURM_STEP_TASKS_PER_NODE", "4(x1),2")];
+        assert_eq!(read(&slurm), Some(Launched { rank: 3, ranks: 6, on_host: 4 }));
+    }
+}

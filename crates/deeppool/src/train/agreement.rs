@@ -1,0 +1,112 @@
+//! Ranks that are processes were each given what to train: that it is the same is checked before the first step.
+
+use sha2::{Digest, Sha256};
+
+use super::TrainConfig;
+use crate::Error;
+use crate::data::{Dataset, Samples};
+
+/// What all ranks have to agree on, by the words of the error.
+const NAMES: [&str; 7] = [
+    "version of deeppool",
+    "network",
+    "data",
+    "plan",
+    "options",
+    "background job",
+    "checkpoint to go on from",
+];
+const HASH_BYTES: usize = 32;
+
+/// What this rank was given, a hash for each of [`NAMES`]. `iteration` is where its checkpoint leaves off.
+pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
+    let options = (config.batch, config.length, config.learning_rate, config.seed, config.lowering.optimizer);
+    let checkpoint = config.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
+    let of_background = config.background.as_ref().map_or_else(Vec::new, |job| {
+        [
+            hash(job.network.to_json()),
+            of_data(job.dataset),
+            hash(format!("{:?}", (job.batch, job.micro_batches))),
+        ]
+        .concat()
+    });
+    let hashes: [[u8; HASH_BYTES]; NAMES.len()] = [
+        hash(env!("CARGO_PKG_VERSION")),
+        hash(config.network.to_json()),
+        of_data(config.dataset),
+        hash(format!("{:?} {:?}", config.placement, config.lowering)),
+        hash(format!("{options:?} {checkpoint:?}")),
+        hash(of_background),
+        hash(iteration.to_string()),
+    ];
+    hashes.concat()
+}
+
+/// Compares what all ranks were given.
+///
+/// # Errors
+/// [`Error::RankDiffers`] with the first rank that has something else than most have, or than rank 0, where as many have either.
+pub(super) fn check(fingerprints: &[Vec<u8>]) -> Result<(), Error> {
+    for (index, what) in NAMES.into_iter().enumerate() {
+        // Another version may hash something else.
+        let of = |fingerprint: &Vec<u8>| {
+            fingerprint.get(index * HASH_BYTES..(index + 1) * HASH_BYTES).map(<[u8]>::to_vec)
+        };
+        let values: Vec<_> = fingerprints.iter().map(of).collect();
+        let count = |value: &Option<Vec<u8>>| values.iter().filter(|&other| other == value).count();
+        // The last of the largest ones: the first rank's, where they are equal.
+        let Some(usual) = values.iter().rev().max_by_key(|&value| count(value)) else { continue };
+        if let Some(rank) = values.iter().position(|value| value != usual) {
+            let other = values.iter().position(|value| value == usual).unwrap_or(0);
+            return Err(Error::RankDiffers { rank, other, what });
+        }
+    }
+    Ok(())
+}
+
+fn hash(bytes: impl AsRef<[u8]>) -> [u8; HASH_BYTES] {
+    Sha256::digest(bytes).into()
+}
+
+fn of_data(dataset: &Dataset) -> [u8; HASH_BYTES] {
+    let mut hash = Sha256::new();
+    hash.update(dataset.name());
+    for samples in [dataset.train(), dataset.test()] {
+        add_samples(&mut hash, samples);
+    }
+    hash.finalize().into()
+}
+
+fn add_samples(hash: &mut Sha256, samples: &Samples) {
+    hash.update((samples.len() as u64).to_le_bytes());
+    let mut bytes = Vec::new();
+    for sample in 0..samples.len() {
+        bytes.clear();
+        bytes.extend(samples.features(sample).iter().flat_map(|value| value.to_le_bytes()));
+        bytes.extend(samples.labels_of(sample).iter().flat_map(|label| label.to_le_bytes()));
+        hash.update(&bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rank_that_differs_from_most_is_named() {
+        let with = |index: usize, byte: u8| {
+            let mut fingerprint = vec![0; NAMES.len() * HASH_BYTES];
+            fingerprint[index * HASH_BYTES + 3] = byte;
+            fingerprint
+        };
+        let named = |all: &[Vec<u8>]| match check(all) {
+            Err(Error::RankDiffers { rank, other, what }) => Some((rank, other, what)),
+            _ => None,
+        };
+        assert_eq!(named(&[with(0, 0), with(0, 0), with(0, 0)]), None);
+        assert_eq!(named(&[with(2, 0), with(2, 0), with(2, 9)]), Some((2, 0, "data")));
+        assert_eq!(named(&[with(1, 9), with(1, 0), with(1, 0)]), Some((0, 1, "network")));
+        assert_eq!(named(&[with(3, 1), with(3, 2)]), Some((1, 0, "plan")));
+        assert_eq!(named(&[with(0, 1), vec![]]), Some((1, 0, "version of deeppool")));
+    }
+}

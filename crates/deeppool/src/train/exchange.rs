@@ -1,0 +1,52 @@
+//! What ranks tell each other beside gradients and samples: a few bytes each, by the collectives that carry these.
+
+use collectives::{Communicator, Group};
+use layer_engine::Engine;
+
+use crate::Error;
+use crate::runtime::{Backend, Device};
+
+/// Digits of a length, in single precision, each below this.
+const DIGITS: usize = 4;
+const BASE: usize = 1 << 8;
+
+/// The bytes of every rank, in their order. All ranks call it.
+///
+/// Each byte is an element of its own: every engine can hold these, and no transfer changes them.
+///
+/// # Errors
+/// When the engine or the communicator fails.
+pub(super) fn gather<B: Backend>(
+    device: &mut Device<B>,
+    communicator: &B::Communicator,
+    own: &[u8],
+) -> Result<Vec<Vec<u8>>, Error> {
+    let digits: Vec<u8> =
+        (0..DIGITS).map(|digit| (own.len() / BASE.pow(digit as u32) % BASE) as u8).collect();
+    let lengths: Vec<usize> = gather_equal(device, communicator, &digits)?
+        .chunks_exact(DIGITS)
+        .map(|digits| digits.iter().rev().fold(0, |length, &digit| length * BASE + usize::from(digit)))
+        .collect();
+    let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
+    let mut padded = own.to_vec();
+    padded.resize(longest, 0);
+    let all = gather_equal(device, communicator, &padded)?;
+    Ok(all.chunks_exact(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect())
+}
+
+/// The bytes of all ranks one after another, as many of each.
+fn gather_equal<B: Backend>(
+    device: &mut Device<B>,
+    communicator: &B::Communicator,
+    own: &[u8],
+) -> Result<Vec<u8>, Error> {
+    let Device { engine, queue, .. } = device;
+    let all = own.len() * communicator.size();
+    let (mut send, mut receive) = (engine.allocate(own.len())?, engine.allocate(all)?);
+    let elements: Vec<f32> = own.iter().map(|&byte| f32::from(byte)).collect();
+    engine.upload(&elements, &mut send, queue)?;
+    communicator.all_gather(&mut send, &mut receive, queue)?;
+    let mut elements = vec![0.0; all];
+    engine.download(&receive, &mut elements, queue)?;
+    Ok(elements.into_iter().map(|element| element as u8).collect())
+}

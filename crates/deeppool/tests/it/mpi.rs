@@ -1,0 +1,175 @@
+//! Ranks that are processes, under Open MPI.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{deeppool, files, json, newest_checkpoint};
+
+const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
+
+/// Iterations that losses are compared over; CI compares 200.
+fn iterations() -> u64 {
+    std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
+}
+
+fn losses(report: &Value) -> Vec<f64> {
+    report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
+}
+
+/// The largest relative difference.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
+}
+
+/// Whether there is an `mpirun`; without one, a test has nothing to run.
+fn has_mpirun() -> bool {
+    let found = Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        println!("SKIPPED: there is no mpirun on the PATH");
+    }
+    found
+}
+
+/// As a person on one host would call it, with more ranks than cores.
+fn mpirun(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new("mpirun");
+    command.current_dir(folder).args(arguments.split_whitespace()).stdin(Stdio::null());
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.envs([("OMPI_MCA_rmaps_base_oversubscribe", "1"), ("OMPI_MCA_mpi_yield_when_idle", "1")]);
+    command.output().unwrap()
+}
+
+/// The lines that are errors.
+fn errors(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.lines().filter(|line| line.starts_with("error: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn processes_learn_what_threads_learn() {
+    if !has_mpirun() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --iterations {} --json", iterations());
+    for (ranks, options) in [
+        (1, ""),
+        (2, "--mode dp"),
+        (3, "--amplification 1.15"),
+        (4, "--amplification 2 --background digits-cnn:8"),
+    ] {
+        let threads = json(path, &format!("{run} --ranks {ranks} {options}"));
+        let processes = json(path, &format!("launch --ranks {ranks} -- {run} {options}"));
+        let distance = distance(&losses(&threads), &losses(&processes));
+        println!("{ranks} ranks {options}: {distance:.1e}");
+        assert!(distance <= 1e-4, "{ranks} ranks {options}: {distance:.1e}");
+        assert_eq!(threads["plan"], processes["plan"]);
+        assert_eq!(
+            threads["epochs"].as_array().unwrap().len(),
+            processes["epochs"].as_array().unwrap().len()
+        );
+        assert_eq!(
+            processes["background_samples_per_s"].as_f64().unwrap() > 0.0,
+            options.contains("background")
+        );
+    }
+}
+
+#[test]
+fn ranks_that_were_given_something_else_are_named() {
+    if !has_mpirun() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let deeppool_path = env!("CARGO_BIN_EXE_deeppool");
+    let usual = format!("{deeppool_path} {TRAIN} --iterations 1");
+    for (other, what) in [
+        (usual.clone() + " --seed 1", "options"),
+        (usual.clone() + " --no-overlap", "plan"),
+        (usual.replace("--data digits", "--data synthetic"), "data"),
+        (usual.clone() + " --background digits-cnn:8", "background job"),
+    ] {
+        let output = mpirun(path, &format!("--quiet -n 1 {usual} : -n 1 {other}"));
+        let errors = errors(&output);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(errors.len() == 1 && errors[0].contains(what), "{errors:?}");
+    }
+    for (command, says) in [
+        (
+            "launch --ranks 2 -- train --model digits-cnn --data digits --batch 32 --ranks 4",
+            "for 4 ranks, and there are 2",
+        ),
+        ("launch --ranks 2 -- train --model digits-cnn --data digits", "--batch"),
+        ("launch --ranks 2 -- train --model digits-cnn --data nowhere --batch 32", "unknown data set"),
+        ("launch --ranks 2 -- plan --model vgg16", "only `train`"),
+        (
+            "launch --ranks 2 --restarts 1 -- train --model digits-cnn --data digits --batch 32",
+            "--checkpoint DIR",
+        ),
+    ] {
+        let output = deeppool(path, command);
+        let errors = errors(&output);
+        assert_eq!(output.status.code(), Some(2), "{command}: {output:?}");
+        assert!(errors.len() == 1 && errors[0].contains(says), "{command}: {errors:?}");
+    }
+    let nested = mpirun(path, &format!("--quiet -n 1 {deeppool_path} launch --ranks 2 -- {TRAIN}"));
+    assert!(nested.status.code() == Some(2) && errors(&nested)[0].contains("has started this already"));
+    assert!(files(path).is_empty());
+}
+
+/// The processes that train into this folder.
+fn ranks_of(checkpoints: &Path) -> Vec<u32> {
+    let of_process = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let arguments: Vec<&[u8]> = command.split(|&byte| byte == 0).collect();
+        let trains = arguments.get(1) == Some(&&b"train"[..]);
+        (trains && arguments.contains(&checkpoints.as_os_str().as_encoded_bytes())).then_some(number)
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter_map(of_process).collect()
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
+    if !has_mpirun() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let checkpoints = path.join("run");
+    let run = format!("{TRAIN} --iterations 400");
+    let kept = format!("{run} --checkpoint {} --checkpoint-every 20 --json", checkpoints.display());
+    for restarts in [0, 2] {
+        let launch = format!("launch --ranks 3 --restarts {restarts} -- {kept} --resume");
+        let mut command = crate::command::command(path, &launch);
+        let launched = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let patience = Instant::now();
+        let before = newest_checkpoint(&checkpoints);
+        while newest_checkpoint(&checkpoints) == before || ranks_of(&checkpoints).len() < 3 {
+            assert!(patience.elapsed() < Duration::from_secs(60), "no checkpoint");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let ranks = ranks_of(&checkpoints);
+        Command::new("kill").args(["-9", &ranks[ranks.len() / 2].to_string()]).status().unwrap();
+        let killed = Instant::now();
+        let output = launched.wait_with_output().unwrap();
+        assert!(ranks_of(&checkpoints).is_empty(), "a rank is left behind");
+        if restarts == 0 {
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert!(killed.elapsed() < Duration::from_secs(10));
+            continue;
+        }
+        assert!(output.status.success(), "{output:?}");
+        let after: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let whole = losses(&json(path, &format!("{run} --ranks 3 --json")));
+        let first = after["first_iteration"].as_u64().unwrap() as usize;
+        assert!(first > 0 && distance(&losses(&after), &whole[first..]) <= 1e-4);
+    }
+}
