@@ -29,6 +29,8 @@ use super::signal::stop_signal;
 
 /// Time between checkpoints, where nobody says how many iterations.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(30);
+/// Checkpoints that are kept.
+const KEPT: RangeInclusive<usize> = 1..=1_000_000;
 /// Seconds that a rank may wait for others.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
 /// Epochs, where nobody says how many.
@@ -99,7 +101,10 @@ pub(crate) struct Train {
     /// Iterations between checkpoints [default: half a minute, or longer where writing takes more than a twentieth of the time]
     #[arg(long, value_name = "N", requires = "checkpoint", value_parser = clap::value_parser!(u64).range(1..))]
     checkpoint_every: Option<u64>,
-    /// Go on from the newest checkpoint in the folder, if there is one
+    /// How many of the newest checkpoints are kept
+    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = within(KEPT), default_value = "2")]
+    checkpoint_keep: usize,
+    /// Go on from the newest checkpoint in the folder that is whole, if there is one
     #[arg(long, requires = "checkpoint")]
     resume: bool,
     /// Print one JSON object
@@ -159,6 +164,7 @@ impl Train {
                 .checkpoint_every
                 .map_or(CheckpointEvery::Time(CHECKPOINT_TIME), CheckpointEvery::Iterations),
             resume: self.resume,
+            keep: self.checkpoint_keep,
         });
         let config = TrainConfig::new(&network, &dataset, &placement, batch)
             .with_length(self.length())
@@ -242,6 +248,9 @@ impl Train {
         let report = train_on(launched, config, timeout, &|progress| match progress {
             Progress::Started if !self.json => {
                 say!("{plan}\n");
+            }
+            Progress::DamagedCheckpoint(problem) => {
+                eprintln!("warning: {problem}; going on from the one before")
             }
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);

@@ -1,16 +1,19 @@
 //! Checkpoints: a folder `iteration-0000000100` for each, with a safetensors file from each rank that is the first of
 //! some layer. Tensors are named as in PyTorch (`conv1.weight`), their velocities `conv1.weight.velocity`, so that any
-//! placement can go on from them.
+//! placement can go on from them. `checkpoint.json` lists the files with their SHA-256: without it, or where a file is another
+//! one, it is no checkpoint.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use layer_engine::Role;
 use layer_graph::{LayerId, LayerTensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::TrainConfig;
 use super::rank::Rank;
@@ -18,8 +21,9 @@ use crate::Error;
 use crate::program::{BufferId, Contents, RankProgram};
 use crate::runtime::Backend;
 
-/// How many checkpoints are kept.
-const KEPT: usize = 2;
+/// The file that makes a folder of files a checkpoint.
+const MANIFEST: &str = "checkpoint.json";
+const SCHEMA: &str = "deeppool/checkpoint/v1";
 
 /// A tensor in a file: its dimensions and elements.
 type Tensor = (Vec<usize>, Vec<f32>);
@@ -28,22 +32,63 @@ type Tensor = (Vec<usize>, Vec<f32>);
 pub(super) struct Checkpoint {
     path: PathBuf,
     iteration: u64,
+    /// Their names, once they have been checked.
+    files: Vec<String>,
 }
 
-/// The newest checkpoint to go on from, when that is wanted.
+/// What is in a checkpoint's folder, beside this list.
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    schema: String,
+    iteration: u64,
+    /// By name.
+    files: BTreeMap<String, ListedFile>,
+}
+
+#[derive(Serialize, Deserialize, PartialEq)]
+struct ListedFile {
+    bytes: u64,
+    sha256: String,
+}
+
+/// What a run can go on from.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The newest checkpoint that is whole; `None` to begin anew.
+    pub(super) checkpoint: Option<Checkpoint>,
+    /// Newer ones that are damaged, and what is wrong with them.
+    pub(super) damaged: Vec<Error>,
+}
+
+impl Found {
+    /// How many iterations are done.
+    pub(super) fn iteration(&self) -> u64 {
+        self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.iteration)
+    }
+}
+
+/// The newest checkpoint to go on from, when that is wanted. Reads them, the newest first, until one is whole.
 ///
 /// # Errors
-/// When there are checkpoints, but nobody asked to go on from them: they would be lost.
-pub(super) fn find(config: &TrainConfig<'_>) -> Result<Option<Checkpoint>, Error> {
-    let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
-    let newest = list(&checkpoint.folder)?.pop();
-    match newest {
-        Some(newest) if !checkpoint.resume => {
-            let problem = "the folder has checkpoints: resume from them, or give another folder";
-            Err(Error::Checkpoint { path: newest.path, problem: problem.into() })
-        }
-        newest => Ok(newest),
+/// When there are checkpoints, but nobody asked to go on from them: they would be lost. When all of them are damaged.
+pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
+    let Some(checkpoint) = &config.checkpoint else { return Ok(Found::default()) };
+    let all = list(&checkpoint.folder)?;
+    if let (Some(newest), false) = (all.last(), checkpoint.resume) {
+        let problem = "the folder has checkpoints: resume from them, or give another folder";
+        return Err(failed(&newest.path, problem));
     }
+    let mut found = Found::default();
+    for mut checkpoint in all.into_iter().rev() {
+        match checkpoint.check_files() {
+            Ok(()) => {
+                found.checkpoint = Some(checkpoint);
+                return Ok(found);
+            }
+            Err(error) => found.damaged.push(error),
+        }
+    }
+    if found.damaged.is_empty() { Ok(found) } else { Err(found.damaged.swap_remove(0)) }
 }
 
 /// The complete checkpoints in a folder, oldest first.
@@ -56,7 +101,7 @@ fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
         .filter_map(Result::ok)
         .filter_map(|entry| {
             let iteration = entry.file_name().to_str()?.strip_prefix("iteration-")?.parse().ok()?;
-            Some(Checkpoint { path: entry.path(), iteration })
+            Some(Checkpoint { path: entry.path(), iteration, files: Vec::new() })
         })
         .collect();
     found.sort_by_key(|checkpoint| checkpoint.iteration);
@@ -80,7 +125,7 @@ pub(super) fn save<B: Backend>(
         return Err(Error::StateNotFinite { iteration, rank: rank.rank(), tensor: tensor.clone() });
     }
     if !tensors.is_empty() {
-        let file = unfinished.join(format!("rank-{}.safetensors", rank.rank()));
+        let file = unfinished.join(file_name(rank.rank()));
         let bytes: Vec<Vec<u8>> = tensors
             .iter()
             .map(|(_, (_, values))| values.iter().flat_map(|value| value.to_le_bytes()).collect())
@@ -95,24 +140,57 @@ pub(super) fn save<B: Backend>(
             .and_then(|views| safetensors::serialize_to_file(views, Some(metadata), &file))
             .map_err(|error| failed(&file, error))?;
     }
-    rank.barrier()?;
+    let own = if tensors.is_empty() { None } else { Some(written(&unfinished, &file_name(rank.rank()))?) };
+    let own = serde_json::to_vec(&own).map_err(|error| failed(&unfinished, error))?;
+    let files = rank.gather(&own)?;
     if rank.rank() == 0 {
-        if !path.exists() {
-            fs::rename(&unfinished, &path).map_err(|error| failed(&path, error))?;
+        write_manifest(&unfinished, iteration, &files)?;
+        // Of an earlier run, which was damaged: otherwise this run would have begun with it.
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(|error| failed(&path, error))?;
         }
+        fs::rename(&unfinished, &path).map_err(|error| failed(&path, error))?;
         let mut all = list(&checkpoint.folder)?;
-        for old in all.drain(..all.len().saturating_sub(KEPT)) {
+        for old in all.drain(..all.len().saturating_sub(checkpoint.keep.max(1))) {
             fs::remove_dir_all(&old.path).map_err(|error| failed(&old.path, error))?;
         }
     }
     rank.barrier()
 }
 
+fn file_name(rank: usize) -> String {
+    format!("rank-{rank}.safetensors")
+}
+
+/// A file's entry of the manifest, once it is on the disk.
+fn written(folder: &Path, name: &str) -> Result<(String, ListedFile), Error> {
+    let path = folder.join(name);
+    File::open(&path).and_then(|file| file.sync_all()).map_err(|error| failed(&path, error))?;
+    Ok((name.to_owned(), listed(&path)?))
+}
+
+fn listed(path: &Path) -> Result<ListedFile, Error> {
+    let bytes = fs::read(path).map_err(|error| failed(path, error))?;
+    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(ListedFile { bytes: bytes.len() as u64, sha256 })
+}
+
+/// Writes the list of what each rank has written, as JSON.
+fn write_manifest(folder: &Path, iteration: u64, files: &[Vec<u8>]) -> Result<(), Error> {
+    let path = folder.join(MANIFEST);
+    let files: Result<Vec<Option<(String, ListedFile)>>, _> =
+        files.iter().map(|file| serde_json::from_slice(file)).collect();
+    let files = files.map_err(|error| failed(&path, error))?.into_iter().flatten().collect();
+    let manifest = Manifest { schema: SCHEMA.into(), iteration, files };
+    let text = serde_json::to_string_pretty(&manifest).map_err(|error| failed(&path, error))?;
+    Ok(whole_file::write(&path, text.as_bytes())?)
+}
+
 /// What a checkpoint must agree on with the run that goes on from it.
 fn identity(config: &TrainConfig<'_>, iteration: u64) -> [(String, String); 5] {
     let entry = |name: &str, value: String| (name.to_owned(), value);
     [
-        entry("schema", "deeppool/checkpoint/v1".into()),
+        entry("schema", SCHEMA.into()),
         entry("model", config.network.name().into()),
         entry("batch", config.batch.to_string()),
         entry("seed", config.seed.to_string()),
@@ -168,9 +246,22 @@ fn tensor_name(config: &TrainConfig<'_>, layer: LayerId, part: &LayerTensor, suf
 }
 
 impl Checkpoint {
-    /// How many iterations it has behind it.
-    pub(super) fn iteration(&self) -> u64 {
-        self.iteration
+    /// Makes sure that every file is there as it was written.
+    fn check_files(&mut self) -> Result<(), Error> {
+        let path = self.path.join(MANIFEST);
+        let manifest = fs::read(&path).map_err(|error| failed(&path, error))?;
+        let manifest: Manifest = serde_json::from_slice(&manifest).map_err(|error| failed(&path, error))?;
+        if manifest.schema != SCHEMA || manifest.iteration != self.iteration {
+            return Err(failed(&path, format!("it is not the list of iteration {}", self.iteration)));
+        }
+        for (name, expected) in &manifest.files {
+            let path = self.path.join(name);
+            if listed(&path)? != *expected {
+                return Err(failed(&path, "it is damaged: its SHA-256 is not that in checkpoint.json"));
+            }
+        }
+        self.files = manifest.files.into_keys().collect();
+        Ok(())
     }
 
     /// Puts the checkpoint's tensors into a rank's state.
@@ -204,9 +295,7 @@ impl Checkpoint {
     /// All tensors by name.
     fn read(&self, config: &TrainConfig<'_>) -> Result<HashMap<String, Tensor>, Error> {
         let mut tensors = HashMap::new();
-        let entries = fs::read_dir(&self.path).map_err(|error| failed(&self.path, error))?;
-        for entry in entries.filter_map(Result::ok) {
-            let path = entry.path();
+        for path in self.files.iter().map(|name| self.path.join(name)) {
             let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
             self.check_identity(config, &path, &bytes)?;
             let file = SafeTensors::deserialize(&bytes).map_err(|error| failed(&path, error))?;

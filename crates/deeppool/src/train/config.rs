@@ -71,8 +71,10 @@ pub struct CheckpointConfig {
     pub folder: PathBuf,
     /// When there is one, beside that at the end.
     pub every: CheckpointEvery,
-    /// Whether to go on from the newest checkpoint in the folder, if there is one.
+    /// Whether to go on from the newest checkpoint in the folder that is whole, if there is one.
     pub resume: bool,
+    /// How many of the newest checkpoints are kept, at least one: a damaged one is made up for by the one before.
+    pub keep: usize,
 }
 
 /// When checkpoints are written.

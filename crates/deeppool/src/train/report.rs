@@ -58,6 +58,8 @@ pub struct HeldMemory {
 pub enum Progress {
     /// Everything that was asked for is in order: training begins.
     Started,
+    /// A checkpoint is damaged, as this says, and the one before is taken.
+    DamagedCheckpoint(String),
     /// Training goes on from a checkpoint, after this many iterations.
     Resumed(u64),
     /// An iteration is over.

@@ -6,6 +6,7 @@ use collectives::Group;
 use gpu_mux::{CpuDriver, Policy, Usage};
 use serde::{Deserialize, Serialize};
 
+use super::checkpoint::Found;
 use super::pace::{Decision, Pace};
 use super::rank::{BackgroundParts, Programs, Rank, Stretch};
 use super::{
@@ -33,9 +34,10 @@ pub fn train_rank<B: Backend>(
 where
     B::Engine: Clone,
 {
-    agree::<B>(config, engine, &communicator)?;
+    let found = checkpoint::find(config);
+    agree::<B>(config, engine, &communicator, found.as_ref().map_or(0, Found::iteration))?;
     config.check()?;
-    run_rank::<B>(config, &Programs::new(config)?, engine, communicator, progress)
+    run_rank::<B>(config, &Programs::new(config)?, &found?, engine, communicator, progress)
 }
 
 /// Makes sure that all ranks were given the same, and are as many as the placement is for.
@@ -43,13 +45,12 @@ fn agree<B: Backend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
     communicator: &B::Communicator,
+    iteration: u64,
 ) -> Result<(), Error>
 where
     B::Engine: Clone,
 {
     let mut device = Device::<B>::new(engine.clone())?;
-    // A folder that cannot be read is that rank's own error, after all have agreed.
-    let iteration = checkpoint::find(config).ok().flatten().map_or(0, |checkpoint| checkpoint.iteration());
     let fingerprint = agreement::fingerprint(config, iteration);
     agreement::check(&exchange::gather(&mut device, communicator, &fingerprint)?)?;
     let (planned, ranks) = (config.placement.world(), communicator.size());
@@ -60,6 +61,7 @@ where
 pub(super) fn run_rank<B: Backend>(
     config: &TrainConfig<'_>,
     programs: &Programs,
+    found: &Found,
     engine: &B::Engine,
     communicator: B::Communicator,
     progress: &dyn Fn(Progress),
@@ -67,7 +69,6 @@ pub(super) fn run_rank<B: Backend>(
 where
     B::Engine: Clone,
 {
-    let resumed = checkpoint::find(config)?;
     let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
     let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
     let number = rank.rank();
@@ -77,6 +78,9 @@ where
         }
     };
     report_progress(Progress::Started);
+    for damaged in &found.damaged {
+        report_progress(Progress::DamagedCheckpoint(damaged.to_string()));
+    }
     let mut memory = rank.memory();
     if let Some(parts) = &parts {
         let (bytes, allocated) = parts.memory_bytes();
@@ -88,9 +92,9 @@ where
         driver.add(background);
     }
     let mut report = TrainReport::default();
-    if let Some(checkpoint) = &resumed {
+    if let Some(checkpoint) = &found.checkpoint {
         checkpoint.restore(config, &mut rank)?;
-        report.first_iteration = checkpoint.iteration();
+        report.first_iteration = found.iteration();
         report_progress(Progress::Resumed(report.first_iteration));
     }
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());

@@ -7,7 +7,7 @@ use layer_engine::{CpuEngine, ThreadPool};
 
 use super::rank::Programs;
 use super::session::run_rank;
-use super::{Progress, TrainConfig, TrainReport};
+use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::CpuThreads;
 
@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// failed first, not of those that missed it.
 pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, Error> {
     config.check()?;
-    let programs = Programs::new(config)?;
+    let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
     let engine = engine(config)?;
     let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
     let outcomes = world.run(|communicator| {
-        run_rank::<CpuThreads>(config, &programs, &engine, communicator, &|at| progress(at))
+        run_rank::<CpuThreads>(config, &programs, &found, &engine, communicator, &|at| progress(at))
     });
     let mut first = None;
     let mut errors = Vec::new();

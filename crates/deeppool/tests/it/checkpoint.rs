@@ -7,6 +7,8 @@ use deeppool::data::Dataset;
 use deeppool::program::Placement;
 use deeppool::train::{CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train};
 use layer_graph::{LayerGraph, zoo};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
 const BATCH: usize = 120;
@@ -28,6 +30,7 @@ fn run(
         folder: folder.into(),
         every: CheckpointEvery::Iterations(7),
         resume,
+        keep: 2,
     });
     let config = TrainConfig::new(network, &dataset, &placement, BATCH)
         .with_length(Length::Epochs(epochs))
@@ -79,7 +82,39 @@ fn checkpoints_are_neither_overwritten_nor_mixed_up() {
     };
     refused(0, false, "resume");
     refused(1, true, "seed `0`");
+}
+
+/// Whatever byte a file was cut at, or is another one: the checkpoint before is taken, and the run ends as it would have.
+#[test]
+fn a_damaged_checkpoint_is_never_loaded() {
+    let cases = std::env::var("DEEPPOOL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12);
+    let network = zoo::model("digits-cnn").unwrap();
+    let folder = TempDir::new().unwrap();
+    let whole = run(&network, 2, 1, 0, Some((folder.path(), false))).unwrap();
     let newest = folder.path().join(format!("iteration-{ITERATIONS_PER_EPOCH:010}"));
-    std::fs::write(newest.join("rank-0.safetensors"), "nonsense").unwrap();
-    refused(0, true, "rank-0.safetensors");
+    let before = folder.path().join("iteration-0000000007");
+    let names = ["rank-0.safetensors", "rank-1.safetensors", "checkpoint.json"];
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for case in 0..cases {
+        let name = names[case % names.len()];
+        // The run before has written it again.
+        let mut damaged = std::fs::read(newest.join(name)).unwrap();
+        let place = random.next_u32() as usize % damaged.len();
+        if case / names.len() % 2 == 0 {
+            damaged.truncate(place);
+        } else {
+            damaged[place] ^= 1 << (random.next_u32() % 8);
+        }
+        std::fs::write(newest.join(name), damaged).unwrap();
+        let resumed = run(&network, 2, 1, 0, Some((folder.path(), true))).unwrap();
+        // A list that says the same in other bytes is whole.
+        if resumed.first_iteration != ITERATIONS_PER_EPOCH as u64 {
+            assert_eq!(resumed.first_iteration, 7, "{name} at {place}");
+            assert_eq!(resumed.losses, whole.losses[7..]);
+        }
+    }
+    std::fs::remove_file(newest.join("rank-1.safetensors")).unwrap();
+    std::fs::write(before.join("checkpoint.json"), "{}").unwrap();
+    let error = run(&network, 2, 1, 0, Some((folder.path(), true))).unwrap_err().to_string();
+    assert!(error.contains("rank-1.safetensors"), "{error}");
 }

@@ -134,6 +134,23 @@ fn a_plan_from_a_profile_needs_no_profile_to_be_trained_by() {
 }
 
 #[test]
+fn a_damaged_checkpoint_is_said_aloud() {
+    let folder = TempDir::new().unwrap();
+    let run = format!("{TRAIN} --iterations 6 --checkpoint run --checkpoint-every 2 --checkpoint-keep 3");
+    succeed(folder.path(), &run);
+    let checkpoints = folder.path().join("run");
+    assert_eq!(files(&checkpoints), ["iteration-0000000002", "iteration-0000000004", "iteration-0000000006"]);
+    std::fs::write(checkpoints.join("iteration-0000000006/rank-0.safetensors"), "cut").unwrap();
+    let output = deeppool(folder.path(), &format!("{run} --resume"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("rank-0.safetensors") && said.contains("going on from the one before"), "{said}");
+    assert!(
+        output.status.success()
+            && String::from_utf8(output.stdout).unwrap().contains("resumed after iteration 4")
+    );
+}
+
+#[test]
 fn what_is_simulated_has_the_background_in_it_which_may_be_a_file() {
     let folder = TempDir::new().unwrap();
     let network = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
