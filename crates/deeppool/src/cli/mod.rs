@@ -5,7 +5,9 @@ mod compare_figure;
 mod completions;
 mod costs;
 mod counts;
+mod eval;
 mod explanations;
+mod export;
 mod fit;
 mod free_memory;
 mod graph;
@@ -51,6 +53,8 @@ enum Command {
     Simulate(simulate::Simulate),
     Train(train::Train),
     Launch(launch::Launch),
+    Export(export::Export),
+    Eval(eval::Eval),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -81,6 +85,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Export(command) => command.run(),
+        Command::Eval(command) => command.run(),
         Command::Launch(command) => return command.run().unwrap_or_else(|error| failed(&error)),
         Command::Completions(command) => command.run(Cli::command()),
         Command::Man(command) => command.run(Cli::command()),

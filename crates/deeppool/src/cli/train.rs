@@ -11,6 +11,7 @@ use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::{SimulateOptions, Simulation};
 use deeppool::train::{
     CheckpointConfig, CheckpointEvery, EpochReport, HeldMemory, Length, Progress, TrainConfig, TrainReport,
+    Weights,
 };
 use layer_engine::Sgd;
 use serde_json::{Value, json};
@@ -77,6 +78,9 @@ pub(crate) struct Train {
     /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8 or net.onnx:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
+    /// Begin with the parameters in this safetensors file (see `deeppool export`), instead of random ones
+    #[arg(long, value_name = "FILE")]
+    init: Option<PathBuf>,
     /// The learning rate
     #[arg(long, default_value_t = 0.03)]
     lr: f64,
@@ -166,7 +170,9 @@ impl Train {
             resume: self.resume,
             keep: self.checkpoint_keep,
         });
+        let initial = self.init.as_deref().map(Weights::load).transpose()?;
         let config = TrainConfig::new(&network, &dataset, &placement, batch)
+            .with_initial(initial.as_ref())
             .with_length(self.length())
             .with_learning_rate(self.lr)
             .with_seed(self.seed)

@@ -2,17 +2,18 @@
 
 use sha2::{Digest, Sha256};
 
-use super::TrainConfig;
+use super::{TrainConfig, Weights};
 use crate::Error;
 use crate::data::{Dataset, Samples};
 
 /// What all ranks have to agree on, by the words of the error.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "version of deeppool",
     "network",
     "data",
     "plan",
     "options",
+    "initial weights",
     "background job",
     "checkpoint to go on from",
 ];
@@ -36,6 +37,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         of_data(config.dataset),
         hash(format!("{:?} {:?}", config.placement, config.lowering)),
         hash(format!("{options:?} {checkpoint:?}")),
+        hash(config.initial.map(Weights::to_bytes).unwrap_or_default()),
         hash(of_background),
         hash(iteration.to_string()),
     ];

@@ -3,30 +3,25 @@
 //! placement can go on from them. `checkpoint.json` lists the files with their SHA-256: without it, or where a file is another
 //! one, it is no checkpoint.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use layer_engine::Role;
-use layer_graph::{LayerId, LayerTensor};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::TrainConfig;
 use super::rank::Rank;
+use super::tensors::{Tensor, Tensors};
+use super::{TrainConfig, tensors};
 use crate::Error;
-use crate::program::{BufferId, Contents, RankProgram};
 use crate::runtime::Backend;
 
 /// The file that makes a folder of files a checkpoint.
 const MANIFEST: &str = "checkpoint.json";
 const SCHEMA: &str = "deeppool/checkpoint/v1";
-
-/// A tensor in a file: its dimensions and elements.
-type Tensor = (Vec<usize>, Vec<f32>);
 
 /// A checkpoint on disk.
 pub(super) struct Checkpoint {
@@ -67,19 +62,31 @@ impl Found {
     }
 }
 
-/// The newest checkpoint to go on from, when that is wanted. Reads them, the newest first, until one is whole.
+/// The newest checkpoint to go on from, when that is wanted.
 ///
 /// # Errors
 /// When there are checkpoints, but nobody asked to go on from them: they would be lost. When all of them are damaged.
 pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(Found::default()) };
-    let all = list(&checkpoint.folder)?;
-    if let (Some(newest), false) = (all.last(), checkpoint.resume) {
-        let problem = "the folder has checkpoints: resume from them, or give another folder";
-        return Err(failed(&newest.path, problem));
+    if !checkpoint.resume {
+        return match list(&checkpoint.folder)?.pop() {
+            Some(newest) => {
+                let problem = "the folder has checkpoints: resume from them, or give another folder";
+                Err(failed(&newest.path, problem))
+            }
+            None => Ok(Found::default()),
+        };
     }
+    newest_whole(&checkpoint.folder)
+}
+
+/// The newest checkpoint in a folder that is whole. Reads them, the newest first, until one is.
+///
+/// # Errors
+/// When all of them are damaged.
+pub(super) fn newest_whole(folder: &Path) -> Result<Found, Error> {
     let mut found = Found::default();
-    for mut checkpoint in all.into_iter().rev() {
+    for mut checkpoint in list(folder)?.into_iter().rev() {
         match checkpoint.check_files() {
             Ok(()) => {
                 found.checkpoint = Some(checkpoint);
@@ -118,29 +125,23 @@ pub(super) fn save<B: Backend>(
     let path = checkpoint.folder.join(format!("iteration-{iteration:010}"));
     let unfinished = path.with_extension("unfinished");
     fs::create_dir_all(&unfinished).map_err(|error| failed(&unfinished, error))?;
-    let tensors = own_tensors(config, rank)?;
-    if let Some((tensor, _)) =
-        tensors.iter().find(|(_, (_, values))| values.iter().any(|value| !value.is_finite()))
-    {
-        return Err(Error::StateNotFinite { iteration, rank: rank.rank(), tensor: tensor.clone() });
+    let number = rank.rank();
+    let (state, device, loaded) = rank.state();
+    let is_own = |layer| config.placement.ranks(layer).first() == Some(&number);
+    let tensors = tensors::read(config.network, loaded.program(), (&*state, device), is_own)?;
+    let is_finite = |(_, values): &Tensor| values.iter().all(|value| value.is_finite());
+    if let Some((tensor, _)) = tensors.iter().find(|(_, tensor)| !is_finite(tensor)) {
+        return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.clone() });
     }
+    let file = unfinished.join(file_name(number));
     if !tensors.is_empty() {
-        let file = unfinished.join(file_name(rank.rank()));
-        let bytes: Vec<Vec<u8>> = tensors
-            .iter()
-            .map(|(_, (_, values))| values.iter().flat_map(|value| value.to_le_bytes()).collect())
-            .collect();
-        let views: Result<Vec<_>, _> = tensors
-            .iter()
-            .zip(&bytes)
-            .map(|((name, (dims, _)), bytes)| Ok((name, TensorView::new(Dtype::F32, dims.clone(), bytes)?)))
-            .collect();
-        let metadata = identity(config, iteration).into_iter().collect();
-        views
-            .and_then(|views| safetensors::serialize_to_file(views, Some(metadata), &file))
-            .map_err(|error| failed(&file, error))?;
+        let bytes = tensors::serialize(&tensors, identity(config, iteration));
+        let bytes = bytes.map_err(|problem| failed(&file, problem))?;
+        let written =
+            File::create(&file).and_then(|mut to| to.write_all(&bytes).and_then(|()| to.sync_all()));
+        written.map_err(|error| failed(&file, error))?;
     }
-    let own = if tensors.is_empty() { None } else { Some(written(&unfinished, &file_name(rank.rank()))?) };
+    let own = if tensors.is_empty() { None } else { Some((file_name(number), listed(&file)?)) };
     let own = serde_json::to_vec(&own).map_err(|error| failed(&unfinished, error))?;
     let files = rank.gather(&own)?;
     if rank.rank() == 0 {
@@ -162,13 +163,7 @@ fn file_name(rank: usize) -> String {
     format!("rank-{rank}.safetensors")
 }
 
-/// A file's entry of the manifest, once it is on the disk.
-fn written(folder: &Path, name: &str) -> Result<(String, ListedFile), Error> {
-    let path = folder.join(name);
-    File::open(&path).and_then(|file| file.sync_all()).map_err(|error| failed(&path, error))?;
-    Ok((name.to_owned(), listed(&path)?))
-}
-
+/// A file's entry of the manifest.
 fn listed(path: &Path) -> Result<ListedFile, Error> {
     let bytes = fs::read(path).map_err(|error| failed(path, error))?;
     let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -198,53 +193,6 @@ fn identity(config: &TrainConfig<'_>, iteration: u64) -> [(String, String); 5] {
     ]
 }
 
-/// The tensors of the layers whose first rank this is.
-fn own_tensors<B: Backend>(
-    config: &TrainConfig<'_>,
-    rank: &mut Rank<'_, B>,
-) -> Result<Vec<(String, Tensor)>, Error> {
-    let number = rank.rank();
-    let (state, device, loaded) = rank.state();
-    let mut tensors = Vec::new();
-    for (id, contents) in state_buffers(loaded.program()) {
-        let (layer, suffix, parts) = named(config, contents);
-        if config.placement.ranks(layer).first() != Some(&number) {
-            continue;
-        }
-        let elements = parts.iter().map(LayerTensor::elements).sum();
-        let values = state.read(device, id, elements)?;
-        let mut rest = values.as_slice();
-        for part in parts {
-            let (own, others) = rest.split_at(part.elements());
-            rest = others;
-            tensors.push((tensor_name(config, layer, &part, suffix), (part.dims, own.to_vec())));
-        }
-    }
-    Ok(tensors)
-}
-
-/// The state buffers of a rank's program.
-fn state_buffers(program: &RankProgram) -> impl Iterator<Item = (BufferId, Contents)> + '_ {
-    let buffers = program.buffers[..program.state_buffers].iter().enumerate();
-    buffers.map(|(index, spec)| (BufferId(index), spec.contents))
-}
-
-/// The layer of a state buffer, what is added to its tensors' names, and the tensors in it.
-fn named(config: &TrainConfig<'_>, contents: Contents) -> (LayerId, &'static str, Vec<LayerTensor>) {
-    let network = config.network;
-    match contents {
-        Contents::Operand(layer, Role::Statistics) => (layer, "", network.layer(layer).statistics()),
-        Contents::Operand(layer, _) => (layer, "", network.layer(layer).parameters()),
-        Contents::Velocity(layer) => (layer, ".velocity", network.layer(layer).parameters()),
-        // No program has other state.
-        _ => (network.input(), "", Vec::new()),
-    }
-}
-
-fn tensor_name(config: &TrainConfig<'_>, layer: LayerId, part: &LayerTensor, suffix: &str) -> String {
-    format!("{}.{}{suffix}", config.network.layer(layer).name(), part.name)
-}
-
 impl Checkpoint {
     /// Makes sure that every file is there as it was written.
     fn check_files(&mut self) -> Result<(), Error> {
@@ -270,45 +218,25 @@ impl Checkpoint {
         config: &TrainConfig<'_>,
         rank: &mut Rank<'_, B>,
     ) -> Result<(), Error> {
-        let tensors = self.read(config)?;
+        let tensors = self.read(Some(config))?;
         let (state, device, loaded) = rank.state();
-        let buffers: Vec<_> = state_buffers(loaded.program()).collect();
-        for (id, contents) in buffers {
-            let (layer, suffix, parts) = named(config, contents);
-            let mut values = Vec::new();
-            for part in parts {
-                let name = tensor_name(config, layer, &part, suffix);
-                let Some((dims, found)) = tensors.get(&name) else {
-                    return Err(failed(&self.path, format!("tensor `{name}` is missing")));
-                };
-                if *dims != part.dims {
-                    let problem = format!("tensor `{name}` is {dims:?}, expected {:?}", part.dims);
-                    return Err(failed(&self.path, problem));
-                }
-                values.extend_from_slice(found);
-            }
-            state.write(device, id, &values)?;
+        if let Some(problem) = tensors::misfit(config.network, loaded.program(), &tensors, true) {
+            return Err(failed(&self.path, problem));
         }
-        Ok(())
+        tensors::write(config.network, loaded.program(), (state, device), &tensors)
     }
 
-    /// All tensors by name.
-    fn read(&self, config: &TrainConfig<'_>) -> Result<HashMap<String, Tensor>, Error> {
-        let mut tensors = HashMap::new();
+    /// All tensors by name. Of the run that is given, if one is.
+    pub(super) fn read(&self, config: Option<&TrainConfig<'_>>) -> Result<Tensors, Error> {
+        let mut all = Tensors::new();
         for path in self.files.iter().map(|name| self.path.join(name)) {
             let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
-            self.check_identity(config, &path, &bytes)?;
-            let file = SafeTensors::deserialize(&bytes).map_err(|error| failed(&path, error))?;
-            for (name, view) in file.iter() {
-                if view.dtype() != Dtype::F32 {
-                    return Err(failed(&path, format!("tensor `{name}` is not in single precision")));
-                }
-                let values =
-                    view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-                tensors.insert(name.to_owned(), (view.shape().to_vec(), values.collect()));
+            if let Some(config) = config {
+                self.check_identity(config, &path, &bytes)?;
             }
+            all.extend(tensors::parse(&bytes).map_err(|problem| failed(&path, problem))?);
         }
-        Ok(tensors)
+        Ok(all)
     }
 
     fn check_identity(&self, config: &TrainConfig<'_>, path: &Path, bytes: &[u8]) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 
+use super::Weights;
 use crate::Error;
 use crate::data::Dataset;
 use crate::program::{LowerOptions, Placement};
@@ -27,6 +28,8 @@ pub struct TrainConfig<'a> {
     pub learning_rate: f64,
     /// Seed of the parameters, the order of the samples and dropout.
     pub seed: u64,
+    /// What the network begins with, instead of parameters drawn by the seed.
+    pub initial: Option<&'a Weights>,
     /// Threads that a rank may compute with. With one, a rank computes on its own thread; with more, all ranks share a pool
     /// of as many threads as they may use together, and no more than the machine has.
     pub threads_per_rank: usize,
@@ -103,6 +106,7 @@ impl<'a> TrainConfig<'a> {
             length: Length::Epochs(5),
             learning_rate: 0.03,
             seed: 0,
+            initial: None,
             threads_per_rank: 1,
             lowering: LowerOptions::default(),
             background: None,
@@ -127,6 +131,12 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
+    }
+
+    /// Sets what the network begins with.
+    #[must_use]
+    pub fn with_initial(self, initial: Option<&'a Weights>) -> Self {
+        Self { initial, ..self }
     }
 
     /// Sets the threads that a rank may compute with.
@@ -228,6 +238,7 @@ impl<'a> TrainConfig<'a> {
             return Err(Error::Setting { setting, expected, got });
         }
         check_data(self.network, self.dataset, self.batch)?;
+        self.initial.map_or(Ok(()), |weights| weights.check(self.network))?;
         self.background.as_ref().map_or(Ok(()), |job| check_data(job.network, job.dataset, job.batch))
     }
 }

@@ -11,11 +11,14 @@ mod pace;
 mod rank;
 mod report;
 mod session;
+mod tensors;
 mod threads;
+mod weights;
 
 pub use batches::{InOrder, Shuffled};
 pub use config::{BackgroundJob, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
 pub use session::train_rank;
-pub use threads::train;
+pub use threads::{evaluate, train};
+pub use weights::Weights;

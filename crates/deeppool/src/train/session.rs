@@ -69,9 +69,7 @@ pub(super) fn run_rank<B: Backend>(
 where
     B::Engine: Clone,
 {
-    let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
-    let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
-    let number = rank.rank();
+    let number = communicator.rank();
     let report_progress = |at: Progress| {
         if number == 0 {
             progress(at);
@@ -81,6 +79,8 @@ where
     for damaged in &found.damaged {
         report_progress(Progress::DamagedCheckpoint(damaged.to_string()));
     }
+    let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
+    let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
     let mut memory = rank.memory();
     if let Some(parts) = &parts {
         let (bytes, allocated) = parts.memory_bytes();
@@ -92,6 +92,9 @@ where
         driver.add(background);
     }
     let mut report = TrainReport::default();
+    if let Some(weights) = config.initial {
+        weights.put_into(config.network, &mut rank)?;
+    }
     if let Some(checkpoint) = &found.checkpoint {
         checkpoint.restore(config, &mut rank)?;
         report.first_iteration = found.iteration();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use collectives::ThreadWorld;
 use layer_engine::{CpuEngine, ThreadPool};
 
-use super::rank::Programs;
+use super::rank::{Programs, Rank};
 use super::session::run_rank;
 use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
@@ -44,6 +44,25 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
         (Some(error), _) => Err(error),
         (None, report) => Ok(report.unwrap_or_default()),
     }
+}
+
+/// The part of the held-out samples that a network classifies right, with the parameters that the configuration begins with.
+///
+/// # Errors
+/// When the configuration is wrong, or a rank fails.
+pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
+    config.check()?;
+    let (programs, engine) = (Programs::new(config)?, engine(config)?);
+    let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
+    let outcomes = world.run(|communicator| {
+        let mut rank = Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?;
+        if let Some(weights) = config.initial {
+            weights.put_into(config.network, &mut rank)?;
+        }
+        rank.evaluate()
+    });
+    // Every rank returns the same.
+    outcomes.into_iter().collect::<Result<Vec<f64>, Error>>().map(|all| all.first().copied().unwrap_or(0.0))
 }
 
 /// The engine that all ranks use.

@@ -29,3 +29,5 @@ mod simulate;
 mod train_runs;
 #[cfg(feature = "cli")]
 mod training_problem;
+#[cfg(feature = "cli")]
+mod weights;

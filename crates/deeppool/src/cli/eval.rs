@@ -1,0 +1,67 @@
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use deeppool::data::{DataSource, Dataset};
+use deeppool::program::Placement;
+use deeppool::train::{TrainConfig, Weights, evaluate};
+use serde_json::json;
+
+use super::counts::{BATCH, within};
+use super::network::NetworkArgs;
+use super::output::{print_json, say};
+
+/// Say what part of the held-out samples a trained network classifies right
+#[derive(Args)]
+#[command(after_help = "Examples:
+  deeppool eval --model digits-cnn --data digits --checkpoint run1
+  deeppool eval --model digits-cnn --data digits --weights weights.safetensors")]
+pub(crate) struct Eval {
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// The data: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED
+    #[arg(long)]
+    data: DataSource,
+    /// A safetensors file (see `deeppool export`)
+    #[arg(long, value_name = "FILE", required_unless_present = "checkpoint", conflicts_with = "checkpoint")]
+    weights: Option<PathBuf>,
+    /// The newest checkpoint in this folder
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Samples at once
+    #[arg(long, value_parser = within(BATCH), default_value = "32")]
+    batch: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let network = self.network.load()?;
+        let dataset = Dataset::open(&self.data, &network)?;
+        let weights = match (&self.weights, &self.checkpoint) {
+            (Some(file), _) => Weights::load(file)?,
+            (None, Some(folder)) => Weights::of_checkpoint(folder)?,
+            (None, None) => bail!("give --weights FILE or --checkpoint DIR"),
+        };
+        let placement = Placement::single(&network)?;
+        let config =
+            TrainConfig::new(&network, &dataset, &placement, self.batch).with_initial(Some(&weights));
+        let accuracy = evaluate(&config)?;
+        let samples = dataset.test().len();
+        if self.json {
+            print_json(
+                &json!({ "model": network.name(), "data": dataset.name(), "samples": samples, "accuracy": accuracy }),
+            );
+        } else {
+            say!(
+                "{} on {}: {:.2}% of {samples} held-out samples",
+                network.name(),
+                dataset.name(),
+                accuracy * 100.0
+            );
+        }
+        Ok(())
+    }
+}
