@@ -56,6 +56,12 @@ COMMANDS = [
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--plan", "{plan.json}", "--iterations", "2"],
     ["deeppool", "train", "--onnx", "{net.onnx}", "--data", "synthetic:3", "--ranks", "2", "--batch", "8", "--iterations", "2", "--threads-per-rank", "1", "--background", "digits-cnn:8"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "30", "--checkpoint", "{run}", "--resume", "--checkpoint-every", "5"],
+    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--init", "{weights.safetensors}", "--timeout", "60"],
+    ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--weights", "{weights.safetensors}", "--batch", "32"],
+    ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],
+    ["deeppool", "export", "--model", "digits-cnn", "--checkpoint", "{run}", "-o", "{out}"],
+    ["deeppool", "export", "--onnx", "{net.onnx}", "--seed", "3", "-o", "{out}"],
+    ["deeppool", "launch", "--ranks", "2", "--restarts", "0", "--", "train", "--model", "digits-cnn"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "mnist:{mnist}", "--ranks", "2", "--batch", "32", "--iterations", "2"],
     ["experiments", "layers", "--model", "digits-cnn", "--batch", "8", "--gpus", "4", "--out", "{folder}"],
     ["experiments", "throughput", "--profile", "{profile.json}", "--link", "{link.json}", "--batch", "8", "--gpus", "2", "--amplification", "2", "--background-batch", "4", "--out", "{folder}"],
@@ -86,6 +92,7 @@ def good_files(run, folder):
          "digits-cnn:8", "--rank", "1", "--workload", "workload.json")
     make("deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "6",
          "--checkpoint", "run")
+    make("deeppool", "export", "--model", "digits-cnn", "--checkpoint", "run", "-o", "weights.safetensors")
     make("coll-bench", "--ranks", "2,3", "--sizes", "4KiB,64KiB", "--rounds", "1", "--samples", "1", "--min-time", "1ms", "--wait",
          "park", "--backend", "threads", "-o", "coll.json")
     make("coll-bench", "fit", "coll.json", "--name", "mine", "-o", "link.json")

@@ -252,7 +252,7 @@ impl Placed<'_> {
 }
 
 impl Evaluator<'_> {
-    /// What each rank holds, bytes: what its nodes need by the [costs](TrainingCosts::memory), parameters with their state, copies
+    /// What each rank holds, bytes: what its nodes need by the [costs](crate::TrainingCosts::memory), parameters with their state, copies
     /// of outputs and gradients that come from other ranks, and buckets in which gradients are reduced together.
     ///
     /// # Errors

@@ -256,7 +256,7 @@ impl Train {
                 say!("{plan}\n");
             }
             Progress::DamagedCheckpoint(problem) => {
-                eprintln!("warning: {problem}; going on from the one before")
+                eprintln!("warning: {problem}; going on from the one before");
             }
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);

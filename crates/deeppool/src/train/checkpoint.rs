@@ -166,7 +166,7 @@ fn file_name(rank: usize) -> String {
 /// A file's entry of the manifest.
 fn listed(path: &Path) -> Result<ListedFile, Error> {
     let bytes = fs::read(path).map_err(|error| failed(path, error))?;
-    let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = format!("{:x}", Sha256::digest(&bytes));
     Ok(ListedFile { bytes: bytes.len() as u64, sha256 })
 }
 
