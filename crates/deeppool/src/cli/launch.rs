@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -11,7 +12,8 @@ use super::signal::{is_stopped, stop_signal};
 
 /// Start the ranks of a command on this host, each a process, by Open MPI's mpirun
 ///
-/// Rank 0 prints for all; errors name their rank. When a rank fails, all end.
+/// Rank 0 prints for all; errors name their rank. When a rank fails, all end. Ctrl-C, or SIGTERM, ends them by mpirun, which leaves them a
+/// second or two to write a checkpoint.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
@@ -38,6 +40,9 @@ const SETTINGS: [(&str, &str); 3] = [
 ];
 /// What it asks of those who are root, as everybody is in many containers.
 const AS_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+
+/// How often the ranks are looked after.
+const POLL: Duration = Duration::from_millis(20);
 
 impl Launch {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
@@ -87,8 +92,21 @@ impl Launch {
     /// The exit code of all ranks together: 0, 1, or 2 for wrong input.
     fn run_once(&self, arguments: &[OsString]) -> anyhow::Result<u8> {
         let program = std::env::current_exe().context("this program's own path")?;
-        let status = self.mpirun(&program, arguments).status();
-        let status = status.context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
+        let mut ranks = self
+            .mpirun(&program, arguments)
+            .spawn()
+            .context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
+        let mut is_told = false;
+        let status = loop {
+            if let Some(status) = ranks.try_wait().context("mpirun")? {
+                break status;
+            }
+            if is_stopped() && !is_told {
+                terminate(&ranks);
+                is_told = true;
+            }
+            std::thread::sleep(POLL);
+        };
         Ok(match status.code() {
             Some(0) => 0,
             Some(2) => 2,
@@ -104,5 +122,15 @@ impl Launch {
         mpirun.envs(AS_ROOT.map(|name| (name, "1")));
         mpirun.stdin(Stdio::null());
         mpirun
+    }
+}
+
+/// Tells mpirun to end its ranks, which it then tells the same.
+fn terminate(mpirun: &Child) {
+    #[cfg(unix)]
+    if let Ok(process) = i32::try_from(mpirun.id()) {
+        use nix::sys::signal::{Signal, kill};
+        // It may have ended by itself meanwhile.
+        let _ = kill(nix::unistd::Pid::from_raw(process), Signal::SIGTERM);
     }
 }

@@ -173,3 +173,27 @@ fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
         assert!(first > 0 && distance(&losses(&after), &whole[first..]) <= 1e-4);
     }
 }
+
+#[test]
+fn a_launch_that_is_told_to_end_ends_its_ranks() {
+    if !has_mpirun() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let checkpoints = folder.path().join("run");
+    let run =
+        format!("{TRAIN} --iterations 1000000 --checkpoint {} --checkpoint-every 20", checkpoints.display());
+    let mut command =
+        crate::command::command(folder.path(), &format!("launch --ranks 2 --restarts 3 -- {run}"));
+    let launched = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let patience = Instant::now();
+    while newest_checkpoint(&checkpoints).is_none() {
+        assert!(patience.elapsed() < Duration::from_secs(60), "no checkpoint");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Command::new("kill").args(["-TERM", &launched.id().to_string()]).status().unwrap();
+    let told = Instant::now();
+    let output = launched.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(told.elapsed() < Duration::from_secs(20) && ranks_of(&checkpoints).is_empty());
+}
