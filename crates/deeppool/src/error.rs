@@ -153,6 +153,14 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A checkpoint cannot be written, though its folder can be made.
+    #[error("checkpoint {}: {problem}", path.display())]
+    CheckpointNotWritten {
+        /// The file or folder.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A file cannot be written.
     #[error(transparent)]
     Output(#[from] whole_file::OutputError),
@@ -216,6 +224,7 @@ impl Error {
             | Self::Mux(_)
             | Self::NotFinite { .. }
             | Self::StateNotFinite { .. }
+            | Self::CheckpointNotWritten { .. }
             | Self::Stopped { .. } => false,
             _ => true,
         }

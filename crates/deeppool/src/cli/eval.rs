@@ -7,6 +7,7 @@ use deeppool::program::Placement;
 use deeppool::train::{TrainConfig, Weights, evaluate};
 use serde_json::json;
 
+use super::checkpoints::warn_of_damaged;
 use super::counts::{BATCH, within};
 use super::network::NetworkArgs;
 use super::output::{print_json, say};
@@ -42,7 +43,7 @@ impl Eval {
         let dataset = Dataset::open(&self.data, &network)?;
         let weights = match (&self.weights, &self.checkpoint) {
             (Some(file), _) => Weights::load(file)?,
-            (None, Some(folder)) => Weights::of_checkpoint(folder)?,
+            (None, Some(folder)) => Weights::of_checkpoint(folder, |problem| warn_of_damaged(problem))?,
             (None, None) => bail!("give --weights FILE or --checkpoint DIR"),
         };
         let placement = Placement::single(&network)?;

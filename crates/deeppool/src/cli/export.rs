@@ -4,6 +4,7 @@ use clap::Args;
 use deeppool::train::Weights;
 use serde_json::json;
 
+use super::checkpoints::warn_of_damaged;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, output_path, print_json, say};
 
@@ -37,7 +38,7 @@ impl Export {
         let network = self.network.load()?;
         check_outputs([&self.output], self.json)?;
         let weights = match &self.checkpoint {
-            Some(folder) => Weights::of_checkpoint(folder)?,
+            Some(folder) => Weights::of_checkpoint(folder, |problem| warn_of_damaged(problem))?,
             None => Weights::initial(&network, self.seed)?,
         };
         weights.check(&network)?;

@@ -19,7 +19,7 @@ use super::signal::{is_stopped, stop_signal};
   deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
   deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits --checkpoint run1
 
-Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: srun --mpi=pmix deeppool train ...")]
+Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: srun --kill-on-bad-exit=1 --mpi=pmix deeppool train ...")]
 pub(crate) struct Launch {
     /// How many ranks
     #[arg(long, value_parser = within(THREADS))]
@@ -121,6 +121,9 @@ impl Launch {
         mpirun.envs(SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
         mpirun.envs(AS_ROOT.map(|name| (name, "1")));
         mpirun.stdin(Stdio::null());
+        // Ctrl-C is for this process, which tells mpirun: told twice, that would not wait for its ranks.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut mpirun, 0);
         mpirun
     }
 }

@@ -40,18 +40,22 @@ impl Launched {
 /// Where a launcher started several processes that cannot reach each other by MPI: each would train by itself.
 pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     let is_set = |name: &str| std::env::var_os(name).is_some();
+    let is_several = |name: &str| std::env::var(name).is_ok_and(|count| count != "1");
     match Launched::here() {
+        Some(Launched { ranks: 1, .. }) if !cfg!(feature = "mpi") => Ok(None),
         Some(_) if !cfg!(feature = "mpi") => bail!(
             "an MPI launcher started this, and this deeppool was built without MPI: build with `--features mpi`"
         ),
         Some(launched) => Ok(Some(launched)),
-        None if std::env::var("SLURM_STEP_NUM_TASKS").is_ok_and(|tasks| tasks != "1") => {
+        None if is_several("SLURM_STEP_NUM_TASKS") => {
             bail!("srun started several processes without MPI: give it --mpi=pmix")
         }
-        None if is_set("TORCHELASTIC_RUN_ID") || (is_set("MASTER_ADDR") && is_set("WORLD_SIZE")) => bail!(
-            "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, mpirun or \
+        None if is_set("TORCHELASTIC_RUN_ID") || (is_set("MASTER_ADDR") && is_several("WORLD_SIZE")) => {
+            bail!(
+                "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, mpirun or \
              `srun --mpi=pmix`"
-        ),
+            )
+        }
         None => Ok(None),
     }
 }

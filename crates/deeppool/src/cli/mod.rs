@@ -1,5 +1,6 @@
 mod background;
 mod capacity;
+mod checkpoints;
 mod compare;
 mod compare_figure;
 mod completions;

@@ -29,7 +29,9 @@ impl NetworkArgs {
 pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     let imported = onnx::import(path)?;
     if let Some(warning) = imported.warning() {
-        eprintln!("warning: {}: {warning}", path.display());
+        if super::launched::is_first() {
+            eprintln!("warning: {}: {warning}", path.display());
+        }
     }
     Ok(imported.graph)
 }

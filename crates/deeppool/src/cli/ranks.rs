@@ -32,7 +32,13 @@ fn train_by_mpi(
 
     let communicator = MpiWorld::new().with_timeout(timeout).communicator().map_err(deeppool::Error::from)?;
     let engine = CpuEngine::with_threads(config.threads_per_rank).map_err(deeppool::Error::from)?;
-    Ok(train_rank::<Cpu<MpiCommunicator>>(config, &engine, communicator, &|at| progress(at))?)
+    let world = communicator.clone();
+    let report = train_rank::<Cpu<MpiCommunicator>>(config, &engine, communicator, &|at| progress(at));
+    if report.is_err() {
+        // Finalising MPI would wait for the others, who wait for this rank: its end has to end them.
+        std::mem::forget(world);
+    }
+    Ok(report?)
 }
 
 #[cfg(not(feature = "mpi"))]

@@ -17,6 +17,7 @@ use layer_engine::Sgd;
 use serde_json::{Value, json};
 
 use super::background::Background;
+use super::checkpoints::warn_of_damaged;
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
@@ -56,7 +57,7 @@ pub(crate) struct Train {
     /// How many ranks, each a thread; processes are as many as were started
     #[arg(long, value_parser = within(THREADS))]
     ranks: Option<usize>,
-    /// Threads that a rank may compute with; ranks share them, and use no more than there are cores
+    /// Threads that a rank may compute with; ranks that are threads share them, and use no more than there are cores
     #[arg(long, value_name = "N", value_parser = within(THREADS), default_value = "1")]
     threads_per_rank: usize,
     /// Samples of the global batch
@@ -131,7 +132,9 @@ impl Predictions {
 
 impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let launched = launched()?;
+        // One process alone may have threads for ranks.
+        let launched =
+            launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
         let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
@@ -193,6 +196,9 @@ impl Train {
             print_json(&json);
         } else {
             show(background.as_ref(), &predictions, &report);
+            if launched.is_none() {
+                show_shared_cores(&report);
+            }
         }
         self.check_end(&config, &report)
     }
@@ -255,9 +261,7 @@ impl Train {
             Progress::Started if !self.json => {
                 say!("{plan}\n");
             }
-            Progress::DamagedCheckpoint(problem) => {
-                eprintln!("warning: {problem}; going on from the one before");
-            }
+            Progress::DamagedCheckpoint(problem) => warn_of_damaged(problem),
             Progress::Resumed(iteration) => {
                 bar.set_position(iteration);
                 if iteration >= config.iterations() {
@@ -352,6 +356,12 @@ fn show(background: Option<&Background>, predictions: &Predictions, report: &Tra
             byte_size(held.evaluation_bytes),
             byte_size(held.background_bytes),
         );
+    }
+}
+
+fn show_shared_cores(report: &TrainReport) {
+    if report.losses.is_empty() {
+        return;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if report.usage.len() > cores {

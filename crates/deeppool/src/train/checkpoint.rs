@@ -134,27 +134,27 @@ pub(super) fn save<B: Backend>(
         return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.clone() });
     }
     let file = unfinished.join(file_name(number));
+    let mut own: Option<(String, ListedFile)> = None;
     if !tensors.is_empty() {
         let bytes = tensors::serialize(&tensors, identity(config, iteration));
-        let bytes = bytes.map_err(|problem| failed(&file, problem))?;
+        let bytes = bytes.map_err(|problem| unwritten(&file, problem))?;
         let written =
             File::create(&file).and_then(|mut to| to.write_all(&bytes).and_then(|()| to.sync_all()));
-        written.map_err(|error| failed(&file, error))?;
+        written.map_err(|error| unwritten(&file, error))?;
+        own = Some((file_name(number), ListedFile::of(&bytes)));
     }
-    let own = if tensors.is_empty() { None } else { Some((file_name(number), listed(&file)?)) };
-    let own = serde_json::to_vec(&own).map_err(|error| failed(&unfinished, error))?;
+    let own = serde_json::to_vec(&own).map_err(|error| unwritten(&unfinished, error))?;
     let files = rank.gather(&own)?;
-    if rank.rank() == 0 {
+    if number == 0 {
         write_manifest(&unfinished, iteration, &files)?;
-        // Of an earlier run, which was damaged: otherwise this run would have begun with it.
-        if path.exists() {
-            fs::remove_dir_all(&path).map_err(|error| failed(&path, error))?;
-        }
-        fs::rename(&unfinished, &path).map_err(|error| failed(&path, error))?;
-        let mut all = list(&checkpoint.folder)?;
-        for old in all.drain(..all.len().saturating_sub(checkpoint.keep.max(1))) {
-            fs::remove_dir_all(&old.path).map_err(|error| failed(&old.path, error))?;
-        }
+        // Newer ones than this are damaged: otherwise this run would have begun with them.
+        let (stale, kept): (Vec<_>, Vec<_>) =
+            list(&checkpoint.folder)?.into_iter().partition(|one| one.iteration >= iteration);
+        remove(stale)?;
+        fs::rename(&unfinished, &path).map_err(|error| unwritten(&path, error))?;
+        sync(&checkpoint.folder)?;
+        let excess = (kept.len() + 1).saturating_sub(checkpoint.keep.max(1));
+        remove(kept.into_iter().take(excess))?;
     }
     rank.barrier()
 }
@@ -163,11 +163,34 @@ fn file_name(rank: usize) -> String {
     format!("rank-{rank}.safetensors")
 }
 
-/// A file's entry of the manifest.
-fn listed(path: &Path) -> Result<ListedFile, Error> {
-    let bytes = fs::read(path).map_err(|error| failed(path, error))?;
-    let sha256 = format!("{:x}", Sha256::digest(&bytes));
-    Ok(ListedFile { bytes: bytes.len() as u64, sha256 })
+impl ListedFile {
+    fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
+    }
+}
+
+fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Result<(), Error> {
+    checkpoints
+        .into_iter()
+        .try_for_each(|one| fs::remove_dir_all(&one.path).map_err(|error| unwritten(&one.path, error)))
+}
+
+/// Waits until a file, or what a folder lists, is on the disk.
+fn sync(path: &Path) -> Result<(), Error> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| unwritten(path, error))
+}
+
+/// Removes what runs have left that were killed while they wrote. Before any rank of this run writes.
+pub(super) fn remove_unfinished(config: &TrainConfig<'_>) {
+    let folder = config.checkpoint.as_ref().and_then(|checkpoint| fs::read_dir(&checkpoint.folder).ok());
+    for entry in folder.into_iter().flatten().filter_map(Result::ok) {
+        let path = entry.path();
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with("iteration-"));
+        if is_ours && path.extension().is_some_and(|extension| extension == "unfinished") {
+            // What cannot be removed is written over.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
 }
 
 /// Writes the list of what each rank has written, as JSON.
@@ -175,10 +198,21 @@ fn write_manifest(folder: &Path, iteration: u64, files: &[Vec<u8>]) -> Result<()
     let path = folder.join(MANIFEST);
     let files: Result<Vec<Option<(String, ListedFile)>>, _> =
         files.iter().map(|file| serde_json::from_slice(file)).collect();
-    let files = files.map_err(|error| failed(&path, error))?.into_iter().flatten().collect();
+    let files: BTreeMap<String, ListedFile> =
+        files.map_err(|error| unwritten(&path, error))?.into_iter().flatten().collect();
+    for (name, file) in &files {
+        let there = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
+        if there != file.bytes {
+            let problem =
+                "the rank's file is not in the folder that rank 0 sees: give all ranks the same folder";
+            return Err(unwritten(&folder.join(name), problem));
+        }
+    }
     let manifest = Manifest { schema: SCHEMA.into(), iteration, files };
-    let text = serde_json::to_string_pretty(&manifest).map_err(|error| failed(&path, error))?;
-    Ok(whole_file::write(&path, text.as_bytes())?)
+    let text = serde_json::to_string_pretty(&manifest).map_err(|error| unwritten(&path, error))?;
+    whole_file::write(&path, text.as_bytes()).map_err(|error| unwritten(&path, error))?;
+    sync(&path)?;
+    sync(folder)
 }
 
 /// What a checkpoint must agree on with the run that goes on from it.
@@ -204,7 +238,8 @@ impl Checkpoint {
         }
         for (name, expected) in &manifest.files {
             let path = self.path.join(name);
-            if listed(&path)? != *expected {
+            let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
+            if ListedFile::of(&bytes) != *expected {
                 return Err(failed(&path, "it is damaged: its SHA-256 is not that in checkpoint.json"));
             }
         }
@@ -250,6 +285,10 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+fn unwritten(path: &Path, problem: impl Display) -> Error {
+    Error::CheckpointNotWritten { path: path.into(), problem: problem.to_string() }
 }
 
 fn failed(path: &Path, problem: impl Display) -> Error {

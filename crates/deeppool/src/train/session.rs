@@ -76,6 +76,9 @@ where
         }
     };
     report_progress(Progress::Started);
+    if number == 0 {
+        checkpoint::remove_unfinished(config);
+    }
     for damaged in &found.damaged {
         report_progress(Progress::DamagedCheckpoint(damaged.to_string()));
     }

@@ -14,6 +14,9 @@ use crate::runtime::{Backend, Device, RankState};
 /// What the name of a velocity ends in, after that of its parameter.
 pub(super) const VELOCITY: &str = ".velocity";
 
+/// What PyTorch saves beside the running statistics of a batch normalisation, as integers, and nothing here needs.
+const COUNTER: &str = ".num_batches_tracked";
+
 /// A tensor's dimensions and elements.
 pub(super) type Tensor = (Vec<usize>, Vec<f32>);
 /// By name.
@@ -124,7 +127,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
         let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         Ok((name.to_owned(), (view.shape().to_vec(), values.collect())))
     };
-    file.iter().map(tensor).collect()
+    file.iter().filter(|(name, _)| !name.ends_with(COUNTER)).map(tensor).collect()
 }
 
 /// A safetensors file of these tensors.

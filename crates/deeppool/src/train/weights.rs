@@ -13,9 +13,6 @@ use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_training};
 use crate::runtime::{Backend, Cpu, Device, LoadedProgram, RankState};
 
-/// What PyTorch saves beside the running statistics of a batch normalisation, and nothing here needs.
-const COUNTER: &str = ".num_batches_tracked";
-
 /// The parameters and running statistics of a network, by layer and name, in PyTorch's layouts: `conv1.weight` of output x input x
 /// height x width, `norm1.running_mean`.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,13 +48,15 @@ impl Weights {
         Ok(Self { origin: path.into(), tensors: without_velocities(all) })
     }
 
-    /// Those of the newest whole checkpoint in a folder.
+    /// Those of the newest whole checkpoint in a folder. Newer ones that are damaged are told of.
     ///
     /// # Errors
     /// When there is none.
-    pub fn of_checkpoint(folder: &Path) -> Result<Self, Error> {
+    pub fn of_checkpoint(folder: &Path, damaged: impl FnMut(&Error)) -> Result<Self, Error> {
         let none = || Error::Checkpoint { path: folder.into(), problem: "there is no checkpoint".into() };
-        let checkpoint = checkpoint::newest_whole(folder)?.checkpoint.ok_or_else(none)?;
+        let found = checkpoint::newest_whole(folder)?;
+        found.damaged.iter().for_each(damaged);
+        let checkpoint = found.checkpoint.ok_or_else(none)?;
         Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
     }
 
@@ -66,7 +65,8 @@ impl Weights {
     /// # Errors
     /// When it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
-        Ok(whole_file::write(path, self.to_bytes())?)
+        let problem = |problem| Error::File { path: path.into(), problem };
+        Ok(whole_file::write(path, tensors::serialize(&self.tensors, []).map_err(problem)?)?)
     }
 
     /// The number of tensors.
@@ -103,7 +103,7 @@ impl Weights {
         }
     }
 
-    /// As a safetensors file has them.
+    /// What ranks compare: as a safetensors file has them.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         tensors::serialize(&self.tensors, []).unwrap_or_default()
     }
@@ -124,5 +124,5 @@ fn one_rank(network: &LayerGraph) -> Result<Program, Error> {
 }
 
 fn without_velocities(all: Tensors) -> Tensors {
-    all.into_iter().filter(|(name, _)| !name.ends_with(VELOCITY) && !name.ends_with(COUNTER)).collect()
+    all.into_iter().filter(|(name, _)| !name.ends_with(VELOCITY)).collect()
 }

@@ -112,6 +112,7 @@ fn a_damaged_checkpoint_is_never_loaded() {
             assert_eq!(resumed.first_iteration, 7, "{name} at {place}");
             assert_eq!(resumed.losses, whole.losses[7..]);
         }
+        assert!(before.is_dir(), "the whole one was removed, and not the damaged one");
     }
     std::fs::remove_file(newest.join("rank-1.safetensors")).unwrap();
     std::fs::write(before.join("checkpoint.json"), "{}").unwrap();

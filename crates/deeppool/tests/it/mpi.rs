@@ -197,3 +197,19 @@ fn a_launch_that_is_told_to_end_ends_its_ranks() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(told.elapsed() < Duration::from_secs(20) && ranks_of(&checkpoints).is_empty());
 }
+
+/// The others wait for it in a collective; it must not wait for them.
+#[test]
+fn an_error_of_one_rank_ends_all_at_once() {
+    if !has_mpirun() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let begun = Instant::now();
+    // Only the rank that has the loss sees that it is none.
+    let output = deeppool(folder.path(), &format!("launch --ranks 3 -- {TRAIN} --iterations 50 --lr 1e30"));
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(errors.len() == 1 && errors[0].contains("the loss is"), "{errors:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}

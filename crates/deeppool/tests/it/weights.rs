@@ -1,5 +1,7 @@
 //! `deeppool export`, `train --init` and `eval`: parameters as files.
 
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
 
 use crate::command::{files, json, refused, succeed};
@@ -55,4 +57,23 @@ fn weights_of_another_network_are_refused_by_their_first_parameter() {
     std::fs::write(path.join("cut.safetensors"), cut).unwrap();
     refused(path, &format!("{TRAIN} --ranks 2 --init cut.safetensors"), "cut.safetensors: ");
     assert_eq!(files(path), ["cut.safetensors", "digits.safetensors"]);
+}
+
+/// PyTorch counts the batches that a batch normalisation has seen, as an integer.
+#[test]
+fn what_pytorch_saves_beside_the_parameters_is_passed_over() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(path, "export --model digits-cnn -o own.safetensors");
+    let own = std::fs::read(path.join("own.safetensors")).unwrap();
+    let own = SafeTensors::deserialize(&own).unwrap();
+    let counter = 7_i64.to_le_bytes();
+    let counter = TensorView::new(Dtype::I64, Vec::new(), &counter).unwrap();
+    let all = own.tensors().into_iter().chain([("conv1.num_batches_tracked".to_owned(), counter)]);
+    std::fs::write(path.join("torch.safetensors"), safetensors::serialize(all, None).unwrap()).unwrap();
+    let eval = "eval --model digits-cnn --data digits --json --weights";
+    assert_eq!(
+        json(path, &format!("{eval} own.safetensors"))["accuracy"],
+        json(path, &format!("{eval} torch.safetensors"))["accuracy"]
+    );
 }
