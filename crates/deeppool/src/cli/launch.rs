@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::counts::{THREADS, within};
-use super::launched::Launched;
+use super::launched::{Launched, WITHOUT_MPI};
 use super::signal::{is_stopped, stop_signal};
 
 /// Start the ranks of a command on this host, each a process, by Open MPI's mpirun
@@ -49,21 +49,19 @@ impl Launch {
         self.check()?;
         stop_signal()?;
         let mut command = self.command.clone();
-        for restarts_left in (0..=self.restarts).rev() {
+        let mut restarts_left = self.restarts;
+        loop {
             let code = self.run_once(&command)?;
             // Wrong input does not become right, and who stopped it does not want it back.
             if code == 0 || code == 2 || is_stopped() || restarts_left == 0 {
                 return Ok(ExitCode::from(code));
             }
-            eprintln!(
-                "a rank failed: going on from the last checkpoint; {} more restarts",
-                restarts_left - 1
-            );
+            restarts_left -= 1;
+            eprintln!("a rank failed: going on from the last checkpoint; {restarts_left} more restarts");
             if !command.iter().any(|argument| argument == "--resume") {
                 command.push("--resume".into());
             }
         }
-        Ok(ExitCode::FAILURE)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -73,7 +71,7 @@ impl Launch {
             );
         }
         if !cfg!(feature = "mpi") {
-            bail!("this deeppool was built without MPI: build with `--features mpi`");
+            bail!(WITHOUT_MPI);
         }
         if self.command.first().is_none_or(|command| command != "train") {
             bail!("only `train` runs on several ranks: deeppool launch --ranks {} -- train ...", self.ranks);

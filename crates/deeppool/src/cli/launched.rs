@@ -16,6 +16,9 @@ pub(crate) struct Launched {
 /// How long a rank that only says what another one says better waits before it does: the launcher ends it when that one ends.
 const LATER: Duration = Duration::from_secs(3);
 
+/// What is wrong where ranks are to be processes and cannot be.
+pub(crate) const WITHOUT_MPI: &str = "this deeppool was built without MPI: build with `--features mpi`";
+
 impl Launched {
     /// What MPI's launchers (`mpirun`, `srun --mpi=pmix`) say in the environment; `None` for a process that was started by itself.
     pub(crate) fn here() -> Option<Self> {
@@ -43,9 +46,7 @@ pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     let is_several = |name: &str| std::env::var(name).is_ok_and(|count| count != "1");
     match Launched::here() {
         Some(Launched { ranks: 1, .. }) if !cfg!(feature = "mpi") => Ok(None),
-        Some(_) if !cfg!(feature = "mpi") => bail!(
-            "an MPI launcher started this, and this deeppool was built without MPI: build with `--features mpi`"
-        ),
+        Some(_) if !cfg!(feature = "mpi") => bail!("an MPI launcher started this, and {WITHOUT_MPI}"),
         Some(launched) => Ok(Some(launched)),
         None if is_several("SLURM_STEP_NUM_TASKS") => {
             bail!("srun started several processes without MPI: give it --mpi=pmix")

@@ -47,5 +47,5 @@ fn train_by_mpi(
     _: Duration,
     _: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<TrainReport> {
-    anyhow::bail!("this deeppool was built without MPI: build with `--features mpi`")
+    anyhow::bail!(super::launched::WITHOUT_MPI)
 }

@@ -12,8 +12,8 @@ pub trait Backend {
     type Buffer: Default;
     /// Where work is enqueued.
     type Queue;
-    /// Runs layers.
-    type Engine: Engine<Scalar = f32, Buffer = Self::Buffer, Queue = Self::Queue>;
+    /// Runs layers. A rank has several, for its foreground and its background.
+    type Engine: Engine<Scalar = f32, Buffer = Self::Buffer, Queue = Self::Queue> + Clone;
     /// Connects the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer, Queue = Self::Queue>;
 }

@@ -30,10 +30,7 @@ pub fn train_rank<B: Backend>(
     engine: &B::Engine,
     communicator: B::Communicator,
     progress: &dyn Fn(Progress),
-) -> Result<TrainReport, Error>
-where
-    B::Engine: Clone,
-{
+) -> Result<TrainReport, Error> {
     let found = checkpoint::find(config);
     agree::<B>(config, engine, &communicator, found.as_ref().map_or(0, Found::iteration))?;
     config.check()?;
@@ -46,10 +43,7 @@ fn agree<B: Backend>(
     engine: &B::Engine,
     communicator: &B::Communicator,
     iteration: u64,
-) -> Result<(), Error>
-where
-    B::Engine: Clone,
-{
+) -> Result<(), Error> {
     let mut device = Device::<B>::new(engine.clone())?;
     let fingerprint = agreement::fingerprint(config, iteration);
     agreement::check(&exchange::gather(&mut device, communicator, &fingerprint)?)?;
@@ -65,10 +59,7 @@ pub(super) fn run_rank<B: Backend>(
     engine: &B::Engine,
     communicator: B::Communicator,
     progress: &dyn Fn(Progress),
-) -> Result<TrainReport, Error>
-where
-    B::Engine: Clone,
-{
+) -> Result<TrainReport, Error> {
     let number = communicator.rank();
     let report_progress = |at: Progress| {
         if number == 0 {
