@@ -74,10 +74,12 @@ fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
 #[test]
 fn the_same_command_leaves_the_same_bytes() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // CI has time for all parts.
+    let full = std::env::var_os("EXPERIMENTS_FULL").map(|_| "--full");
     let small = ["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4"];
     for folder in [&first, &second] {
         let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
-            .args(small)
+            .args(small.into_iter().chain(full))
             .current_dir(folder.path())
             .output()
             .unwrap();

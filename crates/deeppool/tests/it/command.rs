@@ -63,3 +63,8 @@ pub(crate) fn newest_checkpoint(checkpoints: &Path) -> Option<String> {
     let names = if checkpoints.is_dir() { files(checkpoints) } else { Vec::new() };
     names.into_iter().filter(|name| !name.ends_with("unfinished")).max()
 }
+
+/// The losses of a run that `train --json` reports.
+pub(crate) fn losses(report: &Value) -> Vec<f64> {
+    report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
+}

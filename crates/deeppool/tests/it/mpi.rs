@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{deeppool, files, json, newest_checkpoint};
+use crate::command::{command, deeppool, files, json, losses, newest_checkpoint};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
@@ -16,23 +16,28 @@ fn iterations() -> u64 {
     std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
 }
 
-fn losses(report: &Value) -> Vec<f64> {
-    report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
-}
-
 /// The largest relative difference.
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
 }
 
-/// Whether there is an `mpirun`; without one, a test has nothing to run.
-fn has_mpirun() -> bool {
-    let found = Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !found {
+/// A folder to work in, where there is an `mpirun`; without one, a test has nothing to run.
+fn folder() -> Option<TempDir> {
+    if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("SKIPPED: there is no mpirun on the PATH");
+        return None;
     }
-    found
+    Some(TempDir::new().unwrap())
+}
+
+/// Sleeps until there is a newer checkpoint than this, and whatever else is asked for.
+fn wait_for_newer(checkpoints: &Path, before: Option<&String>, is_ready: impl Fn() -> bool) {
+    let patience = Instant::now();
+    while newest_checkpoint(checkpoints).as_ref() == before || !is_ready() {
+        assert!(patience.elapsed() < Duration::from_secs(60), "no checkpoint");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// As a person on one host would call it, with more ranks than cores.
@@ -52,10 +57,7 @@ fn errors(output: &Output) -> Vec<String> {
 
 #[test]
 fn processes_learn_what_threads_learn() {
-    if !has_mpirun() {
-        return;
-    }
-    let folder = TempDir::new().unwrap();
+    let Some(folder) = folder() else { return };
     let path = folder.path();
     let run = format!("{TRAIN} --iterations {} --json", iterations());
     for (ranks, options) in [
@@ -83,10 +85,7 @@ fn processes_learn_what_threads_learn() {
 
 #[test]
 fn ranks_that_were_given_something_else_are_named() {
-    if !has_mpirun() {
-        return;
-    }
-    let folder = TempDir::new().unwrap();
+    let Some(folder) = folder() else { return };
     let path = folder.path();
     let deeppool_path = env!("CARGO_BIN_EXE_deeppool");
     let usual = format!("{deeppool_path} {TRAIN} --iterations 1");
@@ -138,24 +137,16 @@ fn ranks_of(checkpoints: &Path) -> Vec<u32> {
 
 #[test]
 fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
-    if !has_mpirun() {
-        return;
-    }
-    let folder = TempDir::new().unwrap();
+    let Some(folder) = folder() else { return };
     let path = folder.path();
     let checkpoints = path.join("run");
     let run = format!("{TRAIN} --iterations 400");
     let kept = format!("{run} --checkpoint {} --checkpoint-every 20 --json", checkpoints.display());
     for restarts in [0, 2] {
-        let launch = format!("launch --ranks 3 --restarts {restarts} -- {kept} --resume");
-        let mut command = crate::command::command(path, &launch);
-        let launched = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let patience = Instant::now();
+        let mut launch = command(path, &format!("launch --ranks 3 --restarts {restarts} -- {kept} --resume"));
+        let launched = launch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let before = newest_checkpoint(&checkpoints);
-        while newest_checkpoint(&checkpoints) == before || ranks_of(&checkpoints).len() < 3 {
-            assert!(patience.elapsed() < Duration::from_secs(60), "no checkpoint");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        wait_for_newer(&checkpoints, before.as_ref(), || ranks_of(&checkpoints).len() == 3);
         let ranks = ranks_of(&checkpoints);
         Command::new("kill").args(["-9", &ranks[ranks.len() / 2].to_string()]).status().unwrap();
         let killed = Instant::now();
@@ -176,21 +167,13 @@ fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
 
 #[test]
 fn a_launch_that_is_told_to_end_ends_its_ranks() {
-    if !has_mpirun() {
-        return;
-    }
-    let folder = TempDir::new().unwrap();
+    let Some(folder) = folder() else { return };
     let checkpoints = folder.path().join("run");
     let run =
         format!("{TRAIN} --iterations 1000000 --checkpoint {} --checkpoint-every 20", checkpoints.display());
-    let mut command =
-        crate::command::command(folder.path(), &format!("launch --ranks 2 --restarts 3 -- {run}"));
-    let launched = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let patience = Instant::now();
-    while newest_checkpoint(&checkpoints).is_none() {
-        assert!(patience.elapsed() < Duration::from_secs(60), "no checkpoint");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut launch = command(folder.path(), &format!("launch --ranks 2 --restarts 3 -- {run}"));
+    let launched = launch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_newer(&checkpoints, None, || true);
     Command::new("kill").args(["-TERM", &launched.id().to_string()]).status().unwrap();
     let told = Instant::now();
     let output = launched.wait_with_output().unwrap();
@@ -201,10 +184,7 @@ fn a_launch_that_is_told_to_end_ends_its_ranks() {
 /// The others wait for it in a collective; it must not wait for them.
 #[test]
 fn an_error_of_one_rank_ends_all_at_once() {
-    if !has_mpirun() {
-        return;
-    }
-    let folder = TempDir::new().unwrap();
+    let Some(folder) = folder() else { return };
     let begun = Instant::now();
     // Only the rank that has the loss sees that it is none.
     let output = deeppool(folder.path(), &format!("launch --ranks 3 -- {TRAIN} --iterations 50 --lr 1e30"));

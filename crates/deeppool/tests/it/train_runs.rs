@@ -6,13 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{command, deeppool, files, json, newest_checkpoint, succeed};
+use crate::command::{command, deeppool, files, json, losses, newest_checkpoint, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --ranks 2 --batch 32";
-
-fn losses(report: &Value) -> Vec<f64> {
-    report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
-}
 
 #[test]
 fn numbers_that_are_none_end_a_run_and_the_last_good_checkpoint_stays() {
