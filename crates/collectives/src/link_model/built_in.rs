@@ -102,14 +102,14 @@ impl LinkModel {
         ethernet("ethernet-10g", 10e9)
     }
 
-    /// As [`ethernet_10g`](LinkModel::ethernet_10g) with one 25 Gbit/s Ethernet port a host (IEEE 802.3by): 2.94 GB/s of payload; all else as in
+    /// Any number of hosts with one rank and one 25 Gbit/s Ethernet port each (IEEE 802.3by): 2.94 GB/s of payload; all else as in
     /// [`ethernet_10g`](LinkModel::ethernet_10g).
     #[must_use]
     pub fn ethernet_25g() -> Self {
         ethernet("ethernet-25g", 25e9)
     }
 
-    /// As [`ethernet_10g`](LinkModel::ethernet_10g) with one 100 Gbit/s Ethernet port a host (IEEE 802.3ba): 11.8 GB/s of payload; all else as in
+    /// Any number of hosts with one rank and one 100 Gbit/s Ethernet port each (IEEE 802.3ba): 11.8 GB/s of payload; all else as in
     /// [`ethernet_10g`](LinkModel::ethernet_10g). That TCP fills it is an assumption as well.
     #[must_use]
     pub fn ethernet_100g() -> Self {

@@ -70,7 +70,8 @@ pub(super) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Enqueues the steps, which touch no other memory than `memory`, as one operation.
+    /// Enqueues the steps as one operation. They touch no other memory than `memory`, but for copies out of memory whose later use the
+    /// caller orders behind them in the same stream.
     pub(super) fn start<T: Element>(self, memory: Buffers<T>, steps: &[NcclStep]) -> Result<Pending<T>> {
         let Launch { world, group, call, peer, queue } = self;
         group.check()?;
