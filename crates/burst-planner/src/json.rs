@@ -1,12 +1,10 @@
-//! The format `deeppool/plan-problem/v1`, and which format a document is of.
+//! The format `deeppool/plan-problem/v1`, and what reading any format begins with.
 
 use serde::{Deserialize, Serialize};
 
-use crate::program::json::SCHEMA as TRAINING_SCHEMA;
-use crate::{Edge, Error, Node, PlanProblem, Result, TableCosts, TrainingProblem};
+use crate::{Edge, Error, Node, PlanProblem, Result};
 
 const SCHEMA: &str = "deeppool/plan-problem/v1";
-const EITHER: &str = "deeppool/plan-problem/v1 or /v2";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,32 +24,6 @@ struct Document {
 #[derive(Deserialize)]
 struct Header {
     schema: Option<serde_json::Value>,
-}
-
-/// A problem of either format.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Problem {
-    /// `deeppool/plan-problem/v1`: times that add up.
-    Additive(PlanProblem),
-    /// `deeppool/plan-problem/v2`: a training program, and what its steps and collectives take.
-    Training(TrainingProblem, TableCosts),
-}
-
-impl Problem {
-    /// Reads a problem of the format that its `schema` names: see [`PlanProblem::from_json`] and [`TrainingProblem::from_json`].
-    ///
-    /// # Errors
-    /// What those two report.
-    pub fn from_json(text: &str) -> Result<Self> {
-        if schema(text)?.as_deref() == Some(TRAINING_SCHEMA) {
-            let (problem, costs) = TrainingProblem::from_json(text)?;
-            return Ok(Self::Training(problem, costs));
-        }
-        PlanProblem::from_json(text).map(Self::Additive).map_err(|error| match error {
-            Error::Schema { found, .. } => Error::Schema { found, expected: EITHER },
-            other => other,
-        })
-    }
 }
 
 impl PlanProblem {
@@ -84,7 +56,7 @@ impl PlanProblem {
 }
 
 /// The schema that a document names, if it names one by a string.
-fn schema(text: &str) -> Result<Option<String>> {
+pub(crate) fn schema(text: &str) -> Result<Option<String>> {
     let header: Header = parse(text)?;
     Ok(header.schema.and_then(|schema| schema.as_str().map(str::to_owned)))
 }

@@ -52,9 +52,11 @@
 extern crate self as burst_planner;
 
 mod data_parallel;
+mod either;
 mod error;
 mod explain;
 pub mod export;
+mod fastest;
 pub mod gpu_counts;
 mod json;
 mod order;
@@ -70,9 +72,10 @@ mod validate;
 mod waves;
 
 pub use data_parallel::data_parallel;
+pub use either::Problem;
 pub use error::{Error, Result};
 pub use explain::{Alternative, Explanation, explain};
-pub use json::Problem;
+pub use fastest::fastest;
 pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
 pub use problem::{Edge, Node, NodeOption, PlanProblem};
@@ -81,8 +84,6 @@ pub use program::{
     PathStep, Share, StepTimes, SynchronizedBytes, TableCosts, TrainingCosts, TrainingFrontier, TrainingNode,
     TrainingPoint, TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, search_training,
 };
-pub use search::{
-    Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, fastest, frontier, supported,
-};
+pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, frontier, supported};
 pub use totals::{Totals, evaluate};
 pub use waves::{Branch, Layout, Link, Region, RegionSchedule, Schedule, evaluate_schedule, layout, regions};

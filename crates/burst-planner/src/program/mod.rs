@@ -12,6 +12,7 @@ mod known;
 mod memory;
 mod order;
 mod path;
+mod placed;
 mod problem;
 mod recompute;
 mod search;

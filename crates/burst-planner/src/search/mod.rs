@@ -9,14 +9,13 @@ mod history;
 mod labels;
 mod loads;
 mod memory;
-mod per_layer;
+pub(crate) mod per_layer;
 mod queries;
 mod shrink;
 mod solver;
 mod tables;
 mod window;
 
-pub use budget::fastest;
 pub(crate) use budget::{Bracket, exact};
 pub(crate) use cost::{Cost, Weights};
 pub use frontier::{Frontier, FrontierPoint, frontier, supported};
@@ -129,7 +128,7 @@ impl SearchOptions {
         Self { time_model, ..self }
     }
 
-    fn validate(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
         if self.epsilon.is_finite() && self.epsilon >= 0.0 {
             return Ok(());
         }

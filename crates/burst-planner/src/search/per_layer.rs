@@ -32,7 +32,7 @@ struct Reached {
 /// # Errors
 /// [`Error::NotAChain`]; [`Error::MissingSingleGpuTime`] for a layer without an option on one GPU;
 /// [`Error::MemoryLimitPerLayer`].
-pub(super) fn search(problem: &PlanProblem, limit: f64) -> Result<Vec<usize>> {
+pub(crate) fn search(problem: &PlanProblem, limit: f64) -> Result<Vec<usize>> {
     if problem.memory_limit_bytes.is_some() {
         return Err(Error::MemoryLimitPerLayer);
     }

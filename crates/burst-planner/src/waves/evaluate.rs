@@ -1,7 +1,8 @@
 //! What a choice of options costs under a schedule: the definition that searches are checked against.
 
 use super::layout::widths;
-use super::regions::{Link, Region, of_valid};
+use super::reduce::of_valid;
+use super::region::{Link, Region};
 use super::schedule::Schedule;
 use crate::totals::chosen_options;
 use crate::{Error, PlanProblem, Result, Totals, evaluate};

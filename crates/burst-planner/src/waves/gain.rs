@@ -1,6 +1,6 @@
 //! Which regions have branches that can run at once at all.
 
-use super::regions::{Branch, Link, Region};
+use super::region::{Branch, Link, Region};
 use crate::PlanProblem;
 
 /// For each region, whether some two of its branches fit beside each other, one of them on other ranks than fork and join.

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::regions::{Link, Region, of_valid};
+use super::reduce::of_valid;
+use super::region::{Link, Region};
 use super::schedule::Schedule;
 use crate::totals::chosen_options;
 use crate::{Error, NodeOption, PlanProblem, Result};

@@ -37,13 +37,14 @@ mod evaluate;
 mod gain;
 mod layout;
 mod reduce;
-mod regions;
+mod region;
 mod schedule;
 mod table;
 
 pub use evaluate::evaluate_schedule;
 pub use layout::{Layout, layout};
 pub(crate) use reduce::reduce;
-pub use regions::{Branch, Link, Region, regions};
+pub use reduce::regions;
+pub use region::{Branch, Link, Region};
 pub use schedule::{RegionSchedule, Schedule};
 pub(crate) use table::{RegionTable, RegionTables, TableOptions};

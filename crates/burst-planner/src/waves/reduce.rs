@@ -2,7 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::regions::{Branch, Link, Region};
+use super::region::{Branch, Link, Region};
+use crate::{PlanProblem, Result};
+
+/// The regions of the graph, each before those nested in it.
+///
+/// A chain has none.
+/// Time `O((nodes + edges) log(nodes + edges))`.
+///
+/// # Errors
+/// What [`PlanProblem::validate`] reports.
+pub fn regions(problem: &PlanProblem) -> Result<Vec<Region>> {
+    problem.validate()?;
+    Ok(of_valid(problem))
+}
+
+/// The regions of a valid problem.
+pub(super) fn of_valid(problem: &PlanProblem) -> Vec<Region> {
+    reduce(problem.nodes.len(), problem.edges.iter().map(|edge| (edge.from, edge.to)))
+}
 
 /// The regions of a graph without cycles, each before those nested in it. No two edges join the same nodes.
 pub(crate) fn reduce(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Region> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::regions::Region;
+use super::region::Region;
 use crate::{Error, PlanProblem, Result};
 
 /// Which branches run at once. The default runs all branches one after another.

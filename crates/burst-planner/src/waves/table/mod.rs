@@ -23,6 +23,7 @@ mod branch;
 mod front;
 mod loads;
 mod pack;
+mod plans;
 mod solve;
 mod staircase;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use staircase::Staircase;
 use trace::{Entry, Traces};
 
 use super::gain::can_gain;
-use super::regions::{Link, Region};
+use super::region::{Link, Region};
 use super::schedule::RegionSchedule;
 use crate::{PlanProblem, Result};
 

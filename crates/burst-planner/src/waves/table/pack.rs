@@ -1,7 +1,7 @@
 //! How the branches of a region are packed into waves.
 
-use super::branch::{Apart, BranchFronts, ByWidth};
 use super::front::{Front, Times};
+use super::plans::{Apart, BranchFronts, ByWidth};
 use super::solve::Outermost;
 use super::trace::NOTHING;
 use crate::Result;

@@ -1,9 +1,9 @@
 //! One outermost region with all that is nested in it, from the inside to the outside.
 
-use super::branch::{Apart, BranchFronts};
 use super::front::Front;
+use super::plans::{Apart, BranchFronts, RegionFronts};
 use super::trace::Traces;
-use crate::waves::regions::{Link, Region};
+use crate::waves::region::{Link, Region};
 use crate::{Error, PlanProblem, Result};
 
 /// Factors that partial plans may be slower by than those that they are kept for.
@@ -13,13 +13,6 @@ pub(super) struct Tolerance {
     pub(super) step: f64,
     /// At the end.
     pub(super) last: f64,
-}
-
-/// The plans of a region within a width, by the options of fork and join, row by row: all of them, and those of exactly
-/// this width.
-pub(super) struct RegionFronts<F> {
-    pub(super) columns: usize,
-    pub(super) fronts: Vec<[F; 2]>,
 }
 
 /// The search for all plans of an outermost region.

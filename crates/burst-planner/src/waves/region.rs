@@ -1,8 +1,5 @@
 //! The regions of a graph, as plain data.
 
-use super::reduce::reduce;
-use crate::{PlanProblem, Result};
-
 /// A part of the graph between a fork and a join: two or more branches that can run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
@@ -32,21 +29,4 @@ pub enum Link {
     Edge(usize),
     /// The nested region of this index.
     Region(usize),
-}
-
-/// The regions of the graph, each before those nested in it.
-///
-/// A chain has none.
-/// Time `O((nodes + edges) log(nodes + edges))`.
-///
-/// # Errors
-/// What [`PlanProblem::validate`] reports.
-pub fn regions(problem: &PlanProblem) -> Result<Vec<Region>> {
-    problem.validate()?;
-    Ok(of_valid(problem))
-}
-
-/// The regions of a valid problem.
-pub(super) fn of_valid(problem: &PlanProblem) -> Vec<Region> {
-    reduce(problem.nodes.len(), problem.edges.iter().map(|edge| (edge.from, edge.to)))
 }
