@@ -1,81 +1,15 @@
-use std::sync::Arc;
-
-use anyhow::Context;
 use burst_planner::Error as Unplanned;
 use deeppool::Error;
 use deeppool::compare::Comparison;
-use deeppool::costs::{Costs, shard_sizes};
+use deeppool::costs::Costs;
 use deeppool::gpu_mux::{DeviceParameters, Policy};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, undisturbed};
-use layer_graph::{LayerGraph, zoo};
 use layer_profile::{DataSheet, ProfileTable};
 
-use crate::journal::Journal;
-use crate::row::Row;
 use crate::testbed::Testbed;
-
-/// A network and the batches that it is trained with.
-#[derive(Debug, Clone)]
-pub(crate) struct Workload {
-    pub(crate) network: Arc<LayerGraph>,
-    /// The network's name as people write it.
-    pub(crate) title: String,
-    /// Samples of the foreground's global batch.
-    pub(crate) batch: usize,
-    /// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
-    pub(crate) background_batch: usize,
-}
-
-impl Workload {
-    /// A network that is called by its name, or as the paper writes it.
-    pub(crate) fn new(network: LayerGraph, batch: usize, background_batch: usize) -> Self {
-        let built_in = WORKLOADS.iter().find(|built_in| built_in.model == network.name());
-        let title = built_in.map_or(network.name(), |built_in| built_in.title).to_owned();
-        Self { network: Arc::new(network), title, batch, background_batch }
-    }
-
-    /// The batches that a profile needs for the foreground on up to so many GPUs, and for the background.
-    pub(crate) fn batches(&self, gpus: usize) -> Vec<usize> {
-        let mut batches = shard_sizes(self.batch, gpus);
-        batches.push(self.background_batch);
-        batches.sort_unstable();
-        batches.dedup();
-        batches
-    }
-}
-
-/// A workload of a built-in network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BuiltIn {
-    pub(crate) model: &'static str,
-    pub(crate) title: &'static str,
-    pub(crate) batch: usize,
-    pub(crate) background_batch: usize,
-}
-
-impl BuiltIn {
-    pub(crate) fn load(&self) -> anyhow::Result<Workload> {
-        let &Self { model, title, batch, background_batch } = self;
-        let network = Arc::new(zoo::model(model)?);
-        Ok(Workload { network, title: title.into(), batch, background_batch })
-    }
-}
-
-/// The foreground jobs of the DeepPool paper (Park et al., `MLSys` 2022).
-pub(crate) const WORKLOADS: [BuiltIn; 3] = [
-    workload("vgg16", "VGG-16", 32),
-    workload("wrn-101-2", "WRN-101-2", 16),
-    workload("inception-v3", "Inception-V3", 32),
-];
-
-const fn workload(model: &'static str, title: &'static str, batch: usize) -> BuiltIn {
-    BuiltIn { model, title, batch, background_batch: BACKGROUND_BATCH }
-}
-
-/// Samples of a background job's batch, where an experiment does not say otherwise.
-pub(crate) const BACKGROUND_BATCH: usize = 8;
+use crate::workload::Workload;
 
 /// Iterations that are simulated, of which a quarter warms up, where an experiment does not say otherwise.
 const ITERATIONS: usize = 20;
@@ -90,23 +24,6 @@ pub(crate) struct ForegroundJob<'a> {
 /// A foreground job that is ready to be simulated.
 pub(crate) struct Foreground {
     pub(crate) plan: ExecutionPlan,
-}
-
-/// An experiment's rows for every workload of a testbed, workloads side by side, rows in their order.
-pub(crate) fn rows_of_workloads(
-    testbed: &Testbed,
-    journal: &Journal,
-    rows: impl Fn(&ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> + Sync,
-) -> anyhow::Result<Vec<Row>> {
-    let by_workload: Vec<Vec<Row>> = journal.answers("networks", &testbed.workloads, |workload| {
-        let job = ForegroundJob::new(workload.clone(), testbed);
-        job.and_then(|job| rows(&job)).with_context(|| workload.title.clone())
-    })?;
-    let titled = |(workload, rows): (&Workload, Vec<Row>)| {
-        let title = workload.title.clone();
-        rows.into_iter().map(move |row| Row { title: title.clone(), ..row })
-    };
-    Ok(testbed.workloads.iter().zip(by_workload).flat_map(titled).collect())
 }
 
 impl<'a> ForegroundJob<'a> {

@@ -9,7 +9,6 @@ mod canvas;
 mod catalog;
 mod cli;
 mod experiment;
-mod figure;
 mod grid;
 mod job;
 mod journal;
@@ -32,15 +31,14 @@ mod row;
 mod scale;
 mod search_time;
 mod sensitivity;
-mod sharing_table;
 mod statistics;
 mod style;
 mod sweep;
-mod table;
 mod testbed;
 mod text_table;
 mod throughput;
 mod validate;
+mod workload;
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{BuiltIn, ForegroundJob, WORKLOADS};
+use crate::job::ForegroundJob;
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
 use crate::options::RunOptions;
@@ -17,6 +17,7 @@ use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
 use crate::testbed::Testbed;
 use crate::text_table::{printed, text_table};
+use crate::workload::{BuiltIn, WORKLOADS};
 
 pub(crate) const NAME: &str = "published";
 const TITLE: &str = "Numbers that were published with the original, beside ours";

@@ -1,10 +1,14 @@
 use std::time::Duration;
 
+use anyhow::Context;
 use deeppool::simulate::{Activity, Simulation};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Foreground, ForegroundJob};
+use crate::journal::Journal;
 use crate::statistics::percentile;
+use crate::testbed::Testbed;
+use crate::workload::Workload;
 
 /// How the GPUs are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,6 +239,23 @@ impl Row {
     pub(crate) fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s
     }
+}
+
+/// An experiment's rows for every workload of a testbed, workloads side by side, rows in their order.
+pub(crate) fn rows_of_workloads(
+    testbed: &Testbed,
+    journal: &Journal,
+    rows: impl Fn(&ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> + Sync,
+) -> anyhow::Result<Vec<Row>> {
+    let by_workload: Vec<Vec<Row>> = journal.answers("networks", &testbed.workloads, |workload| {
+        let job = ForegroundJob::new(workload.clone(), testbed);
+        job.and_then(|job| rows(&job)).with_context(|| workload.title.clone())
+    })?;
+    let titled = |(workload, rows): (&Workload, Vec<Row>)| {
+        let title = workload.title.clone();
+        rows.into_iter().map(move |row| Row { title: title.clone(), ..row })
+    };
+    Ok(testbed.workloads.iter().zip(by_workload).flat_map(titled).collect())
 }
 
 /// The time of an iteration that so large a part of them takes at most, collocated over alone; `None` without any, or when it is zero.

@@ -2,8 +2,8 @@ use collectives::LinkModel;
 use deeppool::gpu_mux::Policy;
 use deeppool::plan::Mode;
 
-use crate::job::{BACKGROUND_BATCH, Workload};
 use crate::layer_times::LayerTimes;
+use crate::workload::{BACKGROUND_BATCH, Workload};
 
 /// What ours is called.
 pub(crate) const DEFAULT_POLICY: &str = "default";

@@ -5,10 +5,10 @@ use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{ForegroundJob, rows_of_workloads};
+use crate::job::ForegroundJob;
 use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
-use crate::row::{Mode, Row};
+use crate::row::{Mode, Row, rows_of_workloads};
 
 pub(crate) const NAME: &str = "throughput";
 const TITLE: &str = "Throughput of one training job and of background jobs";

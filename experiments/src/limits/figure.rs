@@ -37,7 +37,7 @@ const LINES: [Line; 3] = [
 ];
 
 /// A panel a network, a line for each throughput, dashed where data parallelism and background jobs alone are.
-pub(crate) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
+pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     let networks: Vec<&[Row]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
     let size = (2 * LEFT + networks.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);
     let title = format!("{} (simulated)", report.title);

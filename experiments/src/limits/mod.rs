@@ -7,12 +7,10 @@ use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::undisturbed;
 
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{ForegroundJob, rows_of_workloads};
+use crate::job::ForegroundJob;
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
-use crate::report::{Chart, Report};
-use crate::row::{Mode, Row};
-
-pub(crate) use figure::draw as figure;
+use crate::report::Report;
+use crate::row::{Mode, Row, rows_of_workloads};
 
 pub(crate) const NAME: &str = "limits";
 const TITLE: &str = "What a burst plan gives by its limit on amplification";
@@ -47,7 +45,7 @@ impl Experiment for LimitsOptions {
             let rows = rows_of_workloads(&testbed, journal, rows)?;
             let summary = summary(&rows);
             let report = Report::new(NAME, TITLE, &testbed, &undisturbed(), rows, summary);
-            Ok(report.drawn(Chart::ByLimit))
+            Ok(report.drawn_by(figure::draw))
         }))
     }
 }

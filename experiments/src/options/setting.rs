@@ -6,9 +6,9 @@ use deeppool::simulate::policy_named;
 
 use super::values::{batch, gpus, limit};
 use super::{MachineOptions, NetworkOptions};
-use crate::job::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 use crate::layer_times::LayerTimes;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
+use crate::workload::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 
 /// The limit of burst plans.
 #[derive(Debug, Clone, Args)]

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{ForegroundJob, Workload};
+use crate::job::ForegroundJob;
 use crate::journal::Journal;
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
 use crate::testbed::Testbed;
+use crate::workload::Workload;
 use totals::{Totals, totals};
 
 pub(crate) const NAME: &str = "partition";

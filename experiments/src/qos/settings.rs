@@ -4,9 +4,9 @@ use deeppool::gpu_mux::DeviceParameters;
 use deeppool::plan::Mode as PlanMode;
 use deeppool::simulate::contended;
 
-use crate::job::{BuiltIn, WORKLOADS, Workload};
 use crate::row::Mode;
 use crate::testbed::Testbed;
+use crate::workload::{BuiltIn, WORKLOADS, Workload};
 
 /// What is shared, and on which GPUs.
 #[derive(Debug, Clone)]

@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::{BACKGROUND_BATCH, WORKLOADS, Workload};
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
 use crate::options::{DeviceOptions, LimitOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
+use crate::workload::{BACKGROUND_BATCH, WORKLOADS, Workload};
 use question::{FIXED_BATCH, Question, Row, Series, questions};
 
 pub(crate) const NAME: &str = "scale";

@@ -7,9 +7,10 @@ use deeppool::Error;
 use deeppool::compare::Way;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{ForegroundJob, Workload};
+use crate::job::ForegroundJob;
 use crate::layer_times::LayerTimes;
 use crate::testbed::Testbed;
+use crate::workload::Workload;
 
 /// GPUs, and global batches for them that are asked beside the series: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
 const SIZES: [(usize, &[usize]); 4] = [

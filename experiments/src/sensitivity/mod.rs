@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::job::Workload;
 use crate::journal::Journal;
 use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
 use crate::testbed::Testbed;
+use crate::workload::Workload;
 use headline::{HEADLINES, Headline, Numbers};
 use variation::{PARAMETERS, Parameter, Setup};
 

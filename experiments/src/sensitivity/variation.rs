@@ -6,8 +6,8 @@ use deeppool::gpu_mux::{DeviceParameter, DeviceParameters, Policy};
 use deeppool::simulate::contended;
 use layer_profile::{BatchTime, LayerProfile, ProfileTable};
 
-use crate::job::Workload;
 use crate::testbed::Testbed;
+use crate::workload::Workload;
 
 /// Half down, half up.
 pub(super) const FACTORS: [f64; 2] = [0.5, 1.5];

@@ -1,3 +1,9 @@
+//! What most experiments find: rows of simulations, with what they were made from.
+
+mod figure;
+mod sharing_table;
+mod text;
+
 use std::time::Duration;
 
 use collectives::LinkModel;
@@ -12,7 +18,6 @@ use crate::outcome::{self, Outcome};
 use crate::row::Row;
 use crate::style::Style;
 use crate::testbed::Testbed;
-use crate::{figure, limits, table};
 
 /// What the reader should know of the GPUs before comparing with a real machine.
 fn charges(gpu: &DeviceParameters) -> String {
@@ -42,14 +47,8 @@ pub(crate) struct Provenance<'a> {
 /// The format of all reports.
 pub(crate) const SCHEMA: &str = "deeppool/report/v1";
 
-/// How rows are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chart {
-    /// A bar a row.
-    Bars,
-    /// Lines over the limit on amplification.
-    ByLimit,
-}
+/// How a report is drawn.
+type Draw = fn(&Report, Style) -> anyhow::Result<Figure>;
 
 /// How a report of what is simulated begins: which experiment it is of, and the models that its numbers are from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -89,7 +88,7 @@ impl Header {
 }
 
 /// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
     pub(crate) header: Header,
@@ -105,7 +104,7 @@ pub(crate) struct Report {
     #[serde(skip)]
     pub(crate) title: &'static str,
     #[serde(skip)]
-    chart: Chart,
+    draw: Draw,
     /// What the figures are from, for people.
     #[serde(skip)]
     pub(crate) provenance: Vec<String>,
@@ -144,15 +143,15 @@ impl Report {
             background_batch,
             rows,
             title,
-            chart: Chart::Bars,
+            draw: figure::draw,
             provenance: vec![testbed.origin(), jobs, charges(gpu)],
             summary,
         }
     }
 
-    /// The same drawn in another way.
-    pub(crate) fn drawn(self, chart: Chart) -> Self {
-        Self { chart, ..self }
+    /// The same drawn in another way than as a bar a row.
+    pub(crate) fn drawn_by(self, draw: Draw) -> Self {
+        Self { draw, ..self }
     }
 }
 
@@ -162,7 +161,7 @@ impl Outcome for Report {
     }
 
     fn text(&self) -> String {
-        table::text(self)
+        text::text(self)
     }
 
     fn findings(&self) -> String {
@@ -178,10 +177,7 @@ impl Outcome for Report {
     }
 
     fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
-        Ok(vec![match self.chart {
-            Chart::Bars => figure::draw(self, style)?,
-            Chart::ByLimit => limits::figure(self, style)?,
-        }])
+        Ok(vec![(self.draw)(self, style)?])
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

@@ -1,12 +1,11 @@
 use comfy_table::Table;
 
-use crate::report::Report;
+use super::{Report, sharing_table};
 use crate::row::Row;
-use crate::sharing_table;
 use crate::text_table::{printed, text_table};
 
 /// A report as lines of text: what the figures are from, the rows, and what they come to.
-pub(crate) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report) -> String {
     let provenance = report.provenance.join("\n");
     let summary = report.summary.join("\n");
     let compares_policies = report.rows.iter().all(|row| row.policy.is_some());

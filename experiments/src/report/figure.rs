@@ -3,8 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::Report;
 use crate::canvas::{Area, Figure, Marks, axes, text};
-use crate::report::Report;
 use crate::row::Row;
 use crate::style::{BLUE, INK, ORANGE, Style, hex};
 
@@ -26,7 +26,7 @@ const LEFT: i32 = 22;
 
 /// The rows as a figure: a panel a model, or a setting where those are compared, a bar a row. Models, which have the same bars, stand
 /// side by side, and settings one below the other.
-pub(crate) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
+pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     let of_panels: Vec<&[Row]> =
         report.rows.chunk_by(|a, b| (&a.model, &a.setting) == (&b.model, &b.setting)).collect();
     let is_stacked = report.rows.iter().any(|row| row.setting.is_some());

@@ -6,7 +6,7 @@ use crate::row::Row;
 use crate::text_table::text_table;
 
 /// A line a policy, setting by setting.
-pub(crate) fn table(rows: &[Row]) -> Table {
+pub(super) fn table(rows: &[Row]) -> Table {
     let mut table = text_table(
         [
             "setting\n",
