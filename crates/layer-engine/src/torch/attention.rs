@@ -2,7 +2,7 @@ use layer_graph::MultiHeadAttention;
 
 use super::ffi;
 use super::launch::{Operands, Operation};
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::Role;
 
 /// Attention by the fastest kernel that libtorch has for the device. Its backward pass is autograd's, through what the forward

@@ -7,7 +7,7 @@ use super::ffi::batch_norm_backward;
 use super::launch::{Launch, Operands, Operation};
 use super::library_error;
 use super::moments::Moments;
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::{Pass, Role};
 
 /// Batch normalisation in passes, between which its moments may be reduced over ranks. As long as they are not, they stay as

@@ -5,7 +5,7 @@ use super::Failure;
 use super::ffi::{Walk, convolution_backward};
 use super::launch::{Launch, Operands, Operation};
 use super::library_error;
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::Role;
 
 /// A convolution with its operands.

@@ -4,7 +4,7 @@ use super::Failure;
 use super::ffi::copy_from_host;
 use super::launch::{Operands, Operation};
 use super::library_error;
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::random::{Purpose, RandomStream};
 use crate::{Role, Shard};
 

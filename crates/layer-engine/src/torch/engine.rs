@@ -197,7 +197,7 @@ impl<T: Real> Engine for TorchEngine<T> {
             (own, wanted) if own == wanted => Self::kind(),
             _ => return Err(EngineError::Precision { engine: NAME, precision }),
         };
-        let numbers = prepare::Numbers { kind: Self::kind(), compute, device: self.place() };
+        let numbers = numbers::Numbers { kind: Self::kind(), compute, device: self.place() };
         outward(self.between_queues(|| prepare::kernel(spec, numbers)))
     }
 

@@ -5,7 +5,7 @@ use super::Failure;
 use super::ffi::layer_norm_backward;
 use super::launch::{Operands, Operation};
 use super::library_error;
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::Role;
 
 pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Operation {

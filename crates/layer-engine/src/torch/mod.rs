@@ -18,6 +18,7 @@ mod layer_norm;
 mod linear;
 mod loss;
 mod moments;
+mod numbers;
 mod optimizer;
 mod pool;
 mod prepare;

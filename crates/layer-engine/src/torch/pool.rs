@@ -3,7 +3,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::launch::{Operands, Operation};
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::Role;
 
 /// Windows that walk over an image.

@@ -1,7 +1,7 @@
 //! From the description of a kernel to the operation that does it.
 
 use layer_graph::{Layer, LayerKind};
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
 use super::Failure;
 use super::NAME;
@@ -12,36 +12,10 @@ use super::dropout::Mask;
 use super::kernel::TorchKernel;
 use super::launch::{Operands, Operation, sizes};
 use super::loss::{CrossEntropy, Indices};
+use super::numbers::Numbers;
 use super::pool::Windows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
-
-/// The numbers that a kernel works with, and where.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbers {
-    /// Of the buffers.
-    pub(super) kind: Kind,
-    /// Of the factors of products.
-    pub(super) compute: Kind,
-    pub(super) device: Device,
-}
-
-impl Numbers {
-    /// Whether products are taken of other numbers than the buffers hold.
-    pub(super) fn converts(self) -> bool {
-        self.kind != self.compute
-    }
-
-    /// A tensor as a factor.
-    pub(super) fn narrow(self, tensor: &Tensor) -> Result<Tensor, Failure> {
-        Ok(tensor.f_to_kind(self.compute)?)
-    }
-
-    /// A product as the buffers hold it.
-    pub(super) fn widen(self, tensor: &Tensor) -> Result<Tensor, Failure> {
-        Ok(tensor.f_to_kind(self.kind)?)
-    }
-}
 
 /// The kernel of this description.
 pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, Failure> {

@@ -2,7 +2,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::launch::{Operands, Operation};
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::Role;
 
 /// Joins images along their channels.

@@ -3,7 +3,7 @@ use tch::Tensor;
 use super::Failure;
 use super::launch::{Launch, Operands, Operation};
 use super::loss::Indices;
-use super::prepare::Numbers;
+use super::numbers::Numbers;
 use crate::Role;
 
 /// The vector of each token.
