@@ -4,43 +4,51 @@ use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use super::{DataError, Dataset};
 
-pub(super) fn check(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError> {
-    let expected = network.layer(network.input()).output_shape();
-    if dataset.shape() != expected {
-        return Err(DataError::InputShape {
-            dataset: dataset.name().into(),
-            found: dataset.shape().clone(),
-            network: network.name().into(),
-            expected: expected.clone(),
-        });
-    }
-    if losses(network).next().is_none() {
-        return Err(no_loss(network));
-    }
-    let labels = dataset.train().label_count();
-    for (layer, classes) in losses(network) {
-        let (dataset_name, network, layer_name) =
-            (dataset.name().into(), network.name().into(), layer.name().into());
-        if classes != dataset.classes() {
-            return Err(DataError::Classes {
-                dataset: dataset_name,
-                found: dataset.classes(),
-                network,
-                layer: layer_name,
-                expected: classes,
+impl Dataset {
+    /// Checks that a network can be trained on this data set: it takes samples of this shape, every loss layer tells this
+    /// number of classes apart at as many positions as a sample has labels, and what an embedding reads are tokens.
+    ///
+    /// # Errors
+    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`], [`DataError::Token`] or
+    /// [`DataError::NoLoss`].
+    pub fn fits(&self, network: &LayerGraph) -> Result<(), DataError> {
+        let expected = network.layer(network.input()).output_shape();
+        if self.shape() != expected {
+            return Err(DataError::InputShape {
+                dataset: self.name().into(),
+                found: self.shape().clone(),
+                network: network.name().into(),
+                expected: expected.clone(),
             });
         }
-        if layer.label_count() != labels {
-            return Err(DataError::LabelCount {
-                dataset: dataset_name,
-                found: labels,
-                network,
-                layer: layer_name,
-                expected: layer.label_count(),
-            });
+        if losses(network).next().is_none() {
+            return Err(no_loss(network));
         }
+        let labels = self.train().label_count();
+        for (layer, classes) in losses(network) {
+            let (dataset_name, network, layer_name) =
+                (self.name().into(), network.name().into(), layer.name().into());
+            if classes != self.classes() {
+                return Err(DataError::Classes {
+                    dataset: dataset_name,
+                    found: self.classes(),
+                    network,
+                    layer: layer_name,
+                    expected: classes,
+                });
+            }
+            if layer.label_count() != labels {
+                return Err(DataError::LabelCount {
+                    dataset: dataset_name,
+                    found: labels,
+                    network,
+                    layer: layer_name,
+                    expected: layer.label_count(),
+                });
+            }
+        }
+        check_tokens(self, network)
     }
-    check_tokens(dataset, network)
 }
 
 /// Checks that every feature is a token where the network's input is what an embedding reads.

@@ -30,6 +30,7 @@ mod error;
 mod file;
 mod fit;
 mod mnist;
+mod open;
 mod pixels;
 mod samples;
 mod source;
