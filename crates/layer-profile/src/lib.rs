@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod accuracy;
 mod device;
 mod error;
 mod files;
@@ -14,9 +15,8 @@ mod structure;
 mod table;
 mod time;
 
-pub use device::{
-    DataSheet, DeviceModel, Direction, FitReport, ModelAccuracy, NetworkErrors, Observations, SeenErrors,
-};
+pub use accuracy::{ModelAccuracy, SeenErrors};
+pub use device::{DataSheet, DeviceModel, Direction, FitReport, NetworkErrors, Observations};
 pub use error::ProfileError;
 pub use measurement::Measurement;
 #[cfg(feature = "measure")]

@@ -2,11 +2,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ProfileError, ProfileTable};
-
 /// How the times of a measured table were measured: the conditions under which a measurement can be repeated.
 ///
-/// The device's name is the [table's](ProfileTable::device).
+/// The device's name is the [table's](crate::ProfileTable::device).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
@@ -48,32 +46,6 @@ fn line(version: &str) -> Vec<&str> {
     match parts.next() {
         Some("0") => std::iter::once("0").chain(parts.next()).collect(),
         major => major.into_iter().collect(),
-    }
-}
-
-impl ProfileTable {
-    /// How the times were measured. `None` when they were modelled or imported, or by a version that did not record it.
-    #[must_use]
-    pub fn measurement(&self) -> Option<&Measurement> {
-        self.measurement.as_ref()
-    }
-
-    /// Records how the times were measured.
-    #[must_use]
-    pub fn with_measurement(mut self, measurement: Measurement) -> Self {
-        self.measurement = Some(measurement);
-        self
-    }
-
-    /// Makes sure that the table was not measured by an incompatible version of this crate.
-    pub(crate) fn check_version(&self) -> Result<(), ProfileError> {
-        match &self.measurement {
-            Some(measurement) if !measurement.is_compatible() => Err(ProfileError::OtherVersion {
-                model: self.model().into(),
-                profiler: measurement.profiler.clone(),
-            }),
-            _ => Ok(()),
-        }
     }
 }
 

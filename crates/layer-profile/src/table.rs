@@ -97,6 +97,30 @@ impl ProfileTable {
         self.accuracy.as_ref()
     }
 
+    /// How the times were measured. `None` when they were modelled or imported, or by a version that did not record it.
+    #[must_use]
+    pub fn measurement(&self) -> Option<&Measurement> {
+        self.measurement.as_ref()
+    }
+
+    /// Records how the times were measured.
+    #[must_use]
+    pub fn with_measurement(mut self, measurement: Measurement) -> Self {
+        self.measurement = Some(measurement);
+        self
+    }
+
+    /// Makes sure that the table was not measured by an incompatible version of this crate.
+    pub(crate) fn check_version(&self) -> Result<(), ProfileError> {
+        match &self.measurement {
+            Some(measurement) if !measurement.is_compatible() => Err(ProfileError::OtherVersion {
+                model: self.model().into(),
+                profiler: measurement.profiler.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// All layers' times, in the order of the table.
     #[must_use]
     pub fn layers(&self) -> &[LayerProfile] {

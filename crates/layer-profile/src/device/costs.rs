@@ -30,7 +30,10 @@ impl Costs {
 
     /// The costs on another device, where each kind of unit is as much cheaper as the data sheets say.
     pub(super) fn scaled(&self, from: &DataSheet, to: &DataSheet) -> Self {
-        let scale = |term: Term| to.unit_us(term.textbook().0) / from.unit_us(term.textbook().0);
+        let scale = |term: Term| {
+            let (unit, _) = term.textbook();
+            unit.peak_us(to) / unit.peak_us(from)
+        };
         Self(self.iter().map(|(term, cost)| (term, cost * scale(term))).collect())
     }
 }

@@ -4,10 +4,8 @@ use super::costs::Costs;
 use super::errors::{RESOLUTION_US, errors, median};
 use super::observations::Observation;
 use super::term::{Term, Unit};
-use super::{
-    DataSheet, DeviceModel, Formula, ModelAccuracy, NetworkErrors, Observations, SeenErrors, nonnegative,
-};
-use crate::ProfileError;
+use super::{DataSheet, DeviceModel, Formula, NetworkErrors, Observations, nonnegative};
+use crate::{ModelAccuracy, ProfileError, SeenErrors};
 
 /// How well a model fits the observations that it was fitted to, and others.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::costs::Costs;
-use super::{DeviceModel, Formula, ModelAccuracy};
-use crate::ProfileError;
+use super::{DeviceModel, Formula};
 use crate::files::load;
+use crate::{ModelAccuracy, ProfileError};
 
 const SCHEMA: &str = "deeppool/device-model/v1";
 

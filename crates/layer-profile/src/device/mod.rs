@@ -1,4 +1,3 @@
-mod accuracy;
 mod costs;
 mod demand;
 mod direction;
@@ -16,12 +15,14 @@ use std::time::Duration;
 use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 use crate::table::check_batches;
-use crate::{BatchTime, LayerProfile, LayerTime, NetworkTime, Origin, ProfileError, ProfileTable, structure};
+use crate::{
+    BatchTime, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable,
+    structure,
+};
 use costs::Costs;
 use demand::Demand;
 use roofline::{CPU_CORE, Roofline};
 
-pub use accuracy::{ModelAccuracy, SeenErrors};
 pub use direction::Direction;
 pub use errors::NetworkErrors;
 pub use fit::FitReport;

@@ -1,4 +1,3 @@
-use super::term::Unit;
 use crate::ProfileError;
 
 /// What a GPU's data sheet says.
@@ -101,20 +100,5 @@ impl DataSheet {
         // Of those with several sizes of memory, the name says which it is.
         let sized = words.find_map(|word| Self::named(&format!("{gpu}-{word}")).ok());
         Some(sized.unwrap_or(sheet))
-    }
-
-    /// Time of one unit of work at the peak, in microseconds.
-    pub(super) fn unit_us(&self, unit: Unit) -> f64 {
-        match unit {
-            // What a captured graph of one empty kernel takes.
-            Unit::Kernel => 5.0,
-            Unit::Gflop => 1e15 / self.peak_flops_per_s,
-            Unit::Megabyte => 1e12 / self.bandwidth_bytes_per_s,
-            // A multiprocessor works on a tile of 64 x 128 values, each of them a sum of a thousand products.
-            Unit::Thousand => {
-                let tile_flops = 2.0 * 64.0 * 128.0 * 1e3;
-                tile_flops * f64::from(self.multiprocessors) / self.peak_flops_per_s * 1e6
-            }
-        }
     }
 }

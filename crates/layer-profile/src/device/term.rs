@@ -65,6 +65,21 @@ pub(super) enum Unit {
 
 impl Unit {
     pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::Thousand];
+
+    /// Time of one at the peak of a data sheet, in microseconds.
+    pub(super) fn peak_us(self, sheet: &DataSheet) -> f64 {
+        match self {
+            // What a captured graph of one empty kernel takes.
+            Self::Kernel => 5.0,
+            Self::Gflop => 1e15 / sheet.peak_flops_per_s,
+            Self::Megabyte => 1e12 / sheet.bandwidth_bytes_per_s,
+            // A multiprocessor works on a tile of 64 x 128 values, each of them a sum of a thousand products.
+            Self::Thousand => {
+                let tile_flops = 2.0 * 64.0 * 128.0 * 1e3;
+                tile_flops * f64::from(sheet.multiprocessors) / sheet.peak_flops_per_s * 1e6
+            }
+        }
+    }
 }
 
 impl Product {
@@ -197,6 +212,6 @@ impl Term {
     /// The textbook's price on the device of this data sheet, in microseconds.
     pub(super) fn list_price_us(self, sheet: &DataSheet) -> f64 {
         let (unit, multiple) = self.textbook();
-        multiple * sheet.unit_us(unit)
+        multiple * unit.peak_us(sheet)
     }
 }
