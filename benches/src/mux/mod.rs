@@ -11,6 +11,7 @@ mod policies;
 mod report;
 mod row;
 mod table;
+mod task;
 mod virtual_device;
 
 use std::process::ExitCode;

@@ -10,8 +10,8 @@ use gpu_mux::{
 
 use crate::command::bad_input;
 use crate::mux::MuxReport;
-use crate::mux::bench::Task;
 use crate::mux::row::{Alone, Collocated, row, times};
+use crate::mux::task::Task;
 use crate::progress;
 use crate::report_file::micros;
 

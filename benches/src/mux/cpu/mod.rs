@@ -17,8 +17,8 @@ use self::background::Background;
 use self::foreground::{GivenUp, Rank, Shared};
 use crate::command::bad_input;
 use crate::mux::MuxReport;
-use crate::mux::bench::Task;
 use crate::mux::row::{Alone, Collocated, row, times};
+use crate::mux::task::Task;
 use crate::progress;
 use crate::report_file::micros;
 

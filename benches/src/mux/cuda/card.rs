@@ -11,7 +11,7 @@ use super::execution::{Execution, execute};
 use super::hosts::{Host, PreparedStep};
 use super::kernels::{Compute, Kernels};
 use super::rounds::Rounds;
-use crate::mux::bench::CardOptions;
+use crate::mux::task::CardOptions;
 
 /// Work is timed alone. What kernels have written only they themselves read, and no result rests on it.
 const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));

@@ -19,8 +19,8 @@ use anyhow::{Context as _, Result};
 use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
 use gpu_mux::{Jobs, Policy, Workload};
 
-use crate::mux::bench::{CardOptions, Task};
 use crate::mux::row::{Alone, Collocated, row, times};
+use crate::mux::task::{CardOptions, Task};
 use crate::mux::{MuxReport, MuxRow};
 use crate::progress;
 use crate::report_file::micros;

@@ -8,7 +8,7 @@ use gpu_mux::{Policy, Workload};
 
 use super::{Extent, kernels, measure_on};
 use crate::mux::MuxReport;
-use crate::mux::bench::{CardOptions, Task};
+use crate::mux::task::{CardOptions, Task};
 
 const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
  "foreground": {"samples": 32, "steps": [
