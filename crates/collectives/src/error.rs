@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Call, GradientFault};
+use crate::Call;
 
 /// What this crate's fallible functions return.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -220,17 +220,6 @@ pub enum Error {
         sample_len: usize,
         /// Elements in the buffer.
         actual: usize,
-    },
-
-    /// A gradient that a rank may not give to a bucketed all-reduce, or did not give.
-    #[error("rank {rank} and gradient {gradient} of a bucketed all-reduce: {fault}")]
-    BadGradient {
-        /// The rank, counted in the communicator.
-        rank: usize,
-        /// The gradient's place in the list.
-        gradient: usize,
-        /// What is wrong.
-        fault: GradientFault,
     },
 
     /// A link model whose bandwidth is not positive and finite.

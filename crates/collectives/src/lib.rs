@@ -10,7 +10,7 @@
 )]
 #![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes, by Open MPI.")]
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
-//! - [`Bucketing`] and [`BucketedAllReduce`]: gradients reduced together, while others are still computed.
+//! - [`Bucketing`]: which gradients are reduced together, while others are still computed.
 //! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
@@ -18,7 +18,7 @@
 #[cfg(all(test, feature = "nccl"))]
 extern crate self as collectives;
 
-mod buckets;
+mod bucketing;
 mod call;
 mod communicator;
 mod element;
@@ -39,7 +39,7 @@ mod wait;
 
 #[cfg(feature = "mpi")]
 pub use crate::mpi::{MpiBarrierRequest, MpiCommunicator, MpiExchangeRequest, MpiRequest, MpiWorld};
-pub use buckets::{Bucket, BucketedAllReduce, Bucketing, Gradient, GradientFault};
+pub use bucketing::{Bucket, Bucketing};
 pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
@@ -52,9 +52,9 @@ pub use nccl::{
     NcclRedistributionRequest, NcclRequest, NcclWorld,
 };
 pub use partition::Partition;
-pub use redistribute::{PendingRedistribution, RedistributionRequest};
+pub use redistribute::PendingRedistribution;
 pub use redistribution::{Move, Redistribution};
-pub use request::{Exchanged, Request};
+pub use request::{Exchanged, RedistributionRequest, Request};
 pub use thread::{
     ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRequest, ThreadWorld,
 };

@@ -2,25 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Communicator, Element, Error, Redistribution, Request, Result};
-
-/// A started [redistribution](Communicator::start_redistribution).
-pub trait RedistributionRequest {
-    /// Where the samples arrive.
-    type Buffer;
-
-    /// Whether all samples have arrived; never blocks.
-    ///
-    /// # Errors
-    /// When the operation failed.
-    fn test(&mut self) -> Result<bool>;
-
-    /// Waits, and writes the caller's shard of the target partition to `output`, which has to be of its length.
-    ///
-    /// # Errors
-    /// When the operation failed, and an `output` of another length.
-    fn wait_into(self, output: &mut Self::Buffer) -> Result<()>;
-}
+use crate::{Communicator, Element, Error, Redistribution, RedistributionRequest, Request, Result};
 
 impl Redistribution {
     /// [Starts](Communicator::start_redistribution) to move the samples between buffers of the host.

@@ -26,6 +26,24 @@ pub trait Request {
     fn wait(self) -> Result<Self::Output>;
 }
 
+/// A started [redistribution](crate::Communicator::start_redistribution).
+pub trait RedistributionRequest {
+    /// Where the samples arrive.
+    type Buffer;
+
+    /// Whether all samples have arrived; never blocks.
+    ///
+    /// # Errors
+    /// When the operation failed.
+    fn test(&mut self) -> Result<bool>;
+
+    /// Waits, and writes the caller's shard of the target partition to `output`, which has to be of its length.
+    ///
+    /// # Errors
+    /// When the operation failed, and an `output` of another length.
+    fn wait_into(self, output: &mut Self::Buffer) -> Result<()>;
+}
+
 /// Both buffers of an operation that reads one and fills another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchanged<B> {

@@ -6,8 +6,9 @@ use super::buffer::{DeviceBuffer, DeviceStream};
 use super::comm::NO_COLOR;
 use super::group::{GroupState, Ticket, World};
 use super::launch::{Launch, NcclStep, only};
-use super::redistribute::NcclRedistributionRequest;
-use super::request::{Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRequest, Pending};
+use super::request::{
+    Buffers, NcclBarrierRequest, NcclExchangeRequest, NcclRedistributionRequest, NcclRequest, Pending,
+};
 use crate::lengths::WrongLength;
 use crate::membership::{check_rank, of_one_color, place_among};
 use crate::{

@@ -29,6 +29,5 @@ mod world;
 pub use buffer::{DeviceBuffer, DeviceStream};
 pub use communicator::NcclCommunicator;
 pub use library::NcclLibrary;
-pub use redistribute::NcclRedistributionRequest;
-pub use request::{NcclBarrierRequest, NcclExchangeRequest, NcclRequest};
+pub use request::{NcclBarrierRequest, NcclExchangeRequest, NcclRedistributionRequest, NcclRequest};
 pub use world::NcclWorld;

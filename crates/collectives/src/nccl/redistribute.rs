@@ -1,13 +1,11 @@
 //! Carrying a redistribution out within device memory.
 
-use std::ops::Range;
-
 use super::buffer::{DeviceBuffer, DeviceStream};
 use super::communicator::NcclCommunicator;
 use super::launch::NcclStep;
-use super::request::{Buffers, Pending};
+use super::request::{Buffers, NcclRedistributionRequest};
 use crate::redistribute::{check_shard, elements};
-use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, RedistributionRequest, Result};
+use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
 
 impl NcclCommunicator {
     /// [Starts](crate::Communicator::start_redistribution) to move samples. What moves goes from its place in a copy of `input`
@@ -78,30 +76,5 @@ impl NcclCommunicator {
         let operation = Operation::AllToAllV { send_counts, receive_counts };
         let pending = self.collective(operation, queue, Exchanged { send: copy, receive: output }, steps)?;
         Ok(NcclRedistributionRequest { pending, rank, wanted, sample_len })
-    }
-}
-
-/// A redistribution under way, in a stream.
-#[derive(Debug)]
-#[must_use = "the samples arrive when it is waited for"]
-pub struct NcclRedistributionRequest<T: Element> {
-    pending: Pending<T>,
-    rank: usize,
-    wanted: Range<usize>,
-    sample_len: usize,
-}
-
-impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
-    type Buffer = DeviceBuffer<T>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.pending.test()
-    }
-
-    /// `output` is other memory afterwards: that in which the samples arrived.
-    fn wait_into(self, output: &mut DeviceBuffer<T>) -> Result<()> {
-        check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
-        *output = self.pending.wait()?.receive;
-        Ok(())
     }
 }

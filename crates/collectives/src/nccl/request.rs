@@ -1,6 +1,7 @@
 //! Requests: handles of pending operations.
 
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,9 @@ use super::DeviceBuffer;
 use super::enqueued::Enqueued;
 use super::group::{GroupState, World};
 use super::pause::poll_until;
+use crate::redistribute::check_shard;
 use crate::request::requests;
-use crate::{Element, Exchanged, Request, Result};
+use crate::{Element, Exchanged, RedistributionRequest, Request, Result};
 
 /// Work in a stream, and the memory that it needs.
 #[derive(Debug)]
@@ -72,3 +74,29 @@ pub struct NcclExchangeRequest<T: Element>(pub(super) Pending<T>);
 pub struct NcclBarrierRequest(pub(super) Pending<u8>);
 
 requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: DeviceBuffer);
+
+/// A redistribution under way, in a stream.
+#[derive(Debug)]
+#[must_use = "the samples arrive when it is waited for"]
+pub struct NcclRedistributionRequest<T: Element> {
+    pub(super) pending: Pending<T>,
+    pub(super) rank: usize,
+    /// The samples of the rank's shard of the target partition.
+    pub(super) wanted: Range<usize>,
+    pub(super) sample_len: usize,
+}
+
+impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
+    type Buffer = DeviceBuffer<T>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.pending.test()
+    }
+
+    /// `output` is other memory afterwards: that in which the samples arrived.
+    fn wait_into(self, output: &mut DeviceBuffer<T>) -> Result<()> {
+        check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
+        *output = self.pending.wait()?.receive;
+        Ok(())
+    }
+}

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::exchange::SPLIT_ELEMENTS;
 use super::group::{Channel, End, GroupState, Role};
+use super::ranks::{Presence, World};
 use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
-use super::world::{Presence, World};
 use crate::lengths::WrongLength;
 use crate::membership::{check_rank, of_one_color, place_among};
 use crate::{

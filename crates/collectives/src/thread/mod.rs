@@ -11,6 +11,7 @@ mod exchange;
 mod group;
 mod liveness;
 mod parking;
+mod ranks;
 mod request;
 mod shared;
 mod sync;

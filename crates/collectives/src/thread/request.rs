@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::exchange::Exchange;
 use super::group::{GroupState, Joined, Key, Readiness};
 use super::parking::Progress;
-use super::world::World;
+use super::ranks::World;
 use crate::request::requests;
 use crate::{Departure, Element, Error, Exchanged, Request, Result};
 

@@ -1,17 +1,14 @@
-//! The ranks of a process, and what they share.
+//! The ranks of a process.
 
-use std::collections::HashMap;
 use std::panic;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::ThreadCommunicator;
 use super::group::GroupState;
-use super::liveness::Liveness;
-use super::parking::Parking;
-use super::sync::Mutex;
-use crate::{Departure, WaitStrategy};
+use super::ranks::{Presence, World};
+use crate::WaitStrategy;
 
 /// Ranks that are threads of this process.
 ///
@@ -61,16 +58,11 @@ impl ThreadWorld {
     /// A rank has ended when its last communicator, subgroups included, is dropped.
     #[must_use]
     pub fn communicators(&self) -> Vec<ThreadCommunicator> {
-        let world = Arc::new(World {
-            timeout: self.timeout,
-            parking: Parking::new(self.wait, self.size),
-            liveness: Liveness::new(self.size),
-            groups: Mutex::new(Groups::default()),
-        });
+        let world = Arc::new(World::new(self.size, self.wait, self.timeout));
         let everyone = Arc::new(GroupState::new(0, (0..self.size).collect()));
         (0..self.size)
             .map(|rank| {
-                let presence = Arc::new(Presence { world: Arc::clone(&world), rank });
+                let presence = Arc::new(Presence::new(Arc::clone(&world), rank));
                 ThreadCommunicator::new(presence, Arc::clone(&everyone), rank)
             })
             .collect()
@@ -108,68 +100,5 @@ impl ThreadWorld {
             Some(panic) => panic::resume_unwind(panic),
             None => results,
         }
-    }
-}
-
-/// What the ranks of a world share.
-#[derive(Debug)]
-pub(super) struct World {
-    pub(super) timeout: Duration,
-    pub(super) parking: Parking,
-    pub(super) liveness: Liveness,
-    groups: Mutex<Groups>,
-}
-
-#[derive(Debug, Default)]
-struct Groups {
-    created: u64,
-    /// Until each member has fetched its group: the number left to come.
-    split: HashMap<SplitKey, (Arc<GroupState>, usize)>,
-}
-
-/// One group of one split: the parent group, the parent's sequence number of the split, and the color.
-pub(super) type SplitKey = (u64, u64, u32);
-
-impl World {
-    /// The subgroup of `parent` at the places `ranks`, the same each time.
-    pub(super) fn listed_group(&self, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
-        parent.listed(ranks, || {
-            let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-            subgroup(&mut groups.created, parent, ranks)
-        })
-    }
-
-    /// The subgroup that a split made, which each member fetches once.
-    pub(super) fn split_group(&self, key: SplitKey, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let Groups { created, split } = &mut *groups;
-        let (group, left) =
-            split.entry(key).or_insert_with(|| (subgroup(created, parent, ranks), ranks.len()));
-        let group = Arc::clone(group);
-        *left -= 1;
-        if *left == 0 {
-            split.remove(&key);
-        }
-        group
-    }
-}
-
-fn subgroup(created: &mut u64, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
-    *created += 1;
-    Arc::new(GroupState::new(*created, ranks.iter().map(|&rank| parent.members[rank]).collect()))
-}
-
-/// A rank that has not ended: all its communicators hold it, and dropping it records the end.
-#[derive(Debug)]
-pub(super) struct Presence {
-    pub(super) world: Arc<World>,
-    rank: usize,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        let how = if thread::panicking() { Departure::Panicked } else { Departure::Left };
-        self.world.liveness.depart(self.rank, how);
-        self.world.parking.notify();
     }
 }

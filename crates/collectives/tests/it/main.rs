@@ -2,7 +2,7 @@
 //!
 //! Programs of their own are `mpi`, which starts itself under `mpirun`, and `loom`, for which the crate is built another way.
 
-mod buckets;
+mod bucketing;
 mod faults;
 mod link_fit;
 mod link_model;

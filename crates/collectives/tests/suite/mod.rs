@@ -4,7 +4,6 @@
 //! laws of [`for_each_law!`] on groups of it. Floats are small whole numbers, so that sums are exact in any order.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
-mod buckets;
 mod case;
 mod collectives;
 mod groups;
@@ -15,7 +14,6 @@ mod requests;
 
 use ::collectives::{Communicator, Element, Group, bf16, f16};
 
-pub(crate) use buckets::*;
 pub(crate) use case::{Case, cases};
 pub(crate) use collectives::*;
 pub(crate) use groups::*;
@@ -105,7 +103,6 @@ macro_rules! for_each_law {
             host memory {
                 every_sample_arrives_and_comes_back
                 a_buffer_comes_back_in_its_own_memory
-                gradients_are_summed_over_their_ranks
             }
         }
     };

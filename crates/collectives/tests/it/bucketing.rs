@@ -1,0 +1,38 @@
+//! Which gradients go into which bucket.
+
+use collectives::Bucketing;
+use proptest::prelude::*;
+
+/// A gradient: who holds it, and its bytes.
+type Gradient = (Vec<usize>, u64);
+
+fn gradients() -> impl Strategy<Value = Vec<Gradient>> {
+    let ranks = prop::sample::subsequence((0..4_usize).collect::<Vec<_>>(), 1..=4);
+    prop::collection::vec((ranks, 0..300_u64), 1..12)
+}
+
+proptest! {
+    /// Each gradient once, with its own kind, in order; full buckets have the size but for their last gradient.
+    #[test]
+    fn buckets_are_of_one_group_and_size(gradients in gradients(), bucket_bytes in 1..2_000_u64) {
+        let mut bucketing = Bucketing::new(bucket_bytes);
+        let bytes = |g: usize| gradients[g].1;
+        let mut seen = Vec::new();
+        for (g, (ranks, _)) in gradients.iter().enumerate() {
+            if let Some(full) = bucketing.add(ranks, g, bytes(g)) {
+                prop_assert_eq!(full.gradients.last(), Some(&g));
+                prop_assert!(full.bytes >= bucket_bytes && full.bytes - bytes(g) < bucket_bytes);
+                seen.push(full);
+            }
+        }
+        seen.extend(bucketing.finish());
+        for bucket in &seen {
+            prop_assert!(bucket.gradients.iter().all(|&g| gradients[g].0 == bucket.ranks));
+            prop_assert!(bucket.gradients.is_sorted());
+            prop_assert_eq!(bucket.gradients.iter().map(|&g| bytes(g)).sum::<u64>(), bucket.bytes);
+        }
+        let mut all: Vec<usize> = seen.into_iter().flat_map(|bucket| bucket.gradients).collect();
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..gradients.len()).collect::<Vec<_>>());
+    }
+}
