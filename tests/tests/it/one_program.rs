@@ -1,5 +1,7 @@
 //! One program, two executors: what the runtime does is what the simulator does.
 
+use std::time::Duration;
+
 use collectives::{Group, LinkModel, ThreadWorld};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
@@ -7,7 +9,7 @@ use deeppool::gpu_mux::{CpuDriver, Policy};
 use deeppool::layer_engine::{CpuEngine, LaunchContext};
 use deeppool::program::{LowerOptions, Op, Program, StepId, lower_training};
 use deeppool::runtime::{CpuThreads, Device, Iterations, LoadedProgram, Observer, RankState};
-use deeppool::simulate::{SimulateOptions, simulate};
+use deeppool::simulate::{SimulateOptions, Timeline, simulate};
 use deeppool::train::Shuffled;
 use deeppool_tests::scattered;
 use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
@@ -87,6 +89,15 @@ fn executed(network: &LayerGraph, program: &Program, batch: usize) -> Vec<Vec<us
     })
 }
 
+/// The steps of a rank in the order in which they started; those that started at the same time in the program's order.
+fn started(timeline: &Timeline, rank: usize) -> Vec<usize> {
+    let of_rank = timeline.events().iter().filter(|event| event.rank == rank);
+    let mut steps: Vec<(Duration, StepId)> =
+        of_rank.filter_map(|event| Some((event.start, event.step?))).collect();
+    steps.sort_unstable();
+    steps.into_iter().map(|(_, step)| step.0).collect()
+}
+
 fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: &LowerOptions) {
     let placement = scattered(network, ranks, seed).unwrap();
     let program = lower_training(network, &placement, batch, lowering).unwrap();
@@ -97,17 +108,18 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
     let options = SimulateOptions { iterations: 2, timeline: true, ..SimulateOptions::default() };
     let simulated = simulate(&program, &costs, &options).unwrap();
 
-    let executed = executed(network, &program, batch);
-    for (rank, (simulated, executed)) in simulated.started.iter().zip(&executed).enumerate() {
-        check_order(&program, rank, simulated);
+    let timeline = simulated.timeline.unwrap();
+
+    for (rank, executed) in executed(network, &program, batch).iter().enumerate() {
+        let simulated = started(&timeline, rank);
+        check_order(&program, rank, &simulated);
         check_order(&program, rank, executed);
         // Every rank comes to its collectives in the one order of the program, in both.
-        let ids = collectives(&program, rank, simulated);
+        let ids = collectives(&program, rank, &simulated);
         assert!(ids.is_sorted());
         assert_eq!(ids, collectives(&program, rank, executed));
     }
     // A lane never does two things at once.
-    let timeline = simulated.timeline.unwrap();
     for (i, a) in timeline.events().iter().enumerate() {
         for b in &timeline.events()[i + 1..] {
             let together = a.start < b.start + b.duration && b.start < a.start + a.duration;

@@ -9,7 +9,7 @@ use gpu_mux::{
 use super::steps::RankClass;
 use super::{BackgroundCosts, SimulateOptions, TimelineEvent, TimelineWork};
 use crate::Error;
-use crate::program::{CollectiveId, Op, Program, RankProgram};
+use crate::program::{CollectiveId, Op, Program, RankProgram, StepId};
 
 /// A stretch of virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -268,19 +268,8 @@ impl<'a> Rank<'a> {
         spans
     }
 
-    /// Each rank that it stands for, with the steps of the last iteration in the order in which they started; those that
-    /// started at the same time in the program's order.
-    pub(super) fn started(&self) -> impl Iterator<Item = (usize, Vec<usize>)> + '_ {
-        self.class.programs.iter().flat_map(|program| {
-            let spans = self.program_spans(program);
-            let mut steps: Vec<usize> = (0..spans.len()).collect();
-            steps.sort_by_key(|&step| spans[step].start);
-            program.stands_for.iter().map(move |&rank| (rank, steps.clone()))
-        })
-    }
-
-    /// What ran in the last iteration on each rank that it stands for, by the time since `origin`; steps that take no time
-    /// are left out.
+    /// What ran in the last iteration on each rank that it stands for, by the time since `origin`: all its steps in the
+    /// program's order, then the background.
     pub(super) fn timelines(
         &self,
         program: &Program,
@@ -303,37 +292,39 @@ impl<'a> Rank<'a> {
         background: &str,
         origin: Duration,
     ) -> Vec<TimelineEvent> {
-        let event = |work, label, span: Span| {
+        let event = |work, step, label, span: Span| {
             // The device may begin before the host has seen the end of the iteration before.
             let start = span.start.max(origin);
             TimelineEvent {
                 rank: of_rank.rank,
                 work,
+                step,
                 label,
                 start: start.saturating_sub(origin),
                 duration: span.end.saturating_sub(start),
             }
         };
-        let steps = of_rank.steps.iter().zip(self.program_spans(of_rank)).map(|(step, span)| {
-            let work = match step.op {
-                Op::Collective(id) => {
-                    let collective = &program.collectives[id.0];
-                    let ranks = collective.ranks.clone();
-                    TimelineWork::Communication { bytes: collective.bytes(), ranks }
-                }
-                _ => TimelineWork::Compute,
-            };
-            event(work, step.label.clone(), span)
-        });
+        let steps =
+            of_rank.steps.iter().zip(self.program_spans(of_rank)).enumerate().map(|(index, (step, span))| {
+                let work = match step.op {
+                    Op::Collective(id) => {
+                        let collective = &program.collectives[id.0];
+                        let ranks = collective.ranks.clone();
+                        TimelineWork::Communication { bytes: collective.bytes(), ranks }
+                    }
+                    _ => TimelineWork::Compute,
+                };
+                event(work, Some(StepId(index)), step.label.clone(), span)
+            });
         let background = self.background_spans.iter().flatten().map(|&(span, steps)| {
             let label = match steps {
                 [] => String::new(),
                 [only] => only.name.clone(),
                 [first, .., last] => format!("{} to {}", first.name, last.name),
             };
-            event(TimelineWork::Background { job: background.into() }, label, span)
+            event(TimelineWork::Background { job: background.into() }, None, label, span)
         });
-        steps.chain(background).filter(|event| !event.duration.is_zero()).collect()
+        steps.chain(background).collect()
     }
 }
 

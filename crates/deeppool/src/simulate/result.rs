@@ -38,8 +38,6 @@ pub struct Simulation {
     pub background_share_of_computing: Option<f64>,
     /// The same of the time in which it [only communicates](Activity::communicating).
     pub background_share_of_communicating: Option<f64>,
-    /// By rank: the steps of the last iteration, by index, in the order in which they started.
-    pub started: Vec<Vec<usize>>,
     /// The last iteration's timeline, if it was asked for.
     pub timeline: Option<Timeline>,
 }
@@ -129,7 +127,6 @@ impl Simulation {
             background_share_of_idle: share(&IDLE),
             background_share_of_computing: share(&[ForegroundState::Computing]),
             background_share_of_communicating: share(&[ForegroundState::Transferring]),
-            started: by_rank(classes.iter().flat_map(Rank::started)),
             timeline: options.timeline.then(|| timeline(program, options, classes)),
         }
     }

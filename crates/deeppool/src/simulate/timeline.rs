@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::costs::micros;
+use crate::program::StepId;
 
 /// What ran when, for a timeline viewer.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,6 +19,8 @@ pub struct TimelineEvent {
     pub rank: usize,
     /// Whose work it was.
     pub work: TimelineWork,
+    /// Which step of the rank's program it was; `None` for a background job.
+    pub step: Option<StepId>,
     /// What it was: the label of a step such as `forward conv1`, or the first and the last of those of a background job whose
     /// kernels were launched together.
     pub label: String,
@@ -78,17 +81,19 @@ impl Timeline {
         Self { events }
     }
 
-    /// The events, rank by rank.
+    /// The events, rank by rank: first the steps of the rank's program in its order, with those that take no time, and then what ran
+    /// in the background.
     #[must_use]
     pub fn events(&self) -> &[TimelineEvent] {
         &self.events
     }
 
-    /// As Chrome trace events, which open in Perfetto: a process a rank, a thread a lane, times in microseconds. The events'
-    /// arguments are the bytes and ranks of a collective, and the network of a background job.
+    /// As Chrome trace events, which open in Perfetto: a process a rank, a thread a lane, times in microseconds. Steps that take no time
+    /// are left out. The events' arguments are the bytes and ranks of a collective, and the network of a background job.
     #[must_use]
     pub fn to_chrome_trace(&self) -> Value {
-        let mut ranks: Vec<usize> = self.events.iter().map(|event| event.rank).collect();
+        let events = || self.events.iter().filter(|event| !event.duration.is_zero());
+        let mut ranks: Vec<usize> = events().map(|event| event.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
         let names = ranks.iter().flat_map(|rank| {
@@ -99,7 +104,7 @@ impl Timeline {
             });
             std::iter::once(process).chain(lanes)
         });
-        let spans = self.events.iter().map(|event| {
+        let spans = events().map(|event| {
             let (tid, cat) = (event.work.place(), event.work.lane());
             json!({"ph": "X", "pid": event.rank, "tid": tid, "cat": cat, "name": event.label, "args": event.work.args(),
                 "ts": micros(event.start), "dur": micros(event.duration)})
