@@ -5,21 +5,27 @@ use std::path::Path;
 use deeppool::compare::{Comparison, Point, Way};
 use deeppool::job::Job;
 use deeppool::plan::PlanRequest;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 use serde_json::{Value, json};
 
 use super::compare_figure::svg;
+use super::costs::BackgroundSpec;
 use super::output::{gpus, print_json, say, table};
-use super::plan::Background;
 use super::progress::progress_of_parts;
 
 /// Speeds of the foreground in the table, as parts of the fastest.
 const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
 
+/// A background job, and what it takes.
+pub(crate) struct CostedBackground {
+    pub(crate) spec: BackgroundSpec,
+    pub(crate) costs: BackgroundCosts,
+}
+
 pub(crate) fn run(
     job: &Job<'_>,
     request: &PlanRequest,
-    background: &Background,
+    background: &CostedBackground,
     figure: Option<&Path>,
     as_json: bool,
 ) -> anyhow::Result<()> {
@@ -52,7 +58,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn origin(job: &Job<'_>, request: &PlanRequest, background: &Background) -> Vec<String> {
+fn origin(job: &Job<'_>, request: &PlanRequest, background: &CostedBackground) -> Vec<String> {
     let (profile, spec) = (job.costs().profile(), &background.spec);
     let mut lines = vec![
         format!(
@@ -121,7 +127,12 @@ fn off(comparison: &Comparison) -> String {
     )
 }
 
-fn report(job: &Job<'_>, request: &PlanRequest, background: &Background, comparison: &Comparison) -> Value {
+fn report(
+    job: &Job<'_>,
+    request: &PlanRequest,
+    background: &CostedBackground,
+    comparison: &Comparison,
+) -> Value {
     let point = |point: &Point| {
         json!({
             "mode": point.way.name(), "gpus": point.gpus, "limit": point.amplification,

@@ -13,6 +13,7 @@ use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
 use super::capacity::Capacity;
+use super::compare::CostedBackground;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::{BATCH, within};
 use super::explanations::print_runs;
@@ -127,12 +128,6 @@ enum ObjectiveName {
     Time,
     /// The most samples by second, of the foreground and the background together
     Total,
-}
-
-/// A background job, and what it takes.
-pub(crate) struct Background {
-    pub(crate) spec: BackgroundSpec,
-    pub(crate) costs: BackgroundCosts,
 }
 
 /// How fast the foreground is at least where most is to be done in total, as a part of the fastest plan's speed.
@@ -251,7 +246,7 @@ impl Plan {
     }
 
     /// What a background job takes on a GPU of its own.
-    fn background(&self, network: &LayerGraph, tables: &CostTables) -> anyhow::Result<Background> {
+    fn background(&self, network: &LayerGraph, tables: &CostTables) -> anyhow::Result<CostedBackground> {
         let asked = self.sharing.background.as_ref();
         let own = asked.map(BackgroundSpec::network).transpose()?;
         let network = own.as_ref().unwrap_or(network);
@@ -259,14 +254,14 @@ impl Plan {
         let spec = asked.cloned().unwrap_or_else(same);
         let profile = self.costs.background(&spec, network, &tables.profile)?;
         let costs = BackgroundCosts::new(&Costs::new(network, &profile, &tables.link), spec.batch)?;
-        Ok(Background { spec, costs })
+        Ok(CostedBackground { spec, costs })
     }
 
     fn plan_total(
         &self,
         job: &Job<'_>,
         request: &PlanRequest,
-        background: &Background,
+        background: &CostedBackground,
     ) -> anyhow::Result<()> {
         let foreground = self.sharing.foreground.unwrap_or(DEFAULT_FOREGROUND);
         let options = SimulateOptions::default();
@@ -276,7 +271,7 @@ impl Plan {
         let Total { plan, simulation, fastest_us } = &total;
         let runs = self.explain.then(|| job.explain(plan, &self.mode.gpu_counts)).transpose()?;
         self.write(job, plan)?;
-        let Background { spec, .. } = background;
+        let CostedBackground { spec, .. } = background;
         if self.json {
             let mut report = report(plan, None, runs.as_deref())?;
             report["objective"] = json!({

@@ -20,8 +20,7 @@ use layer_engine::Sgd;
 use crate::Error;
 use crate::costs::Costs;
 use crate::plan::{ExecutionPlan, PlannedLowering};
-use crate::program::{LowerOptions, Placement, Program, lower_for_simulation, lower_training};
-use crate::simulate::{SimulateOptions, Simulation, simulate};
+use crate::program::{LowerOptions, Placement, Program, lower_training};
 
 /// A network that is trained with a global batch, how its iterations are lowered, and what they cost.
 ///
@@ -74,16 +73,6 @@ impl<'a> Job<'a> {
     /// When the plan is of another job, or the network does not end in exactly one loss.
     pub fn lower(&self, plan: &ExecutionPlan) -> Result<Program, Error> {
         lower_training(self.costs.network(), &self.placement(plan)?, self.batch, &self.lowering)
-    }
-
-    /// Runs a plan's program in virtual time, as [`simulate`] does.
-    ///
-    /// # Errors
-    /// As [`lower`](Self::lower), and when the profile lacks a time.
-    pub fn simulate(&self, plan: &ExecutionPlan, options: &SimulateOptions) -> Result<Simulation, Error> {
-        let placement = self.placement(plan)?;
-        let program = lower_for_simulation(self.costs.network(), &placement, self.batch, &self.lowering)?;
-        simulate(&program, &self.costs, options)
     }
 
     /// Where each layer runs by a plan of this job.

@@ -2,6 +2,7 @@
 
 mod background;
 mod machine;
+mod plan;
 mod rank;
 mod result;
 mod steps;
