@@ -1,10 +1,12 @@
 //! How a command reads its arguments and how it ends.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use whole_file::Printer;
 
 /// Runs a command on the arguments of this process: 0, or 2 for bad usage or input and 1 for a failure, with one line on
 /// standard error.
@@ -45,6 +47,14 @@ impl std::error::Error for BadInput {}
 /// An error that ends the command with exit code 2.
 pub(crate) fn bad_input(reason: impl Into<String>) -> anyhow::Error {
     BadInput(reason.into()).into()
+}
+
+/// [Checks](whole_file::check_all) where results are to go, before any work: where they cannot, that is bad input.
+pub(crate) fn check_results<'a>(
+    files: impl IntoIterator<Item = &'a PathBuf>,
+    json: bool,
+) -> anyhow::Result<Printer> {
+    whole_file::check_all(files, json).map_err(|error| bad_input(error.to_string()))
 }
 
 /// A message without its line breaks, and without the usage that clap adds.

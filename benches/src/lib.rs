@@ -9,7 +9,6 @@
 pub mod coll;
 mod command;
 pub mod mux;
-mod output;
 mod progress;
 mod report_file;
 mod statistics;

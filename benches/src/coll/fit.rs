@@ -10,9 +10,9 @@ use serde_json::json;
 
 use crate::coll::backend::Wait;
 use crate::coll::{CollReport, CollRow, Machine, size, table};
-use crate::command::bad_input;
+use crate::command::{bad_input, check_results};
 use crate::report_file::micros;
-use crate::{output, table::aligned};
+use crate::table::aligned;
 
 /// Find the startup, latency and bandwidth that explain what was measured, and say how far off they are
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub(crate) struct FitFiles {
     #[arg(long, default_value = "measured")]
     name: String,
     /// Write the link model's file
-    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -48,20 +48,21 @@ pub(crate) struct FitFiles {
 
 impl FitFiles {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        output::check(&self.output, self.json)?;
+        let printer = check_results(&self.output, self.json)?;
         let mut rows = self.rows()?;
         rows.retain(|row| self.wants(row));
         let implementation = only_implementation(&rows)?;
         let measurements: Vec<Measurement> = rows.iter().map(CollRow::measurement).collect();
         let fit = LinkModel::fit(&self.name, &measurements).map_err(|error| bad_input(error.to_string()))?;
         if let Some(file) = &self.output {
-            output::save(file, &(fit.link.to_json() + "\n"))?;
+            whole_file::write(file, fit.link.to_json() + "\n")?;
         }
         if self.json {
-            output::print(&format!("{:#}", self.report(&implementation, &rows, &fit)), &self.output)
+            printer.line(format_args!("{:#}", self.report(&implementation, &rows, &fit)))?;
         } else {
-            output::print(&shown(&implementation, &rows, &fit), &self.output)
+            printer.line(format_args!("{}", shown(&implementation, &rows, &fit)))?;
         }
+        Ok(())
     }
 
     /// All that the files have.

@@ -12,8 +12,7 @@ use crate::coll::measuring::Effort;
 use crate::coll::mpi::Mpirun;
 use crate::coll::rounds::Plan;
 use crate::coll::{memory, results, size, table};
-use crate::command::{bad_input, one_line};
-use crate::output;
+use crate::command::{bad_input, check_results, one_line};
 
 /// Far more than a machine has cores: with more, the scheduler is measured and little else.
 const MAX_RANKS: usize = 1024;
@@ -52,12 +51,13 @@ pub(crate) struct Measure {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: Option<PathBuf>,
 }
 
 impl Measure {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let printer = check_results(&self.output, self.json)?;
         let (series, outcome) = self.plan()?.run();
         let report = results::report(&series);
         if report.rows.is_empty() {
@@ -65,9 +65,9 @@ impl Measure {
         }
         // What took so long to measure is shown, whatever else fails.
         let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
-        output::print(&text, &self.output)?;
+        printer.line(format_args!("{text}"))?;
         if let Some(path) = &self.output {
-            output::save(path, &(report.to_json() + "\n"))?;
+            whole_file::write(path, report.to_json() + "\n")?;
         }
         outcome
     }
@@ -110,7 +110,6 @@ impl Measure {
         }
         let effort = Effort { samples: self.samples, min_time: self.min_time };
         memory::check(&groups)?;
-        output::check(&self.output, self.json)?;
         let (implementations, mpirun) = self.implementations()?;
         if mpirun.is_some() {
             check_counts(&groups)?;

@@ -8,8 +8,7 @@ use gpu_mux::Workload;
 
 use super::task::{CardOptions, Task};
 use super::{chart, cpu, policies, table, virtual_device};
-use crate::command::bad_input;
-use crate::output;
+use crate::command::{bad_input, check_results};
 
 /// VGG-16 in a burst-parallel job, where it idles most.
 const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
@@ -41,10 +40,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     out: Option<PathBuf>,
     /// Also draw the figures into this file
-    #[arg(long, value_name = "FILE", value_parser = output::path())]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
     svg: Option<PathBuf>,
 }
 
@@ -66,6 +65,7 @@ impl Bench {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let policies = policies::named(&self.policy)?;
         self.check()?;
+        let printer = check_results(self.out.iter().chain(&self.svg), self.json)?;
         let task = Task { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
             DeviceKind::Cuda => on_card(&self.workload()?, self.card, &task)?,
@@ -75,16 +75,17 @@ impl Bench {
             DeviceKind::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
         };
         // What took long to measure is shown, whatever else fails.
-        output::print(&if self.json { report.to_json() } else { table::shown(&report) }, self.files())?;
+        let shown = if self.json { report.to_json() } else { table::shown(&report) };
+        printer.line(format_args!("{shown}"))?;
         if self.device == DeviceKind::Cpu && !self.json {
-            output::print(cpu::NOTE, self.files())?;
-            cpu::verdict(&report).map_or(Ok(()), |verdict| output::print(&verdict, self.files()))?;
+            printer.line(format_args!("{}", cpu::NOTE))?;
+            cpu::verdict(&report).map_or(Ok(()), |verdict| printer.line(format_args!("{verdict}")))?;
         }
         if let Some(path) = &self.out {
-            output::save(path, &(report.to_json() + "\n"))?;
+            whole_file::write(path, report.to_json() + "\n")?;
         }
         if let Some(path) = &self.svg {
-            output::save(path, &chart::svg(&report)?)?;
+            whole_file::write(path, chart::svg(&report)?)?;
         }
         Ok(())
     }
@@ -104,17 +105,7 @@ impl Bench {
         if let Some((option, ..)) = given.iter().find(|(_, given, fits)| *given && !fits) {
             return Err(bad_input(format!("{option} has no meaning for this --device: leave it out")));
         }
-        output::check(self.files(), self.json)?;
-        match (&self.out, &self.svg) {
-            (Some(out), Some(svg)) if output::is_same(out, svg) => {
-                Err(bad_input(format!("--out and --svg are one file, {}: give each its own", svg.display())))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.out.iter().chain(&self.svg)
+        Ok(())
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {

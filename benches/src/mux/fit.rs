@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use gpu_mux::ParametersFile;
 
-use crate::command::bad_input;
+use crate::command::{bad_input, check_results};
 use crate::mux::MuxReport;
-use crate::output;
 
 /// Fit the virtual device's parameters to what `mux-bench --device cuda` has measured
 #[derive(Args)]
@@ -15,7 +14,7 @@ pub(crate) struct Fit {
     /// What `mux-bench --device cuda --out FILE` has written
     measured: PathBuf,
     /// Write the parameters to this file, not to standard output
-    #[arg(short, long, value_name = "FILE", value_parser = output::path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     out: Option<PathBuf>,
 }
 
@@ -27,11 +26,11 @@ impl Fit {
             bad_input(format!("{file}: no calibration in it: only `mux-bench --device cuda` measures one"))
         })?;
         let parameters = calibration.parameters().map_err(|error| bad_input(format!("{file}: {error}")))?;
-        output::check(&self.out, false)?;
+        let printer = check_results(&self.out, false)?;
         let text = ParametersFile::new(format!("fitted to {}", report.device), parameters).to_json();
         match &self.out {
-            Some(path) => output::save(path, &(text + "\n")),
-            None => output::print(&text, None),
+            Some(path) => Ok(whole_file::write(path, text + "\n")?),
+            None => Ok(printer.line(format_args!("{text}"))?),
         }
     }
 }

@@ -76,7 +76,7 @@ fn bad_input_is_one_line_that_names_it() {
     BENCH.succeed(&format!("--policy default --iterations 1 --json --out {}", file.display()));
     BENCH.refused(&format!("fit {}", file.display()), "no calibration in it");
     let (both, folder) = (folder.path().join("both"), folder.path().display());
-    BENCH.refused(&format!("--out {folder}/both --svg {folder}/./both"), "--out and --svg are one file");
+    BENCH.refused(&format!("--out {folder}/both --svg {folder}/./both"), "two results go here");
     assert!(!both.exists());
 }
 

@@ -19,6 +19,18 @@ pub enum OutputError {
         /// What was to be written.
         path: PathBuf,
     },
+    /// Two results of a command are one file, or both go to standard output.
+    #[error("{}: two results go here: give each its own file", path.display())]
+    Twice {
+        /// What was to be written, as it was given the second time.
+        path: PathBuf,
+    },
+    /// A result goes to standard output, where the command prints a JSON object.
+    #[error("{}: --json prints to standard output: leave one of the two out", path.display())]
+    BesideJson {
+        /// What was to be written.
+        path: PathBuf,
+    },
     /// It could not be written.
     #[error("{}: {error}", path.display())]
     Write {

@@ -2,6 +2,7 @@
 
 mod error;
 mod read;
+mod results;
 mod target;
 
 use std::io::{ErrorKind, Write};
@@ -9,6 +10,9 @@ use std::path::Path;
 
 pub use error::OutputError;
 pub use read::{read, read_to_string};
+#[cfg(feature = "clap")]
+pub use results::argument;
+pub use results::{Printer, check_all};
 use target::Target;
 
 /// Standard output, as a path.

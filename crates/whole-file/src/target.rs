@@ -89,6 +89,12 @@ impl FileTarget {
         self.beside().map(drop)
     }
 
+    /// One path for all that lead to this file, which need not be there yet.
+    pub(crate) fn resolved(&self) -> PathBuf {
+        let in_folder = || Some(fs::canonicalize(&self.folder).ok()?.join(self.path.file_name()?));
+        in_folder().unwrap_or_else(|| self.path.clone())
+    }
+
     fn beside(&self) -> io::Result<NamedTempFile> {
         let mut builder = Builder::new();
         // Private files, which is what temporary ones are by default, would surprise whoever shares a result.

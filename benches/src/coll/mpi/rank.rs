@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use collectives::{Collective, Group, MpiWorld};
+use whole_file::Printer;
 
 use super::open_mpi::OpenMpi;
 use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::contender::Work;
 use crate::coll::measuring::{Effort, Samples, Task, measure};
-use crate::output;
 
 /// Far longer than any operation.
 pub(super) const OPERATION: Duration = Duration::from_secs(60);
@@ -66,7 +66,8 @@ impl RankArgs {
         };
         if rank == 0 {
             let samples = samples.into_iter().map(|samples| (samples.times_us, samples.iterations));
-            output::print(&serde_json::to_string(&samples.collect::<Vec<_>>())?, None)?;
+            let samples = serde_json::to_string(&samples.collect::<Vec<_>>())?;
+            Printer::Stdout.line(format_args!("{samples}"))?;
         }
         Ok(())
     }

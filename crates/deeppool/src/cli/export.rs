@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::checkpoints::warn_of_damaged;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, output_path, print_json, say};
+use super::output::{check_outputs, print_json, say};
 
 /// Write the parameters of a network as one safetensors file, which PyTorch reads
 ///
@@ -26,7 +26,7 @@ pub(crate) struct Export {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Where they go; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -6,7 +6,7 @@ use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel, FitReport, NetworkErrors, Observations, ProfileTable};
 use serde_json::{Value, json};
 
-use super::output::{check_outputs, output_path, print_json, say, table};
+use super::output::{check_outputs, print_json, say, table};
 
 /// Make a device model from measured layer times, and say how far it is off
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "GPU")]
     data_sheet: Option<String>,
     /// Where the model goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]

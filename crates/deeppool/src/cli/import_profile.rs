@@ -6,7 +6,7 @@ use layer_profile::{DeviceModel, PublishedProfile};
 use serde_json::{Value, json};
 
 use super::network::NetworkArgs;
-use super::output::{check_outputs, output_path, print_json, say, table, time};
+use super::output::{check_outputs, print_json, say, table, time};
 
 /// Make a profile from layer times in the format of the original DeepPool
 ///
@@ -25,7 +25,7 @@ pub(crate) struct ImportProfile {
     #[arg(long)]
     device: String,
     /// Where the profile goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -1,15 +1,13 @@
 //! Where results go, and how figures are shown.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::bail;
-use clap::builder::{PathBufValueParser, TypedValueParser};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
+use whole_file::Printer;
 
 /// A table whose first column is text and whose others are figures.
 pub(crate) fn table(header: &[&str]) -> Table {
@@ -90,45 +88,22 @@ pub(crate) use say;
 /// Whether a result goes to standard output.
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A path to write to, `-` being standard output.
-pub(crate) fn output_path() -> impl TypedValueParser<Value = PathBuf> {
-    let path = |path: PathBuf| if path == Path::new("-") { whole_file::STDOUT.into() } else { path };
-    PathBufValueParser::new().map(path)
-}
-
 /// Checks where results are to go, before any work. Where one goes to standard output, what is said to people goes to standard error.
 pub(crate) fn check_outputs<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
 ) -> anyhow::Result<()> {
-    let mut seen: Vec<&PathBuf> = Vec::new();
-    for path in paths {
-        whole_file::check(path)?;
-        let is_stdout = whole_file::is_stdout(path);
-        if is_stdout && json {
-            bail!("{}: --json prints to standard output: leave one of the two out", path.display());
-        }
-        if (is_stdout || whole_file::is_file(path)?) && seen.contains(&path) {
-            bail!("{}: two results go here: give each its own file", path.display());
-        }
-        STDOUT_IS_TAKEN.fetch_or(is_stdout, Ordering::Relaxed);
-        seen.push(path);
-    }
+    let is_taken = whole_file::check_all(paths, json)? == Printer::Stderr;
+    STDOUT_IS_TAKEN.fetch_or(is_taken, Ordering::Relaxed);
     Ok(())
 }
 
-/// Writes to standard output. A reader that went away has read enough: the command still finishes what it writes elsewhere.
+/// Prints a line. Where standard output cannot be written to, the command ends: there is nobody to say anything to.
 pub(crate) fn write_line(line: Arguments<'_>) {
-    if STDOUT_IS_TAKEN.load(Ordering::Relaxed) {
-        eprintln!("{line}");
-        return;
-    }
-    match writeln!(stdout(), "{line}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("error: standard output: {error}");
-            std::process::exit(1);
-        }
-        _ => {}
+    let printer = if STDOUT_IS_TAKEN.load(Ordering::Relaxed) { Printer::Stderr } else { Printer::Stdout };
+    if let Err(error) = printer.line(line) {
+        eprintln!("error: {error}");
+        std::process::exit(1);
     }
 }
 

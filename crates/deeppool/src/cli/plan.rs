@@ -18,7 +18,7 @@ use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::{BATCH, within};
 use super::explanations::print_runs;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, micros, output_path, parse_micros, print_json, rate, save_json, say};
+use super::output::{check_outputs, micros, parse_micros, print_json, rate, save_json, say};
 use super::plan_table::plan_text;
 use super::problem::{ProblemQuestion, print_frontier};
 use super::progress::while_showing;
@@ -77,13 +77,13 @@ pub(crate) struct Plan {
     #[arg(long)]
     explain: bool,
     /// Write the plan as a Graphviz graph
-    #[arg(long, value_name = "FILE", value_parser = output_path())]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
     dot: Option<PathBuf>,
     /// Write the timeline of an iteration as Chrome trace events, which open in Perfetto
-    #[arg(long, value_name = "FILE", value_parser = output_path())]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
     trace: Option<PathBuf>,
     /// Where the plan goes; - is standard output, here and in the options above
-    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: Option<PathBuf>,
     /// Print one JSON object: the plan, with what else was asked for
     #[arg(long)]
@@ -109,7 +109,7 @@ struct SharingArgs {
     #[arg(long, conflicts_with_all = ["mode", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison
-    #[arg(long, value_name = "FILE", value_parser = output_path(), requires = "compare")]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument(), requires = "compare")]
     svg: Option<PathBuf>,
     /// What the best plan is: the fastest, or that with the most throughput together with a background job on each GPU
     #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "deadline", "knee", "pareto"])]

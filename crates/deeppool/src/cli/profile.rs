@@ -13,7 +13,7 @@ use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, output_path, print_json, say, table, time};
+use super::output::{check_outputs, print_json, say, table, time};
 
 /// Measure, or model, how long the layers of a network take
 ///
@@ -54,7 +54,7 @@ pub(crate) struct Profile {
     #[arg(long, value_parser = within(ATTEMPTS), default_value = "3", conflicts_with = "device")]
     attempts: usize,
     /// Where the profile goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: PathBuf,
     /// Print one JSON object and nothing else
     #[arg(long)]

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
 use super::counts::{BATCH, within};
 use super::network::NetworkArgs;
-use super::output::{byte_size, check_outputs, micros, output_path, print_json, rate, save_json, say, time};
+use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
 use super::progress::while_showing;
 
@@ -57,10 +57,10 @@ pub(crate) struct Simulate {
     #[arg(long, value_parser = within(1..=10_000), default_value = "20")]
     iterations: usize,
     /// Where the last iteration's timeline goes, as Chrome trace events (they open in Perfetto)
-    #[arg(long, value_name = "FILE", value_parser = output_path())]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
     trace: Option<PathBuf>,
     /// Where one rank's iteration goes, with one of the background, as a workload for mux-bench
-    #[arg(long, value_name = "FILE", value_parser = output_path(), requires_all = ["rank", "background"])]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument(), requires_all = ["rank", "background"])]
     workload: Option<PathBuf>,
     /// Which rank's
     #[arg(long, requires = "workload")]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use whole_file::{OutputError, check, is_file, is_stdout, read, read_to_string, write};
+use whole_file::{OutputError, Printer, check, check_all, is_file, is_stdout, read, read_to_string, write};
 
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -116,6 +116,38 @@ fn what_cannot_be_written_is_said() {
     assert!(matches!(check(folder.path().join("plan/")), Err(OutputError::IsFolder { .. })));
     assert!(matches!(check(""), Err(OutputError::IsFolder { .. })));
     assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn two_results_are_never_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [plan, figure, link] = ["plan", "figure", "link"].map(|name| folder.path().join(name));
+    symlink("plan", &link).unwrap();
+    let stdout = Path::new("/dev/stdout");
+    assert_eq!(check_all([&plan, &figure], true).unwrap(), Printer::Stdout);
+    assert_eq!(check_all([plan.as_path(), stdout], false).unwrap(), Printer::Stderr);
+    assert_eq!(check_all(["/dev/null", "/dev/null"], false).unwrap(), Printer::Stdout);
+    assert!(matches!(check_all([stdout], true), Err(OutputError::BesideJson { .. })));
+    let spelled = folder.path().join("./plan");
+    for second in [plan.as_path(), &spelled, &link] {
+        match check_all([plan.as_path(), second], false) {
+            Err(OutputError::Twice { path }) => assert_eq!(path, second),
+            other => panic!("{second:?}: {other:?}"),
+        }
+    }
+    let same = check_all(["/dev/stdout", "/proc/self/fd/1"], false);
+    assert!(matches!(same, Err(OutputError::Twice { .. })));
+    assert_eq!(names(folder.path()), ["link"]);
+}
+
+#[cfg(feature = "clap")]
+#[test]
+fn a_hyphen_is_standard_output() {
+    let command = clap::Command::new("plan").arg(clap::Arg::new("out").value_parser(whole_file::argument()));
+    for (given, meant) in [("-", "/dev/stdout"), ("plan.json", "plan.json")] {
+        let matches = command.clone().try_get_matches_from(["plan", given]).unwrap();
+        assert_eq!(matches.get_one::<std::path::PathBuf>("out").unwrap(), Path::new(meant));
+    }
 }
 
 #[test]
