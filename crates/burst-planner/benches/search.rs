@@ -5,7 +5,9 @@
 
 use std::hint::black_box;
 
-use burst_planner::{NodeOption, PlanProblem, SearchOptions, fastest, frontier, gpu_counts, supported};
+use burst_planner::{
+    NodeId, NodeOption, PlanProblem, SearchOptions, fastest, frontier, gpu_counts, supported,
+};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// Layers with pseudo-random work, part of which no number of GPUs makes faster.
@@ -44,9 +46,9 @@ impl Network {
                 if (a - b).abs() < 0.5 { 0.0 } else { 10.0 + samples_us * (1.0 / a - 1.0 / b).abs() }
             };
             let matrix = from.iter().map(|&a| counts.iter().map(|&b| cell(a, b)).collect()).collect();
-            self.problem.add_edge(producer, layer, matrix);
+            self.problem.add_edge(NodeId(producer), layer, matrix);
         }
-        layer
+        layer.0
     }
 }
 

@@ -8,7 +8,7 @@
 //! transfer before it fastest, as long as the layer by itself wastes no more GPU time than the limit allows.
 
 use burst_planner::testing::{RandomProblem, best_by_enumeration, check_search, random_problem};
-use burst_planner::{Arrangement, Evaluator, Share, TrainingCosts, TrainingProblem};
+use burst_planner::{Arrangement, Evaluator, NodeId, Share, TrainingCosts, TrainingProblem};
 
 const PROBLEMS: u64 = 60;
 const LIMIT: f64 = 1.5;
@@ -17,14 +17,14 @@ const LIMIT: f64 = 1.5;
 fn greedy(problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64) -> Option<Arrangement> {
     let mut arrangement = Arrangement::data_parallel(problem, 1).ok()?;
     for node in arrangement.order.clone() {
-        let alone_us = costs.compute(node, 1, Share::Larger)?.total_us();
-        let producer = problem.edges.iter().find(|edge| edge.1 == node).map(|edge| edge.0);
+        let alone_us = costs.compute(NodeId(node), 1, Share::Larger)?.total_us();
+        let producer = problem.edges.iter().find(|edge| edge.1 == NodeId(node)).map(|edge| edge.0);
         let time_us = |gpus: usize| {
             let ranks: Vec<usize> = (0..gpus).collect();
-            let before = producer.filter(|&producer| arrangement.ranks[producer] != ranks);
-            let moving_us =
-                before.map_or(0.0, |producer| costs.transfer(producer, &arrangement.ranks[producer], &ranks));
-            Some(costs.compute(node, gpus, Share::Larger)?.total_us() + moving_us)
+            let before = producer.filter(|&producer| arrangement.ranks[producer.0] != ranks);
+            let moving_us = before
+                .map_or(0.0, |producer| costs.transfer(producer, &arrangement.ranks[producer.0], &ranks));
+            Some(costs.compute(NodeId(node), gpus, Share::Larger)?.total_us() + moving_us)
         };
         let counts = problem.nodes[node].gpu_counts.iter().copied().filter(|&gpus| gpus <= problem.gpus);
         let timed = counts.filter_map(|gpus| Some((gpus, time_us(gpus)?)));

@@ -55,7 +55,7 @@ fn restrict(problem: &PlanProblem, kept: &[Vec<usize>]) -> PlanProblem {
         node.options = kept.iter().map(|&option| node.options[option].clone()).collect();
     }
     for edge in &mut restricted.edges {
-        let (rows, columns) = (&kept[edge.from], &kept[edge.to]);
+        let (rows, columns) = (&kept[edge.from.0], &kept[edge.to.0]);
         for matrix in std::iter::once(&mut edge.transfer_us).chain(&mut edge.transfer_disjoint_us) {
             *matrix = rows.iter().map(|&i| columns.iter().map(|&j| matrix[i][j]).collect()).collect();
         }

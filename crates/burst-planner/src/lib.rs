@@ -78,7 +78,7 @@ pub use explain::{Alternative, Explanation, explain};
 pub use fastest::fastest;
 pub use overlap::evaluate_overlap;
 pub use plan::{Assignment, Plan};
-pub use problem::{Edge, Node, NodeOption, PlanProblem};
+pub use problem::{Edge, Node, NodeId, NodeOption, PlanProblem};
 pub use program::{
     Activity, AllReduceTime, Arrangement, BackwardReads, Evaluator, GradientOptions, NodeMemory, PathKind,
     PathStep, Share, StepTimes, SynchronizedBytes, TableCosts, TrainingCosts, TrainingFrontier, TrainingNode,

@@ -10,8 +10,8 @@ pub(crate) fn program_order(problem: &PlanProblem) -> Vec<usize> {
     let mut consumers = vec![Vec::new(); problem.nodes.len()];
     let mut producers = vec![0_usize; problem.nodes.len()];
     for edge in &problem.edges {
-        consumers[edge.from].push(edge.to);
-        producers[edge.to] += 1;
+        consumers[edge.from.0].push(edge.to.0);
+        producers[edge.to.0] += 1;
     }
     let ready = (0..problem.nodes.len()).filter(|&node| producers[node] == 0).map(Reverse);
     let mut ready: BinaryHeap<Reverse<usize>> = ready.collect();

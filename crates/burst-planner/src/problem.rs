@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// A node of a problem, by its place in the problem's list of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub usize);
+
 /// What to plan: which option every node takes so that an iteration is fast and wastes little GPU time.
 ///
 /// Nodes and edges are numbered in the order in which they were added. The fields are public, so a problem can
@@ -59,10 +64,10 @@ pub struct NodeOption {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// Index of the producer.
-    pub from: usize,
-    /// Index of the consumer.
-    pub to: usize,
+    /// The producer.
+    pub from: NodeId,
+    /// The consumer.
+    pub to: NodeId,
     /// `transfer_us[i][j]`: microseconds, forward and backward together, when the producer takes its option `i`
     /// and the consumer its option `j`.
     pub transfer_us: Vec<Vec<f64>>,
@@ -83,14 +88,14 @@ impl PlanProblem {
         &mut self,
         name: impl Into<String>,
         options: impl IntoIterator<Item = NodeOption>,
-    ) -> usize {
+    ) -> NodeId {
         self.nodes.push(Node { name: name.into(), options: options.into_iter().collect() });
-        self.nodes.len() - 1
+        NodeId(self.nodes.len() - 1)
     }
 
     /// Adds an edge whose `transfer_us[i][j]` is the time when `from` takes its option `i` and `to` its option
     /// `j`. The edge is returned for whatever else there is to say about it.
-    pub fn add_edge(&mut self, from: usize, to: usize, transfer_us: Vec<Vec<f64>>) -> &mut Edge {
+    pub fn add_edge(&mut self, from: NodeId, to: NodeId, transfer_us: Vec<Vec<f64>>) -> &mut Edge {
         let index = self.edges.len();
         self.edges.push(Edge { from, to, transfer_us, transfer_disjoint_us: None });
         &mut self.edges[index]

@@ -52,8 +52,8 @@ pub fn evaluate(problem: &PlanProblem, choice: &[usize]) -> Result<Totals> {
         gpu_time_us += option.gpus as f64 * option.total_us();
     }
     for edge in &problem.edges {
-        let transfer_us = edge.transfer_us[choice[edge.from]][choice[edge.to]];
-        let gpus = chosen[edge.from].gpus.max(chosen[edge.to].gpus);
+        let transfer_us = edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]];
+        let gpus = chosen[edge.from.0].gpus.max(chosen[edge.to.0].gpus);
         iteration_us += transfer_us;
         gpu_time_us += gpus as f64 * transfer_us;
     }

@@ -81,16 +81,16 @@ impl PlanProblem {
     fn check_edges(&self) -> Result<()> {
         let mut seen = HashMap::new();
         for (index, edge) in self.edges.iter().enumerate() {
-            for node in [edge.from, edge.to] {
+            for node in [edge.from.0, edge.to.0] {
                 if node >= self.nodes.len() {
                     return Err(Error::EdgeToNowhere { edge: index, node, nodes: self.nodes.len() });
                 }
             }
-            let (from, to) = (&self.nodes[edge.from], &self.nodes[edge.to]);
-            if edge.from == edge.to {
+            let (from, to) = (&self.nodes[edge.from.0], &self.nodes[edge.to.0]);
+            if edge.from.0 == edge.to.0 {
                 return Err(Error::SelfEdge { edge: index, node: from.name.clone() });
             }
-            if let Some(first) = seen.insert((edge.from, edge.to), index) {
+            if let Some(first) = seen.insert((edge.from.0, edge.to.0), index) {
                 return Err(Error::DuplicateEdge {
                     first,
                     second: index,
@@ -107,7 +107,7 @@ impl PlanProblem {
         let mut graph = DiGraph::<(), ()>::with_capacity(self.nodes.len(), self.edges.len());
         let ids: Vec<_> = self.nodes.iter().map(|_| graph.add_node(())).collect();
         for edge in &self.edges {
-            graph.add_edge(ids[edge.from], ids[edge.to], ());
+            graph.add_edge(ids[edge.from.0], ids[edge.to.0], ());
         }
         match toposort(&graph, None) {
             Ok(_) => Ok(()),

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use deeppool::burst_planner::{
-    Arrangement, Edge, Error, Evaluator, NodeOption, Plan, PlanProblem, SearchOptions, Share, TimeModel,
-    TrainingCosts, TrainingProblem, TrainingTime, fastest,
+    Arrangement, Edge, Error, Evaluator, NodeId, NodeOption, Plan, PlanProblem, SearchOptions, Share,
+    TimeModel, TrainingCosts, TrainingProblem, TrainingTime, fastest,
 };
 
 /// The models, by name.
@@ -92,7 +92,7 @@ fn additive<C: TrainingCosts>(training: &TrainingProblem, needs_gradient: &[bool
     for (index, node) in training.nodes.iter().enumerate() {
         let bytes = node.gradient_bytes;
         let option = |&gpus: &usize| {
-            let steps = costs.compute(index, gpus, Share::Larger)?;
+            let steps = costs.compute(NodeId(index), gpus, Share::Larger)?;
             let ranks: Vec<usize> = (0..gpus).collect();
             let all_reduce_us = match bytes {
                 0 => 0.0,
@@ -109,19 +109,19 @@ fn additive<C: TrainingCosts>(training: &TrainingProblem, needs_gradient: &[bool
         problem.add_node(node.name.clone(), options);
     }
     let mut degrees = vec![(0, 0); training.nodes.len()];
-    for &(from, to) in &training.edges {
+    for &(NodeId(from), NodeId(to)) in &training.edges {
         degrees[to].0 += 1;
         degrees[from].1 += 1;
     }
     for &(from, to) in &training.edges {
-        let ways = if needs_gradient[from] { 2 } else { 1 };
+        let ways = if needs_gradient[from.0] { 2 } else { 1 };
         let both_ways = |wide: &[usize], narrow: &[usize]| {
             let forward = if wide == narrow { 0.0 } else { costs.transfer(from, wide, narrow) };
             let backward = if wide == narrow || ways == 1 { 0.0 } else { costs.transfer(from, narrow, wide) };
             forward + backward
         };
         let table = |is_disjoint: bool| -> Vec<Vec<f64>> {
-            let (producers, consumers) = (&problem.nodes[from].options, &problem.nodes[to].options);
+            let (producers, consumers) = (&problem.nodes[from.0].options, &problem.nodes[to.0].options);
             let between = |i: &NodeOption, j: &NodeOption| {
                 let start = if is_disjoint { i.gpus } else { 0 };
                 let (own, other): (Vec<usize>, Vec<usize>) =
@@ -130,7 +130,7 @@ fn additive<C: TrainingCosts>(training: &TrainingProblem, needs_gradient: &[bool
             };
             producers.iter().map(|i| consumers.iter().map(|j| between(i, j)).collect()).collect()
         };
-        let is_at_branches = degrees[from].1 > 1 || degrees[to].0 > 1;
+        let is_at_branches = degrees[from.0].1 > 1 || degrees[to.0].0 > 1;
         let (transfer_us, transfer_disjoint_us) = (table(false), is_at_branches.then(|| table(true)));
         problem.edges.push(Edge { from, to, transfer_us, transfer_disjoint_us });
     }
@@ -154,8 +154,8 @@ fn arrangements(training: &TrainingProblem, plan: &Plan, program_order: &[usize]
 /// of the earliest wave.
 fn by_wave(training: &TrainingProblem, program_order: &[usize], wave: impl Fn(usize) -> usize) -> Vec<usize> {
     let mut before: Vec<Vec<usize>> =
-        training.nodes.iter().map(|node| node.parameters_of.into_iter().collect()).collect();
-    for &(from, to) in &training.edges {
+        training.nodes.iter().map(|node| node.parameters_of.iter().map(|owner| owner.0).collect()).collect();
+    for &(NodeId(from), NodeId(to)) in &training.edges {
         before[to].push(from);
     }
     let mut is_done = vec![false; before.len()];

@@ -37,7 +37,7 @@ pub fn chrome_trace(problem: &PlanProblem, plan: &Plan) -> Result<String> {
     let spans = timeline(problem, plan)?;
     let name = |node: usize| problem.nodes[node].name.as_str();
     let transfers: Vec<String> =
-        problem.edges.iter().map(|edge| format!("{} -> {}", name(edge.from), name(edge.to))).collect();
+        problem.edges.iter().map(|edge| format!("{} -> {}", name(edge.from.0), name(edge.to.0))).collect();
 
     let ranks = spans.iter().map(|span| span.ranks.end).max().unwrap_or(0);
     let named = |rank| Name { name: format!("rank {rank} (planned)") };

@@ -62,7 +62,7 @@ pub fn dot(problem: &PlanProblem, plan: &Plan) -> Result<String> {
     }
     for (edge, us) in problem.edges.iter().zip(&transfer_us) {
         let label = if *us > 0.0 { format!(" [label=\"{us:.1} us\"]") } else { String::new() };
-        let _ = writeln!(text, "  n{} -> n{}{label};", edge.from, edge.to);
+        let _ = writeln!(text, "  n{} -> n{}{label};", edge.from.0, edge.to.0);
     }
     text += "}\n";
     Ok(text)

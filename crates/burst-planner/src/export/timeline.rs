@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::order::program_order;
 use crate::totals::chosen_options;
 use crate::waves::Link;
-use crate::{NodeOption, Plan, PlanProblem, Region, Result, evaluate_schedule, layout, regions};
+use crate::{NodeId, NodeOption, Plan, PlanProblem, Region, Result, evaluate_schedule, layout, regions};
 
 /// Something that a range of ranks does together.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +84,7 @@ impl Walk<'_> {
         let mut is_inside = vec![false; self.problem.nodes.len()];
         let mut is_inside_edge = vec![false; self.problem.edges.len()];
         for branch in self.regions.iter().flat_map(|region| &region.branches) {
-            branch.nodes.iter().for_each(|&node| is_inside[node] = true);
+            branch.nodes.iter().for_each(|&node| is_inside[node.0] = true);
             for link in &branch.links {
                 if let Link::Edge(edge) = *link {
                     is_inside_edge[edge] = true;
@@ -95,10 +95,10 @@ impl Walk<'_> {
         for (index, edge) in
             self.problem.edges.iter().enumerate().filter(|(index, _)| !is_inside_edge[*index])
         {
-            incoming[edge.to].push(Link::Edge(index));
+            incoming[edge.to.0].push(Link::Edge(index));
         }
         for (index, region) in self.regions.iter().enumerate().filter(|(_, region)| region.parent.is_none()) {
-            incoming[region.join].push(Link::Region(index));
+            incoming[region.join.0].push(Link::Region(index));
         }
         let all = 0..self.problem.gpus;
         for node in program_order(self.problem) {
@@ -131,8 +131,8 @@ impl Walk<'_> {
                     Some(disjoint) if apart.entry || apart.exit => disjoint,
                     _ => &edge.transfer_us,
                 };
-                let duration_us = matrix[self.choice[edge.from]][self.choice[edge.to]];
-                let ends = hull([&self.ranks[edge.from], &self.ranks[edge.to]].into_iter());
+                let duration_us = matrix[self.choice[edge.from.0]][self.choice[edge.to.0]];
+                let ends = hull([&self.ranks[edge.from.0], &self.ranks[edge.to.0]].into_iter());
                 let start = ends.start.max(within.start);
                 let ranks = start..ends.end.min(within.end).max(start);
                 self.push(Work::Edge(index), ranks, duration_us);
@@ -149,7 +149,7 @@ impl Walk<'_> {
                 if wave.len() == 1 {
                     self.branch(index, member, apart, within);
                 } else {
-                    let own = hull(self.nodes_of(index, member).iter().map(|&node| &self.ranks[node]));
+                    let own = hull(self.nodes_of(index, member).iter().map(|node| &self.ranks[node.0]));
                     self.branch(index, member, apart, &own);
                 }
                 end_us = self.now_us.max(end_us);
@@ -165,13 +165,13 @@ impl Walk<'_> {
             let ends = Apart { entry: apart.entry && position == 0, exit: apart.exit && position == last };
             self.link(link, ends, within);
             if let Some(&node) = branch.nodes.get(position) {
-                self.node(node);
+                self.node(node.0);
             }
         }
     }
 
     /// The nodes of a branch, those in nested regions included.
-    fn nodes_of(&self, region: usize, member: usize) -> Vec<usize> {
+    fn nodes_of(&self, region: usize, member: usize) -> Vec<NodeId> {
         let branch = &self.regions[region].branches[member];
         let mut nodes = branch.nodes.clone();
         for link in &branch.links {

@@ -19,9 +19,9 @@ use crate::{NodeOption, PlanProblem, Result, Totals, evaluate};
 /// let mut problem = PlanProblem::new(2);
 /// problem.single_gpu_us = Some(60.0);
 /// let layer = || NodeOption::new(2, 30.0).with_backward_us(20.0).with_all_reduce_us(15.0);
-/// problem.add_node("first", [layer()]);
-/// problem.add_node("second", [layer()]);
-/// problem.add_edge(0, 1, vec![vec![0.0]]);
+/// let first = problem.add_node("first", [layer()]);
+/// let second = problem.add_node("second", [layer()]);
+/// problem.add_edge(first, second, vec![vec![0.0]]);
 /// assert_eq!(evaluate(&problem, &[0, 0])?.iteration_us, 90.0);
 /// // The all-reduce of `second` hides behind the backward pass of `first`, whose own comes too late for that.
 /// assert_eq!(evaluate_overlap(&problem, &[0, 0])?.iteration_us, 75.0);
@@ -49,7 +49,7 @@ impl<'p> CommunicationLane<'p> {
     pub(super) fn new(problem: &'p PlanProblem) -> Self {
         let mut outgoing = vec![Vec::new(); problem.nodes.len()];
         for (index, edge) in problem.edges.iter().enumerate() {
-            outgoing[edge.from].push(index);
+            outgoing[edge.from.0].push(index);
         }
         Self { problem, order: program_order(problem), outgoing }
     }
@@ -61,7 +61,7 @@ impl<'p> CommunicationLane<'p> {
         for &node in self.order.iter().rev() {
             let takes_time = |&edge: &usize| {
                 let edge = &self.problem.edges[edge];
-                edge.transfer_us[choice[edge.from]][choice[edge.to]] > 0.0
+                edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]] > 0.0
             };
             if self.outgoing[node].iter().any(takes_time) {
                 exposed_us += queue_us;

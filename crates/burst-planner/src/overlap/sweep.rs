@@ -142,7 +142,7 @@ fn cuts(problem: &PlanProblem, lane: &CommunicationLane) -> Result<Vec<Cut>, Giv
     }
     let mut first_producer: Vec<usize> = position.clone();
     for edge in &problem.edges {
-        first_producer[edge.to] = first_producer[edge.to].min(position[edge.from]);
+        first_producer[edge.to.0] = first_producer[edge.to.0].min(position[edge.from.0]);
     }
     let mut entries = 0_usize;
     let mut cuts = Vec::with_capacity(lane.order.len() + 1);
@@ -212,7 +212,7 @@ impl<'p> NodeDecision<'p> {
             }
             stride *= problem.nodes[live].options.len();
         }
-        let place = |edge: usize| after.live.iter().position(|&live| live == problem.edges[edge].to);
+        let place = |edge: usize| after.live.iter().position(|&live| live == problem.edges[edge].to.0);
         let edges = lane.outgoing[node].iter().filter_map(|&edge| Some((edge, place(edge)?))).collect();
         Self { problem, after, own_stride, strides, edges }
     }

@@ -1,5 +1,7 @@
 //! What steps and collectives take.
 
+use crate::NodeId;
+
 /// The steps of a node on one rank, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepTimes {
@@ -57,24 +59,24 @@ pub trait TrainingCosts {
     }
 
     /// The steps of a node on one of its `ranks`; `None` if it cannot run on so many.
-    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes>;
+    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes>;
 
     /// Moving the output of `producer`, or its gradient, from the ranks `from` to the ranks `to`, once all of both have
     /// arrived. The order of the ranks is that of their samples. Never asked for two equal lists.
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64;
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64;
 
     /// Summing `bytes` on each of two or more ranks, once all have arrived.
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
     /// What a node needs on each of so many ranks; nothing unless said otherwise. It is also asked for numbers of ranks that the
     /// node cannot run on, where consumers do: then it is about the output alone.
-    fn memory(&self, _node: usize, _ranks: usize, _share: Share) -> NodeMemory {
+    fn memory(&self, _node: NodeId, _ranks: usize, _share: Share) -> NodeMemory {
         NodeMemory::default()
     }
 
     /// What moving a node's output takes at least, from `from` ranks to `to` others than those, whichever they are. Only bounds
     /// depend on it: the closer it is, the closer they are.
-    fn least_transfer(&self, _producer: usize, _from: usize, _to: usize) -> f64 {
+    fn least_transfer(&self, _producer: NodeId, _from: usize, _to: usize) -> f64 {
         0.0
     }
 
@@ -89,11 +91,11 @@ impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
         (**self).larger_shares(ranks)
     }
 
-    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         (**self).compute(node, ranks, share)
     }
 
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         (**self).transfer(producer, from, to)
     }
 
@@ -101,11 +103,11 @@ impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
         (**self).reduce(bytes, ranks)
     }
 
-    fn memory(&self, node: usize, ranks: usize, share: Share) -> NodeMemory {
+    fn memory(&self, node: NodeId, ranks: usize, share: Share) -> NodeMemory {
         (**self).memory(node, ranks, share)
     }
 
-    fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {
+    fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         (**self).least_transfer(producer, from, to)
     }
 

@@ -14,7 +14,7 @@ use super::placed::Placed;
 use super::problem::Structure;
 use super::recompute::Recomputation;
 use super::{Arrangement, TrainingProblem};
-use crate::{Error, Result};
+use crate::{Error, NodeId, Result};
 
 /// Iterations that are run at most to find the steady state.
 const MOST_ITERATIONS: usize = 12;
@@ -137,7 +137,7 @@ impl<'p> Evaluator<'p> {
         }
         let mut total = 0.0;
         for (index, node) in self.problem.nodes.iter().enumerate() {
-            let steps = self.known.costs.compute(index, 1, Share::Larger);
+            let steps = self.known.costs.compute(NodeId(index), 1, Share::Larger);
             let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus: 1 })?;
             let update_us = if self.structure.users[index].is_empty() { 0.0 } else { steps.update_us };
             let backward_us = if self.structure.needs_gradient[index] { steps.backward_us } else { 0.0 };

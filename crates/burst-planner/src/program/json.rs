@@ -9,7 +9,7 @@ use super::{
     TrainingProblem, TransferTimes,
 };
 use crate::json::{check_schema, parse};
-use crate::{Error, Result};
+use crate::{Error, NodeId, Result};
 
 pub(crate) const SCHEMA: &str = "deeppool/plan-problem/v2";
 
@@ -136,10 +136,10 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
         metrics_bytes: document.metrics_bytes,
     };
     let names: Vec<String> = document.nodes.iter().map(|node| node.name.clone()).collect();
-    let by_name: HashMap<&str, usize> =
-        names.iter().enumerate().map(|(index, name)| (name.as_str(), index)).collect();
+    let by_name: HashMap<&str, NodeId> =
+        names.iter().enumerate().map(|(index, name)| (name.as_str(), NodeId(index))).collect();
     let find = |reference: Reference, path: String| match reference {
-        Reference::Index(index) => Ok(index),
+        Reference::Index(index) => Ok(NodeId(index)),
         Reference::Name(name) => by_name
             .get(name.as_str())
             .copied()
@@ -148,9 +148,9 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
     let mut costs = TableCosts::new();
     for (index, node) in document.nodes.into_iter().enumerate() {
         let path = format!("nodes[{index}]");
-        set_options(&mut costs, index, &node.options, &path)?;
-        set_output(&mut costs, index, &node.output, document.gpus, &path)?;
-        costs.set_output_bytes(index, node.output_bytes);
+        set_options(&mut costs, NodeId(index), &node.options, &path)?;
+        set_output(&mut costs, NodeId(index), &node.output, document.gpus, &path)?;
+        costs.set_output_bytes(NodeId(index), node.output_bytes);
         let owner =
             node.parameters_of.map(|owner| find(owner, format!("{path}.parameters_of"))).transpose()?;
         let synchronized = node
@@ -188,7 +188,7 @@ fn read(document: Document) -> Result<(TrainingProblem, TableCosts)> {
     Ok((problem, costs))
 }
 
-fn set_options(costs: &mut TableCosts, node: usize, options: &[NodeOption], path: &str) -> Result<()> {
+fn set_options(costs: &mut TableCosts, node: NodeId, options: &[NodeOption], path: &str) -> Result<()> {
     for (index, option) in options.iter().enumerate() {
         let &NodeOption { gpus, forward_us, backward_us, update_us, memory_bytes, saved_bytes } = option;
         costs.set_memory(node, gpus, memory_bytes);
@@ -203,7 +203,7 @@ fn set_options(costs: &mut TableCosts, node: usize, options: &[NodeOption], path
 
 fn set_output(
     costs: &mut TableCosts,
-    node: usize,
+    node: NodeId,
     output: &[Transfer],
     gpus: usize,
     path: &str,

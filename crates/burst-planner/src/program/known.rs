@@ -6,6 +6,7 @@ use super::TrainingProblem;
 use super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::groups::{GroupId, Groups, Slot};
 use super::iteration::Prices;
+use crate::NodeId;
 
 /// The costs, and what they have said.
 pub(super) struct Known<'c> {
@@ -76,6 +77,7 @@ impl<'c> Known<'c> {
             let (costs, steps) = (&self.costs, &mut self.steps);
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
+                    let node = NodeId(node);
                     let steps =
                         [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
                     let are_known = steps.iter().all(Option::is_some);
@@ -130,7 +132,7 @@ impl Prices for Known<'_> {
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {
         let (from, to) = (self.used[from as usize], self.used[to as usize]);
         let (costs, groups) = (&self.costs, &self.groups);
-        let ask = || costs.transfer(producer, groups.ranks(from), groups.ranks(to));
+        let ask = || costs.transfer(NodeId(producer), groups.ranks(from), groups.ranks(to));
         *self.transfers.entry((producer as u32, from, to)).or_insert_with(ask)
     }
 

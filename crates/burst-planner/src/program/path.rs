@@ -4,7 +4,7 @@ use super::Arrangement;
 use super::evaluator::Evaluator;
 use super::groups::Class;
 use super::iteration::{Event, Recorder};
-use crate::Result;
+use crate::{NodeId, Result};
 
 /// Moments that differ by less, relatively, are the same.
 const SAME: f64 = 1e-12;
@@ -15,7 +15,7 @@ pub struct PathStep {
     /// What it does.
     pub kind: PathKind,
     /// For which node; the first of several in one all-reduce.
-    pub node: Option<usize>,
+    pub node: Option<NodeId>,
     /// How long it takes, microseconds.
     pub time_us: f64,
 }
@@ -101,7 +101,7 @@ impl Log {
         let mut next = last;
         while let Some(at) = next {
             let Logged { kind, node, start, end, .. } = steps[at];
-            path.push(PathStep { kind, node, time_us: end - start });
+            path.push(PathStep { kind, node: node.map(NodeId), time_us: end - start });
             // What a step waits for comes before it in the program.
             let ended = |other: &Logged| (other.end - start).abs() <= SAME * start;
             let shares = |other: &Logged| other.classes.iter().any(|class| steps[at].classes.contains(class));

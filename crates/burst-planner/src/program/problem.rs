@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use crate::{Error, Result};
+use crate::{Error, NodeId, Result};
 
 /// A training iteration to plan: what there is to compute and to communicate. What that costs is a
 /// [`TrainingCosts`](super::TrainingCosts); where and in which order it is done is an [`Arrangement`](super::Arrangement).
@@ -17,7 +17,7 @@ pub struct TrainingProblem {
     /// is the loss.
     pub nodes: Vec<TrainingNode>,
     /// Which node uses the output of which: producer and consumer. No cycle, no pair twice.
-    pub edges: Vec<(usize, usize)>,
+    pub edges: Vec<(NodeId, NodeId)>,
     /// How the program reduces gradients.
     pub gradients: GradientOptions,
     /// What a rank can hold, bytes; `None` is as much as there is. A search finds only arrangements that keep it.
@@ -31,7 +31,7 @@ pub struct TrainingProblem {
     /// Nodes whose outputs are kept, while those of the nodes before them, as far as only these use them, share memory and are computed
     /// again in the backward pass. Every other node comes before or after each of them
     /// ([`possible_checkpoints`](Self::possible_checkpoints)).
-    pub checkpoints: Vec<usize>,
+    pub checkpoints: Vec<NodeId>,
 }
 
 /// One thing to place, usually a layer.
@@ -47,7 +47,7 @@ pub struct TrainingNode {
     /// that use the parameters of another one have none of their own.
     pub state_bytes: u64,
     /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
-    pub parameters_of: Option<usize>,
+    pub parameters_of: Option<NodeId>,
     /// What its ranks sum up before the forward step and after the backward step, as synchronized batch normalisation
     /// does.
     pub synchronized: Option<SynchronizedBytes>,
@@ -141,19 +141,19 @@ impl TrainingProblem {
     ///
     /// # Errors
     /// What [`validate`](Self::validate) reports.
-    pub fn possible_checkpoints(&self) -> Result<Vec<usize>> {
+    pub fn possible_checkpoints(&self) -> Result<Vec<NodeId>> {
         self.validate()?;
-        Ok(Structure::new(self)?.possible_checkpoints().collect())
+        Ok(Structure::new(self)?.possible_checkpoints().map(NodeId).collect())
     }
 
     /// Adds a node and returns its index.
-    pub fn add_node(&mut self, node: TrainingNode) -> usize {
+    pub fn add_node(&mut self, node: TrainingNode) -> NodeId {
         self.nodes.push(node);
-        self.nodes.len() - 1
+        NodeId(self.nodes.len() - 1)
     }
 
     /// Lets `consumer` use the output of `producer`.
-    pub fn add_edge(&mut self, producer: usize, consumer: usize) {
+    pub fn add_edge(&mut self, producer: NodeId, consumer: NodeId) {
         self.edges.push((producer, consumer));
     }
 
@@ -184,12 +184,13 @@ impl TrainingProblem {
             }
             let has_its_own =
                 |owner: &TrainingNode| owner.gradient_bytes > 0 && owner.parameters_of.is_none();
-            if node.parameters_of.is_some_and(|owner| !self.nodes.get(owner).is_some_and(has_its_own)) {
+            if node.parameters_of.is_some_and(|NodeId(owner)| !self.nodes.get(owner).is_some_and(has_its_own))
+            {
                 return Err(Error::NoParametersToShare { node: node.name.clone() });
             }
         }
         let mut seen = HashMap::new();
-        for (edge, &(from, to)) in self.edges.iter().enumerate() {
+        for (edge, &(NodeId(from), NodeId(to))) in self.edges.iter().enumerate() {
             let nodes = self.nodes.len();
             if let Some(&node) = [from, to].iter().find(|&&node| node >= nodes) {
                 return Err(Error::EdgeToNowhere { edge, node, nodes });
@@ -204,8 +205,9 @@ impl TrainingProblem {
             }
         }
         let structure = Structure::new(self)?;
-        let is_wrong = |&node: &usize| self.nodes.get(node).is_none() || !structure.can_be_checkpoint(node);
-        self.checkpoints.iter().copied().find(is_wrong).map_or(Ok(()), |node| {
+        let is_wrong =
+            |&NodeId(node): &NodeId| self.nodes.get(node).is_none() || !structure.can_be_checkpoint(node);
+        self.checkpoints.iter().copied().find(is_wrong).map_or(Ok(()), |NodeId(node)| {
             let name = self.nodes.get(node).map_or_else(|| format!("#{node}"), |node| node.name.clone());
             Err(Error::NotACheckpoint { node: name })
         })
@@ -229,7 +231,7 @@ impl Structure {
     pub(crate) fn new(problem: &TrainingProblem) -> Result<Self> {
         let count = problem.nodes.len();
         let (mut producers, mut consumers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
-        for &(from, to) in &problem.edges {
+        for &(NodeId(from), NodeId(to)) in &problem.edges {
             producers[to].push(from);
             consumers[from].push(to);
         }
@@ -238,7 +240,7 @@ impl Structure {
             if node.gradient_bytes > 0 && node.parameters_of.is_none() {
                 users[index].insert(0, index);
             }
-            if let Some(owner) = node.parameters_of {
+            if let Some(NodeId(owner)) = node.parameters_of {
                 users[owner].push(index);
             }
         }
@@ -263,7 +265,10 @@ impl Structure {
 
     /// What has to come before a node in any order.
     pub(crate) fn comes_before(&self, problem: &TrainingProblem, node: usize) -> impl Iterator<Item = usize> {
-        self.producers[node].iter().copied().chain(problem.nodes[node].parameters_of)
+        self.producers[node]
+            .iter()
+            .copied()
+            .chain(problem.nodes[node].parameters_of.map(|NodeId(owner)| owner))
     }
 }
 

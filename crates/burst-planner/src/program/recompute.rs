@@ -34,7 +34,7 @@ impl Recomputation {
             flags.resize(nodes, false);
         }
         for &node in &problem.checkpoints {
-            self.is_checkpoint[node] = true;
+            self.is_checkpoint[node.0] = true;
         }
         let mut last = 0;
         for &node in order {

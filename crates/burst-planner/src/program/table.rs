@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::{TrainingNode, TrainingProblem};
 use crate::validate::check_time;
-use crate::{Error, Result};
+use crate::{Error, NodeId, Result};
 
 /// So many GPUs a problem that is read from a file may have: ranks are listed one by one.
 const MOST_GPUS: usize = 65_536;
@@ -54,7 +54,7 @@ impl TableCosts {
     }
 
     /// Sets what the steps of a node take on each of so many GPUs. Returns what was set before.
-    pub fn set_steps(&mut self, node: usize, gpus: usize, times: StepTimes) -> Option<StepTimes> {
+    pub fn set_steps(&mut self, node: NodeId, gpus: usize, times: StepTimes) -> Option<StepTimes> {
         entry(&mut self.steps, node).insert(gpus, times)
     }
 
@@ -62,7 +62,7 @@ impl TableCosts {
     /// set before.
     pub fn set_transfer(
         &mut self,
-        producer: usize,
+        producer: NodeId,
         from: usize,
         to: usize,
         times: TransferTimes,
@@ -77,24 +77,24 @@ impl TableCosts {
     }
 
     /// Sets what a node holds on each of so many GPUs; 0 where it is not set. Returns what was set before.
-    pub fn set_memory(&mut self, node: usize, gpus: usize, bytes: u64) -> Option<u64> {
+    pub fn set_memory(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.held_bytes, node).insert(gpus, bytes)
     }
 
     /// Sets how much of that its forward step leaves beside its output; 0 where it is not set. Returns what was set before.
-    pub fn set_saved(&mut self, node: usize, gpus: usize, bytes: u64) -> Option<u64> {
+    pub fn set_saved(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.saved_bytes, node).insert(gpus, bytes)
     }
 
     /// Sets the size of a node's whole output, of which each of its ranks has an equal part; 0 where it is not set.
-    pub fn set_output_bytes(&mut self, node: usize, bytes: u64) {
+    pub fn set_output_bytes(&mut self, node: NodeId, bytes: u64) {
         *entry(&mut self.output_bytes, node) = bytes;
     }
 
     /// What moving the output of `producer` takes, if it is set.
     #[must_use]
-    pub fn transfer_times(&self, producer: usize, from: usize, to: usize) -> Option<TransferTimes> {
-        self.transfers.get(producer)?.get(&(from, to)).copied()
+    pub fn transfer_times(&self, producer: NodeId, from: usize, to: usize) -> Option<TransferTimes> {
+        self.transfers.get(producer.0)?.get(&(from, to)).copied()
     }
 
     /// The same costs where transfers and all-reduces take `factor` times as long.
@@ -126,13 +126,13 @@ impl TableCosts {
             self.check_steps(index, node, problem.gpus)?;
         }
         let mut pairs = HashSet::new();
-        for &(from, to) in &problem.edges {
+        for &(NodeId(from), NodeId(to)) in &problem.edges {
             let (producer, consumer) = (&problem.nodes[from], &problem.nodes[to]);
             for &own in &producer.gpu_counts {
                 for &other in &consumer.gpu_counts {
                     // All GPUs there are can only be the same ones.
                     if own < problem.gpus || other < problem.gpus {
-                        pairs.extend([(from, own, other), (from, other, own)]);
+                        pairs.extend([(NodeId(from), own, other), (NodeId(from), other, own)]);
                     }
                 }
             }
@@ -141,7 +141,7 @@ impl TableCosts {
         pairs.sort_unstable();
         for (node, from, to) in pairs {
             if self.transfer_times(node, from, to).is_none() {
-                let node = problem.nodes[node].name.clone();
+                let node = problem.nodes[node.0].name.clone();
                 return Err(Error::NoTransfer { node, from, to });
             }
         }
@@ -210,14 +210,14 @@ impl TableCosts {
 }
 
 impl TrainingCosts for TableCosts {
-    fn compute(&self, node: usize, ranks: usize, _share: Share) -> Option<StepTimes> {
-        self.steps.get(node)?.get(&ranks).copied()
+    fn compute(&self, node: NodeId, ranks: usize, _share: Share) -> Option<StepTimes> {
+        self.steps.get(node.0)?.get(&ranks).copied()
     }
 
-    fn memory(&self, node: usize, ranks: usize, _share: Share) -> NodeMemory {
-        let of_count = |table: &[BTreeMap<usize, u64>]| table.get(node)?.get(&ranks).copied();
+    fn memory(&self, node: NodeId, ranks: usize, _share: Share) -> NodeMemory {
+        let of_count = |table: &[BTreeMap<usize, u64>]| table.get(node.0)?.get(&ranks).copied();
         let (held, saved) = (of_count(&self.held_bytes), of_count(&self.saved_bytes));
-        let output = self.output_bytes.get(node).copied().unwrap_or(0);
+        let output = self.output_bytes.get(node.0).copied().unwrap_or(0);
         NodeMemory {
             held_bytes: held.unwrap_or(0),
             samples_bytes: 0,
@@ -226,8 +226,8 @@ impl TrainingCosts for TableCosts {
         }
     }
 
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
-        let Some(table) = self.transfers.get(producer) else { return 0.0 };
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        let Some(table) = self.transfers.get(producer.0) else { return 0.0 };
         let Some(times) = table.get(&(from.len(), to.len())) else {
             // A search may ask for counts that this node cannot run on: that should look no better than any that it can.
             return table.values().map(|times| times.nested_us.max(times.disjoint_us)).fold(0.0, f64::max);
@@ -251,7 +251,7 @@ fn are_nested(from: &[usize], to: &[usize]) -> bool {
     few.iter().all(|rank| many.contains(rank))
 }
 
-fn entry<T: Default>(by_node: &mut Vec<T>, node: usize) -> &mut T {
+fn entry<T: Default>(by_node: &mut Vec<T>, NodeId(node): NodeId) -> &mut T {
     if by_node.len() <= node {
         by_node.resize_with(node + 1, T::default);
     }

@@ -24,7 +24,7 @@ impl Cost {
     pub(crate) fn of_transfer(problem: &PlanProblem, edge: &Edge, from: usize, to: usize) -> Self {
         let gpus = |node: usize, option: usize| problem.nodes[node].options[option].gpus;
         let time = edge.transfer_us[from][to];
-        Self { time, gpu: gpus(edge.from, from).max(gpus(edge.to, to)) as f64 * time, memory: 0.0 }
+        Self { time, gpu: gpus(edge.from.0, from).max(gpus(edge.to.0, to)) as f64 * time, memory: 0.0 }
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {

@@ -87,9 +87,9 @@ fn order(problem: &PlanProblem, regions: &[RegionTable]) -> Result<Vec<Eliminati
         total += region.time_us.len() as u64;
         steps.push(EliminationStep { variable: Variable::Region(index), separator: vec![one, other] });
     }
-    for edge in problem.edges.iter().filter(|edge| !inside[edge.from] && !inside[edge.to]) {
-        neighbours[edge.from].insert(edge.to);
-        neighbours[edge.to].insert(edge.from);
+    for edge in problem.edges.iter().filter(|edge| !inside[edge.from.0] && !inside[edge.to.0]) {
+        neighbours[edge.from.0].insert(edge.to.0);
+        neighbours[edge.to.0].insert(edge.from.0);
     }
     // Ties go to the lower index, which takes a topologically numbered chain from its beginning to its end.
     let outside = neighbours.iter().enumerate().filter(|&(node, _)| !inside[node]);
@@ -149,7 +149,7 @@ impl Filling<'_> {
         let mut tabulated = vec![false; self.problem.edges.len()];
         self.regions.iter().flat_map(|region| &region.edges).for_each(|&edge| tabulated[edge] = true);
         for (index, edge) in self.problem.edges.iter().enumerate().filter(|&(index, _)| !tabulated[index]) {
-            edges[turn[edge.from].min(turn[edge.to])].push(index);
+            edges[turn[edge.from.0].min(turn[edge.to.0])].push(index);
         }
         let buckets = steps.iter().enumerate().map(|(index, step)| match step.variable {
             Variable::Node(node) => self.node(node, step, steps, &children[index], &edges[index]),
@@ -190,7 +190,7 @@ impl Filling<'_> {
                 chosen[node] = option;
                 let transfers = edges.iter().map(|&edge| {
                     let edge = &self.problem.edges[edge];
-                    Cost::of_transfer(self.problem, edge, chosen[edge.from], chosen[edge.to])
+                    Cost::of_transfer(self.problem, edge, chosen[edge.from.0], chosen[edge.to.0])
                 });
                 costs.push(transfers.fold(own, Cost::plus));
                 for child in &mut children {

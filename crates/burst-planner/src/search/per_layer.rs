@@ -103,11 +103,11 @@ fn chain(problem: &PlanProblem) -> Result<Vec<(usize, Option<usize>)>> {
     let mut outgoing = vec![None; problem.nodes.len()];
     let not_a_chain = |node: usize| Error::NotAChain { node: problem.nodes[node].name.clone() };
     for (index, edge) in problem.edges.iter().enumerate() {
-        if incoming[edge.to].replace(index).is_some() {
-            return Err(not_a_chain(edge.to));
+        if incoming[edge.to.0].replace(index).is_some() {
+            return Err(not_a_chain(edge.to.0));
         }
-        if outgoing[edge.from].replace(index).is_some() {
-            return Err(not_a_chain(edge.from));
+        if outgoing[edge.from.0].replace(index).is_some() {
+            return Err(not_a_chain(edge.from.0));
         }
     }
     let mut starts = (0..problem.nodes.len()).filter(|&node| incoming[node].is_none());
@@ -115,6 +115,6 @@ fn chain(problem: &PlanProblem) -> Result<Vec<(usize, Option<usize>)>> {
     if let Some(second) = starts.next() {
         return Err(not_a_chain(second));
     }
-    let next = |&node: &usize| outgoing[node].map(|edge: usize| problem.edges[edge].to);
+    let next = |&node: &usize| outgoing[node].map(|edge: usize| problem.edges[edge].to.0);
     Ok(std::iter::successors(first, next).map(|node| (node, incoming[node])).collect())
 }

@@ -2,7 +2,8 @@
 
 use super::problems::next_in_order;
 use crate::{
-    Arrangement, Error, Evaluator, Result, Share, TableCosts, TrainingCosts, TrainingPoint, TrainingProblem,
+    Arrangement, Error, Evaluator, NodeId, Result, Share, TableCosts, TrainingCosts, TrainingPoint,
+    TrainingProblem,
 };
 
 /// The best arrangements of a small problem.
@@ -101,7 +102,7 @@ impl All<'_> {
     fn evaluate(&mut self, ranks: &[Vec<usize>]) -> Result<()> {
         let mut computing = vec![0.0; self.problem.gpus];
         for (node, ranks) in ranks.iter().enumerate() {
-            let steps = self.costs.compute(node, ranks.len(), Share::Larger).unwrap_or_default();
+            let steps = self.costs.compute(NodeId(node), ranks.len(), Share::Larger).unwrap_or_default();
             for &rank in ranks {
                 computing[rank] += steps.forward_us;
             }

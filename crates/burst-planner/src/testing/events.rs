@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Arrangement, Share, TrainingCosts, TrainingProblem};
+use crate::{Arrangement, NodeId, Share, TrainingCosts, TrainingProblem};
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Lane {
@@ -75,7 +75,7 @@ impl Writer<'_> {
             self.forward(node, &mut known);
         }
         for (place, &node) in order.iter().enumerate().rev() {
-            if self.problem.checkpoints.contains(&node) {
+            if self.problem.checkpoints.contains(&NodeId(node)) {
                 self.recompute(&order[..=place]);
             }
             if self.learns(node) {
@@ -94,11 +94,11 @@ impl Writer<'_> {
     }
 
     fn producers(&self, node: usize) -> Vec<usize> {
-        self.in_order(|other| self.problem.edges.contains(&(other, node)))
+        self.in_order(|other| self.problem.edges.contains(&(NodeId(other), NodeId(node))))
     }
 
     fn consumers(&self, node: usize) -> Vec<usize> {
-        self.in_order(|other| self.problem.edges.contains(&(node, other)))
+        self.in_order(|other| self.problem.edges.contains(&(NodeId(node), NodeId(other))))
     }
 
     /// Whether the node or anything before it has parameters.
@@ -115,8 +115,8 @@ impl Writer<'_> {
 
     /// The nodes that use the parameters of a node, which is one of them.
     fn users(&self, owner: usize) -> Vec<usize> {
-        let others =
-            (0..self.problem.nodes.len()).filter(|&n| self.problem.nodes[n].parameters_of == Some(owner));
+        let others = (0..self.problem.nodes.len())
+            .filter(|&n| self.problem.nodes[n].parameters_of == Some(NodeId(owner)));
         std::iter::once(owner).chain(others).collect()
     }
 
@@ -151,7 +151,7 @@ impl Writer<'_> {
     fn transfer(&mut self, producer: usize, from: &[usize], to: &[usize], after: Events) -> usize {
         let mut ranks = from.to_vec();
         ranks.extend(to.iter().filter(|rank| !from.contains(rank)));
-        let us = self.costs.transfer(producer, from, to);
+        let us = self.costs.transfer(NodeId(producer), from, to);
         self.add(Event { lane: Lane::Communication, ranks, us, after })
     }
 
@@ -168,7 +168,7 @@ impl Writer<'_> {
 
     fn steps(&self, node: usize, place: usize, holders: usize) -> crate::StepTimes {
         let share = if place < self.costs.larger_shares(holders) { Share::Larger } else { Share::Smaller };
-        self.costs.compute(node, self.ranks(node).len(), share).unwrap_or_default()
+        self.costs.compute(NodeId(node), self.ranks(node).len(), share).unwrap_or_default()
     }
 
     /// A reduction that every rank waits for before it computes on.
@@ -219,7 +219,7 @@ impl Writer<'_> {
     /// The forward steps, once more, of the nodes of an order since the checkpoint before its last node, which is one.
     fn recompute(&mut self, order: &[usize]) {
         let before = &order[..order.len() - 1];
-        let is_checkpoint = |node: &usize| self.problem.checkpoints.contains(node);
+        let is_checkpoint = |node: &usize| self.problem.checkpoints.contains(&NodeId(*node));
         let first = before.iter().rposition(is_checkpoint).map_or(0, |last| last + 1);
         let segment = &order[first..];
         let again: Vec<usize> =

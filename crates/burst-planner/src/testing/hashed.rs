@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::{Share, StepTimes, TrainingCosts};
+use crate::{NodeId, Share, StepTimes, TrainingCosts};
 
 /// Costs that depend on everything that they may depend on: which ranks, in which order, with which share. For a comparison of
 /// time models, not of searches.
@@ -28,7 +28,7 @@ impl TrainingCosts for HashedCosts {
         1 + (self.seed as usize % 5) % ranks
     }
 
-    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         // A rank with fewer samples is never slower.
         let part = if share == Share::Larger { 1.0 } else { 0.5 };
         let step = |name: &str| part * self.time((name, node, ranks));
@@ -39,7 +39,7 @@ impl TrainingCosts for HashedCosts {
         })
     }
 
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         self.time(("transfer", producer, from, to))
     }
 

@@ -4,8 +4,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::{
-    AllReduceTime, Arrangement, BackwardReads, StepTimes, SynchronizedBytes, TableCosts, TrainingNode,
-    TrainingProblem, TransferTimes,
+    AllReduceTime, Arrangement, BackwardReads, NodeId, StepTimes, SynchronizedBytes, TableCosts,
+    TrainingNode, TrainingProblem, TransferTimes,
 };
 
 /// How the nodes of a random problem hang together.
@@ -75,7 +75,8 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
     let (nodes, gpus) = (nodes.max(1), gpus.max(1));
     let mut problem = TrainingProblem::new(gpus);
     let mut costs = TableCosts::new();
-    problem.edges = edges(graph, nodes, &mut draws);
+    let edges = edges(graph, nodes, &mut draws).into_iter();
+    problem.edges = edges.map(|(from, to)| (NodeId(from), NodeId(to))).collect();
     let counts: Vec<usize> = match draws.below(3) {
         0 => std::iter::successors(Some(1), |count| Some(2 * count))
             .take_while(|&count| count <= gpus)
@@ -95,7 +96,7 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
         for &count in &own {
             let forward_us = launch_us + work_us / count as f64;
             costs.set_steps(
-                node,
+                NodeId(node),
                 count,
                 StepTimes { forward_us, backward_us: backward * forward_us, update_us },
             );
@@ -172,7 +173,7 @@ fn set_communication(
                 let (few, many) = (from.min(to) as f64, from.max(to) as f64);
                 let move_us = |part: f64| latency_us + bytes * part / few / bytes_per_us;
                 let times = TransferTimes { nested_us: move_us(1.0 - few / many), disjoint_us: move_us(1.0) };
-                costs.set_transfer(node, from, to, times);
+                costs.set_transfer(NodeId(node), from, to, times);
             }
         }
     }
@@ -190,10 +191,10 @@ fn set_memory(problem: &mut TrainingProblem, costs: &mut TableCosts, output_byte
     let mut draws = Draws::new(seed ^ 0x2545_f491_4f6c_dd1d);
     for (index, (node, &output)) in problem.nodes.iter_mut().zip(output_bytes).enumerate() {
         node.state_bytes = 2 * node.gradient_bytes;
-        costs.set_output_bytes(index, output as u64);
+        costs.set_output_bytes(NodeId(index), output as u64);
         let kept = output * draws.between(1.0, 8.0);
         for &count in &node.gpu_counts {
-            costs.set_memory(index, count, node.gradient_bytes + (kept / count as f64) as u64);
+            costs.set_memory(NodeId(index), count, node.gradient_bytes + (kept / count as f64) as u64);
         }
     }
 }
@@ -209,14 +210,15 @@ fn set_checkpoints(problem: &mut TrainingProblem, costs: &mut TableCosts, output
         node.backward_reads = BackwardReads { input: draws.one_in(2), output: draws.one_in(2) };
         node.is_kept = draws.one_in(6);
         let saved = output_bytes[index] * draws.between(0.01, 1.0);
-        let producers = edges.iter().filter(|edge| edge.1 == index).map(|edge| output_bytes[edge.0]);
+        let producers =
+            edges.iter().filter(|edge| edge.1 == NodeId(index)).map(|edge| output_bytes[edge.0.0]);
         let gradients: f64 = producers.sum();
         for &count in &node.gpu_counts {
             let part = |bytes: f64| (bytes as u64).div_ceil(count as u64);
             let more = part(saved) + part(output_bytes[index]) + 2 * part(gradients);
-            let held = costs.set_memory(index, count, 0).unwrap_or(0);
-            costs.set_memory(index, count, held + more);
-            costs.set_saved(index, count, part(saved));
+            let held = costs.set_memory(NodeId(index), count, 0).unwrap_or(0);
+            costs.set_memory(NodeId(index), count, held + more);
+            costs.set_saved(NodeId(index), count, part(saved));
         }
     }
     let possible = problem.possible_checkpoints().unwrap_or_default();
@@ -231,7 +233,7 @@ fn set_program(problem: &mut TrainingProblem, draws: &mut Draws) {
     problem.gradients.metrics_bytes = if draws.one_in(2) { 8 } else { 0 };
     let (first, last) = (draws.below(problem.nodes.len()), draws.below(problem.nodes.len()));
     if draws.one_in(5) && first < last && problem.nodes[first].gradient_bytes > 0 {
-        problem.nodes[last].parameters_of = Some(first);
+        problem.nodes[last].parameters_of = Some(NodeId(first));
         problem.nodes[last].gradient_bytes = 0;
     }
     if draws.one_in(5) {
@@ -282,10 +284,10 @@ pub(super) fn random_order(problem: &TrainingProblem, draws: &mut Draws) -> Vec<
 /// The nodes that can follow the beginning of an order.
 pub(super) fn next_in_order(problem: &TrainingProblem, order: &[usize]) -> Vec<usize> {
     let is_ready = |&node: &usize| {
-        let mut before = problem.edges.iter().filter(|edge| edge.1 == node).map(|edge| edge.0);
+        let mut before = problem.edges.iter().filter(|edge| edge.1 == NodeId(node)).map(|edge| edge.0.0);
         !order.contains(&node)
             && before.all(|earlier| order.contains(&earlier))
-            && problem.nodes[node].parameters_of.is_none_or(|owner| order.contains(&owner))
+            && problem.nodes[node].parameters_of.is_none_or(|NodeId(owner)| order.contains(&owner))
     };
     (0..problem.nodes.len()).filter(is_ready).collect()
 }

@@ -3,7 +3,7 @@
 //! It shares the costs with [`Evaluator`](crate::Evaluator), and no code: each checks the other.
 
 use super::events::{Event, Lane, events};
-use crate::{Activity, Arrangement, Result, Share, TrainingCosts, TrainingProblem};
+use crate::{Activity, Arrangement, NodeId, Result, Share, TrainingCosts, TrainingProblem};
 
 /// So many iterations are gone through. The latter half is timed; it is a multiple of all short periods.
 const ITERATIONS: usize = 240;
@@ -34,7 +34,7 @@ pub fn slow_time(
     for (index, (node, ranks)) in problem.nodes.iter().zip(&arrangement.ranks).enumerate() {
         if [Share::Larger, Share::Smaller]
             .iter()
-            .any(|&share| costs.compute(index, ranks.len(), share).is_none())
+            .any(|&share| costs.compute(NodeId(index), ranks.len(), share).is_none())
         {
             return Err(crate::Error::NoTimes { node: node.name.clone(), gpus: ranks.len() });
         }

@@ -29,7 +29,7 @@ pub fn evaluate_schedule(problem: &PlanProblem, choice: &[usize], schedule: &Sch
     let mut edge_us = Vec::with_capacity(problem.edges.len());
     let mut gpu_time_us: f64 = options.iter().map(|option| option.gpus as f64 * option.total_us()).sum();
     for (edge, disjoint) in problem.edges.iter().zip(&disjoint) {
-        let (from, to) = (options[edge.from].gpus, options[edge.to].gpus);
+        let (from, to) = (options[edge.from.0].gpus, options[edge.to.0].gpus);
         let (matrix, gpus) = match *disjoint {
             None => (&edge.transfer_us, from.max(to)),
             Some(region) => {
@@ -39,14 +39,14 @@ pub fn evaluate_schedule(problem: &PlanProblem, choice: &[usize], schedule: &Sch
                     return Err(Error::NoDisjointTransfer {
                         fork,
                         join,
-                        from: name(edge.from),
-                        to: name(edge.to),
+                        from: name(edge.from.0),
+                        to: name(edge.to.0),
                     });
                 };
                 (matrix, from + to)
             }
         };
-        let transfer_us = matrix[choice[edge.from]][choice[edge.to]];
+        let transfer_us = matrix[choice[edge.from.0]][choice[edge.to.0]];
         edge_us.push(transfer_us);
         gpu_time_us += gpus as f64 * transfer_us;
     }
@@ -56,7 +56,7 @@ pub fn evaluate_schedule(problem: &PlanProblem, choice: &[usize], schedule: &Sch
     let mut region_us = vec![0.0; regions.len()];
     for (index, region) in regions.iter().enumerate().rev() {
         let branches = region.branches.iter().map(|branch| {
-            let nodes = branch.nodes.iter().map(|&node| options[node].total_us());
+            let nodes = branch.nodes.iter().map(|&node| options[node.0].total_us());
             let links = branch.links.iter().map(|link| match *link {
                 Link::Edge(edge) => edge_us[edge],
                 Link::Region(inner) => region_us[inner],
@@ -67,7 +67,7 @@ pub fn evaluate_schedule(problem: &PlanProblem, choice: &[usize], schedule: &Sch
         let slowest = |wave: &Vec<usize>| wave.iter().map(|&branch| branch_us[branch]).fold(0.0, f64::max);
         region_us[index] = waves[index].iter().map(slowest).sum();
         for branch in &region.branches {
-            branch.nodes.iter().for_each(|&node| is_inside[node] = true);
+            branch.nodes.iter().for_each(|&node| is_inside[node.0] = true);
             for link in &branch.links {
                 if let Link::Edge(edge) = *link {
                     is_inside_edge[edge] = true;

@@ -1,7 +1,7 @@
 //! Which regions have branches that can run at once at all.
 
 use super::region::{Branch, Link, Region};
-use crate::PlanProblem;
+use crate::{NodeId, PlanProblem};
 
 /// For each region, whether some two of its branches fit beside each other, one of them on other ranks than fork and join.
 ///
@@ -13,7 +13,8 @@ pub(super) fn can_gain(problem: &PlanProblem, regions: &[Region]) -> Vec<bool> {
     let mut gains = vec![false; regions.len()];
     for (index, region) in regions.iter().enumerate().rev() {
         let width_of = |branch: &Branch| {
-            let options = |node: &usize| problem.nodes[*node].options.iter().map(|option| option.gpus).min();
+            let options =
+                |&NodeId(node): &NodeId| problem.nodes[node].options.iter().map(|option| option.gpus).min();
             let nested = branch.links.iter().map(|link| match *link {
                 Link::Region(inner) => narrowest[inner],
                 Link::Edge(_) => 0,

@@ -48,8 +48,8 @@ pub fn layout(problem: &PlanProblem, choice: &[usize], schedule: &Schedule) -> R
             for &member in members {
                 let branch = &region.branches[member];
                 for &node in &branch.nodes {
-                    layout.ranks[node] = base..base + options[node].gpus;
-                    layout.waves[node] = Some(wave);
+                    layout.ranks[node.0] = base..base + options[node.0].gpus;
+                    layout.waves[node.0] = Some(wave);
                 }
                 for link in &branch.links {
                     if let Link::Region(inner) = *link {
@@ -82,7 +82,7 @@ pub(super) fn widths(
     // Nested regions stand after those that they are nested in.
     for (index, region) in regions.iter().enumerate().rev() {
         let width = |branch: &super::Branch| {
-            let nodes = branch.nodes.iter().map(|&node| options[node].gpus);
+            let nodes = branch.nodes.iter().map(|&node| options[node.0].gpus);
             let nested = branch.links.iter().map(|link| match *link {
                 Link::Region(inner) => widths[inner].iter().copied().max().unwrap_or(0),
                 Link::Edge(_) => 0,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::region::{Branch, Link, Region};
-use crate::{PlanProblem, Result};
+use crate::{NodeId, PlanProblem, Result};
 
 /// The regions of the graph, each before those nested in it.
 ///
@@ -19,7 +19,7 @@ pub fn regions(problem: &PlanProblem) -> Result<Vec<Region>> {
 
 /// The regions of a valid problem.
 pub(super) fn of_valid(problem: &PlanProblem) -> Vec<Region> {
-    reduce(problem.nodes.len(), problem.edges.iter().map(|edge| (edge.from, edge.to)))
+    reduce(problem.nodes.len(), problem.edges.iter().map(|edge| (edge.from.0, edge.to.0)))
 }
 
 /// The regions of a graph without cycles, each before those nested in it. No two edges join the same nodes.
@@ -182,10 +182,15 @@ fn number(found: &[Parallel]) -> Vec<Region> {
         }
         let Parallel { fork, join, .. } = found[region];
         let branch = |series: &&Series| Branch {
-            nodes: series.nodes.iter().copied().collect(),
+            nodes: series.nodes.iter().copied().map(NodeId).collect(),
             links: series.links.iter().copied().collect(),
         };
-        numbered.push(Region { fork, join, branches: branches[region].iter().map(branch).collect(), parent });
+        numbered.push(Region {
+            fork: NodeId(fork),
+            join: NodeId(join),
+            branches: branches[region].iter().map(branch).collect(),
+            parent,
+        });
     }
     for link in
         numbered.iter_mut().flat_map(|region| &mut region.branches).flat_map(|branch| &mut branch.links)

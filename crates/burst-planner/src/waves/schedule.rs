@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::region::Region;
-use crate::{Error, PlanProblem, Result};
+use crate::{Error, NodeId, PlanProblem, Result};
 
 /// Which branches run at once. The default runs all branches one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,10 +16,10 @@ pub struct Schedule {
 /// The waves of one region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionSchedule {
-    /// Index of the node where the region's branches part.
-    pub fork: usize,
-    /// Index of the node where they meet.
-    pub join: usize,
+    /// The node where the region's branches part.
+    pub fork: NodeId,
+    /// The node where they meet.
+    pub join: NodeId,
     /// The waves in the order in which they run. A wave is a list of branches, indices into [`Region::branches`], that run at the
     /// same time on ranks of their own; the next one begins when all of them have ended. Every branch is in exactly one wave.
     /// The first branch of a wave is on the region's first ranks, the others on the next ones in the order given.
@@ -32,16 +32,19 @@ impl Schedule {
     /// # Errors
     /// [`Error::NoSuchRegion`], [`Error::BadWaves`].
     pub(crate) fn waves(&self, problem: &PlanProblem, regions: &[Region]) -> Result<Vec<Vec<Vec<usize>>>> {
-        let number: BTreeMap<(usize, usize), usize> =
+        let number: BTreeMap<(NodeId, NodeId), usize> =
             regions.iter().enumerate().map(|(index, region)| ((region.fork, region.join), index)).collect();
         let mut waves: Vec<Option<Vec<Vec<usize>>>> = vec![None; regions.len()];
         for scheduled in &self.regions {
-            let Some(&index) = number.get(&(scheduled.fork, scheduled.join)) else {
+            let Some(&index) = number.get(&(NodeId(scheduled.fork.0), NodeId(scheduled.join.0))) else {
                 let name = |node: usize| match problem.nodes.get(node) {
                     Some(node) => node.name.clone(),
                     None => format!("number {node}"),
                 };
-                return Err(Error::NoSuchRegion { fork: name(scheduled.fork), join: name(scheduled.join) });
+                return Err(Error::NoSuchRegion {
+                    fork: name(scheduled.fork.0),
+                    join: name(scheduled.join.0),
+                });
             };
             let fault = match waves[index] {
                 Some(_) => Some("the region is listed twice".into()),
@@ -65,7 +68,7 @@ impl Schedule {
 impl Region {
     /// Names of fork and join.
     pub(crate) fn names(&self, problem: &PlanProblem) -> (String, String) {
-        (problem.nodes[self.fork].name.clone(), problem.nodes[self.join].name.clone())
+        (problem.nodes[self.fork.0].name.clone(), problem.nodes[self.join.0].name.clone())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A problem that cannot be planned is an error that names the place.
 
 use burst_planner::{
-    Error, LimitRule, NodeOption, Plan, PlanProblem, SearchOptions, data_parallel, evaluate, fastest,
+    Error, LimitRule, NodeId, NodeOption, Plan, PlanProblem, SearchOptions, data_parallel, evaluate, fastest,
     frontier,
 };
 
@@ -11,7 +11,7 @@ fn sound() -> PlanProblem {
     for name in ["conv", "fc"] {
         problem.add_node(name, [NodeOption::new(1, 100.0), NodeOption::new(4, 40.0)]);
     }
-    problem.add_edge(0, 1, vec![vec![0.0, 5.0], vec![5.0, 0.0]]);
+    problem.add_edge(NodeId(0), NodeId(1), vec![vec![0.0, 5.0], vec![5.0, 0.0]]);
     problem
 }
 
@@ -105,11 +105,11 @@ fn the_time_on_one_gpu() {
 
 #[test]
 fn edges_that_cannot_be() {
-    assert_eq!(message(|p| p.edges[0].to = 2), "edge 0: node 2 does not exist, there are 2 nodes");
-    assert_eq!(message(|p| p.edges[0].to = 0), "edge 0 leads from node `conv` to itself");
+    assert_eq!(message(|p| p.edges[0].to = NodeId(2)), "edge 0: node 2 does not exist, there are 2 nodes");
+    assert_eq!(message(|p| p.edges[0].to = NodeId(0)), "edge 0 leads from node `conv` to itself");
     assert_eq!(message(|p| p.edges.push(p.edges[0].clone())), "edges 0 and 1 both lead from `conv` to `fc`");
     let cycle = message(|p| {
-        p.add_edge(1, 0, vec![vec![0.0; 2]; 2]);
+        p.add_edge(NodeId(1), NodeId(0), vec![vec![0.0; 2]; 2]);
     });
     assert!(cycle.starts_with("the edges form a cycle through node `"), "{cycle}");
 }
@@ -189,7 +189,7 @@ fn a_graph_too_dense_is_refused() {
     for node in 0..12 {
         problem.add_node(format!("n{node}"), (1..=8).map(|gpus| NodeOption::new(gpus, 1.0)));
         for from in 0..node {
-            problem.add_edge(from, node, vec![vec![0.0; 8]; 8]);
+            problem.add_edge(NodeId(from), NodeId(node), vec![vec![0.0; 8]; 8]);
         }
     }
     let error = fastest(&problem, 2.0, &SearchOptions::default()).expect_err("8^12 table entries");

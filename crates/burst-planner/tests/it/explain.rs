@@ -60,13 +60,13 @@ fn what_does_not_fit_into_its_wave_is_no_alternative() {
     let beside = Plan::from_schedule(&problem, choice.to_vec(), waves).expect("a plan");
     let explanations = explain(&problem, &beside, None).expect("explanations");
     // On 3 GPUs beside a branch on 2 there would have to be 5.
-    assert_eq!((&explanations[a].faster, &explanations[b].faster), (&None, &None));
+    assert_eq!((&explanations[a.0].faster, &explanations[b.0].faster), (&None, &None));
     // Branch b takes longer, by its transfers: a is on one GPU for 37 us only, of its 39.
-    let cheaper = explanations[a].cheaper.as_ref().expect("one GPU");
+    let cheaper = explanations[a.0].cheaper.as_ref().expect("one GPU");
     assert_eq!((cheaper.gpus, cheaper.iteration_delta_us), (1, 37.0));
     assert_eq!(cheaper.breaks_limit, None);
     let serial = explain(&problem, &plan(&problem, &choice), None).expect("explanations");
-    assert_eq!(serial[a].faster.as_ref().expect("3 GPUs").gpus, 3);
+    assert_eq!(serial[a.0].faster.as_ref().expect("3 GPUs").gpus, 3);
 }
 
 proptest! {

@@ -207,7 +207,7 @@ proptest! {
                 let edge = &problem.edges[index];
                 let (from_us, to_us) = (span.start_us, span.start_us + span.duration_us);
                 let slack_us = 1e-9 * end_us;
-                prop_assert!(ends[edge.from] <= from_us + slack_us && to_us <= starts[edge.to] + slack_us);
+                prop_assert!(ends[edge.from.0] <= from_us + slack_us && to_us <= starts[edge.to.0] + slack_us);
             }
         }
     }

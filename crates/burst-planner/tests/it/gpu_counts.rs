@@ -1,6 +1,6 @@
 //! How good plans on the lists of GPU counts are.
 
-use burst_planner::{Error, NodeOption, PlanProblem, SearchOptions, fastest, gpu_counts};
+use burst_planner::{Error, NodeId, NodeOption, PlanProblem, SearchOptions, fastest, gpu_counts};
 use proptest::prelude::*;
 
 /// Layers of a batch that is split over any number of GPUs, with edges between them.
@@ -39,7 +39,7 @@ impl Network {
         for &(from, to, time_us) in &self.edges {
             let cell = |i: &usize, j: &usize| if i == j { 0.0 } else { time_us / *i.min(j) as f64 };
             let matrix = counts.iter().map(|i| counts.iter().map(|j| cell(i, j)).collect()).collect();
-            problem.add_edge(from, to, matrix);
+            problem.add_edge(NodeId(from), NodeId(to), matrix);
         }
         problem
     }

@@ -1,6 +1,6 @@
 //! The file format: what it means, and what is refused.
 
-use burst_planner::{Edge, Error, Node, NodeOption, PlanProblem, SearchOptions, fastest};
+use burst_planner::{Edge, Error, Node, NodeId, NodeOption, PlanProblem, SearchOptions, fastest};
 
 const SMALLEST: &str = r#"{"schema":"deeppool/plan-problem/v1","gpus":8,
  "nodes":[{"name":"conv1","options":[{"gpus":1,"time_us":100.0},{"gpus":2,"time_us":60.0,"memory_bytes":1000}]},
@@ -36,8 +36,8 @@ fn every_optional_field_is_read() {
         single_gpu_us: Some(120.5),
         nodes: vec![node("a", option), node("b", NodeOption::new(1, 10.0).with_memory_bytes(0))],
         edges: vec![Edge {
-            from: 0,
-            to: 1,
+            from: NodeId(0),
+            to: NodeId(1),
             transfer_us: vec![vec![1.5]],
             transfer_disjoint_us: Some(vec![vec![2.5]]),
         }],

@@ -1,7 +1,7 @@
 //! What holds for every problem, against the slow and obvious search of all choices.
 
 use burst_planner::{
-    Error, NodeOption, PlanProblem, SearchOptions, data_parallel, evaluate, fastest, frontier,
+    Error, NodeId, NodeOption, PlanProblem, SearchOptions, data_parallel, evaluate, fastest, frontier,
 };
 use proptest::prelude::*;
 
@@ -174,8 +174,8 @@ if kept.iter().any(Vec::is_empty) {
             fewer.add_node(node.name.clone(), kept.iter().map(|&o| node.options[o].clone()));
         }
         for edge in &problem.edges {
-            let cell = |i: usize| kept[edge.to].iter().map(|&j| edge.transfer_us[i][j]).collect();
-            fewer.add_edge(edge.from, edge.to, kept[edge.from].iter().map(|&i| cell(i)).collect());
+            let cell = |i: usize| kept[edge.to.0].iter().map(|&j| edge.transfer_us[i][j]).collect();
+            fewer.add_edge(edge.from, edge.to, kept[edge.from.0].iter().map(|&i| cell(i)).collect());
         }
         let limit = limit_at(&problem, position);
         if let Ok(fewer) = fastest(&fewer, limit, &exact()) {
@@ -236,7 +236,7 @@ if kept.iter().any(Vec::is_empty) {
         }
         let place = |node: usize| order.iter().position(|&other| other == node).unwrap_or(nodes);
         for edge in problem.edges.iter().rev() {
-            shuffled.add_edge(place(edge.from), place(edge.to), edge.transfer_us.clone());
+            shuffled.add_edge(NodeId(place(edge.from.0)), NodeId(place(edge.to.0)), edge.transfer_us.clone());
         }
         let limit = limit_at(&problem, position) * (1.0 + 1e-7);
         match (fastest(&problem, limit, &exact()), fastest(&shuffled, limit, &exact())) {

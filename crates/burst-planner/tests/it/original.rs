@@ -34,7 +34,7 @@ fn its_gpu_time_us(problem: &PlanProblem, choice: &[usize]) -> f64 {
     let edges = problem
         .edges
         .iter()
-        .map(|edge| option(edge.to).gpus as f64 * edge.transfer_us[choice[edge.from]][choice[edge.to]]);
+        .map(|edge| option(edge.to.0).gpus as f64 * edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]]);
     nodes.sum::<f64>() + edges.sum::<f64>()
 }
 

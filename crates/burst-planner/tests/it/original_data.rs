@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use burst_planner::{NodeOption, PlanProblem, gpu_counts};
+use burst_planner::{NodeId, NodeOption, PlanProblem, gpu_counts};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -55,7 +55,7 @@ impl Model {
                 };
                 let matrix =
                     counts.iter().map(|&from| counts.iter().map(|&to| cell(from, to)).collect()).collect();
-                problem.add_edge(edge["from"].as_u64().unwrap() as usize, to, matrix);
+                problem.add_edge(NodeId(edge["from"].as_u64().unwrap() as usize), NodeId(to), matrix);
             }
         }
         problem

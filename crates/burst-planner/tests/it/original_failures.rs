@@ -1,8 +1,8 @@
 //! Where the original goes wrong, one test for each.
 
 use burst_planner::{
-    LimitRule, NodeOption, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate_overlap, fastest,
-    gpu_counts,
+    LimitRule, NodeId, NodeOption, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate_overlap,
+    fastest, gpu_counts,
 };
 
 use crate::original_data::Model;
@@ -64,7 +64,7 @@ fn with_gradients(all_reduce_us: f64) -> PlanProblem {
         let two = NodeOption::new(2, 60.0).with_backward_us(40.0).with_all_reduce_us(all_reduce_us);
         problem.add_node(name, [NodeOption::new(1, 100.0), two]);
     }
-    problem.add_edge(0, 1, vec![vec![0.0, 5.0], vec![5.0, 0.0]]);
+    problem.add_edge(NodeId(0), NodeId(1), vec![vec![0.0, 5.0], vec![5.0, 0.0]]);
     problem
 }
 

@@ -1,7 +1,8 @@
 //! All-reduces that overlap with the backward pass, against a simulation step by step and the search of all choices.
 
 use burst_planner::{
-    NodeOption, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate, evaluate_overlap, fastest,
+    NodeId, NodeOption, PlanProblem, SearchOptions, TimeModel, data_parallel, evaluate, evaluate_overlap,
+    fastest,
 };
 use proptest::prelude::*;
 
@@ -21,9 +22,9 @@ fn two_clocks(problem: &PlanProblem, choice: &[usize]) -> f64 {
     let mut clock: f64 = (0..problem.nodes.len()).map(|node| option(node).time_us - backward(node)).sum();
     let mut lane_is_free = 0.0_f64;
     for node in (0..problem.nodes.len()).rev() {
-        let outgoing = problem.edges.iter().filter(|edge| edge.from == node);
+        let outgoing = problem.edges.iter().filter(|edge| edge.from == NodeId(node));
         for edge in outgoing {
-            let takes = edge.transfer_us[choice[edge.from]][choice[edge.to]];
+            let takes = edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]];
             if takes > 0.0 {
                 clock = clock.max(lane_is_free) + takes;
             }

@@ -1,8 +1,8 @@
 //! Regions, and what a choice costs under a schedule.
 
 use burst_planner::{
-    Error, Link, NodeOption, PlanProblem, RegionSchedule, Schedule, evaluate, evaluate_schedule, layout,
-    regions,
+    Error, Link, NodeId, NodeOption, PlanProblem, RegionSchedule, Schedule, evaluate, evaluate_schedule,
+    layout, regions,
 };
 use proptest::prelude::*;
 
@@ -26,25 +26,29 @@ fn nested() -> PlanProblem {
 }
 
 fn waves(fork: usize, join: usize, waves: &[&[usize]]) -> RegionSchedule {
-    RegionSchedule { fork, join, waves: waves.iter().map(|wave| wave.to_vec()).collect() }
+    RegionSchedule {
+        fork: NodeId(fork),
+        join: NodeId(join),
+        waves: waves.iter().map(|wave| wave.to_vec()).collect(),
+    }
 }
 
 #[test]
 fn regions_are_found_with_what_is_nested_in_them() {
     let regions = regions(&nested()).expect("regions");
     assert_eq!(regions.len(), 2);
-    assert_eq!((regions[0].fork, regions[0].join, regions[0].parent), (0, 5, None));
+    assert_eq!((regions[0].fork, regions[0].join, regions[0].parent), (NodeId(0), NodeId(5), None));
     let links: Vec<_> =
         regions[0].branches.iter().map(|branch| (branch.nodes.clone(), branch.links.clone())).collect();
     assert_eq!(
         links,
         [
-            (vec![1], vec![Link::Edge(0), Link::Edge(2)]),
-            (vec![2], vec![Link::Edge(1), Link::Region(1)]),
+            (vec![NodeId(1)], vec![Link::Edge(0), Link::Edge(2)]),
+            (vec![NodeId(2)], vec![Link::Edge(1), Link::Region(1)]),
             (vec![], vec![Link::Edge(7)]),
         ]
     );
-    assert_eq!((regions[1].fork, regions[1].join, regions[1].parent), (2, 5, Some((0, 1))));
+    assert_eq!((regions[1].fork, regions[1].join, regions[1].parent), (NodeId(2), NodeId(5), Some((0, 1))));
 }
 
 #[test]
@@ -177,11 +181,11 @@ proptest! {
             }
         }
         // Nodes in branches have no other links; what is left has no parallel links, not even between chains of nodes.
-        let mut left: Vec<(usize, usize)> = links.into_iter().map(ends).collect();
+        let mut left: Vec<(NodeId, NodeId)> = links.into_iter().map(ends).collect();
         for node in regions.iter().flat_map(|region| &region.branches).flat_map(|branch| &branch.nodes) {
             prop_assert!(left.iter().all(|link| link.0 != *node && link.1 != *node));
         }
-        for node in 0..problem.nodes.len() {
+        for node in (0..problem.nodes.len()).map(NodeId) {
             let into: Vec<_> = left.iter().filter(|link| link.1 == node).copied().collect();
             let out: Vec<_> = left.iter().filter(|link| link.0 == node).copied().collect();
             if let (&[(from, _)], &[(_, to)]) = (into.as_slice(), out.as_slice()) {

@@ -1,8 +1,8 @@
 //! What holds for every search with branches at the same time, against all choices under all schedules.
 
 use burst_planner::{
-    Error, NodeOption, PlanProblem, Schedule, SearchOptions, TimeModel, data_parallel, evaluate_schedule,
-    fastest, frontier, layout,
+    Error, NodeId, NodeOption, PlanProblem, Schedule, SearchOptions, TimeModel, data_parallel,
+    evaluate_schedule, fastest, frontier, layout,
 };
 use proptest::prelude::*;
 
@@ -241,7 +241,7 @@ proptest! {
         }
         let place = |node: usize| order.iter().position(|&other| other == node).unwrap_or(order.len());
         for edge in problem.edges.iter().rev() {
-            shuffled.add_edge(place(edge.from), place(edge.to), edge.transfer_us.clone()).transfer_disjoint_us =
+            shuffled.add_edge(NodeId(place(edge.from.0)), NodeId(place(edge.to.0)), edge.transfer_us.clone()).transfer_disjoint_us =
                 edge.transfer_disjoint_us.clone();
         }
         match (fastest(&problem, limit, &waves()), fastest(&shuffled, limit, &waves())) {

@@ -119,7 +119,7 @@ fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
     for run in order.chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
         let begin = end;
         end += run.len();
-        let is_here = |step: &PathStep| step.node.is_some_and(|node| (begin..end).contains(&place[node]));
+        let is_here = |step: &PathStep| step.node.is_some_and(|node| (begin..end).contains(&place[node.0]));
         let time = |kind: PathKind| total(path.iter().filter(|step| step.kind == kind && is_here(step)));
         let [forward, again, backward, update] =
             [PathKind::Forward, PathKind::Recompute, PathKind::Backward, PathKind::Update].map(time);

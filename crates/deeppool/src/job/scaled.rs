@@ -1,6 +1,6 @@
 //! What a plan would take if times were off.
 
-use burst_planner::{Evaluator, Share, StepTimes, TrainingCosts};
+use burst_planner::{Evaluator, NodeId, Share, StepTimes, TrainingCosts};
 
 use super::{Job, JobCosts};
 use crate::Error;
@@ -18,14 +18,14 @@ impl TrainingCosts for Scaled<'_> {
         self.costs.larger_shares(ranks)
     }
 
-    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         let StepTimes { forward_us, backward_us, update_us } = self.costs.compute(node, ranks, share)?;
         let [forward_us, backward_us, update_us] =
             [forward_us, backward_us, update_us].map(|time_us| time_us * self.steps);
         Some(StepTimes { forward_us, backward_us, update_us })
     }
 
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         self.costs.transfer(producer, from, to) * self.collectives
     }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::num::NonZeroUsize;
 
 use burst_planner::{
-    GradientOptions, NodeMemory, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
+    GradientOptions, NodeId, NodeMemory, Share, StepTimes, SynchronizedBytes, TrainingCosts, TrainingNode,
     TrainingProblem,
 };
 use collectives::{Partition, Redistribution, Traffic};
@@ -47,7 +47,7 @@ impl Job<'_> {
             problem.single_gpu_us = Some(self.uncut().single_gpu_us()?);
         }
         let checkpoints = checkpoints(network, &self.lowering.checkpoints)?;
-        problem.checkpoints = checkpoints.into_iter().map(|id| id.index() - 1).collect();
+        problem.checkpoints = checkpoints.into_iter().map(|id| NodeId(id.index() - 1)).collect();
         let needs_gradient = network.needs_gradient();
         for (id, _) in network.layers().skip(1) {
             problem.add_node(node(network, id, &counts, &self.lowering, &needs_gradient));
@@ -58,7 +58,7 @@ impl Job<'_> {
             // A consumer may take the same output twice: it is moved once.
             consumers.dedup();
             for consumer in consumers {
-                problem.add_edge(id.index() - 1, consumer.index() - 1);
+                problem.add_edge(NodeId(id.index() - 1), NodeId(consumer.index() - 1));
             }
         }
         Ok(problem)
@@ -136,7 +136,7 @@ fn node(
         gradient_bytes,
         // Parameters and velocities.
         state_bytes: 2 * gradient_bytes,
-        parameters_of: (owner != id).then(|| owner.index() - 1),
+        parameters_of: (owner != id).then(|| NodeId(owner.index() - 1)),
         synchronized: (lowering.sync_batch_norm && forward).then_some(synchronized),
         backward_reads: backward_reads(network, id, needs_gradient),
         is_kept: !is_read_once(network, id),
@@ -186,13 +186,13 @@ impl TrainingCosts for JobCosts<'_> {
         }
     }
 
-    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         let is_known = |counts: &Vec<usize>| ranks == 1 || counts.contains(&ranks);
         if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
         }
         let samples = self.samples(ranks, share);
-        let time = self.costs.layer_time(self.layers[node], samples).ok()?;
+        let time = self.costs.layer_time(self.layers[node.0], samples).ok()?;
         Some(StepTimes {
             forward_us: micros(time.forward),
             backward_us: micros(time.backward),
@@ -200,12 +200,12 @@ impl TrainingCosts for JobCosts<'_> {
         })
     }
 
-    fn memory(&self, node: usize, ranks: usize, share: Share) -> NodeMemory {
-        self.bytes[node].on(self.samples(ranks, share))
+    fn memory(&self, node: NodeId, ranks: usize, share: Share) -> NodeMemory {
+        self.bytes[node.0].on(self.samples(ranks, share))
     }
 
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
-        let sample_bytes = self.costs.network().layer(self.layers[producer]).output_bytes();
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        let sample_bytes = self.costs.network().layer(self.layers[producer.0]).output_bytes();
         let time_us = |traffic: &Traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes));
         let mut known = self.traffic.borrow_mut();
         if let Some(traffic) = known.get(from).and_then(|known| known.get(to)) {
@@ -222,12 +222,12 @@ impl TrainingCosts for JobCosts<'_> {
         micros(self.costs.link().all_reduce_among(ranks, bytes))
     }
 
-    fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {
+    fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         // A rank of the smaller number keeps at most what one of the larger number has. One that is in the larger list alone, or
         // of equally long ones at another place in each, keeps nothing.
         let kept = self.batch.div_ceil(from).abs_diff(self.batch.div_ceil(to));
         let moved = kept.max(self.batch / from.max(to));
-        let bytes = self.costs.network().layer(self.layers[producer]).output_bytes() * moved as u64;
+        let bytes = self.costs.network().layer(self.layers[producer.0]).output_bytes() * moved as u64;
         if moved == 0 { 0.0 } else { micros(self.costs.link().least_send(bytes)) }
     }
 

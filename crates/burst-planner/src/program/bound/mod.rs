@@ -43,6 +43,7 @@ mod weights;
 
 use super::costs::{Share, TrainingCosts};
 use super::problem::{Structure, TrainingProblem};
+use crate::NodeId;
 
 /// All that a bound on some number of GPUs is made of.
 #[derive(Debug, Clone)]
@@ -107,7 +108,9 @@ impl Bound {
         let counts = |node: usize| {
             let counts = problem.nodes[node].gpu_counts.iter().copied();
             let is_known = |&count: &usize| {
-                count <= gpus && is_counted(count) && costs.compute(node, count, Share::Larger).is_some()
+                count <= gpus
+                    && is_counted(count)
+                    && costs.compute(NodeId(node), count, Share::Larger).is_some()
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
@@ -115,8 +118,8 @@ impl Bound {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
             let updates = if structure.users[node].is_empty() { 0.0 } else { 1.0 };
             let option = |count: usize| {
-                let larger = costs.compute(node, count, Share::Larger).unwrap_or_default();
-                let smaller = costs.compute(node, count, Share::Smaller).unwrap_or_default();
+                let larger = costs.compute(NodeId(node), count, Share::Larger).unwrap_or_default();
+                let smaller = costs.compute(NodeId(node), count, Share::Smaller).unwrap_or_default();
                 let many = costs.larger_shares(count).min(count) as f64;
                 let sum = |larger: f64, smaller: f64| many * larger + (count as f64 - many) * smaller;
                 let less = |larger: f64, smaller: f64| {
@@ -147,7 +150,7 @@ impl Bound {
                 let producer = structure.order[last];
                 let back = if structure.needs_gradient[producer] { 1.0 } else { 0.0 };
                 let least = |from, to| {
-                    if from == to { 0.0 } else { learns * costs.least_transfer(producer, from, to) }
+                    if from == to { 0.0 } else { learns * costs.least_transfer(NodeId(producer), from, to) }
                 };
                 let both = |from: usize, to: usize| (least(from, to), back * least(to, from));
                 counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()

@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::Bound;
+use crate::NodeId;
 use crate::program::costs::{Share, StepTimes, TrainingCosts};
 use crate::program::evaluator::{Evaluator, TrainingTime};
 use crate::program::{Arrangement, TrainingNode, TrainingProblem};
@@ -30,8 +31,8 @@ impl Costs {
         (0..=ranks).map(|rank| rank * (self.batch / ranks) + rank.min(larger)).collect()
     }
 
-    fn message(&self, producer: usize, samples: usize) -> f64 {
-        self.latency_us + samples as f64 * self.layers[producer].sample_bytes / self.bytes_per_us
+    fn message(&self, producer: NodeId, samples: usize) -> f64 {
+        self.latency_us + samples as f64 * self.layers[producer.0].sample_bytes / self.bytes_per_us
     }
 }
 
@@ -40,17 +41,17 @@ impl TrainingCosts for Costs {
         if self.batch % ranks == 0 { ranks } else { self.batch % ranks }
     }
 
-    fn compute(&self, node: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         let samples = match share {
             Share::Larger => self.batch.div_ceil(ranks),
             Share::Smaller => self.batch / ranks,
         };
-        let layer = &self.layers[node];
+        let layer = &self.layers[node.0];
         let forward_us = layer.launch_us + samples as f64 * layer.sample_us;
         Some(StepTimes { forward_us, backward_us: 2.0 * forward_us, update_us: layer.update_us })
     }
 
-    fn transfer(&self, producer: usize, from: &[usize], to: &[usize]) -> f64 {
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         let (here, there) = (self.borders(from.len()), self.borders(to.len()));
         let kept = |rank: usize| {
             let place = |list: &[usize]| list.iter().position(|&other| other == rank);
@@ -69,7 +70,7 @@ impl TrainingCosts for Costs {
         rounds * (self.latency_us + bytes as f64 / ranks.len() as f64 / self.bytes_per_us)
     }
 
-    fn least_transfer(&self, producer: usize, from: usize, to: usize) -> f64 {
+    fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         let kept = self.batch.div_ceil(from).abs_diff(self.batch.div_ceil(to));
         self.message(producer, kept.max(self.batch / from.max(to)))
     }
@@ -124,20 +125,20 @@ fn problem(seed: u64) -> (TrainingProblem, Costs, Draws) {
     }
     // A chain; or forks of up to three branches, each joined by a node, or by nothing at the end; or anything.
     match seed % 3 {
-        0 => (1..nodes).for_each(|node| problem.add_edge(node - 1, node)),
+        0 => (1..nodes).for_each(|node| problem.add_edge(NodeId(node - 1), NodeId(node))),
         1 => {
             let mut end = 0;
             while end + 1 < nodes {
                 let branches = (1 + draws.below(3)).min(nodes - 1 - end);
                 let join = end + branches + 1;
                 for branch in end + 1..join {
-                    problem.add_edge(end, branch);
+                    problem.add_edge(NodeId(end), NodeId(branch));
                     if join < nodes {
-                        problem.add_edge(branch, join);
+                        problem.add_edge(NodeId(branch), NodeId(join));
                     }
                 }
                 if join < nodes && draws.below(3) == 0 {
-                    problem.add_edge(end, join);
+                    problem.add_edge(NodeId(end), NodeId(join));
                 }
                 end = join;
             }
@@ -147,7 +148,7 @@ fn problem(seed: u64) -> (TrainingProblem, Costs, Draws) {
                 let last = draws.below(to);
                 (0..to)
                     .filter(|&from| (from == last && draws.below(6) > 0) || draws.below(4) == 0)
-                    .for_each(|from| problem.add_edge(from, to));
+                    .for_each(|from| problem.add_edge(NodeId(from), NodeId(to)));
             }
         }
     }
@@ -239,7 +240,7 @@ fn an_update_hides_behind_the_next_iteration() {
     for (node, bytes) in [1, 400_000_000].into_iter().enumerate() {
         problem.add_node(TrainingNode::new(format!("n{node}"), [1]).with_gradient_bytes(bytes));
     }
-    problem.add_edge(0, 1);
+    problem.add_edge(NodeId(0), NodeId(1));
     let layer =
         |sample_us: f64, update_us: f64| Layer { launch_us: 0.0, sample_us, update_us, sample_bytes: 0.0 };
     let layers = vec![layer(50.0, 0.0), layer(1.0, 200.0)];

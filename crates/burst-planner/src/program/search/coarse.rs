@@ -3,6 +3,7 @@
 use super::super::Arrangement;
 use super::super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::super::problem::{Structure, TrainingNode, TrainingProblem};
+use crate::NodeId;
 
 /// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
 const PART: f64 = 0.01;
@@ -49,19 +50,19 @@ impl Coarse {
             TrainingNode {
                 gradient_bytes: block.iter().map(|&node| problem.nodes[node].gradient_bytes).sum(),
                 state_bytes: block.iter().map(|&node| problem.nodes[node].state_bytes).sum(),
-                parameters_of: first.parameters_of.map(|owner| block_of[owner]),
+                parameters_of: first.parameters_of.map(|NodeId(owner)| NodeId(block_of[owner])),
                 synchronized: first.synchronized,
                 is_kept: first.is_kept,
                 ..TrainingNode::new(first.name.clone(), first.gpu_counts.iter().copied())
             }
         };
         let nodes = blocks.iter().map(node).collect();
-        let between = |&(from, to): &(usize, usize)| {
-            (block_of[from] != block_of[to]).then_some((block_of[from], block_of[to]))
+        let between = |&(NodeId(from), NodeId(to)): &(NodeId, NodeId)| {
+            (block_of[from] != block_of[to]).then_some((NodeId(block_of[from]), NodeId(block_of[to])))
         };
         let edges = problem.edges.iter().filter_map(between).collect();
         // A checkpoint is a block of its own.
-        let checkpoints = problem.checkpoints.iter().map(|&node| block_of[node]).collect();
+        let checkpoints = problem.checkpoints.iter().map(|&NodeId(node)| NodeId(block_of[node])).collect();
         let coarse = TrainingProblem { nodes, edges, checkpoints, ..*problem };
         Self { problem: coarse, blocks }
     }
@@ -87,7 +88,7 @@ fn can_join(problem: &TrainingProblem, structure: &Structure, before: usize, nod
             && synchronized.is_none()
             && !is_kept
             && structure.users[node].len() < 2
-            && !problem.checkpoints.contains(&node)
+            && !problem.checkpoints.contains(&NodeId(node))
     };
     structure.consumers[before].len() == 1
         && is_plain(before)
@@ -107,9 +108,9 @@ impl TrainingCosts for CoarseCosts<'_> {
         self.costs.larger_shares(ranks)
     }
 
-    fn compute(&self, block: usize, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, NodeId(block): NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         self.blocks[block].iter().try_fold(StepTimes::default(), |sum, &node| {
-            let steps = self.costs.compute(node, ranks, share)?;
+            let steps = self.costs.compute(NodeId(node), ranks, share)?;
             Some(StepTimes {
                 forward_us: sum.forward_us + steps.forward_us,
                 backward_us: sum.backward_us + steps.backward_us,
@@ -118,17 +119,17 @@ impl TrainingCosts for CoarseCosts<'_> {
         })
     }
 
-    fn transfer(&self, block: usize, from: &[usize], to: &[usize]) -> f64 {
+    fn transfer(&self, NodeId(block): NodeId, from: &[usize], to: &[usize]) -> f64 {
         // What leaves a block is its last node's.
-        self.blocks[block].last().map_or(0.0, |&last| self.costs.transfer(last, from, to))
+        self.blocks[block].last().map_or(0.0, |&last| self.costs.transfer(NodeId(last), from, to))
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         self.costs.reduce(bytes, ranks)
     }
 
-    fn memory(&self, block: usize, ranks: usize, share: Share) -> NodeMemory {
-        let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(node, ranks, share));
+    fn memory(&self, NodeId(block): NodeId, ranks: usize, share: Share) -> NodeMemory {
+        let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(NodeId(node), ranks, share));
         // What leaves a block is its last node's; what is computed again with it, the outputs of the others and their gradients.
         of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {
             held_bytes: sum.held_bytes.saturating_add(memory.held_bytes),
@@ -140,8 +141,8 @@ impl TrainingCosts for CoarseCosts<'_> {
         })
     }
 
-    fn least_transfer(&self, block: usize, from: usize, to: usize) -> f64 {
-        self.blocks[block].last().map_or(0.0, |&last| self.costs.least_transfer(last, from, to))
+    fn least_transfer(&self, NodeId(block): NodeId, from: usize, to: usize) -> f64 {
+        self.blocks[block].last().map_or(0.0, |&last| self.costs.least_transfer(NodeId(last), from, to))
     }
 
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {

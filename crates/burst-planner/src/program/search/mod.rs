@@ -20,7 +20,7 @@ use super::bound::Bound;
 use super::costs::{Share, TrainingCosts};
 use super::evaluator::Evaluator;
 use super::{Arrangement, TrainingProblem, TrainingTime};
-use crate::{Error, Result};
+use crate::{Error, NodeId, Result};
 use coarse::{Coarse, CoarseCosts};
 use sequence::Sequence;
 use stage::Stage;
@@ -103,7 +103,7 @@ fn search(
     let exact = Evaluator::new(problem, costs)?;
     let single_gpu_us = exact.single_gpu_us()?;
     let times: Vec<f64> = (0..problem.nodes.len())
-        .map(|node| costs.compute(node, 1, Share::Larger).unwrap_or_default().total_us())
+        .map(|node| costs.compute(NodeId(node), 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
     let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
     let coarse = Coarse::new(problem, exact.structure(), &times);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::super::costs::Share;
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
+use crate::NodeId;
 
 /// The order of the nodes in stretches on ranks of their own, cut so that ranks hold about as much each. For every number of stretches,
 /// as many ranks for each as there are for all of them; and two stretches with every number of ranks for the first. None without a
@@ -49,5 +50,5 @@ fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], size
 /// What a node holds on one rank.
 fn held(evaluator: &Evaluator<'_>, node: usize) -> f64 {
     let of_node = &evaluator.problem().nodes[node];
-    evaluator.costs().memory(node, 1, Share::Larger).held_bytes as f64 + of_node.state_bytes as f64
+    evaluator.costs().memory(NodeId(node), 1, Share::Larger).held_bytes as f64 + of_node.state_bytes as f64
 }

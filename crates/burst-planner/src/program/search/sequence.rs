@@ -8,6 +8,7 @@ use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
 use super::moves::in_lanes;
 use super::shape::{Parallel, Shape};
+use crate::NodeId;
 
 /// How much of an all-reduce is taken to be not hidden behind the backward pass.
 const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
@@ -304,5 +305,6 @@ fn times(evaluator: &Evaluator<'_>, node: usize, group: GroupId) -> Times {
 fn both_ways(evaluator: &Evaluator<'_>, node: usize, from: GroupId, to: GroupId) -> f64 {
     let (from, to) = (evaluator.ranks(from), evaluator.ranks(to));
     let back = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
-    evaluator.costs().transfer(node, from, to) + back * evaluator.costs().transfer(node, to, from)
+    evaluator.costs().transfer(NodeId(node), from, to)
+        + back * evaluator.costs().transfer(NodeId(node), to, from)
 }

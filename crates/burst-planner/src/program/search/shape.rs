@@ -1,6 +1,7 @@
 //! Parts of the graph that are moved together.
 
 use super::super::problem::{Structure, TrainingProblem};
+use crate::NodeId;
 use crate::waves::{Link, reduce};
 
 /// Branches between a fork and a join, and all nodes between them.
@@ -20,14 +21,14 @@ pub(super) struct Shape {
 impl Shape {
     pub(super) fn new(problem: &TrainingProblem, structure: &Structure) -> Self {
         let count = problem.nodes.len();
-        let regions = reduce(count, problem.edges.iter().copied());
+        let regions = reduce(count, problem.edges.iter().map(|&(NodeId(from), NodeId(to))| (from, to)));
         let mut nodes_of: Vec<Vec<usize>> = vec![Vec::new(); regions.len()];
         let mut parallels = Vec::new();
         // Regions come before those nested in them.
         for (index, region) in regions.iter().enumerate().rev() {
             let mut branches = Vec::new();
             for branch in &region.branches {
-                let mut nodes = branch.nodes.clone();
+                let mut nodes: Vec<usize> = branch.nodes.iter().map(|node| node.0).collect();
                 for link in &branch.links {
                     if let Link::Region(inner) = *link {
                         nodes.extend(&nodes_of[inner]);

@@ -57,8 +57,8 @@ impl<F: Front> Outermost<'_, F> {
 
     /// All pairs of options of fork and join.
     fn between(&mut self, outer: &Region, branch: &Branch, apart: Apart) -> Result<Vec<ByWidth<F>>> {
-        let joins = self.problem.nodes[outer.join].options.len();
-        let forks = self.problem.nodes[outer.fork].options.len();
+        let joins = self.problem.nodes[outer.join.0].options.len();
+        let forks = self.problem.nodes[outer.fork.0].options.len();
         let mut found: Vec<ByWidth<F>> = vec![ByWidth::default(); forks * joins];
         let is_nested = outer.parent.is_some();
         let has_nested = branch.links.iter().any(|link| matches!(link, Link::Region(_)));
@@ -108,12 +108,12 @@ impl<F: Front> Outermost<'_, F> {
         for (position, &node) in branch.nodes.iter().enumerate() {
             let apart = Apart { entry: entry && position == 0, exit: false };
             let mut next = Vec::new();
-            for (option, chosen) in self.problem.nodes[node].options.iter().enumerate() {
+            for (option, chosen) in self.problem.nodes[node.0].options.iter().enumerate() {
                 if chosen.gpus > gpus {
                     continue;
                 }
                 let mut within = self.follow(&states, branch.links[position], option, apart, width)?;
-                let layer = self.layer(node, option, chosen);
+                let layer = self.layer(node.0, option, chosen);
                 if chosen.gpus == gpus && exactly {
                     within[1] = within[0].clone();
                 }
@@ -185,7 +185,7 @@ impl<F: Front> Outermost<'_, F> {
     fn transfer(&self, edge: usize, from: usize, to: usize, apart: Apart) -> Option<Times> {
         let edge = &self.problem.edges[edge];
         let gpus = |node: usize, option: usize| self.problem.nodes[node].options[option].gpus;
-        let (producer, consumer) = (gpus(edge.from, from), gpus(edge.to, to));
+        let (producer, consumer) = (gpus(edge.from.0, from), gpus(edge.to.0, to));
         let (time_us, gpus) = if apart == Apart::NONE {
             (edge.transfer_us[from][to], producer.max(consumer))
         } else {

@@ -148,16 +148,16 @@ impl RegionTable {
         let branches = || regions.iter().flat_map(|region| &region.branches);
         let links = branches().flat_map(|branch| &branch.links);
         Self {
-            fork: regions[0].fork,
-            join: regions[0].join,
-            nodes: branches().flat_map(|branch| branch.nodes.iter().copied()).collect(),
+            fork: regions[0].fork.0,
+            join: regions[0].join.0,
+            nodes: branches().flat_map(|branch| branch.nodes.iter().map(|node| node.0)).collect(),
             edges: links
                 .filter_map(|link| match *link {
                     Link::Edge(edge) => Some(edge),
                     Link::Region(_) => None,
                 })
                 .collect(),
-            columns: problem.nodes[regions[0].join].options.len(),
+            columns: problem.nodes[regions[0].join.0].options.len(),
             first: vec![0],
             time_us: Vec::new(),
             gpu_us: Vec::new(),

@@ -59,7 +59,7 @@ impl<'p, F: Front> Outermost<'p, F> {
                 return Err(Error::TooManyBranches { fork, join, branches, most: MAX_BRANCHES });
             }
             for branch in &region.branches {
-                let options = branch.nodes.iter().flat_map(|&node| &problem.nodes[node].options);
+                let options = branch.nodes.iter().flat_map(|&node| &problem.nodes[node.0].options);
                 counts.extend(options.map(|option| option.gpus));
                 // Plans are left out at every link that is a region, at the end of the branch, of waves, and twice for
                 // each wave that is added.
@@ -145,9 +145,9 @@ impl<'p, F: Front> Outermost<'p, F> {
     ) -> Result<RegionFronts<F>> {
         let Region { fork, join, parent, .. } = self.regions[region];
         let options = |node: usize| self.problem.nodes[node].options.len();
-        let columns = options(join);
-        let mut fronts = Vec::with_capacity(options(fork) * columns);
-        for pair in 0..options(fork) * columns {
+        let columns = options(join.0);
+        let mut fronts = Vec::with_capacity(options(fork.0) * columns);
+        for pair in 0..options(fork.0) * columns {
             let mark = self.traces.len();
             let mut found =
                 self.pack(branches, gpus, apart, pair, parent.is_some(), self.can_gain[region])?;

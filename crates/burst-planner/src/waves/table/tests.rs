@@ -44,10 +44,10 @@ fn all_from_tables(problem: &PlanProblem, tables: &[RegionTable]) -> Result<Vec<
         }
         for (index, edge) in problem.edges.iter().enumerate() {
             if tables.iter().all(|table| !table.edges.contains(&index)) {
-                let us = edge.transfer_us[choice[edge.from]][choice[edge.to]];
+                let us = edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]];
                 let gpus = |node: usize| problem.nodes[node].options[choice[node]].gpus;
                 time += us;
-                gpu += us * gpus(edge.from).max(gpus(edge.to)) as f64;
+                gpu += us * gpus(edge.from.0).max(gpus(edge.to.0)) as f64;
             }
         }
         let mut plans = vec![Scheduled { choice, schedule: Schedule::default(), time, gpu, bytes }];

@@ -1,6 +1,6 @@
 //! Random problems, and the slow and obvious way to solve them.
 
-use burst_planner::{NodeOption, PlanProblem};
+use burst_planner::{NodeId, NodeOption, PlanProblem};
 use proptest::prelude::*;
 
 pub(crate) mod waves;
@@ -127,7 +127,7 @@ pub(crate) fn problems(
             let cell =
                 |draw: &mut dyn FnMut(usize) -> usize| if draw(3) == 0 { 0.0 } else { time(draw(200)) };
             let matrix = (0..rows).map(|_| (0..columns).map(|_| cell(&mut draw)).collect()).collect();
-            problem.add_edge(from, to, matrix);
+            problem.add_edge(NodeId(from), NodeId(to), matrix);
         }
         problem
     })
@@ -173,9 +173,9 @@ fn outcome(problem: &PlanProblem, choice: &[usize]) -> Outcome {
         bytes += option(node).memory_bytes.unwrap_or(0);
     }
     for edge in &problem.edges {
-        let us = edge.transfer_us[choice[edge.from]][choice[edge.to]];
+        let us = edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]];
         time += us;
-        gpu += us * option(edge.from).gpus.max(option(edge.to).gpus) as f64;
+        gpu += us * option(edge.from.0).gpus.max(option(edge.to.0).gpus) as f64;
     }
     Outcome { choice: choice.to_vec(), time, gpu, bytes }
 }

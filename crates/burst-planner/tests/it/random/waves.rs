@@ -1,6 +1,6 @@
 //! Random problems with branches at the same time, and the slow and obvious way to solve them.
 
-use burst_planner::{Branch, Link, PlanProblem, Region, RegionSchedule, Schedule, regions};
+use burst_planner::{Branch, Link, NodeId, PlanProblem, Region, RegionSchedule, Schedule, regions};
 use proptest::prelude::*;
 
 use super::{Graph, Outcome, Shape, all_outcomes, any_dag, problems};
@@ -25,7 +25,7 @@ pub(crate) fn parallel_problems(
             }
             for edge in &mut problem.edges {
                 let (rows, columns) =
-                    (problem.nodes[edge.from].options.len(), problem.nodes[edge.to].options.len());
+                    (problem.nodes[edge.from.0].options.len(), problem.nodes[edge.to.0].options.len());
                 edge.transfer_us.truncate(rows);
                 edge.transfer_us.iter_mut().for_each(|row| row.truncate(columns));
                 let factor = if cheap { 0.125 } else { 1.0 };
@@ -139,7 +139,8 @@ pub(crate) fn scheduled(
     let mut ranks = Ranks { problem, regions, choice, schedule, gpu: 0.0, bytes: vec![0; problem.gpus] };
     let branches = || regions.iter().flat_map(|region| &region.branches);
     let mut time = 0.0;
-    for node in (0..problem.nodes.len()).filter(|node| branches().all(|branch| !branch.nodes.contains(node)))
+    for node in (0..problem.nodes.len())
+        .filter(|node| branches().all(|branch| !branch.nodes.contains(&NodeId(*node))))
     {
         time += ranks.node(node, 0);
     }
@@ -180,13 +181,13 @@ impl Ranks<'_> {
 
     fn edge(&mut self, edge: usize, apart: bool) -> Option<f64> {
         let edge = &self.problem.edges[edge];
-        let (from, to) = (self.gpus(edge.from), self.gpus(edge.to));
+        let (from, to) = (self.gpus(edge.from.0), self.gpus(edge.to.0));
         let (matrix, gpus) = if apart {
             (edge.transfer_disjoint_us.as_ref()?, from + to)
         } else {
             (&edge.transfer_us, from.max(to))
         };
-        let us = matrix[self.choice[edge.from]][self.choice[edge.to]];
+        let us = matrix[self.choice[edge.from.0]][self.choice[edge.to.0]];
         self.gpu += us * gpus as f64;
         Some(us)
     }
@@ -198,7 +199,7 @@ impl Ranks<'_> {
             }
             Link::Edge(_) => Vec::new(),
         });
-        branch.nodes.iter().map(|&node| self.gpus(node)).chain(nested).max().unwrap_or(0)
+        branch.nodes.iter().map(|&node| self.gpus(node.0)).chain(nested).max().unwrap_or(0)
     }
 
     /// Entry and exit: whether these edges are disjoint because of what the region is nested in.
@@ -219,7 +220,7 @@ impl Ranks<'_> {
                         Link::Edge(edge) => self.edge(edge, ends[0] || ends[1])?,
                         Link::Region(inner) => self.region(inner, width, base + used, ends)?,
                     };
-                    us += branch.nodes.get(index).map_or(0.0, |&node| self.node(node, base + used));
+                    us += branch.nodes.get(index).map_or(0.0, |&node| self.node(node.0, base + used));
                 }
                 used += width;
                 slowest = slowest.max(us);

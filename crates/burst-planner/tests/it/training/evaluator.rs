@@ -7,7 +7,7 @@ use burst_planner::testing::{
     slow_time,
 };
 use burst_planner::{
-    Arrangement, Evaluator, StepTimes, TableCosts, TrainingCosts, TrainingNode, TrainingProblem,
+    Arrangement, Evaluator, NodeId, StepTimes, TableCosts, TrainingCosts, TrainingNode, TrainingProblem,
     TransferTimes,
 };
 
@@ -84,10 +84,10 @@ fn micro_batches_repeat_all_but_what_uses_gradients() {
     let mut costs = TableCosts::new();
     for (index, name) in ["first", "second"].into_iter().enumerate() {
         problem.add_node(TrainingNode::new(name, [1]).with_gradient_bytes(4));
-        costs.set_steps(index, 1, StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 5.0 });
+        costs.set_steps(NodeId(index), 1, StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 5.0 });
     }
-    costs.set_transfer(0, 1, 1, TransferTimes { nested_us: 1.0, disjoint_us: 1.0 });
-    problem.add_edge(0, 1);
+    costs.set_transfer(NodeId(0), 1, 1, TransferTimes { nested_us: 1.0, disjoint_us: 1.0 });
+    problem.add_edge(NodeId(0), NodeId(1));
     for micro_batches in 1..5 {
         problem.micro_batches = NonZeroUsize::new(micro_batches).unwrap();
         let mut evaluator = Evaluator::new(&problem, &costs).unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use burst_planner::{
-    Arrangement, BackwardReads, Error, Evaluator, NodeMemory, Problem, Share, SynchronizedBytes,
+    Arrangement, BackwardReads, Error, Evaluator, NodeId, NodeMemory, Problem, Share, SynchronizedBytes,
     TrainingCosts, TrainingProblem, TrainingSearch, search_training,
 };
 
@@ -33,7 +33,7 @@ fn every_field_is_read() {
     );
     assert_eq!(
         (problem.gpus, &problem.edges[..], problem.nodes[1].parameters_of),
-        (3, &[(0, 1)][..], Some(0))
+        (3, &[(NodeId(0), NodeId(1))][..], Some(NodeId(0)))
     );
     assert_eq!(problem.nodes[0].synchronized, Some(SynchronizedBytes { forward: 3, backward: 4 }));
     assert_eq!((problem.nodes[0].gradient_bytes, &problem.nodes[0].gpu_counts[..]), (100, &[1, 2][..]));
@@ -47,7 +47,7 @@ fn every_field_is_read() {
         (&[0], &[1], 2.0),
     ];
     for (from, to, us) in transfers {
-        assert!((costs.transfer(0, from, to) - us).abs() < 1e-12, "{from:?} to {to:?}");
+        assert!((costs.transfer(NodeId(0), from, to) - us).abs() < 1e-12, "{from:?} to {to:?}");
     }
     // Between 2 as between the next larger number.
     assert!((costs.reduce(100, &[0, 2]) - 59.0).abs() < 1e-12);
@@ -73,8 +73,8 @@ fn memory_is_read_where_it_is_given() {
     let (problem, costs) = TrainingProblem::from_json(&text).expect("a valid document");
     assert_eq!((problem.memory_limit_bytes, problem.nodes[0].state_bytes), (Some(1000), 200));
     let held = |node, ranks| costs.memory(node, ranks, Share::Larger);
-    assert_eq!(held(0, 2), NodeMemory { held_bytes: 50, output_bytes: 16, ..NodeMemory::default() });
-    assert_eq!(held(1, 2), NodeMemory::default());
+    assert_eq!(held(NodeId(0), 2), NodeMemory { held_bytes: 50, output_bytes: 16, ..NodeMemory::default() });
+    assert_eq!(held(NodeId(1), 2), NodeMemory::default());
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn what_is_computed_again_is_read_where_it_is_given() {
     let (problem, costs) = TrainingProblem::from_json(&text).expect("a valid document");
     let reads = BackwardReads { input: false, output: true };
     assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, true));
-    assert_eq!(problem.checkpoints, [0]);
-    assert_eq!(costs.memory(0, 2, Share::Larger).saved_bytes, 20);
+    assert_eq!(problem.checkpoints, [NodeId(0)]);
+    assert_eq!(costs.memory(NodeId(0), 2, Share::Larger).saved_bytes, 20);
     // Nothing comes after the last node.
     let error = TrainingProblem::from_json(&text.replacen(r#"["a"]"#, "[1]", 1)).unwrap_err();
     assert!(matches!(&error, Error::NotACheckpoint { node } if node == "b"), "{error}");

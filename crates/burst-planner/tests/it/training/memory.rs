@@ -2,7 +2,8 @@
 
 use burst_planner::testing::{RandomProblem, best_by_enumeration, random_problem};
 use burst_planner::{
-    Arrangement, Error, Evaluator, TableCosts, TrainingNode, TrainingProblem, TrainingSearch, search_training,
+    Arrangement, Error, Evaluator, NodeId, TableCosts, TrainingNode, TrainingProblem, TrainingSearch,
+    search_training,
 };
 
 use super::cases;
@@ -76,13 +77,13 @@ fn two_nodes() -> (TrainingProblem, TableCosts) {
         node.state_bytes = 8;
         problem.add_node(node);
         let steps = burst_planner::StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 0.0 };
-        costs.set_steps(index, 1, steps);
-        costs.set_memory(index, 1, held);
-        costs.set_output_bytes(index, 10);
+        costs.set_steps(NodeId(index), 1, steps);
+        costs.set_memory(NodeId(index), 1, held);
+        costs.set_output_bytes(NodeId(index), 10);
     }
     let times = burst_planner::TransferTimes { nested_us: 1.0, disjoint_us: 1.0 };
-    costs.set_transfer(0, 1, 1, times);
-    problem.add_edge(0, 1);
+    costs.set_transfer(NodeId(0), 1, 1, times);
+    problem.add_edge(NodeId(0), NodeId(1));
     (problem, costs)
 }
 
@@ -108,13 +109,13 @@ fn segments_take_turns_in_the_same_memory() {
     for index in 0..4 {
         problem.add_node(TrainingNode::new(index.to_string(), [1]).with_gradient_bytes(4));
         let steps = burst_planner::StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 0.0 };
-        costs.set_steps(index, 1, steps);
+        costs.set_steps(NodeId(index), 1, steps);
         // Its output, the gradients of its input and its parameters, and 5 bytes more.
-        costs.set_memory(index, 1, 29);
-        costs.set_saved(index, 1, 5);
-        costs.set_output_bytes(index, 10);
+        costs.set_memory(NodeId(index), 1, 29);
+        costs.set_saved(NodeId(index), 1, 5);
+        costs.set_output_bytes(NodeId(index), 10);
         if index > 0 {
-            problem.add_edge(index - 1, index);
+            problem.add_edge(NodeId(index - 1), NodeId(index));
         }
     }
     let alone = Arrangement::data_parallel(&problem, 1).unwrap();
@@ -123,8 +124,8 @@ fn segments_take_turns_in_the_same_memory() {
         (evaluator.memory(&alone).unwrap()[0], evaluator.evaluate(&alone).unwrap().iteration_us)
     };
     assert_eq!(of(&problem), (4 * 29, 4.0 * 30.0));
-    assert_eq!(problem.possible_checkpoints().unwrap(), [0, 1, 2]);
-    problem.checkpoints = vec![1];
+    assert_eq!(problem.possible_checkpoints().unwrap(), [0, 1, 2].map(NodeId));
+    problem.checkpoints = vec![NodeId(1)];
     // Of the first and the third node output, gradient and the 5 bytes take turns; the first is computed again.
     assert_eq!(of(&problem), (4 * 29 - 25, 4.0 * 30.0 + 10.0));
     // Nothing reads it.
@@ -152,12 +153,12 @@ fn nodes_are_spread_over_all_ranks_that_there_are() {
     for index in 0..5 {
         problem.add_node(TrainingNode::new(index.to_string(), [1]));
         let steps = burst_planner::StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 0.0 };
-        costs.set_steps(index, 1, steps);
-        costs.set_memory(index, 1, 100);
+        costs.set_steps(NodeId(index), 1, steps);
+        costs.set_memory(NodeId(index), 1, 100);
         if index > 0 {
-            problem.add_edge(index - 1, index);
+            problem.add_edge(NodeId(index - 1), NodeId(index));
             costs.set_transfer(
-                index - 1,
+                NodeId(index - 1),
                 1,
                 1,
                 burst_planner::TransferTimes { nested_us: 1.0, disjoint_us: 1.0 },

@@ -41,7 +41,7 @@ fn the_picture_is_true() {
     }
     costs.set_all_reduce(2, AllReduceTime { startup_us: moved('='), us_per_byte: 0.0 });
     costs.validate(&problem).expect("a valid problem");
-    let arrangement = Arrangement { ranks: vec![vec![0, 1], vec![0]], order: vec![conv, fc] };
+    let arrangement = Arrangement { ranks: vec![vec![0, 1], vec![0]], order: vec![conv.0, fc.0] };
     let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
     let time = evaluator.evaluate(&arrangement).expect("a valid arrangement");
     let activity = evaluator.activity(&arrangement).expect("a valid arrangement");
