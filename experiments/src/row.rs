@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use deeppool::simulate::{Activity, Simulation};
+use deeppool::simulate::{SimulatedActivity, Simulation};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Foreground, ForegroundJob};
@@ -147,7 +147,7 @@ impl Row {
         alone: &Simulation,
     ) -> Self {
         let iteration_us = alone.iteration.as_nanos() as f64 / 1e3;
-        let Activity { computing, communicating, idle } = alone.activity;
+        let SimulatedActivity { computing, communicating, idle } = alone.activity;
         let all = (computing + communicating + idle).as_secs_f64();
         let part = |time: Duration| if all > 0.0 { time.as_secs_f64() / all } else { 0.0 };
         Self {

@@ -7,7 +7,7 @@ use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Placement, possible_checkpoints};
-use deeppool::train::{BackgroundJob, Length, TrainConfig, TrainReport, train};
+use deeppool::train::{BackgroundConfig, Length, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::DeviceModel;
@@ -18,7 +18,7 @@ use layer_profile::DeviceModel;
 /// When there is no plan.
 pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> Result<Placement, Error> {
     let profile = DeviceModel::named("cpu-core")?.profile(network, &shard_sizes(batch, ranks))?;
-    let link = LinkModel::shared_memory();
+    let link = LinkModel::threads_of_one_host();
     let job = Job::new(Costs::new(network, &profile, &link), batch, LowerOptions::default());
     job.plan(&PlanRequest::new(ranks, mode))?.placement(network)
 }
@@ -112,7 +112,7 @@ impl Run<'_> {
     pub fn with(&self, placement: &Placement) -> Result<TrainReport, Error> {
         let Self { network, dataset, .. } = *self;
         // Cut as far as it goes.
-        let job = |batch| BackgroundJob { network, dataset, batch, micro_batches: batch };
+        let job = |batch| BackgroundConfig { network, dataset, batch, micro_batches: batch };
         let background = self.background.map(job);
         let config = TrainConfig::new(network, dataset, placement, self.batch)
             .with_length(Length::Epochs(self.epochs))

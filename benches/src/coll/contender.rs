@@ -3,7 +3,7 @@
 use std::collections::TryReserveError;
 use std::hint::black_box;
 
-use collectives::{Collective, Communicator, ReduceOp};
+use collectives::{CollectiveKind, Communicator, ReduceOp};
 
 /// One rank of a group that works on `f32`.
 pub(crate) trait Contender {
@@ -12,7 +12,7 @@ pub(crate) trait Contender {
     fn size(&self) -> usize;
 
     /// Does the operation once. Allocates nothing.
-    fn collective(&mut self, collective: Collective, buffers: &mut Buffers) -> anyhow::Result<()>;
+    fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()>;
 
     fn barrier(&mut self) -> anyhow::Result<()>;
 
@@ -23,7 +23,7 @@ pub(crate) trait Contender {
 /// What a rank does over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    Collective(Collective),
+    Collective(CollectiveKind),
     /// Reads its buffer and writes another as large: what no all-reduce can do without.
     Copy,
 }
@@ -34,9 +34,9 @@ impl Work {
         let whole = bytes as usize / size_of::<f32>();
         let part = whole / ranks;
         match self {
-            Self::Collective(Collective::ReduceScatter) => (whole, part),
-            Self::Collective(Collective::AllGather) => (part, whole),
-            Self::Collective(Collective::AllToAll | Collective::Send) | Self::Copy => (whole, whole),
+            Self::Collective(CollectiveKind::ReduceScatter) => (whole, part),
+            Self::Collective(CollectiveKind::AllGather) => (part, whole),
+            Self::Collective(CollectiveKind::AllToAll | CollectiveKind::Send) | Self::Copy => (whole, whole),
             Self::Collective(_) => (whole, 0),
         }
     }
@@ -92,23 +92,23 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Contender for C {
         collectives::Group::size(self)
     }
 
-    fn collective(&mut self, collective: Collective, buffers: &mut Buffers) -> anyhow::Result<()> {
+    fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()> {
         let Buffers { send, receive, counts } = buffers;
         match collective {
-            Collective::AllReduce => self.all_reduce(send, ReduceOp::Sum, &mut ())?,
-            Collective::ReduceScatter => self.reduce_scatter(send, receive, ReduceOp::Sum, &mut ())?,
-            Collective::AllGather => self.all_gather(send, receive, &mut ())?,
-            Collective::Broadcast => self.broadcast(send, 0, &mut ())?,
-            Collective::AllToAll => self.all_to_all_v(send, counts, receive, counts, &mut ())?,
-            Collective::Send if collectives::Group::rank(self) == 0 => {
+            CollectiveKind::AllReduce => self.all_reduce(send, ReduceOp::Sum, &mut ())?,
+            CollectiveKind::ReduceScatter => self.reduce_scatter(send, receive, ReduceOp::Sum, &mut ())?,
+            CollectiveKind::AllGather => self.all_gather(send, receive, &mut ())?,
+            CollectiveKind::Broadcast => self.broadcast(send, 0, &mut ())?,
+            CollectiveKind::AllToAll => self.all_to_all_v(send, counts, receive, counts, &mut ())?,
+            CollectiveKind::Send if collectives::Group::rank(self) == 0 => {
                 self.send(send, 1, 0, &mut ())?;
                 self.receive(receive, 1, 0, &mut ())?;
             }
-            Collective::Send => {
+            CollectiveKind::Send => {
                 self.receive(receive, 0, 0, &mut ())?;
                 self.send(send, 0, 0, &mut ())?;
             }
-            Collective::Barrier => collectives::Group::barrier(self, &mut ())?,
+            CollectiveKind::Barrier => collectives::Group::barrier(self, &mut ())?,
             other => anyhow::bail!("{other} is not measured"),
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use collectives::{Collective, Fit, LinkModel, Measurement};
+use collectives::{CollectiveKind, Fit, LinkModel, Measurement};
 use comfy_table::Table;
 use serde_json::json;
 
@@ -34,7 +34,7 @@ pub(crate) struct FitFiles {
     wait: Option<Wait>,
     /// Of these operations only [default: all that the files have]
     #[arg(long, value_name = "OP,..", value_delimiter = ',')]
-    op: Vec<Collective>,
+    op: Vec<CollectiveKind>,
     /// The model's name
     #[arg(long, default_value = "measured")]
     name: String,

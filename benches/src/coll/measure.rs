@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use collectives::Collective;
+use collectives::CollectiveKind;
 
 use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::measuring::Effort;
@@ -31,7 +31,7 @@ pub(crate) struct Measure {
     /// all-reduce, reduce-scatter, all-gather, broadcast, all-to-all, send (between two ranks,
     /// whatever the group size), barrier
     #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
-    op: Vec<Collective>,
+    op: Vec<CollectiveKind>,
     /// Implementations to measure [default: all that there are here]
     #[arg(long, value_name = "BACKEND,..", value_delimiter = ',')]
     backend: Vec<Backend>,
@@ -83,7 +83,7 @@ impl Measure {
         };
         within("--rounds", self.rounds)?;
         within("--samples", self.samples)?;
-        let mut groups: Vec<(usize, Vec<(Collective, u64)>)> = Vec::new();
+        let mut groups: Vec<(usize, Vec<(CollectiveKind, u64)>)> = Vec::new();
         for &ranks in &self.ranks {
             if ranks > MAX_RANKS {
                 return Err(bad_input(format!(
@@ -97,7 +97,7 @@ impl Measure {
             }
             for &collective in &self.op {
                 // A ping-pong leaves no rank idle, which would take its core's time while it waits.
-                let ranks = if collective == Collective::Send { 2 } else { ranks };
+                let ranks = if collective == CollectiveKind::Send { 2 } else { ranks };
                 for &bytes in &self.sizes {
                     let operation = (collective, whole_bytes(collective, ranks, bytes)?);
                     match groups.iter_mut().find(|(of, _)| *of == ranks) {
@@ -160,10 +160,10 @@ impl Measure {
 }
 
 /// As many bytes as make whole elements, for each rank where the buffer is divided among them.
-fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
+fn whole_bytes(collective: CollectiveKind, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
     let parts = match collective {
-        Collective::Barrier => return Ok(0),
-        Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => ranks,
+        CollectiveKind::Barrier => return Ok(0),
+        CollectiveKind::ReduceScatter | CollectiveKind::AllGather | CollectiveKind::AllToAll => ranks,
         _ => 1,
     };
     let unit = parts as u64 * size_of::<f32>() as u64;
@@ -176,7 +176,7 @@ fn whole_bytes(collective: Collective, ranks: usize, bytes: u64) -> anyhow::Resu
 }
 
 /// MPI counts elements in a C `int`.
-fn check_counts(groups: &[(usize, Vec<(Collective, u64)>)]) -> anyhow::Result<()> {
+fn check_counts(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::Result<()> {
     let most = c_int::MAX as u64 * size_of::<f32>() as u64;
     match groups.iter().flat_map(|(_, operations)| operations).find(|(_, bytes)| *bytes > most) {
         None => Ok(()),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use collectives::Collective;
+use collectives::CollectiveKind;
 
 use crate::coll::contender::{Buffers, Contender, Work};
 use crate::coll::size;
@@ -48,7 +48,7 @@ pub(crate) fn measure(contender: &mut impl Contender, task: Task, effort: Effort
     let times: anyhow::Result<Vec<f64>> = (0..effort.samples)
         .map(|_| {
             let took = timed(contender, task.work, &mut buffers, iterations)?;
-            let messages = if task.work == Work::Collective(Collective::Send) { 2.0 } else { 1.0 };
+            let messages = if task.work == Work::Collective(CollectiveKind::Send) { 2.0 } else { 1.0 };
             Ok(took * 1e6 / (iterations as f64 * messages))
         })
         .collect();
@@ -71,10 +71,10 @@ fn check(contender: &mut impl Contender, work: Work, buffers: &mut Buffers) -> a
     let right = match work {
         Work::Copy => whole(result, of(rank)),
         Work::Collective(collective) => match collective {
-            Collective::AllReduce | Collective::ReduceScatter => whole(result, total),
-            Collective::AllGather | Collective::AllToAll => by_rank(result, result.len() / ranks),
-            Collective::Broadcast => whole(result, of(0)),
-            Collective::Send => whole(result, of(1 - rank)),
+            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => whole(result, total),
+            CollectiveKind::AllGather | CollectiveKind::AllToAll => by_rank(result, result.len() / ranks),
+            CollectiveKind::Broadcast => whole(result, of(0)),
+            CollectiveKind::Send => whole(result, of(1 - rank)),
             _ => true,
         },
     };

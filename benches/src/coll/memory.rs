@@ -1,6 +1,6 @@
 //! Whether there is memory for what is to be measured.
 
-use collectives::Collective;
+use collectives::CollectiveKind;
 
 use crate::coll::contender::Work;
 use crate::coll::size;
@@ -10,7 +10,7 @@ use crate::command::bad_input;
 ///
 /// # Errors
 /// Names the operation that there is no memory for.
-pub(crate) fn check(groups: &[(usize, Vec<(Collective, u64)>)]) -> anyhow::Result<()> {
+pub(crate) fn check(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::Result<()> {
     for (ranks, operations) in groups {
         for &(collective, bytes) in operations {
             let is_there = needed(collective, *ranks, bytes)
@@ -27,9 +27,10 @@ pub(crate) fn check(groups: &[(usize, Vec<(Collective, u64)>)]) -> anyhow::Resul
 }
 
 /// Elements of all ranks' buffers; `None` for more than can be counted.
-fn needed(collective: Collective, ranks: usize, bytes: u64) -> Option<usize> {
+fn needed(collective: CollectiveKind, ranks: usize, bytes: u64) -> Option<usize> {
     // Beside an all-reduce the same bytes are copied.
-    let work = if collective == Collective::AllReduce { Work::Copy } else { Work::Collective(collective) };
+    let work =
+        if collective == CollectiveKind::AllReduce { Work::Copy } else { Work::Collective(collective) };
     let (send, receive) = work.elements(bytes, ranks);
     send.checked_add(receive)?.checked_mul(ranks)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use collectives::{Collective, Measurement};
+use collectives::{CollectiveKind, Measurement};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::report_file;
@@ -42,10 +42,10 @@ pub struct CollRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
     /// The operation.
-    pub op: Collective,
+    pub op: CollectiveKind,
     /// Ranks in the group.
     pub ranks: usize,
-    /// See [`Collective`]; a send is one way of a ping-pong.
+    /// See [`CollectiveKind`]; a send is one way of a ping-pong.
     pub bytes: u64,
     /// The median over all samples of the slowest rank's mean time, in microseconds.
     #[serde(deserialize_with = "positive")]
@@ -54,7 +54,7 @@ pub struct CollRow {
     pub time_p10_us: f64,
     /// The ninetieth percentile over the samples.
     pub time_p90_us: f64,
-    /// `bytes` by `time_us` times [`Collective::bus_factor`], in 10^9 bytes a second; nothing for a barrier.
+    /// `bytes` by `time_us` times [`CollectiveKind::bus_factor`], in 10^9 bytes a second; nothing for a barrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_bandwidth_gb_s: Option<f64>,
     /// Samples taken, over all rounds.

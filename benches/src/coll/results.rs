@@ -1,6 +1,6 @@
 //! Reports from samples.
 
-use collectives::Collective;
+use collectives::CollectiveKind;
 
 use crate::coll::backend::Implementation;
 use crate::coll::machine;
@@ -34,7 +34,7 @@ fn row(series: &Series, all: &[Series]) -> Option<CollRow> {
                     == (series.collective, series.ranks, series.bytes)
         })
     };
-    let copy = same(Implementation::Copy).filter(|_| series.collective == Collective::AllReduce);
+    let copy = same(Implementation::Copy).filter(|_| series.collective == CollectiveKind::AllReduce);
     let peer = same(Implementation::OpenMpi).filter(|_| series.implementation != Implementation::OpenMpi);
     let operations = series.rounds.iter().map(|samples| samples.iterations * samples.times_us.len() as u64);
     Some(CollRow {

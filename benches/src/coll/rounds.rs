@@ -1,7 +1,7 @@
 //! Who is measured when.
 
 use anyhow::Context;
-use collectives::Collective;
+use collectives::CollectiveKind;
 
 use crate::coll::backend::{Implementation, Wait};
 use crate::coll::contender::Work;
@@ -16,7 +16,7 @@ pub(crate) struct Plan {
     /// For those that are processes.
     pub(crate) mpirun: Option<Mpirun>,
     /// Each group size with what it is to do.
-    pub(crate) groups: Vec<(usize, Vec<(Collective, u64)>)>,
+    pub(crate) groups: Vec<(usize, Vec<(CollectiveKind, u64)>)>,
     pub(crate) rounds: usize,
     pub(crate) effort: Effort,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) implementation: Implementation,
-    pub(crate) collective: Collective,
+    pub(crate) collective: CollectiveKind,
     pub(crate) ranks: usize,
     pub(crate) bytes: u64,
     pub(crate) rounds: Vec<Samples>,
@@ -82,14 +82,14 @@ impl Plan {
     fn launches(&self) -> (Vec<Launch>, Vec<Series>) {
         let (mut launches, mut all_series) = (Vec::new(), Vec::new());
         for (ranks, operations) in &self.groups {
-            let copies = operations.iter().any(|(collective, _)| *collective == Collective::AllReduce);
+            let copies = operations.iter().any(|(collective, _)| *collective == CollectiveKind::AllReduce);
             for &implementation in
                 copies.then_some(&Implementation::Copy).into_iter().chain(&self.implementations)
             {
                 let mut tasks = Vec::new();
                 for &(collective, bytes) in operations {
                     let work = match implementation {
-                        Implementation::Copy if collective != Collective::AllReduce => continue,
+                        Implementation::Copy if collective != CollectiveKind::AllReduce => continue,
                         Implementation::Copy => Work::Copy,
                         _ => Work::Collective(collective),
                     };

@@ -1,6 +1,6 @@
 //! Results for people, after the OSU micro-benchmarks: a table for each operation and group size.
 
-use collectives::Collective;
+use collectives::CollectiveKind;
 use comfy_table::Table;
 
 use crate::coll::backend::Wait;
@@ -12,9 +12,9 @@ pub(crate) fn shown(report: &CollReport, conditions: &str) -> String {
     let same_table = |a: &CollRow, b: &CollRow| a.op == b.op && a.ranks == b.ranks;
     let tables = report.rows.chunk_by(same_table).map(|rows| {
         let (op, ranks) = (rows[0].op, rows[0].ranks);
-        let sums = matches!(op, Collective::AllReduce | Collective::ReduceScatter);
+        let sums = matches!(op, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
         let elements = if sums { ", sum of f32" } else { ", f32" };
-        let elements = if op == Collective::Barrier { "" } else { elements };
+        let elements = if op == CollectiveKind::Barrier { "" } else { elements };
         let machine = &report.machine;
         let spins = rows.iter().any(|row| row.wait.as_deref() == Some(Wait::Spin.name()));
         let note = if spins && ranks > machine.cores {

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use benches::coll::CollReport;
-use collectives::{Collective, LinkModel};
+use collectives::{CollectiveKind, LinkModel};
 use tempfile::TempDir;
 
 use crate::command::{Bench, text};
@@ -19,7 +19,7 @@ const BENCH: Bench = Bench(env!("CARGO_BIN_EXE_coll-bench"));
 fn every_operation_is_measured_and_written_as_one_json_object() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("measured.json");
-    let ops = Collective::ALL.map(Collective::name).join(",");
+    let ops = CollectiveKind::ALL.map(CollectiveKind::name).join(",");
     let printed = BENCH.succeed(&format!(
         "{QUICK} --ranks 2 --op {ops} --sizes 1000,4KiB --wait yield,park --json -o {}",
         file.display()
@@ -35,8 +35,8 @@ fn every_operation_is_measured_and_written_as_one_json_object() {
         assert!(row.time_p10_us <= row.time_us && row.time_us <= row.time_p90_us, "{row:?}");
         assert!(matches!(row.wait.as_deref(), Some("yield" | "park")), "{row:?}");
         let bus_factor = match row.op {
-            Collective::AllReduce | Collective::Broadcast | Collective::Send => 1.0,
-            Collective::Barrier => {
+            CollectiveKind::AllReduce | CollectiveKind::Broadcast | CollectiveKind::Send => 1.0,
+            CollectiveKind::Barrier => {
                 assert_eq!((row.bytes, row.bus_bandwidth_gb_s), (0, None));
                 continue;
             }
@@ -46,8 +46,8 @@ fn every_operation_is_measured_and_written_as_one_json_object() {
         let expected = bus_factor * row.bytes as f64 / row.time_us / 1e3;
         let bandwidth = row.bus_bandwidth_gb_s.unwrap();
         assert!((bandwidth / expected - 1.0).abs() < 1e-9, "{row:?}");
-        assert_eq!(row.copy_us.is_some(), row.op == Collective::AllReduce, "{row:?}");
-        assert_eq!(row.copy_bound_share.is_some(), row.op == Collective::AllReduce, "{row:?}");
+        assert_eq!(row.copy_us.is_some(), row.op == CollectiveKind::AllReduce, "{row:?}");
+        assert_eq!(row.copy_bound_share.is_some(), row.op == CollectiveKind::AllReduce, "{row:?}");
     }
 }
 
@@ -62,12 +62,12 @@ fn buffers_are_whole_elements_for_each_rank() {
     let rows = CollReport::load(&file).unwrap().rows;
     let measured: Vec<_> = rows.iter().map(|row| (row.op, row.ranks, row.bytes)).collect();
     let expected = [
-        (Collective::AllReduce, 2, 1024),
-        (Collective::AllReduce, 3, 1024),
-        (Collective::AllGather, 2, 1024),
-        (Collective::AllGather, 3, 1020),
+        (CollectiveKind::AllReduce, 2, 1024),
+        (CollectiveKind::AllReduce, 3, 1024),
+        (CollectiveKind::AllGather, 2, 1024),
+        (CollectiveKind::AllGather, 3, 1020),
         // Between two ranks, and once, whatever the group sizes.
-        (Collective::Send, 2, 1024),
+        (CollectiveKind::Send, 2, 1024),
     ];
     assert_eq!(measured, expected);
 }
@@ -119,7 +119,7 @@ fn processes_take_turns_with_threads() {
     let file = folder.path().join("both.json");
     let mut command = BENCH.command();
     command.args("--rounds 2 --samples 1 --min-time 100us --ranks 3 --wait yield".split_whitespace());
-    command.args(["--op", &Collective::ALL.map(Collective::name).join(","), "--sizes", "4KiB"]);
+    command.args(["--op", &CollectiveKind::ALL.map(CollectiveKind::name).join(","), "--sizes", "4KiB"]);
     command.args(["--backend", "threads,open-mpi,mpi", "-o", &file.display().to_string()]);
     // As `mpirun` requires where the user is root.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
@@ -131,12 +131,16 @@ fn processes_take_turns_with_threads() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("copy/this  open-mpi/this"), "{}", text(&output.stdout));
     let rows = CollReport::load(&file).unwrap().rows;
-    assert_eq!(rows.len(), 3 * Collective::ALL.len());
+    assert_eq!(rows.len(), 3 * CollectiveKind::ALL.len());
     for row in &rows {
         let is_peer = row.backend == "open-mpi";
         assert_eq!(row.wait.as_deref(), if is_peer { None } else { Some("yield") }, "{row:?}");
         assert_eq!(row.speedup_over_open_mpi.is_none(), is_peer, "{row:?}");
-        assert_eq!((row.samples, row.ranks), (2, if row.op == Collective::Send { 2 } else { 3 }), "{row:?}");
+        assert_eq!(
+            (row.samples, row.ranks),
+            (2, if row.op == CollectiveKind::Send { 2 } else { 3 }),
+            "{row:?}"
+        );
         assert!(row.speedup_over_open_mpi.is_none_or(|speedup| speedup > 0.0), "{row:?}");
     }
 }

@@ -92,7 +92,7 @@ fn inception(modules: usize, counts: &[usize]) -> PlanProblem {
 
 /// A fork, so many branches of three layers, a join; branches may run at once.
 fn fork_join(branches: usize, gpus: usize) -> PlanProblem {
-    let counts = gpu_counts::powers_of_two(gpus);
+    let counts = gpu_counts::powers_of_two_and_max(gpus);
     let mut network = Network::new(gpus);
     let fork = network.layer(&counts, &[]);
     let ends: Vec<usize> =
@@ -112,7 +112,7 @@ fn tolerant() -> SearchOptions {
 fn chains(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("chain of 1000 layers, 16 options");
     group.sample_size(10);
-    let problem = chain(1000, &gpu_counts::powers_of_two(1 << 15));
+    let problem = chain(1000, &gpu_counts::powers_of_two_and_max(1 << 15));
     group.bench_function("supported points and a plan under a limit, to 0.1%", |b| {
         b.iter(|| (supported(black_box(&problem), &tolerant()), fastest(&problem, 1.2, &tolerant())));
     });
@@ -128,7 +128,7 @@ fn growth(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("growth with layers: chain, 8 options");
     group.sample_size(10);
     for layers in [50, 100, 200, 400] {
-        let problem = chain(layers, &gpu_counts::powers_of_two(128));
+        let problem = chain(layers, &gpu_counts::powers_of_two_and_max(128));
         group.bench_function(format!("{layers} layers"), |b| {
             b.iter(|| frontier(black_box(&problem), &tolerant()));
         });
@@ -138,7 +138,7 @@ fn growth(criterion: &mut Criterion) {
         criterion.benchmark_group("growth with options: inception-like graph of 217 layers, serial");
     group.sample_size(10);
     for options in [2, 4, 8] {
-        let problem = inception(13, &gpu_counts::powers_of_two(1 << (options - 1)));
+        let problem = inception(13, &gpu_counts::powers_of_two_and_max(1 << (options - 1)));
         group.bench_function(format!("{options} options"), |b| {
             b.iter(|| frontier(black_box(&problem), &tolerant()));
         });

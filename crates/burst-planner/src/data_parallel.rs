@@ -41,7 +41,7 @@ pub fn data_parallel(problem: &PlanProblem) -> Result<Plan> {
     let choice = plan.choice.iter().zip(&kept).map(|(&option, kept)| kept[option]).collect();
     Ok(Plan {
         search_time: plan.search_time,
-        certified_epsilon: Some(0.0),
+        optimality_gap: Some(0.0),
         ..Plan::from_choice(problem, choice)?
     })
 }

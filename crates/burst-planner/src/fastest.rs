@@ -65,5 +65,5 @@ pub fn fastest(problem: &PlanProblem, limit: f64, options: &SearchOptions) -> Re
             (Plan { totals, ..Plan::from_choice(problem, choice)? }, certified)
         }
     };
-    Ok(Plan { search_time: start.elapsed(), certified_epsilon: Some(certified), ..plan })
+    Ok(Plan { search_time: start.elapsed(), optimality_gap: Some(certified), ..plan })
 }

@@ -3,10 +3,10 @@
 /// 1, 2, 4, ... up to `max`, and `max` itself when it is no power of two; ascending. Empty for 0.
 ///
 /// ```
-/// assert_eq!(burst_planner::gpu_counts::powers_of_two(6), [1, 2, 4, 6]);
+/// assert_eq!(burst_planner::gpu_counts::powers_of_two_and_max(6), [1, 2, 4, 6]);
 /// ```
 #[must_use]
-pub fn powers_of_two(max: usize) -> Vec<usize> {
+pub fn powers_of_two_and_max(max: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1_usize), |count| count.checked_mul(2));
     let mut counts: Vec<usize> = powers.take_while(|&count| count <= max).collect();
     if counts.last().is_some_and(|&last| last < max) {

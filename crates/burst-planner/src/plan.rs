@@ -22,9 +22,9 @@ pub struct Plan {
     /// How long the search took. Zero for a plan that was not searched for.
     pub search_time: Duration,
     /// A proved bound on how far this plan is from the fastest: no plan of the same problem under the same limit on GPU time, or
-    /// deadline, has an iteration time below `totals.iteration_us / (1 + certified_epsilon)`. 0 is optimal. `None` where nothing
+    /// deadline, has an iteration time below `totals.iteration_us / (1 + optimality_gap)`. 0 is optimal. `None` where nothing
     /// was proved, as for a choice made by the caller.
-    pub certified_epsilon: Option<f64>,
+    pub optimality_gap: Option<f64>,
 }
 
 /// Where one node runs.
@@ -83,7 +83,7 @@ impl Plan {
             gpus,
             assignments,
             search_time: Duration::ZERO,
-            certified_epsilon: None,
+            optimality_gap: None,
         })
     }
 }

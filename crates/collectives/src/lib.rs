@@ -4,14 +4,11 @@
 //!
 //! - [`Group`] and [`Communicator`]: what a rank can do, whatever the backend; [`Request`]: an operation under way.
 //! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
-#![cfg_attr(
-    feature = "nccl",
-    doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, on [`DeviceBuffer`]s."
-)]
+#![cfg_attr(feature = "nccl", doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, on [`NcclBuffer`]s.")]
 #![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes, by Open MPI.")]
 //! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
 //! - [`Bucketing`]: which gradients are reduced together, while others are still computed.
-//! - [`LinkModel`]: what communication costs; [`Collective`]: the operations that cost something.
+//! - [`LinkModel`]: what communication costs; [`CollectiveKind`]: the operations that cost something.
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
 // The suite of laws in `tests` is also run from within, on a fake library.
@@ -45,11 +42,11 @@ pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
-pub use link_model::{Algorithm, Collective, Fit, LinkModel, Measurement, Traffic};
+pub use link_model::{Algorithm, CollectiveKind, Fit, LinkModel, Measurement, Traffic};
 #[cfg(feature = "nccl")]
 pub use nccl::{
-    DeviceBuffer, DeviceStream, NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclLibrary,
-    NcclRedistributionRequest, NcclRequest, NcclWorld,
+    NcclBarrierRequest, NcclBuffer, NcclCommunicator, NcclExchangeRequest, NcclLibrary,
+    NcclRedistributionRequest, NcclRequest, NcclStream, NcclWorld,
 };
 pub use partition::Partition;
 pub use redistribute::PendingRedistribution;

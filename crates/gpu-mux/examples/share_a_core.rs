@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use gpu_mux::{CpuDriver, Error, Job, JobState, Policy, Upcoming, Usage, job_fn};
+use gpu_mux::{CpuDriver, Error, JobState, Policy, PolledJob, Upcoming, Usage, job_fn};
 
 /// A rank of a distributed job: it computes for a while, then waits for its partners.
 struct Rank {
@@ -15,7 +15,7 @@ struct Rank {
     answer_at: Instant,
 }
 
-impl Job for Rank {
+impl PolledJob for Rank {
     type Error = Error;
 
     fn poll(&mut self) -> Result<JobState, Error> {

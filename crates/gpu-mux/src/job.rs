@@ -1,7 +1,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-/// What a [`Job`] has to offer.
+/// What a [`PolledJob`] has to offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// A tasklet can run now.
@@ -42,7 +42,7 @@ impl Upcoming {
 /// A foreground job that communicates does so without blocking: it starts a transfer in
 /// [`run`](Self::run), tests it in [`poll`](Self::poll), and is [`Communicating`](JobState::Communicating) until it is
 /// done. That wait is the gap in which the background runs.
-pub trait Job {
+pub trait PolledJob {
     /// What can go wrong in it.
     type Error;
 
@@ -56,7 +56,7 @@ pub trait Job {
     fn run(&mut self) -> Result<(), Self::Error>;
 }
 
-impl<J: Job + ?Sized> Job for &mut J {
+impl<J: PolledJob + ?Sized> PolledJob for &mut J {
     type Error = J::Error;
 
     fn poll(&mut self) -> Result<JobState, J::Error> {
@@ -68,7 +68,7 @@ impl<J: Job + ?Sized> Job for &mut J {
     }
 }
 
-impl<J: Job + ?Sized> Job for Box<J> {
+impl<J: PolledJob + ?Sized> PolledJob for Box<J> {
     type Error = J::Error;
 
     fn poll(&mut self) -> Result<JobState, J::Error> {
@@ -80,7 +80,7 @@ impl<J: Job + ?Sized> Job for Box<J> {
     }
 }
 
-/// A [`Job`] made of two closures; see [`job_fn`].
+/// A [`PolledJob`] made of two closures; see [`job_fn`].
 #[derive(Debug)]
 pub struct JobFn<T, N, R> {
     announced: Option<T>,
@@ -88,13 +88,13 @@ pub struct JobFn<T, N, R> {
     run: R,
 }
 
-/// Makes a [`Job`] of a closure that gives the next item of work and one that does it.
+/// Makes a [`PolledJob`] of a closure that gives the next item of work and one that does it.
 ///
 /// `next` must not block: `Poll::Pending` means that the next item has not come yet, `Poll::Ready(None)` that
 /// there will be no more.
 ///
 /// ```
-/// use gpu_mux::{Job, JobState, job_fn};
+/// use gpu_mux::{PolledJob, JobState, job_fn};
 /// use std::task::Poll;
 ///
 /// let mut items = 0..2;
@@ -113,7 +113,7 @@ where
     JobFn { announced: None, next, run }
 }
 
-impl<T, N, R, E> Job for JobFn<T, N, R>
+impl<T, N, R, E> PolledJob for JobFn<T, N, R>
 where
     N: FnMut() -> Poll<Option<T>>,
     R: FnMut(T) -> Result<(), E>,

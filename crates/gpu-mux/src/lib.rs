@@ -5,7 +5,7 @@
 //! - **What is shared**: [`Tasklet`]s of a foreground and any number of background jobs, each with a [`JobId`] and a
 //!   [`Lane`]; [`pieces()`] cuts one that is too long.
 //! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes a [`MuxEvent`] and gives a [`MuxCommand`].
-//! - **Who runs it**: [`CpuDriver`] on a thread, for [`Job`]s; [`Driver`] on a device that runs by itself, a
+//! - **Who runs it**: [`CpuDriver`] on a thread, for [`PolledJob`]s; [`Driver`] on a device that runs by itself, a
 //!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
 //! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
 //! - **What came of it**: [`Usage`].
@@ -43,7 +43,7 @@ pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};
 pub use error::Error;
 pub use idle::Idle;
-pub use job::{Job, JobFn, JobState, Upcoming, job_fn};
+pub use job::{JobFn, JobState, PolledJob, Upcoming, job_fn};
 pub use multiplexer::{Multiplexer, MuxCommand, MuxEvent};
 pub use pieces::{Piece, pieces};
 pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, Running};

@@ -107,7 +107,7 @@ pub enum ProfileError {
     #[error(
         "the profile of `{model}` was measured by layer-profile {profiler}, whose times are not comparable with those of \
          {}: profile the network again",
-        crate::Measurement::PROFILER
+        crate::MeasurementConditions::PROFILER
     )]
     OtherVersion {
         /// The network.

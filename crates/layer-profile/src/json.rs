@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::load;
 use crate::rows::{LayerDocument, NetworkDocument, SumDocument};
 use crate::table::invalid;
-use crate::{Measurement, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable};
+use crate::{MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable};
 
 const SCHEMA: &str = "deeppool/profile/v1";
 
@@ -21,7 +21,7 @@ struct ProfileDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     accuracy: Option<ModelAccuracy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    measurement: Option<Measurement>,
+    measurement: Option<MeasurementConditions>,
     layers: Vec<LayerDocument>,
     network: Vec<NetworkDocument>,
 }

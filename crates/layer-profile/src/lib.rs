@@ -18,7 +18,7 @@ mod time;
 pub use accuracy::{ModelAccuracy, SeenErrors};
 pub use device::{DataSheet, DeviceModel, Direction, FitReport, NetworkErrors, Observations};
 pub use error::ProfileError;
-pub use measurement::Measurement;
+pub use measurement::MeasurementConditions;
 #[cfg(feature = "measure")]
 pub use profiler::{ProfileRun, Profiler};
 pub use published::{ImportedProfile, PublishedProfile};

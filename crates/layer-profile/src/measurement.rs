@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The device's name is the [table's](crate::ProfileTable::device).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Measurement {
+pub struct MeasurementConditions {
     /// The version of this crate that measured, such as `0.1.0`.
     pub profiler: String,
     /// The libraries that did the work, by name, with their versions.
@@ -21,7 +21,7 @@ pub struct Measurement {
     pub repeats: usize,
 }
 
-impl Measurement {
+impl MeasurementConditions {
     /// The version of this crate, which [`profiler`](Self::profiler) is for a table that it measures.
     pub const PROFILER: &'static str = env!("CARGO_PKG_VERSION");
 

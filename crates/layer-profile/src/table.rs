@@ -4,7 +4,9 @@ use std::time::Duration;
 use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
-use crate::{LayerProfile, LayerTime, Measurement, ModelAccuracy, NetworkTime, Origin, ProfileError};
+use crate::{
+    LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError,
+};
 
 /// How unlike the layers one by one and the network as a whole may be, of a machine that does nothing else.
 const DISTURBED: f64 = 1.6;
@@ -19,7 +21,7 @@ pub struct ProfileTable {
     device: String,
     origin: Origin,
     pub(crate) accuracy: Option<ModelAccuracy>,
-    pub(crate) measurement: Option<Measurement>,
+    pub(crate) measurement: Option<MeasurementConditions>,
     layers: Vec<LayerProfile>,
     network: Vec<NetworkTime>,
     by_name: HashMap<String, usize>,
@@ -99,13 +101,13 @@ impl ProfileTable {
 
     /// How the times were measured. `None` when they were modelled or imported, or by a version that did not record it.
     #[must_use]
-    pub fn measurement(&self) -> Option<&Measurement> {
+    pub fn measurement(&self) -> Option<&MeasurementConditions> {
         self.measurement.as_ref()
     }
 
     /// Records how the times were measured.
     #[must_use]
-    pub fn with_measurement(mut self, measurement: Measurement) -> Self {
+    pub fn with_measurement(mut self, measurement: MeasurementConditions) -> Self {
         self.measurement = Some(measurement);
         self
     }

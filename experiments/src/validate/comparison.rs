@@ -9,7 +9,7 @@ use deeppool::layer_engine::Sgd;
 use deeppool::plan::{ExecutionPlan, Mode as PlanMode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation};
-use deeppool::train::{BackgroundJob, Length, TrainConfig, train};
+use deeppool::train::{BackgroundConfig, Length, TrainConfig, train};
 use layer_profile::ProfileTable;
 
 use super::Question;
@@ -108,7 +108,7 @@ impl Comparison<'_> {
     fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<Run> {
         let background = self.background;
         let placement = job.placement(&candidate.plan)?;
-        let beside = candidate.mode.has_background().then_some(BackgroundJob {
+        let beside = candidate.mode.has_background().then_some(BackgroundConfig {
             network: &background.workload.network,
             dataset: &background.dataset,
             batch: background.workload.batch,

@@ -56,7 +56,7 @@ impl Validate {
     /// bar shows how far it is.
     fn run(question: &Question, earlier: Vec<Row>, journal: &Journal) -> anyhow::Result<Self> {
         let Question { workloads, ranks, runs, iterations } = question;
-        let (machine, link) = (Machine::here(), LinkModel::shared_memory());
+        let (machine, link) = (Machine::here(), LinkModel::threads_of_one_host());
         // A network's layer times, and its runs.
         let bar = progress_bar(workloads.len() * (1 + runs * Mode::ALL.len()), "measurements");
         bar.tick();

@@ -8,7 +8,7 @@ use deeppool::data::Dataset;
 use deeppool::gpu_mux::{CpuDriver, Policy};
 use deeppool::layer_engine::{CpuEngine, LaunchContext};
 use deeppool::program::{LowerOptions, Op, Program, StepId, lower_training};
-use deeppool::runtime::{CpuThreads, Device, Iterations, LoadedProgram, Observer, RankState};
+use deeppool::runtime::{CpuThreads, Iterations, LoadedProgram, Observer, RankDevice, RankState};
 use deeppool::simulate::{SimulateOptions, Timeline, simulate};
 use deeppool::train::Shuffled;
 use deeppool_tests::scattered;
@@ -74,7 +74,7 @@ fn executed(network: &LayerGraph, program: &Program, batch: usize) -> Vec<Vec<us
     let dataset = Dataset::digits().unwrap();
     ThreadWorld::new(program.ranks.len()).run(|communicator| {
         let rank = communicator.rank();
-        let mut device = Device::<CpuThreads>::new(CpuEngine::new()).unwrap();
+        let mut device = RankDevice::<CpuThreads>::new(CpuEngine::new()).unwrap();
         let mut loaded =
             LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
         let mut state = RankState::new(&mut device, network, loaded.program(), 0).unwrap();
@@ -103,7 +103,7 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
     let program = lower_training(network, &placement, batch, lowering).unwrap();
     let profile =
         DeviceModel::named("cpu-core").unwrap().profile(network, &shard_sizes(batch, ranks)).unwrap();
-    let link = LinkModel::shared_memory();
+    let link = LinkModel::threads_of_one_host();
     let costs = Costs::new(network, &profile, &link);
     let options = SimulateOptions { iterations: 2, timeline: true, ..SimulateOptions::default() };
     let simulated = simulate(&program, &costs, &options).unwrap();

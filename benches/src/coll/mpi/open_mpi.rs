@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use anyhow::ensure;
-use collectives::Collective;
+use collectives::CollectiveKind;
 use mpi::collective::SystemOperation;
 use mpi::environment::Universe;
 use mpi::ffi;
@@ -58,26 +58,26 @@ impl Contender for OpenMpi {
         self.world.size() as usize
     }
 
-    fn collective(&mut self, collective: Collective, buffers: &mut Buffers) -> anyhow::Result<()> {
+    fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()> {
         let Buffers { send, receive, .. } = buffers;
         let sum = SystemOperation::sum();
         match collective {
-            Collective::AllReduce => self.all_reduce(send)?,
-            Collective::ReduceScatter => {
+            CollectiveKind::AllReduce => self.all_reduce(send)?,
+            CollectiveKind::ReduceScatter => {
                 self.world.reduce_scatter_block_into(&send[..], &mut receive[..], sum);
             }
-            Collective::AllGather => self.world.all_gather_into(&send[..], &mut receive[..]),
-            Collective::Broadcast => self.world.process_at_rank(0).broadcast_into(&mut send[..]),
-            Collective::AllToAll => self.world.all_to_all_into(&send[..], &mut receive[..]),
-            Collective::Send if self.world.rank() == 0 => {
+            CollectiveKind::AllGather => self.world.all_gather_into(&send[..], &mut receive[..]),
+            CollectiveKind::Broadcast => self.world.process_at_rank(0).broadcast_into(&mut send[..]),
+            CollectiveKind::AllToAll => self.world.all_to_all_into(&send[..], &mut receive[..]),
+            CollectiveKind::Send if self.world.rank() == 0 => {
                 self.world.process_at_rank(1).send_with_tag(&send[..], 0);
                 self.world.process_at_rank(1).receive_into_with_tag(&mut receive[..], 0);
             }
-            Collective::Send => {
+            CollectiveKind::Send => {
                 self.world.process_at_rank(0).receive_into_with_tag(&mut receive[..], 0);
                 self.world.process_at_rank(0).send_with_tag(&send[..], 0);
             }
-            Collective::Barrier => self.world.barrier(),
+            CollectiveKind::Barrier => self.world.barrier(),
             other => anyhow::bail!("{other} is not measured"),
         }
         Ok(())

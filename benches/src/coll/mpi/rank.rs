@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use collectives::{Collective, Group, MpiWorld};
+use collectives::{CollectiveKind, Group, MpiWorld};
 use whole_file::Printer;
 
 use super::open_mpi::OpenMpi;
@@ -83,7 +83,8 @@ pub(super) fn parse(output: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> 
 
 fn parse_task(text: &str) -> Result<Task, String> {
     let (collective, bytes) = text.split_once(':').ok_or("expected OP:BYTES")?;
-    let collective: Collective = collective.parse().map_err(|error: collectives::Error| error.to_string())?;
+    let collective: CollectiveKind =
+        collective.parse().map_err(|error: collectives::Error| error.to_string())?;
     let bytes = bytes.parse().map_err(|_| "expected OP:BYTES")?;
     Ok(Task { work: Work::Collective(collective), bytes })
 }

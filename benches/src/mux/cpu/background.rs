@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpu_mux::{Error, Job, JobState, Policy, Upcoming, pieces};
+use gpu_mux::{Error, JobState, Policy, PolledJob, Upcoming, pieces};
 
 use super::work::Matrices;
 
@@ -68,7 +68,7 @@ impl Background {
     }
 }
 
-impl Job for Background {
+impl PolledJob for Background {
     type Error = Error;
 
     fn poll(&mut self) -> Result<JobState, Error> {

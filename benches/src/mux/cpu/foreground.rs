@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gpu_mux::{Job, JobState, Upcoming};
+use gpu_mux::{JobState, PolledJob, Upcoming};
 
 use super::work::Matrices;
 
@@ -167,7 +167,7 @@ impl Iterations<'_, '_> {
     }
 }
 
-impl Job for Iterations<'_, '_> {
+impl PolledJob for Iterations<'_, '_> {
     type Error = anyhow::Error;
 
     fn poll(&mut self) -> anyhow::Result<JobState> {

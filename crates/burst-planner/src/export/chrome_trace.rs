@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::timeline::{Work, timeline};
+use super::timeline::{SpanWork, timeline};
 use crate::{Error, Plan, PlanProblem, Result};
 
 #[derive(Serialize)]
@@ -43,11 +43,11 @@ pub fn chrome_trace(problem: &PlanProblem, plan: &Plan) -> Result<String> {
     let named = |rank| Name { name: format!("rank {rank} (planned)") };
     let names =
         (0..ranks).map(|pid| TraceEvent::Name { ph: "M", pid, name: "process_name", args: named(pid) });
-    let shown = spans.iter().filter(|span| matches!(span.work, Work::Node(_)) || span.duration_us > 0.0);
+    let shown = spans.iter().filter(|span| matches!(span.work, SpanWork::Node(_)) || span.duration_us > 0.0);
     let events = shown.flat_map(|span| {
         let (cat, name) = match span.work {
-            Work::Node(node) => ("layer", name(node)),
-            Work::Edge(edge) => ("transfer", transfers[edge].as_str()),
+            SpanWork::Node(node) => ("layer", name(node)),
+            SpanWork::Edge(edge) => ("transfer", transfers[edge].as_str()),
         };
         let (ts, dur) = (span.start_us, span.duration_us);
         span.ranks.clone().map(move |pid| TraceEvent::Span { ph: "X", pid, tid: 0, cat, name, ts, dur })

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::timeline::{Work, timeline};
+use super::timeline::{SpanWork, timeline};
 use crate::{Plan, PlanProblem, Result};
 
 /// A plan in the DOT language, for `dot -Tsvg`.
@@ -29,7 +29,7 @@ use crate::{Plan, PlanProblem, Result};
 pub fn dot(problem: &PlanProblem, plan: &Plan) -> Result<String> {
     let mut transfer_us = vec![0.0; problem.edges.len()];
     for span in timeline(problem, plan)? {
-        if let Work::Edge(edge) = span.work {
+        if let SpanWork::Edge(edge) = span.work {
             transfer_us[edge] = span.duration_us;
         }
     }

@@ -8,4 +8,4 @@ mod timeline;
 
 pub use chrome_trace::chrome_trace;
 pub use dot::dot;
-pub use timeline::{Span, Work, timeline};
+pub use timeline::{Span, SpanWork, timeline};

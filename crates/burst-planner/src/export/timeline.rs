@@ -11,7 +11,7 @@ use crate::{NodeId, NodeOption, Plan, PlanProblem, Region, Result, evaluate_sche
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// What it is.
-    pub work: Work,
+    pub work: SpanWork,
     /// The ranks that it is shown on.
     pub ranks: Range<usize>,
     /// When it starts, microseconds since the iteration began.
@@ -22,7 +22,7 @@ pub struct Span {
 
 /// What ranks do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum SpanWork {
     /// The node of this index: forward, backward and all-reduce together, which the model does not tell apart.
     Node(usize),
     /// The transfer along the edge of this index, forward and backward together.
@@ -112,13 +112,13 @@ impl Walk<'_> {
         self.spans
     }
 
-    fn push(&mut self, work: Work, ranks: Range<usize>, duration_us: f64) {
+    fn push(&mut self, work: SpanWork, ranks: Range<usize>, duration_us: f64) {
         self.spans.push(Span { work, ranks, start_us: self.now_us, duration_us });
         self.now_us += duration_us;
     }
 
     fn node(&mut self, node: usize) {
-        self.push(Work::Node(node), self.ranks[node].clone(), self.options[node].total_us());
+        self.push(SpanWork::Node(node), self.ranks[node].clone(), self.options[node].total_us());
     }
 
     /// Runs a transfer or a region; `within` are the ranks that nothing else uses meanwhile.
@@ -135,7 +135,7 @@ impl Walk<'_> {
                 let ends = hull([&self.ranks[edge.from.0], &self.ranks[edge.to.0]].into_iter());
                 let start = ends.start.max(within.start);
                 let ranks = start..ends.end.min(within.end).max(start);
-                self.push(Work::Edge(index), ranks, duration_us);
+                self.push(SpanWork::Edge(index), ranks, duration_us);
             }
         }
     }

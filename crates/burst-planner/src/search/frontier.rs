@@ -32,7 +32,7 @@ const STRIP_GROWTH: f64 = 2.0;
 pub struct Frontier {
     pub(super) points: Vec<FrontierPoint>,
     pub(super) single_gpu_us: f64,
-    certified_epsilon: f64,
+    optimality_gap: f64,
     search_time: Duration,
 }
 
@@ -56,11 +56,11 @@ impl Frontier {
         &self.points
     }
 
-    /// For every plan there is, a point has both times at most `1 + certified_epsilon` times as large. 0 is the
+    /// For every plan there is, a point has both times at most `1 + optimality_gap` times as large. 0 is the
     /// exact frontier; otherwise at most the tolerance that was asked for, and often less.
     #[must_use]
-    pub fn certified_epsilon(&self) -> f64 {
-        self.certified_epsilon
+    pub fn optimality_gap(&self) -> f64 {
+        self.optimality_gap
     }
 
     /// How long the search took.
@@ -107,7 +107,7 @@ pub fn frontier(problem: &PlanProblem, options: &SearchOptions) -> Result<Fronti
 ///
 /// They are the corners of the frontier's convex hull, at most as many as there are options in all, where the whole
 /// frontier can have exponentially many points. For a network of many layers they are close together, and
-/// [`Frontier::certified_epsilon`] says how close: what lies between them is not looked for. With a tolerance, corners that
+/// [`Frontier::optimality_gap`] says how close: what lies between them is not looked for. With a tolerance, corners that
 /// others cover within it are left out. This is the first phase of [`frontier`]: two linear passes for each point.
 ///
 /// # Errors
@@ -157,7 +157,7 @@ fn frontier_of(solver: &Solver, found: &[Found], searched: f64, start: Instant) 
     Ok(Frontier {
         points: points.collect::<Result<_>>()?,
         single_gpu_us: solver.problem().single_gpu_time_us(),
-        certified_epsilon: solver.certified(searched),
+        optimality_gap: solver.certified(searched),
         search_time: start.elapsed(),
     })
 }

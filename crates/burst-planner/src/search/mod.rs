@@ -79,7 +79,7 @@ pub enum TimeModel {
     /// Searches are exact where few nodes are live at once (an edge joins them to nodes on the other side of a place in
     /// program order): the work grows with the product of their numbers of options. Beyond that, and with a memory limit,
     /// a plan is returned that another one can be faster than by at most
-    /// [`Plan::certified_epsilon`](crate::Plan::certified_epsilon), by a Lagrangian bound.
+    /// [`Plan::optimality_gap`](crate::Plan::optimality_gap), by a Lagrangian bound.
     Overlap,
 }
 

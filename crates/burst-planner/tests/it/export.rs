@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use burst_planner::export::{Span, Work, chrome_trace, dot, timeline};
+use burst_planner::export::{Span, SpanWork, chrome_trace, dot, timeline};
 use burst_planner::{NodeOption, Plan, PlanProblem, RegionSchedule, Schedule};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -47,15 +47,15 @@ fn branches_that_run_at_once_stand_beside_each_other() {
     let shown: Vec<_> =
         spans.iter().map(|span| (span.work, span.ranks.clone(), span.start_us, span.duration_us)).collect();
     let expected = [
-        (Work::Node(0), 0..4, 0.0, 10.0),
+        (SpanWork::Node(0), 0..4, 0.0, 10.0),
         // Branch a has ranks 0 and 1, branch b rank 2: its transfers take longer, but it ends earlier.
-        (Work::Edge(0), 0..2, 10.0, 1.0),
-        (Work::Edge(1), 2..3, 10.0, 2.5),
-        (Work::Node(1), 0..2, 11.0, 20.0),
-        (Work::Node(2), 2..3, 12.5, 12.0),
-        (Work::Edge(3), 2..3, 24.5, 2.5),
-        (Work::Edge(2), 0..2, 31.0, 0.0),
-        (Work::Node(3), 0..3, 31.0, 5.0),
+        (SpanWork::Edge(0), 0..2, 10.0, 1.0),
+        (SpanWork::Edge(1), 2..3, 10.0, 2.5),
+        (SpanWork::Node(1), 0..2, 11.0, 20.0),
+        (SpanWork::Node(2), 2..3, 12.5, 12.0),
+        (SpanWork::Edge(3), 2..3, 24.5, 2.5),
+        (SpanWork::Edge(2), 0..2, 31.0, 0.0),
+        (SpanWork::Node(3), 0..3, 31.0, 5.0),
     ];
     assert_eq!(shown, expected);
 }
@@ -195,7 +195,7 @@ proptest! {
         let mut starts = vec![0.0; problem.nodes.len()];
         let mut ends = starts.clone();
         for span in &spans {
-            if let Work::Node(node) = span.work {
+            if let SpanWork::Node(node) = span.work {
                 prop_assert_eq!(&span.ranks, &plan.assignments[node].ranks);
                 let option = &problem.nodes[node].options[one.choice[node]];
                 prop_assert!(close(span.duration_us, option.total_us()));
@@ -203,7 +203,7 @@ proptest! {
             }
         }
         for span in &spans {
-            if let Work::Edge(index) = span.work {
+            if let SpanWork::Edge(index) = span.work {
                 let edge = &problem.edges[index];
                 let (from_us, to_us) = (span.start_us, span.start_us + span.duration_us);
                 let slack_us = 1e-9 * end_us;

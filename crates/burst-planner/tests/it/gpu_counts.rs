@@ -55,7 +55,7 @@ proptest! {
             assert!(plan.totals.amplification <= limit * (1.0 + 1e-9));
             Ok::<f64, Error>(plan.totals.iteration_us)
         };
-        let powers = time_us(&gpu_counts::powers_of_two(network.gpus));
+        let powers = time_us(&gpu_counts::powers_of_two_and_max(network.gpus));
         match (time_us(&gpu_counts::all(network.gpus)), powers) {
             (Ok(all), Ok(powers)) => prop_assert!(all <= powers * (1.0 + 1e-9), "{all} {powers}"),
             // One GPU for all layers moves nothing, and is within any limit.
@@ -69,7 +69,7 @@ fn an_uneven_split_can_be_faster() -> Result<(), Error> {
     let network = Network { gpus: 8, batch: 30, layers: vec![[10.0, 0.0, 0.0]], edges: Vec::new() };
     // With a limit of 1 the count has to divide the batch: shards of 30 samples on 4 or 8 GPUs are uneven.
     let plan = |counts: &[usize]| fastest(&network.problem(counts), 1.0, &SearchOptions::default());
-    assert_eq!(plan(&gpu_counts::powers_of_two(8))?.gpus, 2);
+    assert_eq!(plan(&gpu_counts::powers_of_two_and_max(8))?.gpus, 2);
     assert_eq!(plan(&gpu_counts::all(8))?.gpus, 6);
     Ok(())
 }

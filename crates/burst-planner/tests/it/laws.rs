@@ -75,7 +75,7 @@ proptest! {
                 prop_assert!(close(plan.totals.iteration_us, best.time), "{:?} {:?}", plan, best);
                 prop_assert!(close(plan.totals.gpu_time_us, best.gpu), "{:?} {:?}", plan, best);
                 prop_assert!(plan.totals.amplification <= limit * (1.0 + 1e-9));
-                prop_assert!(plan.certified_epsilon == Some(0.0));
+                prop_assert!(plan.optimality_gap == Some(0.0));
             }
             (Err(Error::DoesNotFit { limit_bytes, needed_bytes, .. }), None) => {
                 prop_assert!(needed_bytes > limit_bytes);
@@ -119,7 +119,7 @@ proptest! {
         problem.memory_limit_bytes = memory.map(|share| least.max((share * most as f64) as u64));
         let options = SearchOptions::with_epsilon(epsilon);
         let found = frontier(&problem, &options)?;
-        let certified = found.certified_epsilon();
+        let certified = found.optimality_gap();
         prop_assert!(certified <= epsilon);
         let factor = (1.0 + certified) * (1.0 + CLOSE);
         for one in outcomes.iter().filter(|o| problem.memory_limit_bytes.is_none_or(|limit| o.bytes <= limit)) {
@@ -131,7 +131,7 @@ proptest! {
         let limit = limit_at(&problem, 0.4);
         if let Some(best) = brute_force(&problem, limit) {
             let plan = fastest(&problem, limit, &options)?;
-            let certified = plan.certified_epsilon.unwrap_or(f64::NAN);
+            let certified = plan.optimality_gap.unwrap_or(f64::NAN);
             prop_assert!(certified <= epsilon);
             prop_assert!(plan.totals.iteration_us <= best.time * (1.0 + certified) * (1.0 + CLOSE));
             prop_assert!(plan.totals.amplification <= limit * (1.0 + 1e-9));

@@ -54,7 +54,7 @@ fn its_rule_leads_to_its_plans() {
         let name = format!("{} on {} GPUs, limit {limit}", row.model, row.gpus);
         assert!(within_one_percent(plan.totals.iteration_us, row.iteration_us), "{name}");
         assert!(within_one_percent(its_gpu_time_us(&problem, &plan.choice), row.gpu_time_us), "{name}");
-        assert_eq!(plan.certified_epsilon, None);
+        assert_eq!(plan.optimality_gap, None);
         compared += 1;
     }
     println!("{compared} plans compared");

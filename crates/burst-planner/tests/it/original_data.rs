@@ -36,7 +36,7 @@ impl Model {
     /// The problem for so many GPUs: 1, 2, 4, ... for a layer, no more than samples.
     pub(crate) fn problem(&self, gpus: usize, latency_us: f64) -> PlanProblem {
         let mut problem = PlanProblem::new(gpus);
-        let counts = gpu_counts::powers_of_two(gpus.min(self.batch));
+        let counts = gpu_counts::powers_of_two_and_max(gpus.min(self.batch));
         for layer in &self.layers {
             let us = |field: &str, count: usize| layer[field][count.to_string()].as_f64().unwrap();
             let options = counts.iter().map(|&count| {

@@ -91,7 +91,7 @@ proptest! {
             let found = found?;
             prop_assert!(found.totals.gpu_time_us <= budget);
             prop_assert!(close(found.totals.iteration_us, two_clocks(&problem, &found.choice)));
-            let certified = found.certified_epsilon.unwrap_or(f64::INFINITY);
+            let certified = found.optimality_gap.unwrap_or(f64::INFINITY);
             prop_assert!(certified <= epsilon);
             prop_assert!(found.totals.iteration_us <= best * (1.0 + certified) * (1.0 + 1e-9) + 1e-9, "{} {best}", found.totals.iteration_us);
         }
@@ -110,7 +110,7 @@ proptest! {
         let found = fastest(&problem, f64::INFINITY, &overlap())?;
         let bytes = problem.nodes.iter().zip(&found.choice).map(|(node, &option)| node.options[option].memory_bytes);
         prop_assert!(bytes.sum::<Option<u64>>().is_some_and(|bytes| bytes <= limit));
-        let certified = found.certified_epsilon.unwrap_or(f64::INFINITY);
+        let certified = found.optimality_gap.unwrap_or(f64::INFINITY);
         prop_assert!(found.totals.iteration_us <= best * (1.0 + certified) * (1.0 + 1e-9) + 1e-9);
     }
 

@@ -53,7 +53,7 @@ proptest! {
     fn the_exact_frontier_is_that_of_all_schedules(problem in parallel_problems(COUNTS, 2)) {
         let expected = nondominated(outcomes(&problem));
         let found = frontier(&problem, &waves())?;
-        prop_assert!(found.certified_epsilon() == 0.0);
+        prop_assert!(found.optimality_gap() == 0.0);
         prop_assert_eq!(found.points().len(), expected.len(), "{:?} {:?}", found, expected);
         for (point, expected) in found.points().iter().zip(&expected) {
             prop_assert!(close(point.totals.iteration_us, expected.time), "{:?} {:?}", point, expected);
@@ -104,7 +104,7 @@ proptest! {
             (Ok(plan), Some(best)) => {
                 prop_assert!(close(plan.totals.iteration_us, best.time), "{:?} {:?}", plan, best);
                 prop_assert!(close(plan.totals.gpu_time_us, best.gpu), "{:?} {:?}", plan, best);
-                prop_assert_eq!(plan.certified_epsilon, Some(0.0));
+                prop_assert_eq!(plan.optimality_gap, Some(0.0));
             }
             (Err(Error::LimitUnreachable { smallest, .. }), None) => {
                 prop_assert!(smallest > limit);
@@ -128,8 +128,8 @@ proptest! {
         outcomes.retain(|o| problem.memory_limit_bytes.is_none_or(|limit| o.bytes <= limit));
         let options = SearchOptions::with_epsilon(epsilon).with_time_model(TimeModel::Waves);
         let found = frontier(&problem, &options)?;
-        prop_assert!(found.certified_epsilon() <= epsilon);
-        let factor = (1.0 + found.certified_epsilon()) * (1.0 + CLOSE);
+        prop_assert!(found.optimality_gap() <= epsilon);
+        let factor = (1.0 + found.optimality_gap()) * (1.0 + CLOSE);
         for one in &outcomes {
             let covered = found.points().iter().any(|point| {
                 point.totals.iteration_us <= one.time * factor && point.totals.gpu_time_us <= one.gpu * factor
@@ -138,7 +138,7 @@ proptest! {
         }
         match (fastest(&problem, limit, &options), best(&problem, outcomes, limit)) {
             (Ok(plan), Some(best)) => {
-                let certified = plan.certified_epsilon.unwrap_or(f64::NAN);
+                let certified = plan.optimality_gap.unwrap_or(f64::NAN);
                 prop_assert!(certified <= epsilon);
                 prop_assert!(plan.totals.iteration_us <= best.time * (1.0 + certified) * (1.0 + CLOSE));
                 prop_assert!(plan.totals.amplification <= limit * (1.0 + 1e-9));

@@ -15,7 +15,7 @@ const BUILT_IN: [fn() -> LinkModel; 10] = [
     LinkModel::ethernet_10g,
     LinkModel::ethernet_25g,
     LinkModel::ethernet_100g,
-    LinkModel::shared_memory,
+    LinkModel::threads_of_one_host,
 ];
 
 /// Of a stream over TCP and IPv4 in full Ethernet frames: 1448 of the 1538 bytes that a frame of 1500 takes on the wire
@@ -124,7 +124,7 @@ impl LinkModel {
     /// measure with `coll-bench --ranks 2,3,4 --backend threads --wait park -o measured.json`, and fit with
     /// `coll-bench fit measured.json`.
     #[must_use]
-    pub fn shared_memory() -> Self {
+    pub fn threads_of_one_host() -> Self {
         let level = Level::new(Duration::from_micros(1), Duration::from_nanos(800), 8e9);
         Self::of("shared-memory", level).with_relative_error(0.44)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::level::Among;
-use super::{Algorithm, Collective, Level, LinkModel, Steps};
+use super::{Algorithm, CollectiveKind, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
 /// Where the ranks of a group are, by level from the inside: nothing else of them matters to what an operation takes.
@@ -109,11 +109,11 @@ impl LinkModel {
     /// An operation among these ranks, wherever they are; see [`cost`](Self::cost) for ranks `0..n`. O(levels x ranks), more where
     /// the ranks are not ascending.
     #[must_use]
-    pub fn cost_among(&self, collective: Collective, ranks: &[usize], bytes: u64) -> Duration {
+    pub fn cost_among(&self, collective: CollectiveKind, ranks: &[usize], bytes: u64) -> Duration {
         match collective {
             _ if ranks.len() <= 1 => Duration::ZERO,
             // By the links of the outermost level that it passes.
-            Collective::Send => {
+            CollectiveKind::Send => {
                 let spread = self.spread(ranks);
                 let level = spread.by_level.iter().rposition(|among| among.members > 1).unwrap_or(0);
                 self.levels[level].cost(collective, self.levels[level].among(2), bytes)
@@ -125,7 +125,7 @@ impl LinkModel {
     /// An all-reduce of `bytes` on each of these ranks, wherever they are.
     #[must_use]
     pub fn all_reduce_among(&self, ranks: &[usize], bytes: u64) -> Duration {
-        self.cost_among(Collective::AllReduce, ranks, bytes)
+        self.cost_among(CollectiveKind::AllReduce, ranks, bytes)
     }
 
     /// What an all-reduce of `bytes` takes at least among so many ranks, wherever they are, by the bandwidths alone: for bounds.
@@ -215,16 +215,17 @@ impl LinkModel {
         spread
     }
 
-    pub(super) fn cost_of(&self, collective: Collective, spread: &Spread, bytes: u64) -> Duration {
+    pub(super) fn cost_of(&self, collective: CollectiveKind, spread: &Spread, bytes: u64) -> Duration {
         self.total(collective, spread, bytes, |index, level, among| {
             // Each rank regroups all of its bytes by host, and then a host's ranks send all of theirs.
-            let members = if collective == Collective::AllToAll { spread.ranks_per_member[index] } else { 1 };
+            let members =
+                if collective == CollectiveKind::AllToAll { spread.ranks_per_member[index] } else { 1 };
             level.steps(collective, among, bytes.saturating_mul(members as u64))
         })
     }
 
     pub(super) fn all_reduce_of(&self, algorithm: Algorithm, spread: &Spread, bytes: u64) -> Duration {
-        self.total(Collective::AllReduce, spread, bytes, |_, level, among| {
+        self.total(CollectiveKind::AllReduce, spread, bytes, |_, level, among| {
             (among.members > 1).then(|| level.all_reduce_steps(algorithm, among, bytes as f64))
         })
     }
@@ -232,7 +233,7 @@ impl LinkModel {
     /// The time of an operation's steps on all levels.
     fn total(
         &self,
-        collective: Collective,
+        collective: CollectiveKind,
         spread: &Spread,
         bytes: u64,
         steps: impl Fn(usize, &Level, Among) -> Option<Steps>,
@@ -241,7 +242,7 @@ impl LinkModel {
         let outermost = spread.by_level.iter().rposition(is_used);
         let through_all = collective.bus_factor(spread.ranks).filter(|_| {
             let several = spread.by_level.iter().filter(|&among| is_used(among)).count() > 1;
-            self.pipelined && several && collective != Collective::AllToAll
+            self.pipelined && several && collective != CollectiveKind::AllToAll
         });
         let (mut total, mut slowest) = (Duration::ZERO, Duration::ZERO);
         for (index, (level, &among)) in self.levels.iter().zip(&spread.by_level).enumerate() {
@@ -255,8 +256,8 @@ impl LinkModel {
             }
             // The two halves of an all-reduce inside a host are an operation each, before and after the one between hosts.
             let again = match collective {
-                Collective::AllReduce if Some(index) != outermost => level.startup,
-                Collective::Barrier if Some(index) != outermost => begin,
+                CollectiveKind::AllReduce if Some(index) != outermost => level.startup,
+                CollectiveKind::Barrier if Some(index) != outermost => begin,
                 _ => Duration::ZERO,
             };
             total = total.saturating_add(transfer).saturating_add(again);

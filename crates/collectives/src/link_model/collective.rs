@@ -11,7 +11,7 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
-pub enum Collective {
+pub enum CollectiveKind {
     /// `bytes` are each rank's buffer.
     AllReduce,
     /// `bytes` are each rank's send buffer; it receives one part in `ranks` of them.
@@ -28,7 +28,7 @@ pub enum Collective {
     Barrier,
 }
 
-impl Collective {
+impl CollectiveKind {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::AllReduce,
@@ -70,13 +70,13 @@ impl Collective {
     }
 }
 
-impl fmt::Display for Collective {
+impl fmt::Display for CollectiveKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Collective {
+impl FromStr for CollectiveKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::least_squares::non_negative;
-use super::{Collective, Level, LinkModel, Steps};
+use super::{CollectiveKind, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
 /// How long an operation took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
     /// The operation.
-    pub collective: Collective,
+    pub collective: CollectiveKind,
     /// Ranks in the group.
     pub ranks: usize,
-    /// See [`Collective`].
+    /// See [`CollectiveKind`].
     pub bytes: u64,
     /// What it took.
     pub time: Duration,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Algorithm, Collective, Steps};
+use super::{Algorithm, CollectiveKind, Steps};
 
 /// The figures of one level: the links between the ranks of a host, between the hosts of a cluster, and so on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,36 +62,36 @@ impl Level {
         (time(begin), time(steps.bytes / bandwidth_bytes_per_s))
     }
 
-    pub(super) fn cost(&self, collective: Collective, among: Among, bytes: u64) -> Duration {
+    pub(super) fn cost(&self, collective: CollectiveKind, among: Among, bytes: u64) -> Duration {
         let steps = self.steps(collective, among, bytes);
         steps.map_or(Duration::ZERO, |steps| self.time_at(steps, among.bandwidth_bytes_per_s))
     }
 
     /// Those of the fastest algorithm; `None` for a single rank.
-    pub(super) fn steps(&self, collective: Collective, among: Among, bytes: u64) -> Option<Steps> {
+    pub(super) fn steps(&self, collective: CollectiveKind, among: Among, bytes: u64) -> Option<Steps> {
         let (ranks, bytes) = (among.members, bytes as f64);
-        if ranks <= 1 && collective != Collective::Send {
+        if ranks <= 1 && collective != CollectiveKind::Send {
             return None;
         }
         let time = |steps: Steps| self.time_at(steps, among.bandwidth_bytes_per_s);
         let faster = |one: Steps, other: Steps| if time(other) < time(one) { other } else { one };
         Some(match (collective, self.algorithms) {
-            (Collective::AllReduce, Algorithms::Both) => faster(
+            (CollectiveKind::AllReduce, Algorithms::Both) => faster(
                 self.all_reduce_steps(Algorithm::Ring, among, bytes),
                 self.all_reduce_steps(Algorithm::Tree, among, bytes),
             ),
-            (Collective::AllReduce, Algorithms::Only(algorithm)) => {
+            (CollectiveKind::AllReduce, Algorithms::Only(algorithm)) => {
                 self.all_reduce_steps(algorithm, among, bytes)
             }
             // A pairwise exchange has as many steps as a ring, of the same sizes.
-            (Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll, _) => {
+            (CollectiveKind::ReduceScatter | CollectiveKind::AllGather | CollectiveKind::AllToAll, _) => {
                 Steps::ring(ranks, 1.0, bytes)
             }
-            (Collective::Broadcast, _) => {
+            (CollectiveKind::Broadcast, _) => {
                 faster(Steps::binomial_tree(ranks, bytes), Steps::scatter_and_gather(ranks, bytes))
             }
-            (Collective::Send, _) => Steps { count: 1.0, bytes },
-            (Collective::Barrier, _) => Steps::binomial_tree(ranks, 0.0),
+            (CollectiveKind::Send, _) => Steps { count: 1.0, bytes },
+            (CollectiveKind::Barrier, _) => Steps::binomial_tree(ranks, 0.0),
         })
     }
 

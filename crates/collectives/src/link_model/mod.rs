@@ -14,7 +14,7 @@ mod traffic;
 use std::time::Duration;
 
 pub use algorithm::Algorithm;
-pub use collective::Collective;
+pub use collective::CollectiveKind;
 pub use fit::{Fit, Measurement};
 pub use traffic::Traffic;
 
@@ -161,9 +161,9 @@ impl LinkModel {
 
     /// Any operation among ranks `0..ranks`; see the functions of the same names.
     #[must_use]
-    pub fn cost(&self, collective: Collective, ranks: usize, bytes: u64) -> Duration {
+    pub fn cost(&self, collective: CollectiveKind, ranks: usize, bytes: u64) -> Duration {
         match collective {
-            Collective::Send => self.levels[0].cost(collective, self.levels[0].among(2), bytes),
+            CollectiveKind::Send => self.levels[0].cost(collective, self.levels[0].among(2), bytes),
             _ => self.cost_of(collective, &self.spread_of_first(ranks), bytes),
         }
     }
@@ -171,13 +171,13 @@ impl LinkModel {
     /// A message of `bytes` within a host.
     #[must_use]
     pub fn send(&self, bytes: u64) -> Duration {
-        self.cost(Collective::Send, 2, bytes)
+        self.cost(CollectiveKind::Send, 2, bytes)
     }
 
     /// An all-reduce of `bytes` on each rank, by the faster algorithm on each level of links.
     #[must_use]
     pub fn all_reduce(&self, ranks: usize, bytes: u64) -> Duration {
-        self.cost(Collective::AllReduce, ranks, bytes)
+        self.cost(CollectiveKind::AllReduce, ranks, bytes)
     }
 
     /// An all-reduce of `bytes` on each rank by this algorithm, on all levels of links.
@@ -190,14 +190,14 @@ impl LinkModel {
     /// `(k - 1) / k` of them.
     #[must_use]
     pub fn reduce_scatter(&self, ranks: usize, bytes: u64) -> Duration {
-        self.cost(Collective::ReduceScatter, ranks, bytes)
+        self.cost(CollectiveKind::ReduceScatter, ranks, bytes)
     }
 
     /// An all-gather that leaves `bytes` on each rank (the whole receive buffer): a ring of `k - 1` steps that moves
     /// `(k - 1) / k` of them.
     #[must_use]
     pub fn all_gather(&self, ranks: usize, bytes: u64) -> Duration {
-        self.cost(Collective::AllGather, ranks, bytes)
+        self.cost(CollectiveKind::AllGather, ranks, bytes)
     }
 
     /// A broadcast of `bytes`: the faster of a binomial tree (`ceil(log2 k)` steps with all bytes) and a scatter with an
@@ -205,20 +205,20 @@ impl LinkModel {
     /// R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
     #[must_use]
     pub fn broadcast(&self, ranks: usize, bytes: u64) -> Duration {
-        self.cost(Collective::Broadcast, ranks, bytes)
+        self.cost(CollectiveKind::Broadcast, ranks, bytes)
     }
 
     /// An all-to-all of `bytes` on each rank (the whole send buffer, of which each rank gets an equal part): a pairwise
     /// exchange of `k - 1` steps that moves `(k - 1) / k` of them (Thakur et al., as above).
     #[must_use]
     pub fn all_to_all(&self, ranks: usize, bytes: u64) -> Duration {
-        self.cost(Collective::AllToAll, ranks, bytes)
+        self.cost(CollectiveKind::AllToAll, ranks, bytes)
     }
 
     /// A barrier: `ceil(log2 k)` steps without bytes (D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier
     /// Synchronization", 1988).
     #[must_use]
     pub fn barrier(&self, ranks: usize) -> Duration {
-        self.cost(Collective::Barrier, ranks, 0)
+        self.cost(CollectiveKind::Barrier, ranks, 0)
     }
 }

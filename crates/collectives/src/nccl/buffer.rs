@@ -17,7 +17,7 @@ use crate::{Element, Error, Result, WaitStrategy};
 ///
 /// A collective takes its buffers and gives them back, so that memory that the device still writes to is not freed. They have
 /// to be ready on the stream that it is given: made there, or after that stream was made to wait for them.
-pub struct DeviceBuffer<T> {
+pub struct NcclBuffer<T> {
     pointer: u64,
     len: usize,
     /// `None` for an empty buffer.
@@ -25,7 +25,7 @@ pub struct DeviceBuffer<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> DeviceBuffer<T> {
+impl<T: Element> NcclBuffer<T> {
     /// The elements of a cudarc slice. [`into_owner`](Self::into_owner) gives it back.
     #[must_use]
     pub fn from_slice(slice: CudaSlice<T>) -> Self
@@ -52,7 +52,7 @@ impl<T: Element> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::Device`] when there is no such memory.
-    pub fn uninitialised(len: usize, stream: &DeviceStream) -> Result<Self> {
+    pub fn uninitialised(len: usize, stream: &NcclStream) -> Result<Self> {
         if len == 0 {
             return Ok(Self::default());
         }
@@ -67,8 +67,8 @@ impl<T: Element> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::Device`] when there is no memory or the copy fails, and those of
-    /// [`synchronize`](DeviceStream::synchronize).
-    pub fn upload(elements: &[T], stream: &DeviceStream) -> Result<Self> {
+    /// [`synchronize`](NcclStream::synchronize).
+    pub fn upload(elements: &[T], stream: &NcclStream) -> Result<Self> {
         let buffer = Self::uninitialised(elements.len(), stream)?;
         if !buffer.is_empty() {
             stream.settle()?;
@@ -87,8 +87,8 @@ impl<T: Element> DeviceBuffer<T> {
     /// The elements, once all work on `stream` is done.
     ///
     /// # Errors
-    /// [`Error::Device`] when the copy fails, and those of [`synchronize`](DeviceStream::synchronize).
-    pub fn download(&self, stream: &DeviceStream) -> Result<Vec<T>> {
+    /// [`Error::Device`] when the copy fails, and those of [`synchronize`](NcclStream::synchronize).
+    pub fn download(&self, stream: &NcclStream) -> Result<Vec<T>> {
         let mut elements = vec![T::default(); self.len];
         if !self.is_empty() {
             stream.settle()?;
@@ -142,15 +142,15 @@ impl<T: Element> DeviceBuffer<T> {
     }
 }
 
-impl<T> Default for DeviceBuffer<T> {
+impl<T> Default for NcclBuffer<T> {
     fn default() -> Self {
         Self { pointer: 0, len: 0, owner: None, element: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for DeviceBuffer<T> {
+impl<T> fmt::Debug for NcclBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceBuffer({:#x}, {} elements)", self.pointer, self.len)
+        write!(f, "NcclBuffer({:#x}, {} elements)", self.pointer, self.len)
     }
 }
 
@@ -159,17 +159,17 @@ impl<T> fmt::Debug for DeviceBuffer<T> {
 /// It and its clones know the operations that were started in it. Wait for the requests before waiting for the
 /// stream by other means, such as cudarc's: these do not notice that an operation lacks a rank.
 #[derive(Debug, Clone)]
-pub struct DeviceStream {
+pub struct NcclStream {
     pub(super) raw: Arc<dyn Stream>,
     pub(super) pending: Arc<PendingOperations>,
 }
 
-impl DeviceStream {
+impl NcclStream {
     pub(super) fn new(raw: Arc<dyn Stream>) -> Self {
         Self { raw, pending: Arc::default() }
     }
 
-    /// The same stream as cudarc's. It knows nothing of operations that were started in another `DeviceStream` of it.
+    /// The same stream as cudarc's. It knows nothing of operations that were started in another `NcclStream` of it.
     #[must_use]
     pub fn from_cuda(stream: Arc<CudaStream>) -> Self {
         Self::new(Arc::new(stream))

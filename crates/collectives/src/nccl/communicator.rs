@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::buffer::{DeviceBuffer, DeviceStream};
+use super::buffer::{NcclBuffer, NcclStream};
 use super::comm::NO_COLOR;
 use super::group::{GroupState, Ticket, World};
 use super::launch::{Launch, NcclStep, only};
@@ -55,16 +55,16 @@ impl NcclCommunicator {
     ///
     /// # Errors
     /// [`Error::Device`] when the driver has none.
-    pub fn new_stream(&self) -> Result<DeviceStream> {
+    pub fn new_stream(&self) -> Result<NcclStream> {
         let failed = |message| Error::Device { action: "make a stream".to_owned(), message };
-        self.world.settings.device.stream().map(DeviceStream::new).map_err(failed)
+        self.world.settings.device.stream().map(NcclStream::new).map_err(failed)
     }
 
     /// Starts a collective whose buffers have the lengths that it needs, or fails.
     fn checked<T: Element>(
         &self,
         operation: Operation,
-        queue: &DeviceStream,
+        queue: &NcclStream,
         memory: Buffers<T>,
         steps: impl FnOnce(&Buffers<T>) -> Vec<NcclStep>,
     ) -> Result<Pending<T>> {
@@ -87,7 +87,7 @@ impl NcclCommunicator {
     pub(super) fn collective<T: Element>(
         &self,
         operation: Operation,
-        queue: &DeviceStream,
+        queue: &NcclStream,
         memory: Buffers<T>,
         steps: impl FnOnce(&Buffers<T>) -> Vec<NcclStep>,
     ) -> Result<Pending<T>> {
@@ -100,8 +100,8 @@ impl NcclCommunicator {
         &self,
         peer: usize,
         operation: Operation,
-        queue: &DeviceStream,
-        buffer: DeviceBuffer<T>,
+        queue: &NcclStream,
+        buffer: NcclBuffer<T>,
         step: NcclStep,
     ) -> Result<NcclRequest<T>> {
         check_rank(peer, self.size())?;
@@ -112,7 +112,7 @@ impl NcclCommunicator {
         self.launch(call, Some(peer), queue).start(only(buffer), &[step]).map(NcclRequest)
     }
 
-    fn launch<'a>(&'a self, call: Call, peer: Option<usize>, queue: &'a DeviceStream) -> Launch<'a> {
+    fn launch<'a>(&'a self, call: Call, peer: Option<usize>, queue: &'a NcclStream) -> Launch<'a> {
         Launch { world: &self.world, group: &self.group, call, peer, queue }
     }
 
@@ -122,7 +122,7 @@ impl NcclCommunicator {
 }
 
 impl Group for NcclCommunicator {
-    type Queue = DeviceStream;
+    type Queue = NcclStream;
     type BarrierRequest = NcclBarrierRequest;
 
     fn rank(&self) -> usize {
@@ -184,9 +184,9 @@ impl Group for NcclCommunicator {
         Ok(Self::new(Arc::clone(&self.world), group))
     }
 
-    fn start_barrier(&self, queue: &mut DeviceStream) -> Result<NcclBarrierRequest> {
+    fn start_barrier(&self, queue: &mut NcclStream) -> Result<NcclBarrierRequest> {
         // NCCL has none: no rank has the sum before all ranks have given their element.
-        let element = DeviceBuffer::<u8>::uninitialised(1, queue)?;
+        let element = NcclBuffer::<u8>::uninitialised(1, queue)?;
         let call = Call { operation: Operation::Barrier, element: None };
         let step = NcclStep::AllReduce { buffer: element.at(0), count: 1, op: ReduceOp::Max };
         self.launch(call, None, queue).start(only(element), &[step]).map(NcclBarrierRequest)
@@ -194,16 +194,16 @@ impl Group for NcclCommunicator {
 }
 
 impl<T: Element> Communicator<T> for NcclCommunicator {
-    type Buffer = DeviceBuffer<T>;
+    type Buffer = NcclBuffer<T>;
     type Request = NcclRequest<T>;
     type ExchangeRequest = NcclExchangeRequest<T>;
     type RedistributionRequest = NcclRedistributionRequest<T>;
 
     fn start_all_reduce(
         &self,
-        buffer: DeviceBuffer<T>,
+        buffer: NcclBuffer<T>,
         op: ReduceOp,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
         let steps =
@@ -213,9 +213,9 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_broadcast(
         &self,
-        buffer: DeviceBuffer<T>,
+        buffer: NcclBuffer<T>,
         root: usize,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclRequest<T>> {
         check_rank(root, self.size())?;
         let count = buffer.len();
@@ -226,9 +226,9 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_all_gather(
         &self,
-        send: DeviceBuffer<T>,
-        receive: DeviceBuffer<T>,
-        queue: &mut DeviceStream,
+        send: NcclBuffer<T>,
+        receive: NcclBuffer<T>,
+        queue: &mut NcclStream,
     ) -> Result<NcclExchangeRequest<T>> {
         let count = send.len();
         let steps = |memory: &Buffers<T>| {
@@ -240,10 +240,10 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_reduce_scatter(
         &self,
-        send: DeviceBuffer<T>,
-        receive: DeviceBuffer<T>,
+        send: NcclBuffer<T>,
+        receive: NcclBuffer<T>,
         op: ReduceOp,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclExchangeRequest<T>> {
         let count = receive.len();
         let steps = |memory: &Buffers<T>| {
@@ -260,11 +260,11 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_all_to_all_v(
         &self,
-        send: DeviceBuffer<T>,
+        send: NcclBuffer<T>,
         send_counts: &[usize],
-        receive: DeviceBuffer<T>,
+        receive: NcclBuffer<T>,
         receive_counts: &[usize],
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclExchangeRequest<T>> {
         let rank = self.rank();
         let steps = |memory: &Buffers<T>| {
@@ -292,10 +292,10 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_send(
         &self,
-        buffer: DeviceBuffer<T>,
+        buffer: NcclBuffer<T>,
         to: usize,
         tag: u32,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
         let step = NcclStep::Send { buffer: buffer.at(0), count, to };
@@ -304,10 +304,10 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_receive(
         &self,
-        buffer: DeviceBuffer<T>,
+        buffer: NcclBuffer<T>,
         from: usize,
         tag: u32,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
         let step = NcclStep::Receive { buffer: buffer.at(0), count, from };
@@ -317,9 +317,9 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     fn start_redistribution(
         &self,
         redistribution: &Redistribution,
-        input: &DeviceBuffer<T>,
+        input: &NcclBuffer<T>,
         sample_len: usize,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclRedistributionRequest<T>> {
         self.redistribute(redistribution, input, sample_len, queue)
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
 use super::api::{Code, Handle, Nccl, RawStream, SUCCESS};
-use super::buffer::{DeviceBuffer, DeviceStream};
+use super::buffer::{NcclBuffer, NcclStream};
 use super::comm::Failure;
 use super::enqueued::Enqueued;
 use super::group::{GroupState, Ticket, World};
@@ -66,7 +66,7 @@ pub(super) struct Launch<'a> {
     pub(super) call: Call,
     /// The other rank of a message; `None` for a collective.
     pub(super) peer: Option<usize>,
-    pub(super) queue: &'a DeviceStream,
+    pub(super) queue: &'a NcclStream,
 }
 
 impl Launch<'_> {
@@ -161,8 +161,8 @@ impl NcclStep {
 }
 
 /// The buffer of an operation that has only one.
-pub(super) fn only<T>(buffer: DeviceBuffer<T>) -> Buffers<T> {
-    Exchanged { send: DeviceBuffer::default(), receive: buffer }
+pub(super) fn only<T>(buffer: NcclBuffer<T>) -> Buffers<T> {
+    Exchanged { send: NcclBuffer::default(), receive: buffer }
 }
 
 fn from(address: u64) -> *const c_void {

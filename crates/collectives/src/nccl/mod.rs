@@ -26,7 +26,7 @@ mod request;
 mod tests;
 mod world;
 
-pub use buffer::{DeviceBuffer, DeviceStream};
+pub use buffer::{NcclBuffer, NcclStream};
 pub use communicator::NcclCommunicator;
 pub use library::NcclLibrary;
 pub use request::{NcclBarrierRequest, NcclExchangeRequest, NcclRedistributionRequest, NcclRequest};

@@ -1,6 +1,6 @@
 //! Carrying a redistribution out within device memory.
 
-use super::buffer::{DeviceBuffer, DeviceStream};
+use super::buffer::{NcclBuffer, NcclStream};
 use super::communicator::NcclCommunicator;
 use super::launch::NcclStep;
 use super::request::{Buffers, NcclRedistributionRequest};
@@ -13,9 +13,9 @@ impl NcclCommunicator {
     pub(super) fn redistribute<T: Element>(
         &self,
         redistribution: &Redistribution,
-        input: &DeviceBuffer<T>,
+        input: &NcclBuffer<T>,
         sample_len: usize,
-        queue: &mut DeviceStream,
+        queue: &mut NcclStream,
     ) -> Result<NcclRedistributionRequest<T>> {
         let ranks = redistribution.ranks();
         let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: self.size() };
@@ -30,8 +30,8 @@ impl NcclCommunicator {
             let wrong = Error::WrongShard { rank, samples, sample_len, actual: input.len() };
             samples.checked_mul(sample_len).ok_or(wrong)
         };
-        let output = DeviceBuffer::uninitialised(elements_of(wanted.len())?, queue)?;
-        let copy = DeviceBuffer::uninitialised(input.len(), queue)?;
+        let output = NcclBuffer::uninitialised(elements_of(wanted.len())?, queue)?;
+        let copy = NcclBuffer::uninitialised(input.len(), queue)?;
 
         let mut send_counts = vec![0; ranks.len()];
         let mut receive_counts = vec![0; ranks.len()];

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::DeviceBuffer;
+use super::NcclBuffer;
 use super::enqueued::Enqueued;
 use super::group::{GroupState, World};
 use super::pause::poll_until;
@@ -56,7 +56,7 @@ impl<T: Element> Drop for Pending<T> {
 }
 
 /// Both buffers of a pending operation.
-pub(super) type Buffers<T> = Exchanged<DeviceBuffer<T>>;
+pub(super) type Buffers<T> = Exchanged<NcclBuffer<T>>;
 
 /// A pending operation on one buffer, in a stream.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub struct NcclExchangeRequest<T: Element>(pub(super) Pending<T>);
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct NcclBarrierRequest(pub(super) Pending<u8>);
 
-requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: DeviceBuffer);
+requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: NcclBuffer);
 
 /// A redistribution under way, in a stream.
 #[derive(Debug)]
@@ -87,14 +87,14 @@ pub struct NcclRedistributionRequest<T: Element> {
 }
 
 impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
-    type Buffer = DeviceBuffer<T>;
+    type Buffer = NcclBuffer<T>;
 
     fn test(&mut self) -> Result<bool> {
         self.pending.test()
     }
 
     /// `output` is other memory afterwards: that in which the samples arrived.
-    fn wait_into(self, output: &mut DeviceBuffer<T>) -> Result<()> {
+    fn wait_into(self, output: &mut NcclBuffer<T>) -> Result<()> {
         check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
         *output = self.pending.wait()?.receive;
         Ok(())

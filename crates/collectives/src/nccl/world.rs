@@ -21,11 +21,11 @@ use crate::{Call, Error, Operation, Result, WaitStrategy};
 /// rank 0 has to live as long as any other rank creates groups.
 ///
 /// ```no_run
-/// use collectives::{Communicator, DeviceBuffer, NcclWorld, ReduceOp};
+/// use collectives::{Communicator, NcclBuffer, NcclWorld, ReduceOp};
 ///
 /// let ranks = NcclWorld::from_env()?.connect()?;
 /// let mut stream = ranks.new_stream()?;
-/// let mut sums = DeviceBuffer::upload(&[1.0_f32; 1024], &stream)?;
+/// let mut sums = NcclBuffer::upload(&[1.0_f32; 1024], &stream)?;
 /// ranks.all_reduce(&mut sums, ReduceOp::Sum, &mut stream)?;
 /// # Ok::<(), collectives::Error>(())
 /// ```

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collectives::{Collective, Error, LinkModel, Measurement};
+use collectives::{CollectiveKind, Error, LinkModel, Measurement};
 use proptest::prelude::*;
 
 const SIZES: [u64; 4] = [4 << 10, 256 << 10, 4 << 20, 64 << 20];
@@ -10,7 +10,7 @@ const SIZES: [u64; 4] = [4 << 10, 256 << 10, 4 << 20, 64 << 20];
 /// What each operation takes on a link, in some group sizes, each time multiplied by the next of `noise`.
 fn measured(
     link: &LinkModel,
-    collectives: &[Collective],
+    collectives: &[CollectiveKind],
     ranks: &[usize],
     noise: &[f64],
 ) -> Vec<Measurement> {
@@ -43,7 +43,7 @@ fn unfit(measurements: &[Measurement], expected: &str) {
 #[test]
 fn errors_are_those_of_the_model() {
     let measurements =
-        measured(&link(5_000, 2_000, 1e9), &[Collective::AllReduce], &[2, 4], &[0.9, 1.0, 1.1]);
+        measured(&link(5_000, 2_000, 1e9), &[CollectiveKind::AllReduce], &[2, 4], &[0.9, 1.0, 1.1]);
     let fit = LinkModel::fit("mine", &measurements).expect("two group sizes and four sizes");
     assert_eq!(fit.link.name(), "mine");
     let mut magnitudes = Vec::new();
@@ -61,7 +61,7 @@ fn errors_are_those_of_the_model() {
 fn measurements_that_leave_a_figure_open_are_refused() {
     let true_link = link(5_000, 2_000, 1e9);
     unfit(&[], "there are 0");
-    let several = |ranks: &[usize]| measured(&true_link, &[Collective::AllReduce], ranks, &[1.0]);
+    let several = |ranks: &[usize]| measured(&true_link, &[CollectiveKind::AllReduce], ranks, &[1.0]);
     unfit(&several(&[4])[..2], "at least 3");
     unfit(&several(&[4]), "all-reduce among 4 ranks: measure a second group size");
     let one_size: Vec<_> = several(&[2, 3, 4]).into_iter().filter(|m| m.bytes == SIZES[1]).collect();
@@ -72,7 +72,7 @@ fn measurements_that_leave_a_figure_open_are_refused() {
     unfit(&alone, "all-reduce among fewer than two ranks");
     // As many steps in each.
     unfit(
-        &measured(&true_link, &[Collective::AllGather, Collective::ReduceScatter], &[4], &[1.0]),
+        &measured(&true_link, &[CollectiveKind::AllGather, CollectiveKind::ReduceScatter], &[4], &[1.0]),
         "more group sizes",
     );
     // The fewer bytes, the longer it takes.
@@ -91,7 +91,7 @@ proptest! {
         bandwidth in 1e8..1e12_f64,
     ) {
         let true_link = link(startup_ns, latency_ns, bandwidth);
-        let collectives = [Collective::AllReduce, Collective::Broadcast, Collective::AllGather];
+        let collectives = [CollectiveKind::AllReduce, CollectiveKind::Broadcast, CollectiveKind::AllGather];
         let fit = LinkModel::fit("fitted", &measured(&true_link, &collectives, &[2, 4, 8], &[1.0]));
         let fit = fit.expect("three group sizes and four sizes");
         prop_assert!(fit.worst_error() < 0.01, "{fit:?}");
@@ -111,7 +111,7 @@ proptest! {
         noise in prop::collection::vec(0.95..1.05_f64, 36),
     ) {
         let true_link = link(startup_ns, latency_ns, bandwidth);
-        let collectives = [Collective::AllReduce, Collective::ReduceScatter, Collective::Broadcast];
+        let collectives = [CollectiveKind::AllReduce, CollectiveKind::ReduceScatter, CollectiveKind::Broadcast];
         let fit = LinkModel::fit("fitted", &measured(&true_link, &collectives, &[2, 4, 8], &noise));
         let fit = fit.expect("three group sizes and four sizes");
         prop_assert!(fit.median_error() < 0.05 && fit.worst_error() < 0.12, "{fit:?}");

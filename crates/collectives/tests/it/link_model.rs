@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use collectives::{Algorithm, Collective, Error, LinkModel, Partition, Redistribution};
+use collectives::{Algorithm, CollectiveKind, Error, LinkModel, Partition, Redistribution};
 use proptest::prelude::*;
 
 /// 10 us startup, 1 us a step, 1 byte a nanosecond.
@@ -32,13 +32,13 @@ fn operations_cost_startup_steps_and_bytes() {
     assert_us(link.barrier(4), 10.0 + 2.0);
     assert_us(link.barrier(5), 10.0 + 3.0);
     for (collective, time) in [
-        (Collective::AllReduce, link.all_reduce(4, 8_000)),
-        (Collective::ReduceScatter, link.reduce_scatter(4, 8_000)),
-        (Collective::AllGather, link.all_gather(4, 8_000)),
-        (Collective::Broadcast, link.broadcast(4, 8_000)),
-        (Collective::AllToAll, link.all_to_all(4, 8_000)),
-        (Collective::Send, link.send(8_000)),
-        (Collective::Barrier, link.barrier(4)),
+        (CollectiveKind::AllReduce, link.all_reduce(4, 8_000)),
+        (CollectiveKind::ReduceScatter, link.reduce_scatter(4, 8_000)),
+        (CollectiveKind::AllGather, link.all_gather(4, 8_000)),
+        (CollectiveKind::Broadcast, link.broadcast(4, 8_000)),
+        (CollectiveKind::AllToAll, link.all_to_all(4, 8_000)),
+        (CollectiveKind::Send, link.send(8_000)),
+        (CollectiveKind::Barrier, link.barrier(4)),
     ] {
         assert_eq!(link.cost(collective, 4, 8_000), time, "{collective}");
     }
@@ -198,8 +198,8 @@ fn what_leaves_a_rack_passes_the_ports_of_its_hosts() {
     assert_us(time(&[0], &[8]), 8.0);
     // Two hosts of a rack send to two of another one.
     assert_us(time(&[0, 4], &[8, 12]), 4.0);
-    assert_us(racks.cost_among(Collective::Send, &[0, 1], 1_000_000), 1.0);
-    assert_us(racks.cost_among(Collective::Send, &[0, 4], 1_000_000), 1_000.0);
+    assert_us(racks.cost_among(CollectiveKind::Send, &[0, 1], 1_000_000), 1.0);
+    assert_us(racks.cost_among(CollectiveKind::Send, &[0, 4], 1_000_000), 1_000.0);
 }
 
 #[test]
@@ -331,9 +331,9 @@ proptest! {
     #[test]
     fn one_rank_is_free_and_more_costs_more(ranks in 2..64_usize, bytes in 0..1_u64 << 34) {
         let over_ethernet = LinkModel::dgx_h100().between_hosts(8, LinkModel::ethernet_25g()).expect("eight ranks");
-        for link in [LinkModel::dgx_a100().with_most(None), LinkModel::shared_memory(), over_ethernet] {
-            for collective in Collective::ALL {
-                if collective == Collective::Send {
+        for link in [LinkModel::dgx_a100().with_most(None), LinkModel::threads_of_one_host(), over_ethernet] {
+            for collective in CollectiveKind::ALL {
+                if collective == CollectiveKind::Send {
                     continue;
                 }
                 let cost = |ranks, bytes| link.cost(collective, ranks, bytes);
@@ -385,12 +385,12 @@ proptest! {
         let cluster = if seed % 2 == 0 { cluster } else { cluster.pipelined() };
         let mut ranks: Vec<usize> = ranks.into_iter().collect();
         let ascending: Vec<Duration> =
-            Collective::ALL.iter().map(|&op| cluster.cost_among(op, &ranks, bytes)).collect();
+            CollectiveKind::ALL.iter().map(|&op| cluster.cost_among(op, &ranks, bytes)).collect();
         let others = ranks.len();
         ranks.rotate_left(seed % others);
         // Another host of the same size is as good.
         let moved: Vec<usize> = ranks.iter().map(|rank| rank ^ 8).collect();
-        for (op, &time) in Collective::ALL.into_iter().zip(&ascending) {
+        for (op, &time) in CollectiveKind::ALL.into_iter().zip(&ascending) {
             prop_assert_eq!(cluster.cost_among(op, &ranks, bytes), time, "{}", op);
             prop_assert_eq!(cluster.cost_among(op, &moved, bytes), time, "{}", op);
         }
@@ -398,7 +398,7 @@ proptest! {
         prop_assert!(least <= cluster.all_reduce_among(&ranks, bytes), "{:?}", least);
         // The first ranks by their list, and by their number.
         let first: Vec<usize> = (0..ranks.len()).rev().collect();
-        for op in Collective::ALL.into_iter().filter(|&op| op != Collective::Send) {
+        for op in CollectiveKind::ALL.into_iter().filter(|&op| op != CollectiveKind::Send) {
             prop_assert_eq!(cluster.cost_among(op, &first, bytes), cluster.cost(op, first.len(), bytes), "{}", op);
         }
     }
@@ -407,7 +407,7 @@ proptest! {
     fn within_a_host_nothing_changes(ranks in 1..=8_usize, bytes in 0..1_u64 << 34) {
         let alone = LinkModel::dgx_a100();
         let hosts = LinkModel::dgx_a100().between_hosts(8, LinkModel::ethernet_100g()).expect("eight ranks");
-        for collective in Collective::ALL {
+        for collective in CollectiveKind::ALL {
             prop_assert_eq!(hosts.cost(collective, ranks, bytes), alone.cost(collective, ranks, bytes));
         }
         prop_assert!(hosts.all_reduce(ranks + 8, bytes) > alone.all_reduce(8, bytes));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use collectives::{
-    Communicator, DeviceBuffer, DeviceStream, Element, Error, Group, NcclCommunicator, NcclLibrary,
-    NcclWorld, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
+    Communicator, Element, Error, Group, NcclBuffer, NcclCommunicator, NcclLibrary, NcclStream, NcclWorld,
+    Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
 };
 use cudarc::driver::{CudaContext, CudaSlice};
 use proptest::strategy::{Strategy, ValueTree};
@@ -72,17 +72,17 @@ impl suite::Ranks for NcclCommunicator {
     const CHECKS: bool = false;
     const REDUCES_HALF: bool = true;
 
-    fn queue(&self) -> DeviceStream {
+    fn queue(&self) -> NcclStream {
         self.new_stream().expect("a stream")
     }
 }
 
 impl<T: Element> suite::Carries<T> for NcclCommunicator {
-    fn buffer(&self, values: &[T]) -> DeviceBuffer<T> {
-        DeviceBuffer::upload(values, &suite::Ranks::queue(self)).expect("memory")
+    fn buffer(&self, values: &[T]) -> NcclBuffer<T> {
+        NcclBuffer::upload(values, &suite::Ranks::queue(self)).expect("memory")
     }
 
-    fn values(&self, buffer: &DeviceBuffer<T>) -> Vec<T> {
+    fn values(&self, buffer: &NcclBuffer<T>) -> Vec<T> {
         buffer.download(&suite::Ranks::queue(self)).expect("the device's answer")
     }
 }
@@ -129,10 +129,10 @@ fn redistribution(ranks: &NcclCommunicator) -> Result<()> {
         samples.flat_map(|sample| [sample as f32, sample as f32 + 0.5]).collect()
     };
     let mut stream = ranks.new_stream()?;
-    let mut held = DeviceBuffer::upload(&data(there.source().shard(ranks.rank())), &stream)?;
+    let mut held = NcclBuffer::upload(&data(there.source().shard(ranks.rank())), &stream)?;
     for way in [there.clone(), there.reversed()] {
         let expected = data(way.target().shard(ranks.rank()));
-        let mut output = DeviceBuffer::uninitialised(expected.len(), &stream)?;
+        let mut output = NcclBuffer::uninitialised(expected.len(), &stream)?;
         ranks.start_redistribution(&way, &held, 2, &mut stream)?.wait_into(&mut output)?;
         held = output;
         assert_eq!(held.download(&stream)?, expected);
@@ -154,11 +154,11 @@ fn a_redistribution_of_nothing_is_a_copy_on_one_gpu() -> Result<()> {
 fn memory_of_cudarc_goes_through_and_comes_back() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let Some(ranks) = one_rank() else { return Ok(()) };
     let stream = CudaContext::new(0)?.new_stream()?;
-    let buffer = DeviceBuffer::from_slice(stream.clone_htod(&[1.5_f32, 2.5])?);
-    let mut queue = DeviceStream::from_cuda(Arc::clone(&stream));
+    let buffer = NcclBuffer::from_slice(stream.clone_htod(&[1.5_f32, 2.5])?);
+    let mut queue = NcclStream::from_cuda(Arc::clone(&stream));
     let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut queue)?;
     // Behind the operation in the same stream, nobody has to wait on the host.
-    let marker = DeviceBuffer::upload(&[1_u8], &queue)?;
+    let marker = NcclBuffer::upload(&[1_u8], &queue)?;
     assert!(request.test()?);
     let slice = request.wait()?.into_owner::<CudaSlice<f32>>().expect("what was put in");
     assert_eq!(stream.clone_dtoh(&slice)?, [1.5, 2.5]);
@@ -191,8 +191,8 @@ fn job_of_several_gpus() -> Result<()> {
     let mut stream = ranks.new_stream()?;
     // Around the ring: one of two neighbours sends first.
     let (rank, size) = (ranks.rank(), ranks.size());
-    let mut mine = DeviceBuffer::upload(&[rank as i64], &stream)?;
-    let mut last = DeviceBuffer::<i64>::uninitialised(1, &stream)?;
+    let mut mine = NcclBuffer::upload(&[rank as i64], &stream)?;
+    let mut last = NcclBuffer::<i64>::uninitialised(1, &stream)?;
     if size > 1 {
         if rank > 0 {
             ranks.receive(&mut last, rank - 1, 0, &mut stream)?;
@@ -216,7 +216,7 @@ fn job_that_loses_a_rank() -> Result<()> {
         std::process::exit(0);
     }
     let started = Instant::now();
-    let mut buffer = DeviceBuffer::upload(&vec![1.0_f32; 1 << 20], &stream)?;
+    let mut buffer = NcclBuffer::upload(&vec![1.0_f32; 1 << 20], &stream)?;
     let error = ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap_err();
     println!("after {:?}: {error}", started.elapsed());
     assert!(started.elapsed() < TIMEOUT * 2);

@@ -6,7 +6,7 @@ use anyhow::Context;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::simulate::BackgroundCosts;
-use deeppool::train::{BackgroundJob, MicroBatches, TrainReport};
+use deeppool::train::{BackgroundConfig, MicroBatches, TrainReport};
 use gpu_mux::Policy;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
@@ -64,8 +64,8 @@ impl Background {
     }
 
     /// The job as it is trained.
-    pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundJob<'a> {
-        BackgroundJob { network: &self.network, dataset, batch: self.batch, micro_batches: self.cut.count }
+    pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundConfig<'a> {
+        BackgroundConfig { network: &self.network, dataset, batch: self.batch, micro_batches: self.cut.count }
     }
 
     pub(crate) fn show(&self, report: &TrainReport) {

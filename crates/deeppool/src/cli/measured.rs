@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use layer_profile::{Measurement, ProfileTable, Spread};
+use layer_profile::{MeasurementConditions, ProfileTable, Spread};
 
 use super::output::{say, table, time};
 
@@ -21,8 +21,8 @@ pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn conditions(measurement: &Measurement) -> String {
-    let Measurement { profiler, libraries, clock_mhz, precision, repeats } = measurement;
+fn conditions(measurement: &MeasurementConditions) -> String {
+    let MeasurementConditions { profiler, libraries, clock_mhz, precision, repeats } = measurement;
     let mut parts = vec![format!("{precision}, medians of {repeats} ± their median absolute deviation")];
     parts.extend(clock_mhz.map(|clock| format!("{clock} MHz")));
     parts.extend(libraries.iter().map(|(library, version)| format!("{library} {version}")));

@@ -134,7 +134,7 @@ impl ProblemQuestion<'_> {
                     _ => None,
                 },
             ),
-            ("certified_epsilon", plan.certified_epsilon.map(Value::from)),
+            ("certified_epsilon", plan.optimality_gap.map(Value::from)),
             ("explanations", explanations.as_ref().map(|explanations| json!(explanations))),
             ("frontier", frontier.as_ref().map(frontier_json)),
         ];

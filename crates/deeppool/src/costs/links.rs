@@ -20,7 +20,7 @@ pub fn default_link(device: &str, gpus: usize) -> Result<LinkModel, Error> {
         Some(DataSheet::H100) => Ok(enough(LinkModel::dgx_h100(), LinkModel::dgx_h100_pod)),
         Some(DataSheet::H200) => Ok(enough(LinkModel::dgx_h200(), LinkModel::dgx_h100_pod)),
         Some(_) => Ok(enough(LinkModel::dgx_a100(), LinkModel::dgx_a100_pod)),
-        None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::shared_memory()),
+        None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::threads_of_one_host()),
         None => Err(Error::UnknownLinks { device: device.into() }),
     }
 }

@@ -142,9 +142,11 @@ impl<'a> Costs<'a> {
             CollectiveOp::AllReduce { elements } => {
                 self.link.all_reduce_among(&collective.ranks, bytes(*elements))
             }
-            CollectiveOp::Broadcast { elements } => {
-                self.link.cost_among(collectives::Collective::Broadcast, &collective.ranks, bytes(*elements))
-            }
+            CollectiveOp::Broadcast { elements } => self.link.cost_among(
+                collectives::CollectiveKind::Broadcast,
+                &collective.ranks,
+                bytes(*elements),
+            ),
             CollectiveOp::Redistribute { redistribution, sample_elements } => {
                 self.link.redistribution(redistribution, bytes(*sample_elements))
             }

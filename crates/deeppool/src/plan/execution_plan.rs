@@ -1,6 +1,6 @@
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, LayerId};
-use layer_profile::{Measurement, ModelAccuracy, Origin};
+use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -106,7 +106,7 @@ pub struct ProfileOrigin {
     pub accuracy: Option<ModelAccuracy>,
     /// How measured times were measured, where that was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measurement: Option<Measurement>,
+    pub measurement: Option<MeasurementConditions>,
 }
 
 /// How an iteration is lowered: the part of [`LowerOptions`] that a plan decides. The optimiser is no part of a plan.

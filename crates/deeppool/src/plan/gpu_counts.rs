@@ -38,7 +38,7 @@ impl GpuCounts {
         let most = gpus.min(batch);
         let mut counts = match self {
             Self::Auto => of_batch(batch),
-            Self::PowersOfTwo => gpu_counts::powers_of_two(most),
+            Self::PowersOfTwo => gpu_counts::powers_of_two_and_max(most),
             Self::All => return gpu_counts::all(most),
             Self::List(counts) => counts.clone(),
         };

@@ -18,8 +18,8 @@ pub trait Backend {
     type Communicator: Communicator<f32, Buffer = Self::Buffer, Queue = Self::Queue>;
 }
 
-/// An engine with a queue of its own.
-pub struct Device<B: Backend> {
+/// What a rank computes on: an engine with a queue of its own.
+pub struct RankDevice<B: Backend> {
     /// The engine.
     pub engine: B::Engine,
     /// The queue.
@@ -27,7 +27,7 @@ pub struct Device<B: Backend> {
     allocated_bytes: u64,
 }
 
-impl<B: Backend> Device<B> {
+impl<B: Backend> RankDevice<B> {
     /// A new queue of this engine.
     ///
     /// # Errors

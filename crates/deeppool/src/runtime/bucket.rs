@@ -1,7 +1,7 @@
 use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
 
 use super::memory::Memory;
-use super::{Backend, Device};
+use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{RankProgram, Step};
 
@@ -17,7 +17,7 @@ pub(super) struct Bucket<B: Backend> {
 impl<B: Backend> Bucket<B> {
     /// The bucket of a collective that writes several buffers; others need none.
     pub(super) fn of_step(
-        device: &mut Device<B>,
+        device: &mut RankDevice<B>,
         program: &RankProgram,
         step: &Step,
     ) -> Result<Option<Self>, Error> {
@@ -37,10 +37,10 @@ impl<B: Backend> Bucket<B> {
         step: &Step,
         memory: &Memory<'_, B>,
         context: &LaunchContext,
-        device: &mut Device<B>,
+        device: &mut RankDevice<B>,
     ) -> Result<B::Buffer, Error> {
         let reads: Vec<&B::Buffer> = step.writes.iter().map(|&id| memory.get(id)).collect();
-        let Device { engine, queue, .. } = device;
+        let RankDevice { engine, queue, .. } = device;
         engine.enqueue(&mut self.pack, &reads, &mut [&mut self.whole], context, queue)?;
         Ok(std::mem::take(&mut self.whole))
     }
@@ -52,12 +52,12 @@ impl<B: Backend> Bucket<B> {
         step: &Step,
         memory: &mut Memory<'_, B>,
         context: &LaunchContext,
-        device: &mut Device<B>,
+        device: &mut RankDevice<B>,
     ) -> Result<(), Error> {
         self.whole = whole;
         let mut written = memory.take(&step.writes);
         let mut writes: Vec<&mut B::Buffer> = written.iter_mut().collect();
-        let Device { engine, queue, .. } = device;
+        let RankDevice { engine, queue, .. } = device;
         let result = engine.enqueue(&mut self.unpack, &[&self.whole], &mut writes, context, queue);
         memory.restore(&step.writes, written);
         Ok(result?)

@@ -1,11 +1,11 @@
 use std::ops::Range;
 
-use gpu_mux::{Job, JobState, Upcoming};
+use gpu_mux::{JobState, PolledJob, Upcoming};
 use layer_engine::{Engine, LaunchContext};
 
 use super::memory::Memory;
 use super::pending::{CollectiveBuffers, PendingCollective};
-use super::{Backend, Device, LoadedProgram, RankState};
+use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
 use crate::program::{BatchPart, Op, StepId};
 
@@ -57,7 +57,7 @@ impl Observer for () {}
 pub struct Iterations<'a, B: Backend, S, O> {
     loaded: &'a mut LoadedProgram<B>,
     state: &'a mut RankState<B>,
-    device: &'a mut Device<B>,
+    device: &'a mut RankDevice<B>,
     source: S,
     observer: O,
     context: LaunchContext,
@@ -75,7 +75,7 @@ pub struct Iterations<'a, B: Backend, S, O> {
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     /// Runs the iterations from `context.iteration` up to `end`.
     pub fn new(
-        device: &'a mut Device<B>,
+        device: &'a mut RankDevice<B>,
         loaded: &'a mut LoadedProgram<B>,
         state: &'a mut RankState<B>,
         source: S,
@@ -201,7 +201,7 @@ fn at(step: usize) -> Upcoming {
     Upcoming { site: u32::try_from(step).ok(), estimate: None }
 }
 
-impl<B: Backend, S: BatchSource, O: Observer> Job for Iterations<'_, B, S, O> {
+impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S, O> {
     type Error = Error;
 
     fn poll(&mut self) -> Result<JobState, Error> {

@@ -4,7 +4,7 @@ use layer_graph::{LayerGraph, LayerId};
 
 use super::bucket::Bucket;
 use super::memory::Shared;
-use super::{Backend, Device};
+use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{BufferId, Collective, CollectiveId, Contents, Lane, Op, Program, RankProgram, Step};
 
@@ -35,7 +35,7 @@ impl<B: Backend> LoadedProgram<B> {
     /// # Errors
     /// When the engine lacks a kernel or memory, or a communicator is needed.
     pub fn new(
-        device: &mut Device<B>,
+        device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,
         network: &LayerGraph,
         program: &Program,
@@ -98,7 +98,7 @@ impl<B: Backend> LoadedProgram<B> {
     }
 
     /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not have them.
-    pub(super) fn metrics(&self, device: &mut Device<B>) -> Result<Option<[f32; 2]>, Error> {
+    pub(super) fn metrics(&self, device: &mut RankDevice<B>) -> Result<Option<[f32; 2]>, Error> {
         let Some(buffer) = self.metrics else { return Ok(None) };
         let mut metrics = [0.0; 2];
         let buffer = &self.scratch[buffer.0 - self.program.state_buffers];
@@ -111,7 +111,7 @@ impl<B: Backend> LoadedProgram<B> {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn first_not_finite(&self, device: &mut Device<B>) -> Result<Option<LayerId>, Error> {
+    pub fn first_not_finite(&self, device: &mut RankDevice<B>) -> Result<Option<LayerId>, Error> {
         let written = self.program.steps.iter().flat_map(|step| &step.writes);
         for &id in written {
             let spec = &self.program.buffers[id.0];

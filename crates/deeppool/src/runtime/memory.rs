@@ -1,7 +1,7 @@
 use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
 use layer_graph::LayerGraph;
 
-use super::{Backend, Device};
+use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{BufferId, BufferSpec, Contents, RankProgram};
 
@@ -18,7 +18,7 @@ impl<B: Backend> RankState<B> {
     /// # Errors
     /// When the engine has no room for it.
     pub fn new(
-        device: &mut Device<B>,
+        device: &mut RankDevice<B>,
         network: &LayerGraph,
         program: &RankProgram,
         seed: u64,
@@ -43,7 +43,12 @@ impl<B: Backend> RankState<B> {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn read(&self, device: &mut Device<B>, buffer: BufferId, elements: usize) -> Result<Vec<f32>, Error> {
+    pub fn read(
+        &self,
+        device: &mut RankDevice<B>,
+        buffer: BufferId,
+        elements: usize,
+    ) -> Result<Vec<f32>, Error> {
         let mut host = vec![0.0; elements];
         device.engine.download(&self.buffers[buffer.0], &mut host, &mut device.queue)?;
         Ok(host)
@@ -53,7 +58,12 @@ impl<B: Backend> RankState<B> {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn write(&mut self, device: &mut Device<B>, buffer: BufferId, values: &[f32]) -> Result<(), Error> {
+    pub fn write(
+        &mut self,
+        device: &mut RankDevice<B>,
+        buffer: BufferId,
+        values: &[f32],
+    ) -> Result<(), Error> {
         Ok(device.engine.upload(values, &mut self.buffers[buffer.0], &mut device.queue)?)
     }
 }
@@ -66,7 +76,7 @@ pub(super) struct Shared<B: Backend> {
 }
 
 impl<B: Backend> Shared<B> {
-    pub(super) fn new(device: &mut Device<B>, elements: usize) -> Result<Self, Error> {
+    pub(super) fn new(device: &mut RankDevice<B>, elements: usize) -> Result<Self, Error> {
         Ok(Self { memory: device.allocate(elements)?, holds: None })
     }
 }
@@ -102,7 +112,7 @@ impl<B: Backend> Memory<'_, B> {
     }
 
     /// Gives shared memory to those of the buffers that are in it and are about to be written.
-    pub(super) fn claim(&mut self, ids: &[BufferId], device: &mut Device<B>) -> Result<(), Error> {
+    pub(super) fn claim(&mut self, ids: &[BufferId], device: &mut RankDevice<B>) -> Result<(), Error> {
         for &id in ids {
             let BufferSpec { elements, shared, .. } = self.specs[id.0];
             let Some(shared) = shared.map(|piece| &mut self.shared[piece]) else { continue };

@@ -1,4 +1,4 @@
-//! Executes a program for real: one [`LoadedProgram`] a rank, driven as a [`gpu_mux::Job`] so that a background job
+//! Executes a program for real: one [`LoadedProgram`] a rank, driven as a [`gpu_mux::PolledJob`] so that a background job
 //! can use the time in which the rank waits for others.
 
 mod backend;
@@ -8,7 +8,7 @@ mod loaded;
 mod memory;
 mod pending;
 
-pub use backend::{Backend, Cpu, CpuThreads, Device};
+pub use backend::{Backend, Cpu, CpuThreads, RankDevice};
 pub use iterations::{BatchSource, Iterations, Observer};
 pub use loaded::LoadedProgram;
 pub use memory::RankState;

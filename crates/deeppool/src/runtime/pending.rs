@@ -3,7 +3,7 @@ use layer_engine::LaunchContext;
 
 use super::bucket::Bucket;
 use super::memory::Memory;
-use super::{Backend, Device};
+use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{CollectiveOp, Step};
 
@@ -24,7 +24,7 @@ pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     /// Where the step writes several buffers.
     pub(super) bucket: Option<&'a mut Bucket<B>>,
     pub(super) context: &'a LaunchContext,
-    pub(super) device: &'a mut Device<B>,
+    pub(super) device: &'a mut RankDevice<B>,
 }
 
 impl<B: Backend> CollectiveBuffers<'_, '_, B> {

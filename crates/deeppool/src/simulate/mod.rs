@@ -15,7 +15,7 @@ use std::time::Duration;
 use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
-pub use result::{Activity, BackgroundRates, Simulation};
+pub use result::{BackgroundRates, SimulatedActivity, Simulation};
 pub use timeline::{Timeline, TimelineEvent, TimelineWork};
 pub use workload::workload;
 

@@ -24,7 +24,7 @@ pub struct Simulation {
     /// Background samples by second, of all ranks together; 0 without background.
     pub background_samples_per_s: f64,
     /// Where the time of all ranks goes in an iteration.
-    pub activity: Activity,
+    pub activity: SimulatedActivity,
     /// In which of this time the background's samples are trained on.
     pub background_by_activity: BackgroundRates,
     /// The part of all ranks' time in which they compute, for either job, or the foreground could.
@@ -34,9 +34,9 @@ pub struct Simulation {
     /// The part that the background used of all time in which the foreground neither computes nor transfers: it waits
     /// for other ranks, or has nothing to do. `None` without background, or when there is no such time.
     pub background_share_of_idle: Option<f64>,
-    /// The same of the time in which it [computes](Activity::computing).
+    /// The same of the time in which it [computes](SimulatedActivity::computing).
     pub background_share_of_computing: Option<f64>,
-    /// The same of the time in which it [only communicates](Activity::communicating).
+    /// The same of the time in which it [only communicates](SimulatedActivity::communicating).
     pub background_share_of_communicating: Option<f64>,
     /// The last iteration's timeline, if it was asked for.
     pub timeline: Option<Timeline>,
@@ -48,7 +48,7 @@ pub struct Simulation {
 /// What a rank does is taken from its own end of the warm-up to its own end of the last iteration, which is the work of whole
 /// iterations even where ranks are ahead of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Activity {
+pub struct SimulatedActivity {
     /// Its kernels run, or could if the device were free, whether or not a collective transfers meanwhile.
     pub computing: Duration,
     /// Not that, but a collective that the rank belongs to transfers: all its ranks have come.
@@ -57,7 +57,7 @@ pub struct Activity {
     pub idle: Duration,
 }
 
-impl Activity {
+impl SimulatedActivity {
     /// The active GPU time: computing or communicating.
     #[must_use]
     pub fn active(&self) -> Duration {
@@ -70,11 +70,11 @@ impl Activity {
 /// [`background_samples_per_s`](Simulation::background_samples_per_s), to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BackgroundRates {
-    /// While it [computes](Activity::computing).
+    /// While it [computes](SimulatedActivity::computing).
     pub computing: f64,
-    /// While it [only communicates](Activity::communicating).
+    /// While it [only communicates](SimulatedActivity::communicating).
     pub communicating: f64,
-    /// While it [is idle](Activity::idle).
+    /// While it [is idle](SimulatedActivity::idle).
     pub idle: f64,
 }
 
@@ -114,7 +114,7 @@ impl Simulation {
                 0.0
             },
             background_samples_per_s: totals.rate(classes, &ForegroundState::ALL),
-            activity: Activity { computing, communicating, idle },
+            activity: SimulatedActivity { computing, communicating, idle },
             background_by_activity: BackgroundRates {
                 computing: totals.rate(classes, &[ForegroundState::Computing]),
                 communicating: totals.rate(classes, &[ForegroundState::Transferring]),

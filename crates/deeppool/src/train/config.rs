@@ -36,7 +36,7 @@ pub struct TrainConfig<'a> {
     /// How an iteration is lowered; the optimiser's rule is in there.
     pub lowering: LowerOptions,
     /// A job that every rank trains by itself in its gaps.
-    pub background: Option<BackgroundJob<'a>>,
+    pub background: Option<BackgroundConfig<'a>>,
     /// Where the foreground's state is kept.
     pub checkpoint: Option<CheckpointConfig>,
     /// Once this is true, the run ends within about half a second, with a checkpoint where it keeps any.
@@ -55,7 +55,7 @@ pub enum Length {
 /// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end, and no
 /// checkpoints.
 #[derive(Debug, Clone)]
-pub struct BackgroundJob<'a> {
+pub struct BackgroundConfig<'a> {
     /// The network.
     pub network: &'a LayerGraph,
     /// Its data.
@@ -153,7 +153,7 @@ impl<'a> TrainConfig<'a> {
 
     /// Sets the background job.
     #[must_use]
-    pub fn with_background(self, background: Option<BackgroundJob<'a>>) -> Self {
+    pub fn with_background(self, background: Option<BackgroundConfig<'a>>) -> Self {
         Self { background, ..self }
     }
 

@@ -4,7 +4,7 @@ use collectives::{Communicator, Group};
 use layer_engine::Engine;
 
 use crate::Error;
-use crate::runtime::{Backend, Device};
+use crate::runtime::{Backend, RankDevice};
 
 /// Digits of a length, in single precision, each below this.
 const DIGITS: usize = 4;
@@ -17,7 +17,7 @@ const BASE: usize = 1 << 8;
 /// # Errors
 /// When the engine or the communicator fails.
 pub(super) fn gather<B: Backend>(
-    device: &mut Device<B>,
+    device: &mut RankDevice<B>,
     communicator: &B::Communicator,
     own: &[u8],
 ) -> Result<Vec<Vec<u8>>, Error> {
@@ -36,11 +36,11 @@ pub(super) fn gather<B: Backend>(
 
 /// The bytes of all ranks one after another, as many of each.
 fn gather_equal<B: Backend>(
-    device: &mut Device<B>,
+    device: &mut RankDevice<B>,
     communicator: &B::Communicator,
     own: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    let Device { engine, queue, .. } = device;
+    let RankDevice { engine, queue, .. } = device;
     let all = own.len() * communicator.size();
     let (mut send, mut receive) = (engine.allocate(own.len())?, engine.allocate(all)?);
     let elements: Vec<f32> = own.iter().map(|&byte| f32::from(byte)).collect();

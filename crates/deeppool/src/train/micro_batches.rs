@@ -80,7 +80,7 @@ mod tests {
         let batch = 24;
         let profile =
             DeviceModel::named("cpu-core").unwrap().profile(&network, &shard_sizes(batch, batch)).unwrap();
-        let link = LinkModel::shared_memory();
+        let link = LinkModel::threads_of_one_host();
         let costs = Costs::new(&network, &profile, &link);
         let whole = longest_step(&costs, batch).unwrap();
         assert_eq!(MicroBatches::within(whole, &costs, batch).unwrap().count, 1);
@@ -98,7 +98,7 @@ mod tests {
     fn where_no_cut_keeps_the_bound_it_ends_where_cutting_gains_nothing() {
         let network = zoo::model("digits-cnn").unwrap();
         let batch = 24;
-        let link = LinkModel::shared_memory();
+        let link = LinkModel::threads_of_one_host();
         let modelled =
             DeviceModel::named("cpu-core").unwrap().profile(&network, &shard_sizes(batch, batch)).unwrap();
         let cut = |profile: &ProfileTable| {
@@ -125,7 +125,7 @@ mod tests {
     fn sizes_without_times_are_passed_over() {
         let network = zoo::model("digits-cnn").unwrap();
         let profile = DeviceModel::named("cpu-core").unwrap().profile(&network, &[4, 8]).unwrap();
-        let link = LinkModel::shared_memory();
+        let link = LinkModel::threads_of_one_host();
         let costs = Costs::new(&network, &profile, &link);
         assert_eq!(MicroBatches::within(Duration::ZERO, &costs, 8).unwrap().count, 2);
         let unknown = MicroBatches::within(Duration::ZERO, &costs, 2).unwrap_err();

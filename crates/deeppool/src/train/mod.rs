@@ -16,7 +16,7 @@ mod threads;
 mod weights;
 
 pub use batches::{InOrder, Shuffled};
-pub use config::{BackgroundJob, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
+pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
 pub use session::train_rank;

@@ -9,7 +9,7 @@ use layer_engine::{Engine, LaunchContext};
 use super::{HeldMemory, InOrder, Shuffled, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_evaluation, lower_training};
-use crate::runtime::{Backend, Device, Iterations, LoadedProgram, Observer, RankState};
+use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState};
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs {
@@ -60,7 +60,7 @@ pub(super) struct RankRecord {
 pub(super) struct Rank<'a, B: Backend> {
     config: &'a TrainConfig<'a>,
     communicator: B::Communicator,
-    device: Device<B>,
+    device: RankDevice<B>,
     state: RankState<B>,
     training: LoadedProgram<B>,
     evaluation: LoadedProgram<B>,
@@ -76,7 +76,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         communicator: B::Communicator,
     ) -> Result<Self, Error> {
         let rank = communicator.rank();
-        let mut device = Device::<B>::new(engine)?;
+        let mut device = RankDevice::<B>::new(engine)?;
         let mut load =
             |program| LoadedProgram::new(&mut device, Some(&communicator), config.network, program, rank);
         let training = load(&programs.training)?;
@@ -92,7 +92,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     /// The state with what is needed to read and write it.
-    pub(super) fn state(&mut self) -> (&mut RankState<B>, &mut Device<B>, &LoadedProgram<B>) {
+    pub(super) fn state(&mut self) -> (&mut RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
         (&mut self.state, &mut self.device, &self.training)
     }
 
@@ -119,7 +119,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     /// The sums of some numbers over all ranks.
     pub(super) fn sum_over_ranks(&mut self, values: &mut [f32]) -> Result<(), Error> {
-        let Device { engine, queue, .. } = &mut self.device;
+        let RankDevice { engine, queue, .. } = &mut self.device;
         let mut buffer = engine.allocate(values.len())?;
         engine.upload(values, &mut buffer, queue)?;
         self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, queue)?;
@@ -223,7 +223,7 @@ fn background_progress<B: Backend>(driver: &CpuDriver<BackgroundIterations<'_, B
 
 /// What a rank's background job runs on.
 pub(super) struct BackgroundParts<B: Backend> {
-    device: Device<B>,
+    device: RankDevice<B>,
     loaded: LoadedProgram<B>,
     state: RankState<B>,
 }
@@ -236,7 +236,7 @@ impl<B: Backend> BackgroundParts<B> {
         engine: B::Engine,
     ) -> Result<Option<Self>, Error> {
         let (Some(job), Some(program)) = (&config.background, &programs.background) else { return Ok(None) };
-        let mut device = Device::new(engine)?;
+        let mut device = RankDevice::new(engine)?;
         let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?;
         let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
         Ok(Some(Self { device, loaded, state }))

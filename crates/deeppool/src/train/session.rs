@@ -14,7 +14,7 @@ use super::{
     checkpoint, exchange,
 };
 use crate::Error;
-use crate::runtime::{Backend, Device};
+use crate::runtime::{Backend, RankDevice};
 
 /// Trains as one rank; every rank of the communicator calls it with the same configuration.
 ///
@@ -44,7 +44,7 @@ fn agree<B: Backend>(
     communicator: &B::Communicator,
     iteration: u64,
 ) -> Result<(), Error> {
-    let mut device = Device::<B>::new(engine.clone())?;
+    let mut device = RankDevice::<B>::new(engine.clone())?;
     let fingerprint = agreement::fingerprint(config, iteration);
     agreement::check(&exchange::gather(&mut device, communicator, &fingerprint)?)?;
     let (planned, ranks) = (config.placement.world(), communicator.size());

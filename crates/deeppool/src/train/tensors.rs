@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::Error;
 use crate::program::{BufferId, Contents, RankProgram};
-use crate::runtime::{Backend, Device, RankState};
+use crate::runtime::{Backend, RankDevice, RankState};
 
 /// What the name of a velocity ends in, after that of its parameter.
 pub(super) const VELOCITY: &str = ".velocity";
@@ -57,7 +57,7 @@ fn state_buffers<'a>(
 pub(super) fn read<B: Backend>(
     network: &LayerGraph,
     program: &RankProgram,
-    (state, device): (&RankState<B>, &mut Device<B>),
+    (state, device): (&RankState<B>, &mut RankDevice<B>),
     is_wanted: impl Fn(LayerId) -> bool,
 ) -> Result<Tensors, Error> {
     let mut tensors = Tensors::new();
@@ -100,7 +100,7 @@ pub(super) fn misfit(
 pub(super) fn write<B: Backend>(
     network: &LayerGraph,
     program: &RankProgram,
-    (state, device): (&mut RankState<B>, &mut Device<B>),
+    (state, device): (&mut RankState<B>, &mut RankDevice<B>),
     tensors: &Tensors,
 ) -> Result<(), Error> {
     for buffer in state_buffers(network, program) {

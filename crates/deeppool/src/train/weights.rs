@@ -11,7 +11,7 @@ use super::tensors::{Tensors, VELOCITY};
 use super::{checkpoint, tensors};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_training};
-use crate::runtime::{Backend, Cpu, Device, LoadedProgram, RankState};
+use crate::runtime::{Backend, Cpu, LoadedProgram, RankDevice, RankState};
 
 /// The parameters and running statistics of a network, by layer and name, in PyTorch's layouts: `conv1.weight` of output x input x
 /// height x width, `norm1.running_mean`.
@@ -30,7 +30,7 @@ impl Weights {
     pub fn initial(network: &LayerGraph, seed: u64) -> Result<Self, Error> {
         type OnThread = Cpu<ThreadCommunicator>;
         let program = one_rank(network)?;
-        let mut device = Device::<OnThread>::new(CpuEngine::new())?;
+        let mut device = RankDevice::<OnThread>::new(CpuEngine::new())?;
         let loaded = LoadedProgram::new(&mut device, None, network, &program, 0)?;
         let state = RankState::new(&mut device, network, loaded.program(), seed)?;
         let all = tensors::read(network, loaded.program(), (&state, &mut device), |_| true)?;

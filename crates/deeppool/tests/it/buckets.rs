@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use collectives::{Communicator, Group, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
-use deeppool::gpu_mux::{Job, JobState};
+use deeppool::gpu_mux::{JobState, PolledJob};
 use deeppool::program::{
     BatchPart, BufferId, CollectiveOp, LowerOptions, Op, Placement, Program, RankProgram, lower_training,
 };
-use deeppool::runtime::{BatchSource, Cpu, Device, Iterations, LoadedProgram, RankState};
+use deeppool::runtime::{BatchSource, Cpu, Iterations, LoadedProgram, RankDevice, RankState};
 use layer_engine::{CpuEngine, LaunchContext};
 use layer_graph::{LayerGraph, zoo};
 
@@ -166,7 +166,7 @@ const ITERATIONS: u64 = 3;
 fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Buffer>, Vec<usize>) {
     let rank = ranks.rank();
     let communicator = Written { ranks, reduced: Arc::default() };
-    let mut device = Device::<Cpu<Written>>::new(CpuEngine::new()).unwrap();
+    let mut device = RankDevice::<Cpu<Written>>::new(CpuEngine::new()).unwrap();
     let mut loaded = LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
     let mut state = RankState::new(&mut device, network, &program.ranks[rank], 0).unwrap();
     let source = Counted { sample_elements: network.layer(network.input()).output_shape().elements() };

@@ -10,7 +10,7 @@ use deeppool::Error;
 use deeppool::program::{
     BatchPart, LowerOptions, Placement, RankMemory, lower_training, possible_checkpoints,
 };
-use deeppool::runtime::{Backend, BatchSource, CpuThreads, Device, Iterations, LoadedProgram, RankState};
+use deeppool::runtime::{Backend, BatchSource, CpuThreads, Iterations, LoadedProgram, RankDevice, RankState};
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{
     CpuEngine, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Sgd,
@@ -152,7 +152,7 @@ proptest! {
         let allocated = world.run(|communicator| {
             let engine = Counting::default();
             let rank = communicator.rank();
-            let mut device = Device::<CountingThreads>::new(engine.clone()).unwrap();
+            let mut device = RankDevice::<CountingThreads>::new(engine.clone()).unwrap();
             let loaded =
                 LoadedProgram::new(&mut device, Some(&communicator), &network, &program, rank).unwrap();
             let _state = RankState::new(&mut device, &network, loaded.program(), 0).unwrap();
@@ -207,7 +207,7 @@ fn train_one_iteration() -> (RankMemory, u64) {
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
     let placement = Placement::single(&net).unwrap();
     let program = lower_training(&net, &placement, 1_024, &LowerOptions::default()).unwrap();
-    let mut device = Device::<CpuThreads>::new(CpuEngine::new()).unwrap();
+    let mut device = RankDevice::<CpuThreads>::new(CpuEngine::new()).unwrap();
     let mut loaded = LoadedProgram::new(&mut device, None, &net, &program, 0).unwrap();
     let mut state = RankState::new(&mut device, &net, loaded.program(), 0).unwrap();
     let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.03 };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::benchmark::Benchmarks;
 use super::control::{Asked, Control};
-use crate::{Error, Job, JobId, JobState, Multiplexer, MuxEvent, Tasklet, Upcoming};
+use crate::{Error, JobId, JobState, Multiplexer, MuxEvent, PolledJob, Tasklet, Upcoming};
 
 /// A background job of a [`CpuDriver`](crate::CpuDriver), with what it has used and how it ended.
-pub struct BackgroundJob<B: Job> {
+pub struct BackgroundJob<B: PolledJob> {
     job: B,
     id: JobId,
     control: Control,
@@ -42,7 +42,7 @@ pub enum End<E> {
     Refused(Error),
 }
 
-impl<B: Job> BackgroundJob<B> {
+impl<B: PolledJob> BackgroundJob<B> {
     pub(super) fn new(job: B, id: JobId, control: Control) -> Self {
         Self {
             job,
@@ -172,7 +172,7 @@ impl<B: Job> BackgroundJob<B> {
     }
 }
 
-impl<B: Job<Error: fmt::Debug>> fmt::Debug for BackgroundJob<B> {
+impl<B: PolledJob<Error: fmt::Debug>> fmt::Debug for BackgroundJob<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("BackgroundJob");
         shown.field("id", &self.id).field("tasklets", &self.tasklets).field("busy", &self.busy);

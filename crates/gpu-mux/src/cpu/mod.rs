@@ -22,7 +22,9 @@ use foreground::Foreground;
 pub use share::share;
 
 use crate::idle::Wait;
-use crate::{Error, Idle, Job, JobId, JobState, Multiplexer, MuxCommand, MuxEvent, Policy, TaskletId, Usage};
+use crate::{
+    Error, Idle, JobId, JobState, Multiplexer, MuxCommand, MuxEvent, Policy, PolledJob, TaskletId, Usage,
+};
 
 /// Runs a foreground and any number of background jobs on the calling thread, as a [`Multiplexer`] decides.
 ///
@@ -56,7 +58,7 @@ use crate::{Error, Idle, Job, JobId, JobState, Multiplexer, MuxCommand, MuxEvent
 /// assert!(driver.background().iter().all(|job| job.end().is_none()));
 /// # Ok::<(), Error>(())
 /// ```
-pub struct CpuDriver<B: Job> {
+pub struct CpuDriver<B: PolledJob> {
     mux: Multiplexer,
     idle: Idle,
     worker: Arc<Worker>,
@@ -70,7 +72,7 @@ pub struct CpuDriver<B: Job> {
     usage: Usage,
 }
 
-impl<B: Job> CpuDriver<B> {
+impl<B: PolledJob> CpuDriver<B> {
     /// A driver with these rules that waits as [`Idle::Yield`] does, without background jobs.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
@@ -130,7 +132,7 @@ impl<B: Job> CpuDriver<B> {
     /// not happen, whatever the jobs do.
     pub fn run<F>(&mut self, foreground: &mut F) -> Result<Usage, F::Error>
     where
-        F: Job + ?Sized,
+        F: PolledJob + ?Sized,
         F::Error: From<Error>,
     {
         self.clock.start();
@@ -151,7 +153,7 @@ impl<B: Job> CpuDriver<B> {
 
     fn work<F>(&mut self, foreground: &mut F) -> Result<(), F::Error>
     where
-        F: Job + ?Sized,
+        F: PolledJob + ?Sized,
         F::Error: From<Error>,
     {
         let mut wait = Wait::new(self.idle);
@@ -260,7 +262,7 @@ impl<B: Job> CpuDriver<B> {
 
     fn run_foreground<F>(&mut self, foreground: &mut F) -> Result<(), F::Error>
     where
-        F: Job + ?Sized,
+        F: PolledJob + ?Sized,
         F::Error: From<Error>,
     {
         let began = self.clock.now();
@@ -286,7 +288,7 @@ impl<B: Job> CpuDriver<B> {
     }
 }
 
-impl<B: Job<Error: fmt::Debug>> fmt::Debug for CpuDriver<B> {
+impl<B: PolledJob<Error: fmt::Debug>> fmt::Debug for CpuDriver<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("CpuDriver");
         shown.field("policy", self.mux.policy()).field("idle", &self.idle);

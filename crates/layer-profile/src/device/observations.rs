@@ -6,7 +6,7 @@ use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use super::Direction;
 use super::demand::Demand;
-use crate::{Measurement, Origin, ProfileError, ProfileTable};
+use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
 
 /// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) to or to compare one with.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ impl Observations {
 
 /// What a table was measured on, to the precision and the versions of the libraries.
 fn conditions(table: &ProfileTable) -> String {
-    let engine = table.measurement().map_or("engine not recorded".into(), Measurement::engine);
+    let engine = table.measurement().map_or("engine not recorded".into(), MeasurementConditions::engine);
     format!("`{}` ({engine})", table.device())
 }
 

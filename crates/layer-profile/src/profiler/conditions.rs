@@ -34,7 +34,7 @@ impl Conditions {
     pub(super) fn new(
         network: &LayerGraph,
         device: &str,
-        measurement: &crate::Measurement,
+        measurement: &crate::MeasurementConditions,
         batches: &[usize],
     ) -> Self {
         let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);

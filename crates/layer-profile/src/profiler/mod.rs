@@ -14,7 +14,7 @@ use layer_engine::{Engine, Precision};
 use layer_graph::LayerGraph;
 
 use crate::table::check_batches;
-use crate::{Measurement, Origin, ProfileError, ProfileTable};
+use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
 use conditions::Conditions;
 use journal::Journal;
 use progress::Progress;
@@ -162,10 +162,10 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     }
 
     /// The device's name, and how measurements are made on it.
-    fn describe(&self) -> (String, Measurement) {
+    fn describe(&self) -> (String, MeasurementConditions) {
         let device = self.engine.describe();
-        let measurement = Measurement {
-            profiler: Measurement::PROFILER.into(),
+        let measurement = MeasurementConditions {
+            profiler: MeasurementConditions::PROFILER.into(),
             libraries: device.libraries,
             clock_mhz: device.clock_mhz,
             precision: self.precision.label().into(),
@@ -178,7 +178,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         &self,
         network: &LayerGraph,
         device: String,
-        measurement: Measurement,
+        measurement: MeasurementConditions,
         journal: Option<&mut Journal>,
     ) -> Result<ProfileRun, ProfileError> {
         let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };

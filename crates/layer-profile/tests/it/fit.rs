@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{
-    DataSheet, DeviceModel, Direction, Measurement, Observations, Origin, ProfileError, ProfileTable,
-    SeenErrors,
+    DataSheet, DeviceModel, Direction, MeasurementConditions, Observations, Origin, ProfileError,
+    ProfileTable, SeenErrors,
 };
 
 fn network(name: &str) -> LayerGraph {
@@ -170,8 +170,8 @@ fn a_network_counts_once_at_each_batch_size() {
 fn what_was_measured_by_another_engine_or_in_another_precision_is_refused() {
     let measured = |device: &str, model: &str, engine: (&str, &str), precision: &str| {
         let network = network(model);
-        let measurement = Measurement {
-            profiler: Measurement::PROFILER.into(),
+        let measurement = MeasurementConditions {
+            profiler: MeasurementConditions::PROFILER.into(),
             libraries: BTreeMap::from([(engine.0.into(), engine.1.into())]),
             clock_mhz: None,
             precision: precision.into(),

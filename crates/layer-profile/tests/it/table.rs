@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{
-    BatchTime, DeviceModel, LayerProfile, LayerTime, Measurement, Origin, ProfileError, ProfileTable,
+    BatchTime, DeviceModel, LayerProfile, LayerTime, MeasurementConditions, Origin, ProfileError,
+    ProfileTable,
 };
 use proptest::prelude::*;
 
@@ -153,7 +154,7 @@ fn recorded(version: &str, structure: &str) -> ProfileTable {
             layer.structure = (layer.name == "conv1").then(|| structure.to_owned());
         }
     });
-    table.with_measurement(Measurement {
+    table.with_measurement(MeasurementConditions {
         profiler: version.into(),
         libraries: BTreeMap::new(),
         clock_mhz: None,
@@ -167,7 +168,7 @@ const CONV1: &str = "conv2d(bias=true, groups=1, kernel=[3,3], out_channels=16, 
 
 #[test]
 fn a_profile_of_another_structure_is_refused_by_layer() {
-    let this = Measurement::PROFILER;
+    let this = MeasurementConditions::PROFILER;
     assert!(recorded(this, CONV1).for_model(&digits()).is_ok());
     let wider = CONV1.replace("16", "32");
     let error = recorded(this, &wider).for_model(&digits()).expect_err("wider").to_string();
@@ -194,7 +195,7 @@ fn a_profile_of_another_version_is_refused_by_number() {
         format!(
             "the profile of `digits-cnn` was measured by layer-profile 99.1.0, whose times are not comparable with those \
              of {}: profile the network again",
-            Measurement::PROFILER
+            MeasurementConditions::PROFILER
         )
     );
 }

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (batch, gpus) = (32, 4);
     let network = zoo::model("digits-cnn")?;
     let profile = DeviceModel::named("cpu-core")?.profile(&network, &shard_sizes(batch, gpus))?;
-    let link = LinkModel::shared_memory();
+    let link = LinkModel::threads_of_one_host();
     let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
 
     let mut simulated = Vec::new();

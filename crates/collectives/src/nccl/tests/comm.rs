@@ -7,7 +7,7 @@ use std::thread;
 use super::super::comm::{Failure, NO_COLOR, NcclComm, Settings};
 use super::super::fake::{Fabric, FakeDevice};
 use super::super::group::id_bytes;
-use super::super::{DeviceBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
+use super::super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
 use super::{LONG, SHORT, nothing_is_left};
 use crate::{
     Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
@@ -68,7 +68,7 @@ fn an_error_behind_an_operation_is_its_error_and_names_the_rank() {
     let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT);
     let ranks = world.connect_with(fabric.library(), Arc::new(FakeDevice(Arc::clone(&fabric)))).unwrap();
     let mut stream = ranks.new_stream().unwrap();
-    let buffer = DeviceBuffer::upload(&[1.0_f32; 3], &stream).unwrap();
+    let buffer = NcclBuffer::upload(&[1.0_f32; 3], &stream).unwrap();
     let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap();
     fabric.lock().async_error = Some(6);
     let error = request.test().unwrap_err();
@@ -146,20 +146,20 @@ fn the_real_library_without_a_device_is_one_clean_error() {
 /// A bit of everything, on one rank.
 fn tour(ranks: &NcclCommunicator) -> Result<()> {
     let mut stream = ranks.new_stream()?;
-    let mut one = DeviceBuffer::upload(&[1.0_f32, 2.0], &stream)?;
+    let mut one = NcclBuffer::upload(&[1.0_f32, 2.0], &stream)?;
     ranks.all_reduce(&mut one, ReduceOp::Sum, &mut stream)?;
     ranks.barrier(&mut stream)?;
     let part = ranks.split(Some(1), 0)?;
     let same = ranks.group(&[0])?;
-    let mut more = DeviceBuffer::uninitialised(2, &stream)?;
+    let mut more = NcclBuffer::uninitialised(2, &stream)?;
     same.all_gather(&mut one, &mut more, &mut stream)?;
     let still = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
-    let mut output = DeviceBuffer::uninitialised(2, &stream)?;
+    let mut output = NcclBuffer::uninitialised(2, &stream)?;
     let request = same.start_redistribution(&still, &more, 1, &mut stream)?;
     drop(part);
     request.wait_into(&mut output)?;
     assert_eq!(output.download(&stream)?, [1.0, 2.0]);
-    drop(ranks.start_all_reduce(DeviceBuffer::upload(&[1_i64], &stream)?, ReduceOp::Max, &mut stream)?);
+    drop(ranks.start_all_reduce(NcclBuffer::upload(&[1_i64], &stream)?, ReduceOp::Max, &mut stream)?);
     Ok(())
 }
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::super::fake::Fabric;
 use super::{LONG, SHORT, blank, run, run_all, run_on, upload};
-use crate::nccl::{DeviceBuffer, DeviceStream, NcclCommunicator, NcclRequest};
+use crate::nccl::{NcclBuffer, NcclCommunicator, NcclRequest, NcclStream};
 use crate::{Communicator, Error, Group, ReduceOp, Request, Result};
 
-fn start(ranks: &NcclCommunicator, stream: &mut DeviceStream) -> NcclRequest<f32> {
+fn start(ranks: &NcclCommunicator, stream: &mut NcclStream) -> NcclRequest<f32> {
     ranks.start_all_reduce(upload(&[1.0_f32; 4], stream), ReduceOp::Sum, stream).unwrap()
 }
 
@@ -104,11 +104,11 @@ fn a_rank_that_came_late_is_not_blamed() {
 
 #[test]
 fn waiting_for_a_stream_ends_when_an_operation_in_it_is_late() {
-    type Wait = fn(&DeviceBuffer<f32>, &DeviceStream) -> Result<()>;
+    type Wait = fn(&NcclBuffer<f32>, &NcclStream) -> Result<()>;
     let waits: [Wait; 3] = [
         |_, stream| stream.synchronize(),
         |buffer, stream| buffer.download(stream).map(drop),
-        |_, stream| DeviceBuffer::upload(&[1_u8], stream).map(drop),
+        |_, stream| NcclBuffer::upload(&[1_u8], stream).map(drop),
     ];
     for (wait, dropped) in waits.into_iter().flat_map(|wait| [(wait, false), (wait, true)]) {
         let over = Barrier::new(2);

@@ -10,7 +10,7 @@ use std::mem;
 use proptest::prelude::*;
 
 use super::{blank, run_all, upload};
-use crate::nccl::{DeviceBuffer, DeviceStream, NcclCommunicator};
+use crate::nccl::{NcclBuffer, NcclCommunicator, NcclStream};
 use crate::{
     Communicator, Element, Exchanged, Group, Partition, Redistribution, RedistributionRequest, ReduceOp,
     Request, Result,
@@ -20,17 +20,17 @@ impl suite::Ranks for NcclCommunicator {
     const CHECKS: bool = false;
     const REDUCES_HALF: bool = true;
 
-    fn queue(&self) -> DeviceStream {
+    fn queue(&self) -> NcclStream {
         self.new_stream().unwrap()
     }
 }
 
 impl<T: Element> suite::Carries<T> for NcclCommunicator {
-    fn buffer(&self, values: &[T]) -> DeviceBuffer<T> {
+    fn buffer(&self, values: &[T]) -> NcclBuffer<T> {
         upload(values, &self.new_stream().unwrap())
     }
 
-    fn values(&self, buffer: &DeviceBuffer<T>) -> Vec<T> {
+    fn values(&self, buffer: &NcclBuffer<T>) -> Vec<T> {
         buffer.download(&self.new_stream().unwrap()).unwrap()
     }
 }
@@ -149,13 +149,13 @@ fn a_buffer_gives_its_owner_back() {
         let pointer = tensor.as_mut_ptr() as u64;
         // SAFETY: the vector's memory does not move with it, and nothing else uses it.
         #[allow(unsafe_code)]
-        let mut buffer = unsafe { DeviceBuffer::<f64>::from_raw(pointer, 2, tensor) };
+        let mut buffer = unsafe { NcclBuffer::<f64>::from_raw(pointer, 2, tensor) };
         ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();
         let buffer = buffer.into_owner::<String>().unwrap_err();
         assert_eq!(buffer.device_pointer(), pointer);
         assert_eq!(buffer.into_owner::<Vec<f64>>().unwrap(), [1.5, 2.5]);
-        let mut empty = DeviceBuffer::<f64>::default();
-        let exchanged = Exchanged { send: mem::take(&mut empty), receive: DeviceBuffer::default() };
+        let mut empty = NcclBuffer::<f64>::default();
+        let exchanged = Exchanged { send: mem::take(&mut empty), receive: NcclBuffer::default() };
         assert!(exchanged.send.is_empty() && empty.into_owner::<()>().is_err());
     });
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::fake::{Fabric, FakeDevice};
-use super::{DeviceBuffer, DeviceStream, NcclCommunicator, NcclWorld};
+use super::{NcclBuffer, NcclCommunicator, NcclStream, NcclWorld};
 use crate::{Element, Result, WaitStrategy};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -69,10 +69,10 @@ fn nothing_is_left(fabric: &Fabric) {
     assert_eq!((fabric.alive(), fabric.lock().allocations), (0, 0), "communicators and buffers left over");
 }
 
-fn upload<T: Element>(elements: &[T], stream: &DeviceStream) -> DeviceBuffer<T> {
-    DeviceBuffer::upload(elements, stream).unwrap()
+fn upload<T: Element>(elements: &[T], stream: &NcclStream) -> NcclBuffer<T> {
+    NcclBuffer::upload(elements, stream).unwrap()
 }
 
-fn blank<T: Element>(len: usize, stream: &DeviceStream) -> DeviceBuffer<T> {
+fn blank<T: Element>(len: usize, stream: &NcclStream) -> NcclBuffer<T> {
     upload(&vec![T::default(); len], stream)
 }

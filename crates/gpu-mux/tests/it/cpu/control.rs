@@ -91,7 +91,7 @@ fn what_is_asked_for_before_the_run_counts() {
         drained_ran += 1;
         Ok(())
     });
-    let mut driver: CpuDriver<&mut dyn gpu_mux::Job<Error = Error>> = CpuDriver::new(Policy::default());
+    let mut driver: CpuDriver<&mut dyn gpu_mux::PolledJob<Error = Error>> = CpuDriver::new(Policy::default());
     driver.add(&mut paused).pause();
     driver.add(&mut drained).drain();
     driver.run(&mut foreground).unwrap();

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use gpu_mux::{Error, Job, JobState, Upcoming};
+use gpu_mux::{Error, JobState, PolledJob, Upcoming};
 
 /// What a scripted job does next.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +48,7 @@ impl<'a> Scripted<'a> {
     }
 }
 
-impl Job for Scripted<'_> {
+impl PolledJob for Scripted<'_> {
     type Error = JobError;
 
     fn poll(&mut self) -> Result<JobState, JobError> {

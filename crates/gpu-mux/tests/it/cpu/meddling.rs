@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use gpu_mux::{Control, CpuDriver, End, Job, JobState};
+use gpu_mux::{Control, CpuDriver, End, JobState, PolledJob};
 use proptest::prelude::*;
 
 use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
@@ -56,7 +56,7 @@ impl Meddler<'_> {
     }
 }
 
-impl Job for Meddler<'_> {
+impl PolledJob for Meddler<'_> {
     type Error = JobError;
 
     fn poll(&mut self) -> Result<JobState, JobError> {

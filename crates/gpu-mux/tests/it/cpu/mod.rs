@@ -189,7 +189,7 @@ fn background_jobs_share_by_their_weights() {
         if polls < 1500 { Poll::Pending } else { Poll::Ready(None::<()>) }
     };
     let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
-    let mut driver: CpuDriver<Box<dyn gpu_mux::Job<Error = Error>>> = CpuDriver::new(Policy::naive());
+    let mut driver: CpuDriver<Box<dyn gpu_mux::PolledJob<Error = Error>>> = CpuDriver::new(Policy::naive());
     let endless = || Poll::Ready(Some(()));
     driver.add(Box::new(job_fn(endless, busy(20))));
     let weight = 3;

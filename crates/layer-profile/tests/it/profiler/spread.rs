@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
-use layer_profile::{Measurement, ProfileTable, Profiler, Spread};
+use layer_profile::{MeasurementConditions, ProfileTable, Profiler, Spread};
 
 use super::virtual_engine::VirtualEngine;
 
@@ -46,7 +46,7 @@ fn times_without_noise_are_exact_and_a_profile_says_how_they_were_made() {
         assert_eq!(layer.update_spread, (layer.name == "fc").then_some(QUIET), "{}", layer.name);
     }
     let measurement = table.measurement().expect("recorded");
-    assert_eq!((measurement.profiler.as_str(), measurement.repeats), (Measurement::PROFILER, 10));
+    assert_eq!((measurement.profiler.as_str(), measurement.repeats), (MeasurementConditions::PROFILER, 10));
     assert_eq!((measurement.clock_mhz, measurement.precision.as_str()), (Some(1000), "f32"));
     assert_eq!(measurement.libraries["virtual"], "1.0.0");
     assert_eq!(table.device(), "virtual device");
