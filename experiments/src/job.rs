@@ -38,7 +38,7 @@ impl<'a> ForegroundJob<'a> {
 
     /// The workload as a job that is planned and simulated.
     fn job(&self, overlap_all_reduce: bool) -> deeppool::job::Job<'_> {
-        let lowering = LowerOptions { overlap_all_reduce, ..LowerOptions::default() };
+        let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce);
         deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
     }
 
@@ -61,7 +61,7 @@ impl<'a> ForegroundJob<'a> {
     pub(crate) fn compared(&self) -> Result<Comparison, Error> {
         let request =
             PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(self.usable_bytes());
-        let options = SimulateOptions { policy: self.testbed.policy, ..SimulateOptions::default() };
+        let options = SimulateOptions::default().with_policy(self.testbed.policy);
         Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
     }
 
@@ -126,7 +126,7 @@ impl<'a> ForegroundJob<'a> {
         device: DeviceParameters,
         iterations: usize,
     ) -> anyhow::Result<Simulation> {
-        let options = SimulateOptions { device, iterations, ..SimulateOptions::default() };
+        let options = SimulateOptions::default().with_device(device).with_iterations(iterations);
         self.simulate(foreground, &options)
     }
 
@@ -144,8 +144,11 @@ impl<'a> ForegroundJob<'a> {
         iterations: usize,
     ) -> anyhow::Result<Simulation> {
         let background = Some(self.background()?);
-        let options =
-            SimulateOptions { background, policy, device, iterations, ..SimulateOptions::default() };
+        let options = SimulateOptions::default()
+            .with_background(background)
+            .with_policy(policy)
+            .with_device(device)
+            .with_iterations(iterations);
         self.simulate(foreground, &options)
     }
 

@@ -112,7 +112,7 @@ impl Run<'_> {
     pub fn with(&self, placement: &Placement) -> Result<TrainReport, Error> {
         let Self { network, dataset, .. } = *self;
         // Cut as far as it goes.
-        let job = |batch| BackgroundConfig { network, dataset, batch, micro_batches: batch };
+        let job = |batch| BackgroundConfig::new(network, dataset, batch).with_micro_batches(batch);
         let background = self.background.map(job);
         let config = TrainConfig::new(network, dataset, placement, self.batch)
             .with_length(Length::Epochs(self.epochs))

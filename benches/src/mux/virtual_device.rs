@@ -28,21 +28,19 @@ pub(crate) fn measure(
         None => ParametersFile::new("A100-SXM4-40GB, from data sheets".to_owned(), DeviceParameters::a100()),
     };
     let parameters = device.parameters;
-    let options = SimulationOptions {
-        parameters,
-        iterations: task.iterations,
-        warm_up: WARM_UP,
-        ..SimulationOptions::default()
-    };
+    let options = SimulationOptions::default()
+        .with_parameters(parameters)
+        .with_iterations(task.iterations)
+        .with_warm_up(WARM_UP);
     let alone = Alone {
         foreground: {
-            let alone = workload.simulate(&SimulationOptions { jobs: Jobs::Foreground, ..options });
+            let alone = workload.simulate(&options.with_jobs(Jobs::Foreground));
             times(&alone.map_err(|error| bad_input(error.to_string()))?.iterations)?
         },
         drift: None,
         background_samples_per_s: {
             let policy = Policy { captured_graphs: true, ..Policy::naive() };
-            let alone = SimulationOptions { jobs: Jobs::Background, policy, ..options };
+            let alone = options.with_jobs(Jobs::Background).with_policy(policy);
             workload
                 .simulate(&alone)
                 .map_err(|error| bad_input(error.to_string()))?
@@ -52,9 +50,7 @@ pub(crate) fn measure(
     let progress = progress::bar(task.policies.len());
     let rows = task.policies.iter().map(|(name, policy)| {
         progress.set_message(name.clone());
-        let both = workload
-            .simulate(&SimulationOptions { policy: *policy, ..options })
-            .with_context(|| name.clone())?;
+        let both = workload.simulate(&options.with_policy(*policy)).with_context(|| name.clone())?;
         progress.inc(1);
         Ok(row(name, true, &alone, &collocated(&both)?))
     });

@@ -12,6 +12,7 @@ use crate::{Error, Plan, PlanProblem, Result, Schedule, Totals, evaluate, evalua
 /// node alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The node's name.
     pub node: String,
@@ -31,6 +32,7 @@ pub struct Explanation {
 /// Another option of a node, and what the plan would then cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Alternative {
     /// Index of the option.
     pub option: usize,

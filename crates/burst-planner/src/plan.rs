@@ -8,6 +8,7 @@ use crate::{PlanProblem, Result, Schedule, Totals, evaluate_schedule, layout};
 
 /// The option chosen for every node, with the schedule, ranks and costs that follow from it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Plan {
     /// `choice[n]` is the index of the option that node `n` takes.
     pub choice: Vec<usize>,
@@ -29,6 +30,7 @@ pub struct Plan {
 
 /// Where one node runs.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Assignment {
     /// The node's name.
     pub name: String,

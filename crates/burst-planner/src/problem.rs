@@ -13,6 +13,7 @@ pub struct NodeId(pub usize);
 /// be put together in any way; it is checked as a whole by [`validate`](Self::validate), which every search and
 /// the JSON reader call.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PlanProblem {
     /// How many GPUs there are. No option may take more.
     pub gpus: usize,
@@ -40,6 +41,7 @@ pub struct Node {
 /// One way to run a node: on how many GPUs, and what that costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct NodeOption {
     /// The GPU count. A node on `k` GPUs runs on ranks `0..k`.
     pub gpus: usize,

@@ -4,6 +4,7 @@ use crate::{Error, NodeOption, PlanProblem, Result};
 
 /// What one iteration costs under a choice of options.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Totals {
     /// One iteration, microseconds. Without a schedule: the sum of the chosen `time_us + all_reduce_us` and of the `transfer_us`
     /// between them. With one, a wave takes as long as its slowest branch.

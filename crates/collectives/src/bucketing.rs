@@ -27,6 +27,7 @@ pub struct Bucketing<G> {
 
 /// Gradients that are reduced together.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bucket<G> {
     /// Who holds them.
     pub ranks: Vec<usize>,

@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect();
     let placement = Placement::first_ranks(&network, 2, &gpus)?;
     // Normalise over the global batch, so that what is learned does not depend on the placement.
-    let lowering = LowerOptions { sync_batch_norm: true, ..LowerOptions::default() };
+    let lowering = LowerOptions::default().with_sync_batch_norm(true);
     let config = TrainConfig::new(&network, &dataset, &placement, 32).with_lowering(lowering);
     println!("{} parameters", network.parameter_count());
     let report = train(&config, &|progress| {

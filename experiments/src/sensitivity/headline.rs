@@ -50,8 +50,7 @@ impl Setup {
             job.profile = with_fixed_time(&job.profile, self.fixed_time)?;
         }
         let gpus = self.testbed.gpus;
-        let options =
-            SimulateOptions { device: self.device, policy: self.policy, ..SimulateOptions::default() };
+        let options = SimulateOptions::default().with_device(self.device).with_policy(self.policy);
         let alone = |foreground: &Foreground| job.simulate(foreground, &options);
         let background_of_all = job.background_samples_per_s(gpus)?;
         let mut partitions = vec![(0.0, background_of_all)];
@@ -64,7 +63,7 @@ impl Setup {
         let partitions = Envelope::new(partitions);
         let dp = alone(&job.foreground(gpus, PlanMode::DataParallel, true)?)?.foreground_samples_per_s;
         let burst = job.foreground(gpus, self.testbed.burst(), true)?;
-        let shared = SimulateOptions { background: Some(job.background()?), ..options.clone() };
+        let shared = options.clone().with_background(Some(job.background()?));
         let shared = job.simulate(&burst, &shared)?;
         let total = shared.foreground_samples_per_s + shared.background_samples_per_s;
         // At the speed of the fastest partition, where none is as fast.

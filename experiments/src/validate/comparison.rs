@@ -75,7 +75,7 @@ impl Comparison<'_> {
     pub(super) fn rows(&self, subject: &Subject, done: &dyn Fn()) -> anyhow::Result<Vec<Row>> {
         // The rule that a profile's updates are measured with.
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
-        let lowering = LowerOptions { optimizer, ..LowerOptions::default() };
+        let lowering = LowerOptions::default().with_optimizer(optimizer);
         let job = Job::new(subject.costs(self.link), subject.workload.batch, lowering);
         let frontier = job.frontier(&PlanRequest::new(self.question.ranks, PlanMode::Knee))?;
         let dp = frontier.plan(PlanMode::DataParallel)?;
@@ -85,7 +85,7 @@ impl Comparison<'_> {
         let candidate = |mode: Mode| -> anyhow::Result<Candidate> {
             let plan = if mode.is_burst() { burst.clone() } else { dp.clone() };
             let background = mode.has_background().then(|| background.clone());
-            let options = SimulateOptions { background, ..SimulateOptions::default() };
+            let options = SimulateOptions::default().with_background(background);
             let simulation = job.simulate(&plan, &options)?;
             Ok(Candidate { mode, plan, simulation, runs: Vec::new() })
         };
@@ -108,12 +108,9 @@ impl Comparison<'_> {
     fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<Run> {
         let background = self.background;
         let placement = job.placement(&candidate.plan)?;
-        let beside = candidate.mode.has_background().then_some(BackgroundConfig {
-            network: &background.workload.network,
-            dataset: &background.dataset,
-            batch: background.workload.batch,
-            micro_batches: 1,
-        });
+        let Workload { network, batch } = &background.workload;
+        let beside = BackgroundConfig::new(network, &background.dataset, *batch);
+        let beside = candidate.mode.has_background().then_some(beside);
         let workload = &subject.workload;
         let config = TrainConfig::new(&workload.network, &subject.dataset, &placement, workload.batch)
             .with_length(Length::Epochs(1))

@@ -105,7 +105,7 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
         DeviceModel::named("cpu-core").unwrap().profile(network, &shard_sizes(batch, ranks)).unwrap();
     let link = LinkModel::threads_of_one_host();
     let costs = Costs::new(network, &profile, &link);
-    let options = SimulateOptions { iterations: 2, timeline: true, ..SimulateOptions::default() };
+    let options = SimulateOptions::default().with_iterations(2).with_timeline(true);
     let simulated = simulate(&program, &costs, &options).unwrap();
 
     let timeline = simulated.timeline.unwrap();
@@ -139,7 +139,7 @@ proptest! {
         overlap_all_reduce: bool,
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
     ) {
-        let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..LowerOptions::default() };
+        let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
         check(&forked(), ranks, batch, seed, &lowering);
     }
 }

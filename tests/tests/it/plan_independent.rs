@@ -86,7 +86,7 @@ fn micro_batches_learn_the_same_by_every_plan() {
     let whole = run.with(&Placement::single(&network).unwrap()).unwrap();
     for (ranks, micro_batches) in [(1, 2), (1, 5), (1, 32), (3, 5), (3, 32)] {
         let placement = scattered(&network, ranks, 1).unwrap();
-        let lowering = LowerOptions { micro_batches, ..LowerOptions::default() };
+        let lowering = LowerOptions::default().with_micro_batches(micro_batches);
         let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
         let distance = distance(&whole.losses, &report.losses);
         println!("{ranks} ranks, {micro_batches} micro-batches: {distance:.1e}");
@@ -104,13 +104,15 @@ fn computing_activations_again_changes_nothing() {
         for (ranks, micro_batches, sync_batch_norm) in [(1, 1, false), (3, 1, true), (3, 3, false)] {
             let seed = ranks as u64 + micro_batches as u64;
             let placement = in_stretches(network, ranks, seed).unwrap();
-            let lowering = LowerOptions { micro_batches, sync_batch_norm, ..LowerOptions::default() };
+            let lowering = LowerOptions::default()
+                .with_micro_batches(micro_batches)
+                .with_sync_batch_norm(sync_batch_norm);
             let run = Run { network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
             let kept = run.with(&placement).unwrap();
             let checkpoints = possible_checkpoints(network).into_iter().skip(2).step_by(3);
             let checkpoints: Vec<String> =
                 checkpoints.map(|id| network.layer(id).name().to_owned()).collect();
-            let lowering = LowerOptions { checkpoints, ..run.lowering.clone() };
+            let lowering = run.lowering.clone().with_checkpoints(checkpoints);
             let program = lower_training(network, &placement, 32, &lowering).unwrap();
             let is_again = |step: &Step| matches!(step.op, Op::Forward { pass: Pass::Recompute, .. });
             let again =
@@ -142,16 +144,18 @@ fn normalised() -> LayerGraph {
 fn synchronized_batch_norm_clipping_and_late_all_reduce_keep_it_so() {
     let network = normalised();
     let dataset = Dataset::digits().unwrap();
-    let lowering = LowerOptions {
-        optimizer: Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(0.5) },
-        sync_batch_norm: true,
-        ..LowerOptions::default()
-    };
+    let lowering = LowerOptions::default()
+        .with_optimizer(Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(0.5) })
+        .with_sync_batch_norm(true);
     let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
     let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
     for (ranks, overlap_all_reduce, bucket_bytes) in [(2, true, 1), (3, false, 25 << 20), (4, true, 2000)] {
         for seed in 0..2 {
-            let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..run.lowering.clone() };
+            let lowering = run
+                .lowering
+                .clone()
+                .with_overlap_all_reduce(overlap_all_reduce)
+                .with_bucket_bytes(bucket_bytes);
             let placement = scattered(&network, ranks, seed).unwrap();
             let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
             let distance = distance(&alone.losses, &report.losses);
@@ -203,7 +207,7 @@ fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
     let network = language_model();
     let dataset = Dataset::open(&DataSource::Synthetic { seed: 0 }, &network).unwrap();
     let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(2.0) };
-    let lowering = LowerOptions { optimizer, ..LowerOptions::default() };
+    let lowering = LowerOptions::default().with_optimizer(optimizer);
     let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 2, lowering, background: None };
     let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
     let [first, last] = [alone.losses[0], alone.losses[alone.losses.len() - 1]];
@@ -212,8 +216,12 @@ fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
         for (seed, overlap_all_reduce, bucket_bytes) in [(0, true, 1), (1, false, 25 << 20), (2, true, 2000)]
         {
             let micro_batches = 1 + 2 * seed as usize;
-            let lowering =
-                LowerOptions { overlap_all_reduce, bucket_bytes, micro_batches, ..run.lowering.clone() };
+            let lowering = run
+                .lowering
+                .clone()
+                .with_overlap_all_reduce(overlap_all_reduce)
+                .with_bucket_bytes(bucket_bytes)
+                .with_micro_batches(micro_batches);
             let placement = scattered(&network, ranks, seed).unwrap();
             let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();
             let distance = distance(&alone.losses, &report.losses);

@@ -52,7 +52,7 @@ proptest! {
     #[test]
     fn what_is_learned_does_not_depend_on_the_order(ranks in 1usize..5, seed: u64) {
         let (network, dataset) = (branches(), Dataset::digits().unwrap());
-        let lowering = LowerOptions { bucket_bytes: 1, ..LowerOptions::default() };
+        let lowering = LowerOptions::default().with_bucket_bytes(1);
         let by_id = scattered(&network, ranks, seed).unwrap();
         let by_plan = reordered(&network, by_id.clone(), seed).unwrap();
         for placement in [&by_id, &by_plan] {

@@ -103,7 +103,7 @@ fn check(
         let bytes = rank.memory().total_bytes();
         rank.stands_for.iter().for_each(|&rank| assert_eq!(held[rank], bytes, "what rank {rank} holds"));
     }
-    let options = SimulateOptions { iterations: 40, ..SimulateOptions::default() };
+    let options = SimulateOptions::default().with_iterations(40);
     let simulation = simulate(&program, job.costs(), &options).unwrap();
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let simulated = us(simulation.iteration);
@@ -125,7 +125,11 @@ fn check(
 fn lowering(overlap_all_reduce: bool, bucket_bytes: u64, sync_batch_norm: bool, clip: bool) -> LowerOptions {
     let clip_norm = clip.then_some(1.0);
     let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm };
-    LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, sync_batch_norm, ..LowerOptions::default() }
+    LowerOptions::default()
+        .with_optimizer(optimizer)
+        .with_overlap_all_reduce(overlap_all_reduce)
+        .with_bucket_bytes(bucket_bytes)
+        .with_sync_batch_norm(sync_batch_norm)
 }
 
 proptest! {
@@ -154,7 +158,7 @@ proptest! {
         let placement = reordered(&network, place(&network, ranks, seed).unwrap(), seed).unwrap();
         let checkpoints = if recomputes { some_checkpoints(&network, 2, seed) } else { Vec::new() };
         let lowering =
-            LowerOptions { micro_batches, checkpoints, ..lowering(overlap, bucket_bytes, sync_batch_norm, clip) };
+            lowering(overlap, bucket_bytes, sync_batch_norm, clip).with_micro_batches(micro_batches).with_checkpoints(checkpoints);
         check(&network, &placement, batch * micro_batches, &lowering, &links()[link]);
     }
 }
@@ -171,7 +175,7 @@ fn for_the_zoo() {
         let data_parallel = Placement::first_ranks(&network, 6, &gpus).unwrap();
         check(&network, &data_parallel, 16, &LowerOptions::default(), &links()[index]);
         let checkpoints = some_checkpoints(&network, 3, index as u64);
-        let recomputing = LowerOptions { checkpoints, ..LowerOptions::default() };
+        let recomputing = LowerOptions::default().with_checkpoints(checkpoints);
         check(&network, &data_parallel, 16, &recomputing, &links()[index]);
     }
 }

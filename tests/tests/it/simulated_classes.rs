@@ -61,7 +61,7 @@ proptest! {
             let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
             let checkpoints = if recomputes { some_checkpoints(&network, 3, seed) } else { Vec::new() };
             let lowering =
-                LowerOptions { optimizer, bucket_bytes, micro_batches, checkpoints, ..LowerOptions::default() };
+                LowerOptions::default().with_optimizer(optimizer).with_bucket_bytes(bucket_bytes).with_micro_batches(micro_batches).with_checkpoints(checkpoints);
             let placement = placement(&network, world, seed, blocks).unwrap();
             let every = lower_training(&network, &placement, batch, &lowering).unwrap();
             let classes = lower_for_simulation(&network, &placement, batch, &lowering).unwrap();
@@ -80,9 +80,9 @@ proptest! {
                 }
             }
             let background = BackgroundCosts::new(&costs, 4).unwrap();
-            let alone = SimulateOptions { iterations: 3, timeline: true, ..SimulateOptions::default() };
-            let shared = SimulateOptions { background: Some(background), ..alone.clone() };
-            let contended = SimulateOptions { device: contended(), ..shared.clone() };
+            let alone = SimulateOptions::default().with_iterations(3).with_timeline(true);
+            let shared = alone.clone().with_background(Some(background));
+            let contended = shared.clone().with_device(contended());
             for options in [alone, shared, contended] {
                 let simulated = simulate(&every, &costs, &options).unwrap();
                 prop_assert_eq!(&simulated, &simulate(&classes, &costs, &options).unwrap());

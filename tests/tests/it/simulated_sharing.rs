@@ -37,12 +37,12 @@ fn with_plan(
 fn every_policy_keeps_to_what_a_device_can_do() {
     with_burst_plan("vgg16", |program, costs, background| {
         let run = |options: &SimulateOptions| simulate(program, costs, options).unwrap();
-        let base = SimulateOptions { iterations: 6, device: contended(), ..SimulateOptions::default() };
+        let base = SimulateOptions::default().with_iterations(6).with_device(contended());
         let alone = run(&base);
         assert_eq!(alone.background_share_of_idle, None);
         let slowdown = |shared: &Simulation| shared.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
         let shared =
-            |policy| run(&SimulateOptions { policy, background: Some(background.clone()), ..base.clone() });
+            |policy| run(&base.clone().with_policy(policy).with_background(Some(background.clone())));
         for (name, policy) in Policy::presets() {
             let result = shared(policy);
             assert_eq!(result, shared(policy), "{name}: the same question has the same answer");
@@ -68,13 +68,12 @@ fn every_policy_keeps_to_what_a_device_can_do() {
 fn a_lane_of_the_timeline_never_does_two_things_at_once() {
     with_burst_plan("vgg16", |program, costs, background| {
         for (name, policy) in Policy::presets() {
-            let options = SimulateOptions {
-                iterations: 3,
-                background: Some(background.clone()),
-                policy,
-                device: contended(),
-                timeline: true,
-            };
+            let options = SimulateOptions::default()
+                .with_iterations(3)
+                .with_background(Some(background.clone()))
+                .with_policy(policy)
+                .with_device(contended())
+                .with_timeline(true);
             let timeline = simulate(program, costs, &options).unwrap().timeline.unwrap();
             for rank in 0..8 {
                 for lane in ["compute", "communication", "background"] {
@@ -99,7 +98,7 @@ fn a_lane_of_the_timeline_never_does_two_things_at_once() {
 fn short_gaps_cost_the_foreground_little_by_default() {
     with_burst_plan("inception-v3", |program, costs, background| {
         let alone = simulate(program, costs, &SimulateOptions::default()).unwrap();
-        let shared = SimulateOptions { background: Some(background.clone()), ..SimulateOptions::default() };
+        let shared = SimulateOptions::default().with_background(Some(background.clone()));
         let shared = simulate(program, costs, &shared).unwrap();
         let slowdown = shared.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
         println!("inception-v3: {slowdown:.4}");

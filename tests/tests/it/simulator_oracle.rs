@@ -73,7 +73,7 @@ fn check(model: &str, batch: usize, ranks: usize, seed: u64, lowering: &LowerOpt
     let ends = slow(&program, &costs, 5);
     let after_the_first = |last: usize| ends[last].saturating_sub(ends[0]);
     for (iterations, expected) in [(1, ends[0]), (2, after_the_first(1)), (5, after_the_first(4) / 4)] {
-        let options = SimulateOptions { iterations, ..SimulateOptions::default() };
+        let options = SimulateOptions::default().with_iterations(iterations);
         assert_eq!(simulate(&program, &costs, &options).unwrap().iteration, expected);
     }
 }
@@ -89,7 +89,7 @@ proptest! {
         overlap_all_reduce: bool,
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
     ) {
-        let lowering = LowerOptions { overlap_all_reduce, bucket_bytes, ..LowerOptions::default() };
+        let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
         for model in ["digits-cnn", "resnet-18"] {
             check(model, batch, ranks, seed, &lowering);
         }

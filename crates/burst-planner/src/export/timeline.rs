@@ -9,6 +9,7 @@ use crate::{NodeId, NodeOption, Plan, PlanProblem, Region, Result, evaluate_sche
 
 /// Something that a range of ranks does together.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Span {
     /// What it is.
     pub work: SpanWork,

@@ -23,6 +23,7 @@ const STEADY: f64 = 1e-9;
 
 /// What a training program takes, iteration after iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct TrainingTime {
     /// From one iteration to the next, in the steady state, microseconds.
     pub iteration_us: f64,

@@ -11,6 +11,7 @@ const SAME: f64 = 1e-12;
 
 /// A step of the critical path of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct PathStep {
     /// What it does.
     pub kind: PathKind,

@@ -10,6 +10,7 @@ use crate::{Error, NodeId, Result};
 ///
 /// The page of the [model](super) says what an iteration does.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TrainingProblem {
     /// How many GPUs there are: ranks are `0..gpus`.
     pub gpus: usize,
@@ -36,6 +37,7 @@ pub struct TrainingProblem {
 
 /// One thing to place, usually a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TrainingNode {
     /// A name, unique in the problem.
     pub name: String,

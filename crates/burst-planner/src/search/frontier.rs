@@ -38,6 +38,7 @@ pub struct Frontier {
 
 /// One plan of a [`Frontier`].
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct FrontierPoint {
     /// `choice[n]` is the index of the option that node `n` takes.
     pub choice: Vec<usize>,

@@ -10,6 +10,7 @@ use crate::{Error, NodeOption, PlanProblem, Result};
 
 /// Where each node runs, and what that takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Layout {
     /// The ranks of each node.
     pub ranks: Vec<Range<usize>>,

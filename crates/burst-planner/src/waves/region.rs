@@ -4,6 +4,7 @@ use crate::NodeId;
 
 /// A part of the graph between a fork and a join: two or more branches that can run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Region {
     /// The node where the branches part. It does not belong to the region.
     pub fork: NodeId,

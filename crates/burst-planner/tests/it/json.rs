@@ -30,18 +30,16 @@ fn every_optional_field_is_read() {
     let option = NodeOption::new(2, 60.0).with_memory_bytes(1000).with_all_reduce_us(3.5);
     let option = option.with_backward_us(40.0).with_split("sample");
     let node = |name: &str, option| Node { name: name.into(), options: vec![option] };
-    let expected = PlanProblem {
-        gpus: 2,
-        memory_limit_bytes: Some(5000),
-        single_gpu_us: Some(120.5),
-        nodes: vec![node("a", option), node("b", NodeOption::new(1, 10.0).with_memory_bytes(0))],
-        edges: vec![Edge {
-            from: NodeId(0),
-            to: NodeId(1),
-            transfer_us: vec![vec![1.5]],
-            transfer_disjoint_us: Some(vec![vec![2.5]]),
-        }],
-    };
+    let mut expected = PlanProblem::new(2);
+    expected.memory_limit_bytes = Some(5000);
+    expected.single_gpu_us = Some(120.5);
+    expected.nodes = vec![node("a", option), node("b", NodeOption::new(1, 10.0).with_memory_bytes(0))];
+    expected.edges = vec![Edge {
+        from: NodeId(0),
+        to: NodeId(1),
+        transfer_us: vec![vec![1.5]],
+        transfer_disjoint_us: Some(vec![vec![2.5]]),
+    }];
     let read = PlanProblem::from_json(COMPLETE).expect("a valid document");
     assert_eq!(read, expected);
     let written = read.to_json().expect("a valid problem");

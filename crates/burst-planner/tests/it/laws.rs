@@ -230,7 +230,9 @@ if kept.iter().any(Vec::is_empty) {
         let nodes = problem.nodes.len();
         let mut order: Vec<usize> = (0..nodes).collect();
         order.sort_by_key(|&node| seed.rotate_left(node as u32 * 7).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let mut shuffled = PlanProblem { nodes: vec![], edges: vec![], ..problem.clone() };
+        let mut shuffled = problem.clone();
+        shuffled.nodes.clear();
+        shuffled.edges.clear();
         for &node in &order {
             shuffled.add_node(format!("renamed {node}"), problem.nodes[node].options.clone());
         }

@@ -21,6 +21,7 @@ pub struct Measurement {
 
 /// A [`LinkModel`] made from measurements, and how well it describes them.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Fit {
     /// The model.
     pub link: LinkModel,

@@ -65,7 +65,7 @@ impl Background {
 
     /// The job as it is trained.
     pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundConfig<'a> {
-        BackgroundConfig { network: &self.network, dataset, batch: self.batch, micro_batches: self.cut.count }
+        BackgroundConfig::new(&self.network, dataset, self.batch).with_micro_batches(self.cut.count)
     }
 
     pub(crate) fn show(&self, report: &TrainReport) {

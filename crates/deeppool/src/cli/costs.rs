@@ -184,12 +184,10 @@ impl ModeArgs {
 
     /// How iterations are lowered, where no plan has decided that.
     pub(crate) fn lowering(&self, optimizer: Sgd) -> LowerOptions {
-        LowerOptions {
-            optimizer,
-            overlap_all_reduce: !self.no_overlap,
-            sync_batch_norm: self.sync_batch_norm,
-            ..LowerOptions::default()
-        }
+        LowerOptions::default()
+            .with_optimizer(optimizer)
+            .with_overlap_all_reduce(!self.no_overlap)
+            .with_sync_batch_norm(self.sync_batch_norm)
     }
 }
 

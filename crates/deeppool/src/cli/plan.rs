@@ -268,7 +268,7 @@ impl Plan {
         let total = while_showing("searching for a plan that leaves most to the background", || {
             most_total(job, request, foreground, &background.costs, &options)
         })?;
-        let Total { plan, simulation, fastest_us } = &total;
+        let Total { plan, simulation, fastest_us, .. } = &total;
         let runs = self.explain.then(|| job.explain(plan, &self.mode.gpu_counts)).transpose()?;
         self.write(job, plan)?;
         let CostedBackground { spec, .. } = background;
@@ -308,7 +308,7 @@ impl Plan {
             whole_file::write(path, super::graph::dot(job.costs().network(), plan))?;
         }
         if let Some(path) = &self.trace {
-            let options = SimulateOptions { timeline: true, ..SimulateOptions::default() };
+            let options = SimulateOptions::default().with_timeline(true);
             if let Some(timeline) = job.simulate(plan, &options)?.timeline {
                 save_json(path, &timeline.to_chrome_trace())?;
             }

@@ -107,7 +107,7 @@ impl Profile {
             eprintln!("warning: {disturbed}; attempt {attempt} of {}", self.attempts);
             run = once()?;
         }
-        let ProfileRun { table, measured, resumed } = run;
+        let ProfileRun { table, measured, resumed, .. } = run;
         if self.json {
             let profile: Value = serde_json::from_str(&table.to_json())?;
             print_json(&json!({

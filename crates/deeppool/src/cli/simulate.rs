@@ -108,18 +108,17 @@ impl Simulate {
         let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
         check_room(&plan, background.as_ref(), room_bytes)?;
-        let options = SimulateOptions {
-            iterations: self.iterations,
-            background,
-            policy,
-            device: if self.contention { contended() } else { undisturbed() },
-            timeline: self.trace.is_some(),
-        };
+        let options = SimulateOptions::default()
+            .with_iterations(self.iterations)
+            .with_background(background)
+            .with_policy(policy)
+            .with_device(if self.contention { contended() } else { undisturbed() })
+            .with_timeline(self.trace.is_some());
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
             let workload = workload(&job.lower(&plan)?, job.costs(), rank, background)?;
             whole_file::write(path, workload.to_json() + "\n")?;
         }
-        let alone = SimulateOptions { background: None, timeline: false, ..options.clone() };
+        let alone = options.clone().with_background(None).with_timeline(false);
         let simulate = |options| while_showing("simulating", || job.simulate(&plan, options));
         let (result, alone) = (simulate(&options)?, simulate(&alone)?);
         if let (Some(path), Some(timeline)) = (&self.trace, &result.timeline) {

@@ -29,8 +29,6 @@ use super::progress::progress_bar;
 use super::ranks::train_on;
 use super::signal::stop_signal;
 
-/// Time between checkpoints, where nobody says how many iterations.
-const CHECKPOINT_TIME: Duration = Duration::from_secs(30);
 /// Checkpoints that are kept.
 const KEPT: RangeInclusive<usize> = 1..=1_000_000;
 /// Seconds that a rank may wait for others.
@@ -155,7 +153,7 @@ impl Train {
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
         let beside = background.as_ref().map(Background::costs);
         let is_known = tables.are_of_plan && beside.is_none_or(|costs| costs.is_some());
-        let options = SimulateOptions { background: beside.flatten().cloned(), ..SimulateOptions::default() };
+        let options = SimulateOptions::default().with_background(beside.flatten().cloned());
         let simulated = is_known.then(|| job.simulate(&plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
@@ -165,13 +163,13 @@ impl Train {
             None => of_ranks.sum(),
             Some(Launched { on_host, .. }) => of_ranks.max().unwrap_or(0) * on_host as u64,
         })?;
-        let checkpoint = self.checkpoint.clone().map(|folder| CheckpointConfig {
-            folder,
-            every: self
-                .checkpoint_every
-                .map_or(CheckpointEvery::Time(CHECKPOINT_TIME), CheckpointEvery::Iterations),
-            resume: self.resume,
-            keep: self.checkpoint_keep,
+        let checkpoint = self.checkpoint.clone().map(|folder| {
+            let config =
+                CheckpointConfig::new(folder).with_resume(self.resume).with_keep(self.checkpoint_keep);
+            match self.checkpoint_every {
+                Some(iterations) => config.with_every(CheckpointEvery::Iterations(iterations)),
+                None => config,
+            }
         });
         let initial = self.init.as_deref().map(Weights::load).transpose()?;
         let config = TrainConfig::new(&network, &dataset, &placement, batch)

@@ -21,6 +21,7 @@ pub(super) const ALIKE: f64 = 0.01;
 
 /// What ways to share GPUs between a foreground job and background jobs of one GPU each give: every point is simulated.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Comparison {
     /// All points, by their way.
     pub points: Vec<Point>,

@@ -58,6 +58,7 @@ impl fmt::Display for Way {
 
 /// What a way to share the GPUs was simulated to give.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Point {
     /// The way.
     pub way: Way,

@@ -7,6 +7,7 @@ use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation};
 
 /// The plan that was asked for, and what it gives.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Total {
     /// The plan.
     pub plan: ExecutionPlan,

@@ -9,6 +9,7 @@ use crate::plan::{ExecutionPlan, GpuCounts};
 
 /// What layers on the same ranks, one after another in a plan, could do instead, all others as they are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RunExplanation {
     /// The first layer.
     pub first: String,
@@ -26,6 +27,7 @@ pub struct RunExplanation {
 
 /// What a plan would take with one run of layers on another number of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Instead {
     /// On how many.
     pub gpus: usize,

@@ -132,16 +132,15 @@ fn node(
         backward: if backward { bytes(Role::GradientMoments) } else { 0 },
     };
     let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
-    TrainingNode {
-        gradient_bytes,
-        // Parameters and velocities.
-        state_bytes: 2 * gradient_bytes,
-        parameters_of: (owner != id).then(|| NodeId(owner.index() - 1)),
-        synchronized: (lowering.sync_batch_norm && forward).then_some(synchronized),
-        backward_reads: backward_reads(network, id, needs_gradient),
-        is_kept: !is_read_once(network, id),
-        ..TrainingNode::new(layer.name(), counts.iter().copied())
-    }
+    let mut node = TrainingNode::new(layer.name(), counts.iter().copied());
+    node.gradient_bytes = gradient_bytes;
+    // Parameters and velocities.
+    node.state_bytes = 2 * gradient_bytes;
+    node.parameters_of = (owner != id).then(|| NodeId(owner.index() - 1));
+    node.synchronized = (lowering.sync_batch_norm && forward).then_some(synchronized);
+    node.backward_reads = backward_reads(network, id, needs_gradient);
+    node.is_kept = !is_read_once(network, id);
+    node
 }
 
 /// By the ranks that have samples, and the ranks that they go to.

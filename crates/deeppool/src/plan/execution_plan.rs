@@ -17,6 +17,7 @@ use crate::program::{LowerOptions, Placement, RankMemory, checkpoints};
 /// is idle. GPU time is the active time of all ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct ExecutionPlan {
     pub(crate) schema: String,
     /// The network.
@@ -96,6 +97,7 @@ pub enum PlanMode {
 /// Where layer times are from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct ProfileOrigin {
     /// The device.
     pub device: String,
@@ -112,6 +114,7 @@ pub struct ProfileOrigin {
 /// How an iteration is lowered: the part of [`LowerOptions`] that a plan decides. The optimiser is no part of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct PlannedLowering {
     /// Whether gradients are all-reduced while the backward pass goes on, or after it.
     pub overlap_all_reduce: bool,
@@ -129,6 +132,7 @@ pub struct PlannedLowering {
 /// What data parallelism takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct DataParallelTimes {
     /// The time of an iteration.
     pub iteration_us: f64,
@@ -142,6 +146,7 @@ pub struct DataParallelTimes {
 /// Where a layer runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct PlannedLayer {
     /// The layer's name.
     pub name: String,

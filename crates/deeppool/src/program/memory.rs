@@ -11,6 +11,7 @@ use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
 /// not in it; it depends on the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct RankMemory {
     /// Parameters and running statistics.
     pub parameters_bytes: u64,

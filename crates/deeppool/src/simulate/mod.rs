@@ -27,6 +27,7 @@ use steps::RankClass;
 
 /// How a simulation runs.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SimulateOptions {
     /// Iterations to run, at least one.
     pub iterations: usize,
@@ -54,6 +55,36 @@ impl Default for SimulateOptions {
 }
 
 impl SimulateOptions {
+    /// This with so many iterations.
+    #[must_use]
+    pub fn with_iterations(self, iterations: usize) -> Self {
+        Self { iterations, ..self }
+    }
+
+    /// This with a background job on every rank, or without.
+    #[must_use]
+    pub fn with_background(self, background: Option<BackgroundCosts>) -> Self {
+        Self { background, ..self }
+    }
+
+    /// This with another policy of sharing.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// This on devices of another kind.
+    #[must_use]
+    pub fn with_device(self, device: DeviceParameters) -> Self {
+        Self { device, ..self }
+    }
+
+    /// This with the last iteration's timeline, or without.
+    #[must_use]
+    pub fn with_timeline(self, timeline: bool) -> Self {
+        Self { timeline, ..self }
+    }
+
     /// Iterations to run, at least one.
     fn iterations(&self) -> u32 {
         u32::try_from(self.iterations).unwrap_or(u32::MAX).max(1)

@@ -11,6 +11,7 @@ use crate::program::Program;
 
 /// What a simulation found in the iterations after the warm-up. All times are virtual.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Simulation {
     /// Mean time of an iteration after the warm-up: from the moment when the last rank has ended the warm-up to the moment
     /// when the last rank has ended the last iteration, by the number of iterations between. Ranks go on to their next

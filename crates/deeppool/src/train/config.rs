@@ -55,6 +55,7 @@ pub enum Length {
 /// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end, and no
 /// checkpoints.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct BackgroundConfig<'a> {
     /// The network.
     pub network: &'a LayerGraph,
@@ -67,8 +68,23 @@ pub struct BackgroundConfig<'a> {
     pub micro_batches: usize,
 }
 
+impl<'a> BackgroundConfig<'a> {
+    /// A job whose batch is not cut.
+    #[must_use]
+    pub fn new(network: &'a LayerGraph, dataset: &'a Dataset, batch: usize) -> Self {
+        Self { network, dataset, batch, micro_batches: 1 }
+    }
+
+    /// This job with its batch cut into so many micro-batches.
+    #[must_use]
+    pub fn with_micro_batches(self, micro_batches: usize) -> Self {
+        Self { micro_batches, ..self }
+    }
+}
+
 /// Where and when checkpoints are written.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CheckpointConfig {
     /// The folder; made when it does not exist.
     pub folder: PathBuf,
@@ -78,6 +94,33 @@ pub struct CheckpointConfig {
     pub resume: bool,
     /// How many of the newest checkpoints are kept, at least one: a damaged one is made up for by the one before.
     pub keep: usize,
+}
+
+impl CheckpointConfig {
+    /// Checkpoints in this folder every half minute, of which the newest two are kept; a run begins anew.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        let every = CheckpointEvery::Time(Duration::from_secs(30));
+        Self { folder: folder.into(), every, resume: false, keep: 2 }
+    }
+
+    /// This with checkpoints at other times.
+    #[must_use]
+    pub fn with_every(self, every: CheckpointEvery) -> Self {
+        Self { every, ..self }
+    }
+
+    /// This going on from the newest checkpoint, or beginning anew.
+    #[must_use]
+    pub fn with_resume(self, resume: bool) -> Self {
+        Self { resume, ..self }
+    }
+
+    /// This with so many of the newest checkpoints kept.
+    #[must_use]
+    pub fn with_keep(self, keep: usize) -> Self {
+        Self { keep, ..self }
+    }
 }
 
 /// When checkpoints are written.

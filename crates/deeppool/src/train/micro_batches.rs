@@ -11,6 +11,7 @@ const NEARLY: u32 = 10;
 
 /// Into how many micro-batches a job's batch is to be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MicroBatches {
     /// How many.
     pub count: usize,

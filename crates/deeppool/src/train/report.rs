@@ -41,6 +41,7 @@ impl TrainReport {
 
 /// What a rank held in a training run: all of it for the whole run. What kernels allocate for themselves is not in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct HeldMemory {
     /// For training, as its program says: what a plan predicts.
     pub training: RankMemory,
@@ -75,6 +76,7 @@ pub enum Progress {
 
 /// An epoch of training.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct EpochReport {
     /// Its number, from 1.
     pub epoch: u64,

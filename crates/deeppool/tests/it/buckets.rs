@@ -205,7 +205,7 @@ fn a_bucket_is_reduced_as_one_and_to_the_same_bits() {
     let gpus: Vec<usize> = (0..layers).map(|layer| if layer < layers / 2 { 3 } else { 2 }).collect();
     let placement = Placement::first_ranks(&network, 3, &gpus).unwrap();
     let learned = [1, 25 << 20].map(|bucket_bytes| {
-        let options = LowerOptions { bucket_bytes, ..LowerOptions::default() };
+        let options = LowerOptions::default().with_bucket_bytes(bucket_bytes);
         let program = lower_training(&network, &placement, 10, &options).unwrap();
         let in_buckets = program.ranks[0]
             .steps

@@ -26,11 +26,8 @@ fn run(
     // Every other layer on one rank alone, so that several ranks have a part in each checkpoint.
     let ranks = (1..network.len()).map(|i| if i % 2 == 0 { vec![gpus - 1] } else { (0..gpus).collect() });
     let placement = Placement::new(network, gpus, ranks.collect())?;
-    let checkpoint = checkpoint.map(|(folder, resume)| CheckpointConfig {
-        folder: folder.into(),
-        every: CheckpointEvery::Iterations(7),
-        resume,
-        keep: 2,
+    let checkpoint = checkpoint.map(|(folder, resume)| {
+        CheckpointConfig::new(folder).with_every(CheckpointEvery::Iterations(7)).with_resume(resume)
     });
     let config = TrainConfig::new(network, &dataset, &placement, BATCH)
         .with_length(Length::Epochs(epochs))

@@ -98,8 +98,7 @@ fn free_gpus_are_given_away_whole() {
             let request = PlanRequest::new(gpus, Mode::DataParallel);
             let mut plan = job.plan(&request).unwrap();
             plan.gpus = 16;
-            let options =
-                SimulateOptions { background: Some(background.clone()), ..SimulateOptions::default() };
+            let options = SimulateOptions::default().with_background(Some(background.clone()));
             let shared = job.simulate(&plan, &options).unwrap().background_samples_per_s;
             let free = (16 - gpus) as f64 * background.samples_per_s();
             assert!(shared >= free * 0.999, "{gpus} GPUs used: {shared} of {free}");
@@ -113,7 +112,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
     let count = std::env::var("DEEPPOOL_LIMITS").ok().and_then(|limits| limits.parse().ok()).unwrap_or(8);
     for (question, link) in [(("vgg16", 32, 8), LinkModel::dgx_a100()), (("inception-v3", 16, 8), hosts())] {
         with_job(question, &link, |job, background| {
-            let options = SimulateOptions { iterations: 8, ..SimulateOptions::default() };
+            let options = SimulateOptions::default().with_iterations(8);
             let request = PlanRequest::new(question.2, FREE);
             let frontier = job.frontier(&request).unwrap();
             let fastest_us = frontier.plan(FREE).unwrap().iteration_us;
@@ -124,7 +123,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
             let plans = limits.filter_map(|amplification| frontier.plan(Mode::Burst { amplification }).ok());
             let mut plans: Vec<_> = plans.filter(|plan| plan.iteration_us <= fastest_us / 0.5).collect();
             plans.dedup_by(|one, other| one.layers == other.layers);
-            let shared = SimulateOptions { background: Some(background.clone()), ..options.clone() };
+            let shared = options.clone().with_background(Some(background.clone()));
             let totals: Vec<f64> =
                 plans.iter().map(|plan| total(&job.simulate(plan, &shared).unwrap())).collect();
             for foreground in [0.5, 0.9, 0.95] {

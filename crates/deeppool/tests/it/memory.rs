@@ -146,7 +146,7 @@ proptest! {
         let possible = possible_checkpoints(&network).into_iter().zip(checkpoints).filter(|(_, chosen)| *chosen);
         let checkpoints = possible.map(|(id, _)| network.layer(id).name().to_owned()).collect();
         let options =
-            LowerOptions { optimizer, overlap_all_reduce, bucket_bytes, micro_batches, checkpoints, ..LowerOptions::default() };
+            LowerOptions::default().with_optimizer(optimizer).with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes).with_micro_batches(micro_batches).with_checkpoints(checkpoints);
         let program = lower_training(&network, &placement, batch, &options).unwrap();
         let world = ThreadWorld::new(ranks).with_timeout(Duration::from_secs(60));
         let allocated = world.run(|communicator| {

@@ -8,7 +8,7 @@ const BATCH: usize = 30;
 fn lower(network: &LayerGraph, ranks: usize, micro_batches: usize) -> Result<Program, deeppool::Error> {
     let gpus: Vec<usize> = (1..network.len()).map(|layer| 1 + layer % ranks).collect();
     let placement = Placement::first_ranks(network, ranks, &gpus).unwrap();
-    lower_training(network, &placement, BATCH, &LowerOptions { micro_batches, ..LowerOptions::default() })
+    lower_training(network, &placement, BATCH, &LowerOptions::default().with_micro_batches(micro_batches))
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn micro_batches_share_their_memory() {
     let network = zoo::model("vgg16").unwrap();
     let placement = Placement::single(&network).unwrap();
     let bytes = |micro_batches| {
-        let options = LowerOptions { micro_batches, ..LowerOptions::default() };
+        let options = LowerOptions::default().with_micro_batches(micro_batches);
         lower_training(&network, &placement, BATCH, &options).unwrap().ranks[0].memory().total_bytes()
     };
     assert!(bytes(5) < bytes(1));

@@ -133,7 +133,7 @@ fn a_plan_meets_only_its_own_job() {
     with_job("vgg11", |_, job| {
         let twice = Job::new(job.costs().clone(), 2 * BATCH, LowerOptions::default());
         assert!(twice.lower(&plan).unwrap_err().to_string().contains("16 samples a batch, not 32"));
-        let serial = LowerOptions { overlap_all_reduce: false, ..LowerOptions::default() };
+        let serial = LowerOptions::default().with_overlap_all_reduce(false);
         assert!(Job::new(job.costs().clone(), BATCH, serial).lower(&plan).is_err());
     });
 }

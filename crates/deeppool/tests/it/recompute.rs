@@ -16,7 +16,7 @@ fn lowered(
 ) -> Vec<RankProgram> {
     let gpus: Vec<usize> = (1..network.len()).map(|layer| 1 + layer / 7 % ranks).collect();
     let placement = Placement::first_ranks(network, ranks, &gpus).unwrap();
-    let options = LowerOptions { checkpoints, micro_batches, ..LowerOptions::default() };
+    let options = LowerOptions::default().with_checkpoints(checkpoints).with_micro_batches(micro_batches);
     lower_training(network, &placement, BATCH, &options).unwrap().ranks
 }
 
@@ -81,7 +81,7 @@ fn what_cannot_be_a_checkpoint_is_refused() {
     let branch = network.layers().skip(1).find(|(id, _)| !possible.contains(id)).unwrap().1.name();
     for wrong in [loss, input, branch, "nothing"] {
         let placement = Placement::single(&network).unwrap();
-        let options = LowerOptions { checkpoints: vec![wrong.into()], ..LowerOptions::default() };
+        let options = LowerOptions::default().with_checkpoints(vec![wrong.into()]);
         let error = lower_training(&network, &placement, BATCH, &options).unwrap_err();
         assert!(error.is_input() && error.to_string().contains(&format!("`{wrong}`")), "{error}");
     }

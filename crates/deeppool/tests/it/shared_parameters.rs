@@ -31,7 +31,7 @@ fn placement(network: &LayerGraph) -> Placement {
 
 fn training(network: &LayerGraph) -> Program {
     let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
-    let options = LowerOptions { optimizer, ..LowerOptions::default() };
+    let options = LowerOptions::default().with_optimizer(optimizer);
     lower_training(network, &placement(network), 6, &options).unwrap()
 }
 

@@ -8,6 +8,7 @@ use crate::{
 
 /// How a [`Workload`] is simulated on a [`VirtualDevice`].
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct SimulationOptions {
     /// The rules of sharing.
     pub policy: Policy,
@@ -19,6 +20,38 @@ pub struct SimulationOptions {
     pub iterations: usize,
     /// Iterations before them that are not, in which the policy learns the workload.
     pub warm_up: usize,
+}
+
+impl SimulationOptions {
+    /// These with other rules of sharing.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// These on another device.
+    #[must_use]
+    pub fn with_parameters(self, parameters: DeviceParameters) -> Self {
+        Self { parameters, ..self }
+    }
+
+    /// These with other jobs that run.
+    #[must_use]
+    pub fn with_jobs(self, jobs: Jobs) -> Self {
+        Self { jobs, ..self }
+    }
+
+    /// These with so many iterations that are measured.
+    #[must_use]
+    pub fn with_iterations(self, iterations: usize) -> Self {
+        Self { iterations, ..self }
+    }
+
+    /// These with so many iterations before them.
+    #[must_use]
+    pub fn with_warm_up(self, warm_up: usize) -> Self {
+        Self { warm_up, ..self }
+    }
 }
 
 /// Which jobs run.
@@ -34,6 +67,7 @@ pub enum Jobs {
 
 /// The times of a simulated [`Workload`]: modelled, not measured.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct SimulationReport {
     /// The time of each iteration of the foreground (of the background when it ran alone), from the end of the one before
     /// to its own, as the host saw them.

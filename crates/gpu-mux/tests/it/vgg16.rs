@@ -24,8 +24,8 @@ struct Shared {
 }
 
 fn share(workload: &Workload, options: &SimulationOptions) -> Shared {
-    let alone = workload.simulate(&SimulationOptions { jobs: Jobs::Foreground, ..*options }).unwrap();
-    let background = workload.simulate(&SimulationOptions { jobs: Jobs::Background, ..*options }).unwrap();
+    let alone = workload.simulate(&options.with_jobs(Jobs::Foreground)).unwrap();
+    let background = workload.simulate(&options.with_jobs(Jobs::Background)).unwrap();
     let both = workload.simulate(options).unwrap();
     let seconds = |of: fn(&Occupancy, ForegroundState) -> Duration, states: &[ForegroundState]| {
         states.iter().map(|&state| of(&both.occupancy, state).as_secs_f64()).sum::<f64>()
@@ -86,7 +86,7 @@ fn the_default_keeps_the_foreground_within_3_percent_and_fills_80_percent_of_its
 #[test]
 fn presets_use_the_idle_time_as_their_rules_say() {
     let of = |name: &str, policy: Policy| {
-        let shared = share(&vgg16(), &SimulationOptions { policy, ..SimulationOptions::default() });
+        let shared = share(&vgg16(), &SimulationOptions::default().with_policy(policy));
         show(&shared, name);
         shared
     };
@@ -106,7 +106,7 @@ fn it_stays_within_5_and_70_percent_when_parameters_are_half_as_large_again_or_h
     let (workload, a100) = (vgg16(), DeviceParameters::a100());
     let check = |parameters: DeviceParameters, device: &str| {
         check(
-            &share(&workload, &SimulationOptions { parameters, ..SimulationOptions::default() }),
+            &share(&workload, &SimulationOptions::default().with_parameters(parameters)),
             1.05,
             0.7,
             device,

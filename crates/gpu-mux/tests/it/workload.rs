@@ -87,13 +87,11 @@ fn what_is_wrong_with_a_file_is_named_with_its_place() {
 
 #[test]
 fn the_foreground_alone_takes_what_its_steps_take() {
-    let options = SimulationOptions {
-        jobs: Jobs::Foreground,
-        parameters: bare(),
-        iterations: 5,
-        warm_up: 2,
-        ..SimulationOptions::default()
-    };
+    let options = SimulationOptions::default()
+        .with_jobs(Jobs::Foreground)
+        .with_parameters(bare())
+        .with_iterations(5)
+        .with_warm_up(2);
     let report = two_layers().simulate(&options).unwrap();
     // 300 us for the partners, 20 to receive, 80.5 to compute, 20 to send to partners that are there.
     assert_eq!(report.iterations, vec![Duration::from_nanos(420_500); 5]);
@@ -108,12 +106,10 @@ fn the_background_alone_trains_at_full_speed_cut_or_not() {
     let whole = Policy { captured_graphs: true, ..Policy::naive() };
     let pieces = Policy { background_piece: Some(us(60)), ..whole };
     for policy in [whole, pieces] {
-        let options = SimulationOptions {
-            jobs: Jobs::Background,
-            parameters: bare(),
-            policy,
-            ..SimulationOptions::default()
-        };
+        let options = SimulationOptions::default()
+            .with_jobs(Jobs::Background)
+            .with_parameters(bare())
+            .with_policy(policy);
         let report = two_layers().simulate(&options).unwrap();
         assert_eq!(report.elapsed(), us(200) * 100);
         assert!((report.background_samples_per_s() - 8.0 / 200e-6).abs() < 1e-3);
@@ -128,13 +124,12 @@ fn the_background_is_cut_between_kernels_and_by_samples() {
             background_micro_batch: NonZeroUsize::new(micro_batch),
             ..Policy::naive()
         };
-        let options = SimulationOptions {
-            jobs: Jobs::Background,
-            parameters: bare(),
-            policy,
-            iterations: 1,
-            warm_up: 1,
-        };
+        let options = SimulationOptions::default()
+            .with_jobs(Jobs::Background)
+            .with_parameters(bare())
+            .with_policy(policy)
+            .with_iterations(1)
+            .with_warm_up(1);
         let report = two_layers().simulate(&options).unwrap();
         (report.background_pieces, report.over_long > 0, report.elapsed())
     };
@@ -164,9 +159,7 @@ fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
         assert!(piece.estimate <= Some(bound));
         assert!(kernels == 100 || piece.estimate.unwrap() + gap + kernel.time() > bound, "as long as may be");
     }
-    let report = workload
-        .simulate(&SimulationOptions { jobs: Jobs::Background, ..SimulationOptions::default() })
-        .unwrap();
+    let report = workload.simulate(&SimulationOptions::default().with_jobs(Jobs::Background)).unwrap();
     assert_eq!(report.over_long, 0);
 }
 
@@ -209,9 +202,9 @@ fn partners_are_told_where_that_is_asked_for() {
 
 #[test]
 fn what_is_warm_up_is_not_measured() {
-    let options = SimulationOptions { jobs: Jobs::Background, iterations: 4, ..SimulationOptions::default() };
-    let all = two_layers().simulate(&SimulationOptions { warm_up: 0, ..options }).unwrap();
-    let warm = two_layers().simulate(&SimulationOptions { warm_up: 1, iterations: 3, ..options }).unwrap();
+    let options = SimulationOptions::default().with_jobs(Jobs::Background).with_iterations(4);
+    let all = two_layers().simulate(&options.with_warm_up(0)).unwrap();
+    let warm = two_layers().simulate(&options.with_warm_up(1).with_iterations(3)).unwrap();
     assert!(all.iterations[0] > all.iterations[1], "the first waits for its launch");
     assert_eq!(warm.iterations, all.iterations[1..]);
     assert!(warm.background_pieces < all.background_pieces);
@@ -221,7 +214,7 @@ fn what_is_warm_up_is_not_measured() {
 fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
     let options = SimulationOptions::default();
     let workload = two_layers();
-    let alone = workload.simulate(&SimulationOptions { jobs: Jobs::Foreground, ..options }).unwrap();
+    let alone = workload.simulate(&options.with_jobs(Jobs::Foreground)).unwrap();
     let both = workload.simulate(&options).unwrap();
     assert_eq!(both, workload.simulate(&options).unwrap(), "the same again gives the same");
     assert!(both.elapsed() >= alone.elapsed());
@@ -233,8 +226,7 @@ fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
 #[test]
 fn what_cannot_run_is_an_error() {
     let held_back = Policy { background_in_flight: 0, background_in_flight_alone: 0, ..Policy::default() };
-    let options =
-        SimulationOptions { jobs: Jobs::Background, policy: held_back, ..SimulationOptions::default() };
+    let options = SimulationOptions::default().with_jobs(Jobs::Background).with_policy(held_back);
     assert_eq!(two_layers().simulate(&options), Err(Error::Stalled));
     let idle = WorkloadStep { name: "nothing".into(), work: StepWork::Compute(Vec::new()), after: None };
     let empty = Workload { background: Iteration { samples: 1, steps: vec![idle] }, ..two_layers() };

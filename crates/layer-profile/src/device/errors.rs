@@ -5,6 +5,7 @@ use super::observations::Observation;
 
 /// How far predictions are from the observations of one network. Errors are relative: 0.1 is 10% too long, -0.1 too short.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct NetworkErrors {
     /// The network.
     pub network: String,

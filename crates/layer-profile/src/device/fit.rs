@@ -9,6 +9,7 @@ use crate::{ModelAccuracy, ProfileError, SeenErrors};
 
 /// How well a model fits the observations that it was fitted to, and others.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct FitReport {
     /// The errors of the model on what it was fitted to.
     pub fitted: Vec<NetworkErrors>,

@@ -59,6 +59,7 @@ pub struct Profiler<'a, E> {
 
 /// What [`Profiler::profile_to`] did.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ProfileRun {
     /// The profile, as it is in the file.
     pub table: ProfileTable,

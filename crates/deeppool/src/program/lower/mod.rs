@@ -21,6 +21,7 @@ use layout::{Layout, Layouts, Lowered};
 
 /// How a training iteration is lowered.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct LowerOptions {
     /// The optimiser.
     pub optimizer: Sgd,
@@ -59,6 +60,44 @@ impl Default for LowerOptions {
             micro_batches: 1,
             checkpoints: Vec::new(),
         }
+    }
+}
+
+impl LowerOptions {
+    /// This with another optimiser.
+    #[must_use]
+    pub fn with_optimizer(self, optimizer: Sgd) -> Self {
+        Self { optimizer, ..self }
+    }
+
+    /// This with gradients all-reduced while the backward pass goes on, or after it.
+    #[must_use]
+    pub fn with_overlap_all_reduce(self, overlap_all_reduce: bool) -> Self {
+        Self { overlap_all_reduce, ..self }
+    }
+
+    /// This with buckets of this size.
+    #[must_use]
+    pub fn with_bucket_bytes(self, bucket_bytes: u64) -> Self {
+        Self { bucket_bytes, ..self }
+    }
+
+    /// This with batch normalisation over the global batch, or by shard.
+    #[must_use]
+    pub fn with_sync_batch_norm(self, sync_batch_norm: bool) -> Self {
+        Self { sync_batch_norm, ..self }
+    }
+
+    /// This with the batch cut into so many micro-batches.
+    #[must_use]
+    pub fn with_micro_batches(self, micro_batches: usize) -> Self {
+        Self { micro_batches, ..self }
+    }
+
+    /// This with these activation checkpoints.
+    #[must_use]
+    pub fn with_checkpoints(self, checkpoints: Vec<String>) -> Self {
+        Self { checkpoints, ..self }
     }
 }
 
