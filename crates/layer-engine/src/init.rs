@@ -17,9 +17,13 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
         match parameter.name {
             "weight" if normalises => values.extend(std::iter::repeat_n(1.0, elements)),
             "weight" if *layer.kind() != LayerKind::ClassToken => {
-                let fan_in: usize = parameter.dims[1..].iter().product();
+                let inputs = match layer.kind() {
+                    LayerKind::PositionEmbedding(_) => &parameter.dims[2..],
+                    _ => &parameter.dims[1..],
+                };
+                let fan_in: usize = inputs.iter().product();
                 let bound = (3.0 / fan_in as f64).sqrt();
-                let name = format!("{}.{}", layer.name(), parameter.name);
+                let name = layer.tensor_name(parameter);
                 let mut stream = RandomStream::new(seed, Purpose::Initialisation, 0, &name, 0);
                 values.extend((0..elements).map(|_| bound * (2.0 * stream.uniform() - 1.0)));
             }

@@ -85,9 +85,10 @@ impl Layer {
                 vec![LayerTensor::new("weight", [embedding.vocabulary, embedding.features])]
             }
             LayerKind::PositionEmbedding(embedding) => {
-                vec![LayerTensor::new("weight", [embedding.positions, self.inputs[0].innermost()])]
+                let features = self.inputs[0].innermost();
+                vec![LayerTensor::new("weight", [1, embedding.positions, features])]
             }
-            LayerKind::ClassToken => vec![LayerTensor::new("weight", [self.inputs[0].innermost()])],
+            LayerKind::ClassToken => vec![LayerTensor::new("weight", [1, 1, self.inputs[0].innermost()])],
             _ => Vec::new(),
         }
     }
@@ -104,6 +105,22 @@ impl Layer {
                 ]
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// What a tensor of the layer is called among all of the network's, as in PyTorch's `state_dict` where layers are named as modules:
+    /// `conv1.weight`, `bn1.running_mean`.
+    ///
+    /// What PyTorch has no module for is named as there, too: class tokens and position embeddings are parameters, so that their name is the
+    /// layer's, and the projection in front of an attention, whose layer is called `in_proj`, has an `in_proj_weight` and an
+    /// `in_proj_bias`.
+    #[must_use]
+    pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
+        let layer = &self.name;
+        match self.kind {
+            LayerKind::ClassToken | LayerKind::PositionEmbedding(_) => layer.clone(),
+            LayerKind::Linear(_) if layer.ends_with(".in_proj") => format!("{layer}_{}", tensor.name),
+            _ => format!("{layer}.{}", tensor.name),
         }
     }
 

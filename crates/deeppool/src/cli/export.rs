@@ -10,7 +10,8 @@ use super::output::{check_outputs, print_json, say};
 
 /// Write the parameters of a network as one safetensors file, which PyTorch reads
 ///
-/// Layouts are PyTorch's, names those of the layers: `conv1.weight`, `norm1.running_mean`.
+/// Layouts are PyTorch's. Names are those of the layers, `conv1.weight`, `bn1.running_mean`: of VGG, ResNet, Inception and ViT they are
+/// torchvision's, whose models load the file with `load_state_dict`; of ONNX networks those of the exporter.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool export --model digits-cnn --checkpoint run1 -o weights.safetensors     # what was learned

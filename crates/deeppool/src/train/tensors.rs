@@ -32,7 +32,7 @@ struct StateBuffer {
 
 impl StateBuffer {
     fn name(&self, network: &LayerGraph, part: &LayerTensor) -> String {
-        format!("{}.{}{}", network.layer(self.layer).name(), part.name, self.suffix)
+        format!("{}{}", network.layer(self.layer).tensor_name(part), self.suffix)
     }
 }
 

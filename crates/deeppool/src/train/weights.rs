@@ -14,7 +14,7 @@ use crate::program::{LowerOptions, Placement, Program, lower_training};
 use crate::runtime::{Backend, Cpu, LoadedProgram, RankDevice, RankState};
 
 /// The parameters and running statistics of a network, by layer and name, in PyTorch's layouts: `conv1.weight` of output x input x
-/// height x width, `norm1.running_mean`.
+/// height x width, `bn1.running_mean`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     /// The file or folder that they are from, for errors.
@@ -91,7 +91,7 @@ impl Weights {
         let unknown = || {
             let known = network.layers().flat_map(|(_, layer)| {
                 let tensors = layer.parameters().into_iter().chain(layer.statistics());
-                tensors.map(|tensor| format!("{}.{}", layer.name(), tensor.name)).collect::<Vec<_>>()
+                tensors.map(|tensor| layer.tensor_name(&tensor)).collect::<Vec<_>>()
             });
             let known: Vec<String> = known.collect();
             let name = self.tensors.keys().find(|name| !known.contains(name))?;

@@ -136,7 +136,7 @@ fn layer_times_of_the_original_become_a_profile() {
     assert!(plan.contains("a100, imported") && plan.contains("not in the published file"), "{plan}");
 
     let other = "import-profile --model vgg16 --from small.prof --device a100 -o other.json";
-    refused(folder, other, "small.prof: line 8: expected a row for layer `conv1_1` of `vgg16`");
+    refused(folder, other, "small.prof: line 8: expected a row for layer `features.0` of `vgg16`");
     refused(folder, &import.replace("small.prof", "none.prof"), "none.prof: ");
     refused(folder, &import.replace("a100", "b200"), "known devices");
     refused(folder, &import.replace("profile.json", "no/such.json"), "does not exist");

@@ -48,7 +48,7 @@ fn plans_keep_what_gpus_have_and_say_what_does_not() {
 #[test]
 fn what_does_not_fit_is_refused_with_its_layers_and_the_ways_out() {
     let folder = tempfile::tempdir().unwrap();
-    let error = refused(folder.path(), &format!("{VGG} --memory 2GB"), "`fc6`");
+    let error = refused(folder.path(), &format!("{VGG} --memory 2GB"), "`classifier.0`");
     assert!(error.contains("give more GPUs, GPUs with more memory, or a smaller batch"), "{error}");
     refused(folder.path(), &format!("{VGG} --memory 2.2GB --mode dp"), "a GPU can hold 1.20 GB");
     refused(folder.path(), &format!("{VGG} --memory 40apples"), "such as 40GB");

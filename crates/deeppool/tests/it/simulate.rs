@@ -31,7 +31,7 @@ fn one_ranks_workload_is_written_whole() {
     let workload = Workload::load(folder.path().join("rank-3.json")).unwrap();
     assert!(workload.name.contains("rank 3 of 8") && workload.name.contains("vgg16"), "{}", workload.name);
     assert_eq!((workload.foreground.samples, workload.background.samples), (32, 8));
-    assert!(workload.foreground.steps.iter().any(|step| step.name == "forward conv1_1"));
+    assert!(workload.foreground.steps.iter().any(|step| step.name == "forward features.0"));
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn weights_of_another_network_are_refused_by_their_first_parameter() {
     refused(
         path,
         "eval --model vgg11 --data synthetic --weights digits.safetensors",
-        "digits.safetensors: tensor `conv1",
+        "digits.safetensors: tensor `features.0.weight` is missing",
     );
     refused(path, &format!("{TRAIN} --ranks 2 --init none.safetensors"), "none.safetensors: ");
     refused(path, "export --model digits-cnn --checkpoint nowhere -o x", "nowhere: there is no checkpoint");

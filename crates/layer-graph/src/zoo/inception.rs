@@ -8,22 +8,22 @@ use crate::{
 pub(super) fn inception_v3(name: &str) -> Result<LayerGraph, GraphError> {
     let mut net = Builder { net: LayerGraph::new(name, Shape::image(3, 299, 299))? };
     let mut x = net.net.input();
-    x = net.conv("conv1a", Conv2d::new(32, 3).stride(2), x)?;
-    x = net.conv("conv2a", Conv2d::new(32, 3), x)?;
-    x = net.conv("conv2b", Conv2d::new(64, 3).padding(1), x)?;
-    x = net.max_pool("pool1", x)?;
-    x = net.conv("conv3b", Conv2d::new(80, 1), x)?;
-    x = net.conv("conv4a", Conv2d::new(192, 3), x)?;
-    x = net.max_pool("pool2", x)?;
-    for (label, pool_channels) in [("mixed5b", 32), ("mixed5c", 64), ("mixed5d", 64)] {
+    x = net.conv("Conv2d_1a_3x3", Conv2d::new(32, 3).stride(2), x)?;
+    x = net.conv("Conv2d_2a_3x3", Conv2d::new(32, 3), x)?;
+    x = net.conv("Conv2d_2b_3x3", Conv2d::new(64, 3).padding(1), x)?;
+    x = net.max_pool("maxpool1", x)?;
+    x = net.conv("Conv2d_3b_1x1", Conv2d::new(80, 1), x)?;
+    x = net.conv("Conv2d_4a_3x3", Conv2d::new(192, 3), x)?;
+    x = net.max_pool("maxpool2", x)?;
+    for (label, pool_channels) in [("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)] {
         x = net.block_a(label, pool_channels, x)?;
     }
-    x = net.block_b("mixed6a", x)?;
-    for (label, width) in [("mixed6b", 128), ("mixed6c", 160), ("mixed6d", 160), ("mixed6e", 192)] {
+    x = net.block_b("Mixed_6a", x)?;
+    for (label, width) in [("Mixed_6b", 128), ("Mixed_6c", 160), ("Mixed_6d", 160), ("Mixed_6e", 192)] {
         x = net.block_c(label, width, x)?;
     }
-    x = net.block_d("mixed7a", x)?;
-    for label in ["mixed7b", "mixed7c"] {
+    x = net.block_d("Mixed_7a", x)?;
+    for label in ["Mixed_7b", "Mixed_7c"] {
         x = net.block_e(label, x)?;
     }
     let mut net = net.net;
@@ -43,13 +43,13 @@ struct Builder {
 impl Builder {
     /// Convolution without bias, batch normalisation, ReLU.
     fn conv(&mut self, label: &str, conv: Conv2d, input: LayerId) -> Result<LayerId, GraphError> {
-        let x = self.net.add(label, conv.without_bias(), [input])?;
+        let x = self.net.add(format!("{label}.conv"), conv.without_bias(), [input])?;
         let norm = BatchNorm { epsilon: 1e-3, ..BatchNorm::default() };
         let x = self.net.add(format!("{label}.bn"), norm, [x])?;
         self.net.add(format!("{label}.relu"), LayerKind::Relu, [x])
     }
 
-    /// A chain of convolutions named `label.1`, `label.2`, ...
+    /// A chain of convolutions named `label_1`, `label_2`, ...
     fn chain(
         &mut self,
         label: &str,
@@ -58,7 +58,7 @@ impl Builder {
     ) -> Result<LayerId, GraphError> {
         let mut x = input;
         for (i, conv) in convolutions.into_iter().enumerate() {
-            x = self.conv(&format!("{label}.{}", i + 1), conv, x)?;
+            x = self.conv(&format!("{label}_{}", i + 1), conv, x)?;
         }
         Ok(x)
     }
@@ -70,8 +70,8 @@ impl Builder {
     /// Average pooling that keeps the size, then a 1x1 convolution.
     fn pool_branch(&mut self, label: &str, channels: usize, input: LayerId) -> Result<LayerId, GraphError> {
         let pool = LayerKind::AvgPool2d(Pool2d::new(3, 1).padding(1));
-        let x = self.net.add(format!("{label}.pool"), pool, [input])?;
-        self.conv(&format!("{label}.pool.proj"), Conv2d::new(channels, 1), x)
+        let x = self.net.add(format!("{label}.avgpool"), pool, [input])?;
+        self.conv(&format!("{label}.branch_pool"), Conv2d::new(channels, 1), x)
     }
 
     fn concat(&mut self, label: &str, branches: &[LayerId]) -> Result<LayerId, GraphError> {
@@ -79,49 +79,49 @@ impl Builder {
     }
 
     fn block_a(&mut self, label: &str, pool_channels: usize, x: LayerId) -> Result<LayerId, GraphError> {
-        let one = self.conv(&format!("{label}.b1x1"), Conv2d::new(64, 1), x)?;
+        let one = self.conv(&format!("{label}.branch1x1"), Conv2d::new(64, 1), x)?;
         let five = [Conv2d::new(48, 1), Conv2d::new(64, 5).padding(2)];
-        let five = self.chain(&format!("{label}.b5x5"), five, x)?;
+        let five = self.chain(&format!("{label}.branch5x5"), five, x)?;
         let three = [Conv2d::new(64, 1), Conv2d::new(96, 3).padding(1), Conv2d::new(96, 3).padding(1)];
-        let three = self.chain(&format!("{label}.b3x3dbl"), three, x)?;
+        let three = self.chain(&format!("{label}.branch3x3dbl"), three, x)?;
         let pool = self.pool_branch(label, pool_channels, x)?;
         self.concat(label, &[one, five, three, pool])
     }
 
     fn block_b(&mut self, label: &str, x: LayerId) -> Result<LayerId, GraphError> {
-        let three = self.conv(&format!("{label}.b3x3"), Conv2d::new(384, 3).stride(2), x)?;
+        let three = self.conv(&format!("{label}.branch3x3"), Conv2d::new(384, 3).stride(2), x)?;
         let double = [Conv2d::new(64, 1), Conv2d::new(96, 3).padding(1), Conv2d::new(96, 3).stride(2)];
-        let double = self.chain(&format!("{label}.b3x3dbl"), double, x)?;
-        let pool = self.max_pool(&format!("{label}.pool"), x)?;
+        let double = self.chain(&format!("{label}.branch3x3dbl"), double, x)?;
+        let pool = self.max_pool(&format!("{label}.maxpool"), x)?;
         self.concat(label, &[three, double, pool])
     }
 
     fn block_c(&mut self, label: &str, width: usize, x: LayerId) -> Result<LayerId, GraphError> {
-        let one = self.conv(&format!("{label}.b1x1"), Conv2d::new(192, 1), x)?;
+        let one = self.conv(&format!("{label}.branch1x1"), Conv2d::new(192, 1), x)?;
         let seven = [Conv2d::new(width, 1), row(width), column(192)];
-        let seven = self.chain(&format!("{label}.b7x7"), seven, x)?;
+        let seven = self.chain(&format!("{label}.branch7x7"), seven, x)?;
         let double = [Conv2d::new(width, 1), column(width), row(width), column(width), row(192)];
-        let double = self.chain(&format!("{label}.b7x7dbl"), double, x)?;
+        let double = self.chain(&format!("{label}.branch7x7dbl"), double, x)?;
         let pool = self.pool_branch(label, 192, x)?;
         self.concat(label, &[one, seven, double, pool])
     }
 
     fn block_d(&mut self, label: &str, x: LayerId) -> Result<LayerId, GraphError> {
         let three = [Conv2d::new(192, 1), Conv2d::new(320, 3).stride(2)];
-        let three = self.chain(&format!("{label}.b3x3"), three, x)?;
+        let three = self.chain(&format!("{label}.branch3x3"), three, x)?;
         let seven = [Conv2d::new(192, 1), row(192), column(192), Conv2d::new(192, 3).stride(2)];
-        let seven = self.chain(&format!("{label}.b7x7x3"), seven, x)?;
-        let pool = self.max_pool(&format!("{label}.pool"), x)?;
+        let seven = self.chain(&format!("{label}.branch7x7x3"), seven, x)?;
+        let pool = self.max_pool(&format!("{label}.maxpool"), x)?;
         self.concat(label, &[three, seven, pool])
     }
 
     fn block_e(&mut self, label: &str, x: LayerId) -> Result<LayerId, GraphError> {
-        let one = self.conv(&format!("{label}.b1x1"), Conv2d::new(320, 1), x)?;
-        let three = self.conv(&format!("{label}.b3x3.1"), Conv2d::new(384, 1), x)?;
-        let three = self.split(&format!("{label}.b3x3.2"), three)?;
+        let one = self.conv(&format!("{label}.branch1x1"), Conv2d::new(320, 1), x)?;
+        let three = self.conv(&format!("{label}.branch3x3_1"), Conv2d::new(384, 1), x)?;
+        let three = self.split(&format!("{label}.branch3x3_2"), three)?;
         let double = [Conv2d::new(448, 1), Conv2d::new(384, 3).padding(1)];
-        let double = self.chain(&format!("{label}.b3x3dbl"), double, x)?;
-        let double = self.split(&format!("{label}.b3x3dbl.3"), double)?;
+        let double = self.chain(&format!("{label}.branch3x3dbl"), double, x)?;
+        let double = self.split(&format!("{label}.branch3x3dbl_3"), double)?;
         let pool = self.pool_branch(label, 192, x)?;
         self.concat(label, &[one, three, double, pool])
     }

@@ -1,5 +1,6 @@
 //! Published networks, with the parameter counts of their published implementations (torchvision's, and `OpenAI`'s of
-//! GPT-2), each ending in a softmax cross entropy so that it can be trained as it is.
+//! GPT-2), each ending in a softmax cross entropy so that it can be trained as it is. Layers are named as torchvision's modules
+//! where it has the network, so that [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
 
 mod digits;
 mod gpt2;

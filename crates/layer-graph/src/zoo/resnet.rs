@@ -29,8 +29,8 @@ pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphErr
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let stem = Conv2d::new(64, 7).stride(2).padding(3);
     let input = net.input();
-    let mut x = conv_norm(&mut net, "conv1", stem, input)?;
-    x = net.add("conv1.relu", LayerKind::Relu, [x])?;
+    let mut x = conv_norm(&mut net, ["conv1", "bn1"], stem, input)?;
+    x = net.add("relu", LayerKind::Relu, [x])?;
     x = net.add("maxpool", LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1)), [x])?;
     for (stage, &blocks) in config.blocks.iter().enumerate() {
         let width = 64 << stage;
@@ -68,23 +68,30 @@ fn residual(
     };
     let last = convolutions.len();
     let mut x = input;
-    for (i, convolution) in convolutions.into_iter().enumerate() {
-        x = conv_norm(net, &format!("{label}.conv{}", i + 1), convolution, x)?;
-        if i + 1 < last {
-            x = net.add(format!("{label}.relu{}", i + 1), LayerKind::Relu, [x])?;
+    for (convolution, i) in convolutions.into_iter().zip(1..) {
+        let names = [format!("{label}.conv{i}"), format!("{label}.bn{i}")];
+        x = conv_norm(net, names, convolution, x)?;
+        if i < last {
+            x = net.add(format!("{label}.relu{i}"), LayerKind::Relu, [x])?;
         }
     }
     let out_channels = net.layer(x).output_shape().dims()[0];
     let mut shortcut = input;
     if stride != 1 || net.layer(input).output_shape().dims()[0] != out_channels {
         let projection = Conv2d::new(out_channels, 1).stride(stride);
-        shortcut = conv_norm(net, &format!("{label}.downsample"), projection, input)?;
+        let names = [0, 1].map(|i| format!("{label}.downsample.{i}"));
+        shortcut = conv_norm(net, names, projection, input)?;
     }
     let sum = net.add(format!("{label}.add"), LayerKind::Add, [x, shortcut])?;
     net.add(format!("{label}.relu{last}"), LayerKind::Relu, [sum])
 }
 
-fn conv_norm(net: &mut LayerGraph, label: &str, conv: Conv2d, input: LayerId) -> Result<LayerId, GraphError> {
-    let x = net.add(label, conv.without_bias(), [input])?;
-    net.add(format!("{label}.bn"), BatchNorm::default(), [x])
+fn conv_norm<N: Into<String>>(
+    net: &mut LayerGraph,
+    [conv_name, norm_name]: [N; 2],
+    conv: Conv2d,
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let x = net.add(conv_name, conv.without_bias(), [input])?;
+    net.add(norm_name, BatchNorm::default(), [x])
 }

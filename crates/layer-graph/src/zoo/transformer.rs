@@ -18,7 +18,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Adds the block's layers, their names beginning with `label`.
+    /// Adds the block's layers, their names beginning with `label` and going on as in torchvision's vision transformers.
     pub(super) fn add(
         &self,
         net: &mut LayerGraph,
@@ -26,16 +26,16 @@ impl Block {
         input: LayerId,
     ) -> Result<LayerId, GraphError> {
         let attention = MultiHeadAttention { heads: self.heads, causal: self.causal };
-        let mut x = net.add(format!("{label}.norm1"), self.norm(), [input])?;
-        x = net.add(format!("{label}.qkv"), Linear::new(3 * self.features), [x])?;
-        x = net.add(format!("{label}.attention"), attention, [x])?;
-        x = net.add(format!("{label}.proj"), Linear::new(self.features), [x])?;
+        let mut x = net.add(format!("{label}.ln_1"), self.norm(), [input])?;
+        x = net.add(format!("{label}.self_attention.in_proj"), Linear::new(3 * self.features), [x])?;
+        x = net.add(format!("{label}.self_attention"), attention, [x])?;
+        x = net.add(format!("{label}.self_attention.out_proj"), Linear::new(self.features), [x])?;
         let middle = self.join(net, label, 1, x, input)?;
 
-        x = net.add(format!("{label}.norm2"), self.norm(), [middle])?;
-        x = net.add(format!("{label}.fc1"), Linear::new(4 * self.features), [x])?;
-        x = net.add(format!("{label}.gelu"), self.activation.clone(), [x])?;
-        x = net.add(format!("{label}.fc2"), Linear::new(self.features), [x])?;
+        x = net.add(format!("{label}.ln_2"), self.norm(), [middle])?;
+        x = net.add(format!("{label}.mlp.0"), Linear::new(4 * self.features), [x])?;
+        x = net.add(format!("{label}.mlp.1"), self.activation.clone(), [x])?;
+        x = net.add(format!("{label}.mlp.3"), Linear::new(self.features), [x])?;
         self.join(net, label, 2, x, middle)
     }
 

@@ -13,22 +13,25 @@ const CHANNELS: [usize; 5] = [64, 128, 256, 512, 512];
 pub(super) fn vgg(name: &str, blocks: &[usize; 5]) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let mut x = net.input();
-    for (block, (&convolutions, channels)) in blocks.iter().zip(CHANNELS).enumerate() {
-        for i in 0..convolutions {
-            let label = format!("{}_{}", block + 1, i + 1);
-            x = net.add(format!("conv{label}"), Conv2d::new(channels, 3).padding(1), [x])?;
-            x = net.add(format!("relu{label}"), LayerKind::Relu, [x])?;
+    let mut features = 0..;
+    let mut feature = |net: &mut LayerGraph, kind: LayerKind, x| {
+        net.add(format!("features.{}", features.next().unwrap_or_default()), kind, [x])
+    };
+    for (&convolutions, channels) in blocks.iter().zip(CHANNELS) {
+        for _ in 0..convolutions {
+            x = feature(&mut net, Conv2d::new(channels, 3).padding(1).into(), x)?;
+            x = feature(&mut net, LayerKind::Relu, x)?;
         }
-        x = net.add(format!("pool{}", block + 1), LayerKind::MaxPool2d(Pool2d::new(2, 2)), [x])?;
+        x = feature(&mut net, LayerKind::MaxPool2d(Pool2d::new(2, 2)), x)?;
     }
     x = net.add("avgpool", AdaptiveAvgPool2d { output: [7, 7] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
-    for i in 6..8 {
-        x = net.add(format!("fc{i}"), Linear::new(4096), [x])?;
-        x = net.add(format!("relu{i}"), LayerKind::Relu, [x])?;
-        x = net.add(format!("dropout{i}"), Dropout { probability: 0.5 }, [x])?;
+    for first in [0, 3] {
+        x = net.add(format!("classifier.{first}"), Linear::new(4096), [x])?;
+        x = net.add(format!("classifier.{}", first + 1), LayerKind::Relu, [x])?;
+        x = net.add(format!("classifier.{}", first + 2), Dropout { probability: 0.5 }, [x])?;
     }
-    x = net.add("fc8", Linear::new(1000), [x])?;
+    x = net.add("classifier.6", Linear::new(1000), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)
 }

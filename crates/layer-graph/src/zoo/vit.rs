@@ -23,17 +23,17 @@ pub(super) fn vit_b_16(name: &str) -> Result<LayerGraph, GraphError> {
     };
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let input = net.input();
-    let mut x = net.add("patches", Conv2d::new(FEATURES, PATCH).stride(PATCH), [input])?;
-    x = net.add("patches.flat", Reshape { output: Shape::new([FEATURES, PATCHES]) }, [x])?;
-    x = net.add("patches.sequence", Permute { order: vec![1, 0] }, [x])?;
-    x = net.add("class", LayerKind::ClassToken, [x])?;
-    x = net.add("positions", PositionEmbedding { positions: PATCHES + 1 }, [x])?;
+    let mut x = net.add("conv_proj", Conv2d::new(FEATURES, PATCH).stride(PATCH), [input])?;
+    x = net.add("conv_proj.flatten", Reshape { output: Shape::new([FEATURES, PATCHES]) }, [x])?;
+    x = net.add("conv_proj.permute", Permute { order: vec![1, 0] }, [x])?;
+    x = net.add("class_token", LayerKind::ClassToken, [x])?;
+    x = net.add("encoder.pos_embedding", PositionEmbedding { positions: PATCHES + 1 }, [x])?;
     for index in 0..BLOCKS {
-        x = block.add(&mut net, &format!("block{}", index + 1), x)?;
+        x = block.add(&mut net, &format!("encoder.layers.encoder_layer_{index}"), x)?;
     }
-    x = net.add("norm", block.norm(), [x])?;
-    x = net.add("class.select", Select { index: 0 }, [x])?;
-    x = net.add("head", Linear::new(1000), [x])?;
+    x = net.add("encoder.ln", block.norm(), [x])?;
+    x = net.add("encoder.select", Select { index: 0 }, [x])?;
+    x = net.add("heads.head", Linear::new(1000), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)
 }

@@ -101,7 +101,7 @@ fn small_layers_scale_worse_than_large_ones() {
         let (one, eighth) = (time(32), time(4));
         (one.forward + one.backward).as_secs_f64() / (eighth.forward + eighth.backward).as_secs_f64()
     };
-    assert!(speedup("conv1_2") > 6.0 && speedup("conv5_3") < 5.0 && speedup("fc6") < 1.5);
+    assert!(speedup("features.2") > 6.0 && speedup("features.28") < 5.0 && speedup("classifier.0") < 1.5);
 }
 
 #[test]
