@@ -10,7 +10,7 @@ use deeppool::layer_engine::{CpuEngine, LaunchContext};
 use deeppool::program::{LowerOptions, Op, Program, StepId, lower_training};
 use deeppool::runtime::{CpuThreads, Iterations, LoadedProgram, Observer, RankDevice, RankState};
 use deeppool::simulate::{SimulateOptions, Timeline, simulate};
-use deeppool::train::Shuffled;
+use deeppool::train::Epochs;
 use deeppool_tests::scattered;
 use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
@@ -79,11 +79,11 @@ fn executed(network: &LayerGraph, program: &Program, batch: usize) -> Vec<Vec<us
             LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
         let mut state = RankState::new(&mut device, network, loaded.program(), 0).unwrap();
         let mut order = Order::default();
-        let samples = Shuffled::new(dataset.train(), batch, 0);
+        let samples = Epochs::new(dataset.train(), batch).shuffled(0);
         let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.03 };
         let mut iteration =
             Iterations::new(&mut device, &mut loaded, &mut state, samples, &mut order, context, 1);
-        let mut driver = CpuDriver::<Iterations<'_, CpuThreads, Shuffled<'_>, ()>>::new(Policy::default());
+        let mut driver = CpuDriver::<Iterations<'_, CpuThreads, Epochs<'_>, ()>>::new(Policy::default());
         driver.run(&mut iteration).unwrap();
         order.0
     })

@@ -20,7 +20,7 @@ use super::output::{print_json, say};
 pub(crate) struct Eval {
     #[command(flatten)]
     network: NetworkArgs,
-    /// The data: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED
+    /// The data: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
     /// A safetensors file (see `deeppool export`)

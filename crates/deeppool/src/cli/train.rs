@@ -49,7 +49,7 @@ const EPOCHS: u64 = 5;
 pub(crate) struct Train {
     #[command(flatten)]
     network: NetworkArgs,
-    /// The training data: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED
+    /// The training data: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
     /// How many ranks, each a thread; processes are as many as were started
@@ -98,6 +98,9 @@ pub(crate) struct Train {
     /// Seed of parameters, sample order and dropout
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Read the samples in the order in which they lie in the data, in every epoch
+    #[arg(long)]
+    no_shuffle: bool,
     /// Keep checkpoints in this folder
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
@@ -177,6 +180,7 @@ impl Train {
             .with_length(self.length())
             .with_learning_rate(self.lr)
             .with_seed(self.seed)
+            .with_shuffle(!self.no_shuffle)
             .with_threads_per_rank(self.threads_per_rank)
             .with_lowering(job.lowering().clone())
             .with_background(background.as_ref().map(|job| job.job(&dataset)))

@@ -95,6 +95,14 @@ pub enum DataError {
         /// The line, counted from 1.
         line: usize,
     },
+    /// A safetensors file does not hold samples and their labels.
+    #[error("{}: {problem}", path.display())]
+    Tensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// There is nothing to train on, or nothing to test with.
     #[error("{origin}: holds no samples")]
     Empty {

@@ -1,10 +1,11 @@
-//! What a network is trained on: labelled images, split into a part to train on and a part that is held out.
+//! What a network is trained on: labelled samples, split into a part to train on and a part that is held out.
 //!
 //! | on the command line | what it is | held out | pixels |
 //! |---|---|---|---|
 //! | `digits` | 1,797 handwritten digits of 1x8x8, shipped with the crate | every fifth | / 16, standardised |
 //! | `mnist:DIR` | the four IDX files of MNIST (or of Fashion-MNIST), plain or gzipped | `t10k-*` | / 255, standardised |
 //! | `cifar10:DIR` | the six files of CIFAR-10's binary version | `test_batch.bin` | / 255, standardised by channel |
+//! | `safetensors:FILE` | `train.inputs` (samples x shape) and `train.labels` of any data | `test.inputs`, `test.labels`; else every fifth | as they are |
 //! | `synthetic`, `synthetic:SEED` | made up to fit any network, and learnable | every fifth | standardised |
 //!
 //! *Every fifth* are the samples whose position, counted from 0, is a multiple of five. *Standardised* is less the mean
@@ -35,6 +36,7 @@ mod pixels;
 mod samples;
 mod source;
 mod synthetic;
+mod tensors;
 
 pub use dataset::Dataset;
 pub use error::DataError;

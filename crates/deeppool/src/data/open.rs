@@ -4,7 +4,7 @@ use std::path::Path;
 
 use layer_graph::{LayerGraph, Shape};
 
-use super::{DataError, DataSource, Dataset, cifar10, digits, mnist, synthetic};
+use super::{DataError, DataSource, Dataset, cifar10, digits, mnist, synthetic, tensors};
 
 impl Dataset {
     /// Opens the data that a source names, to train a network with it.
@@ -20,6 +20,7 @@ impl Dataset {
             DataSource::Digits => Self::digits()?,
             DataSource::Mnist(folder) => Self::mnist(folder)?,
             DataSource::Cifar10(folder) => Self::cifar10(folder)?,
+            DataSource::Tensors(file) => tensors::load(file, network)?,
             DataSource::Synthetic { seed } => {
                 return Self::synthetic_for(network, synthetic::usual_samples(network), *seed);
             }

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use super::DataError;
 
 /// What can be asked for, as an error message lists it.
-pub(super) const KNOWN: &str = "digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED";
+pub(super) const KNOWN: &str = "digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED";
 
 /// Where training data come from. Written, and read with [`str::parse`], as `digits`, `mnist:DIR`, `cifar10:DIR`,
-/// `synthetic` (seed 0) or `synthetic:SEED`.
+/// `safetensors:FILE`, `synthetic` (seed 0) or `synthetic:SEED`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
     /// The shipped handwritten digits.
@@ -17,6 +17,8 @@ pub enum DataSource {
     Mnist(PathBuf),
     /// The binary files of CIFAR-10 in this folder.
     Cifar10(PathBuf),
+    /// The tensors `train.inputs`, `train.labels`, `test.inputs` and `test.labels` of this file.
+    Tensors(PathBuf),
     /// Synthetic data that fit the network.
     Synthetic {
         /// Seed of the data; it is independent of the seed of the training.
@@ -33,17 +35,18 @@ impl FromStr for DataSource {
             None => (spec, None),
         };
         let problem = |problem| DataError::Argument { spec: spec.into(), problem };
-        let folder = |missing| match argument {
+        let path = |missing| match argument {
             None | Some("") => Err(problem(missing)),
-            Some(folder) => Ok(PathBuf::from(folder)),
+            Some(path) => Ok(PathBuf::from(path)),
         };
         match (name, argument) {
             ("digits", None) => Ok(Self::Digits),
             ("digits", Some(_)) => Err(problem("takes no argument")),
-            ("mnist", _) => folder("the folder of its files is missing, as in `mnist:DIR`").map(Self::Mnist),
+            ("mnist", _) => path("the folder of its files is missing, as in `mnist:DIR`").map(Self::Mnist),
             ("cifar10", _) => {
-                folder("the folder of its files is missing, as in `cifar10:DIR`").map(Self::Cifar10)
+                path("the folder of its files is missing, as in `cifar10:DIR`").map(Self::Cifar10)
             }
+            ("safetensors", _) => path("the file is missing, as in `safetensors:FILE`").map(Self::Tensors),
             ("synthetic", None) => Ok(Self::Synthetic { seed: 0 }),
             ("synthetic", Some(seed)) => match seed.parse() {
                 Ok(seed) => Ok(Self::Synthetic { seed }),
@@ -60,6 +63,7 @@ impl fmt::Display for DataSource {
             Self::Digits => f.write_str("digits"),
             Self::Mnist(folder) => write!(f, "mnist:{}", folder.display()),
             Self::Cifar10(folder) => write!(f, "cifar10:{}", folder.display()),
+            Self::Tensors(file) => write!(f, "safetensors:{}", file.display()),
             Self::Synthetic { seed } => write!(f, "synthetic:{seed}"),
         }
     }
@@ -71,11 +75,14 @@ mod tests {
 
     #[test]
     fn sources_are_read_as_they_are_written() {
-        for spec in ["digits", "mnist:a/b", "cifar10:C:/data", "synthetic:18446744073709551615"] {
+        for spec in
+            ["digits", "mnist:a/b", "cifar10:C:/data", "safetensors:a.b", "synthetic:18446744073709551615"]
+        {
             assert_eq!(spec.parse::<DataSource>().unwrap().to_string(), spec);
         }
         assert_eq!("synthetic".parse::<DataSource>().unwrap(), DataSource::Synthetic { seed: 0 });
-        let known = "known data sets: digits, mnist:DIR, cifar10:DIR, synthetic, synthetic:SEED";
+        let known =
+            "known data sets: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED";
         for (spec, complaint) in [
             ("imagenet", format!("unknown data set `imagenet`; {known}")),
             ("", format!("unknown data set ``; {known}")),
@@ -84,6 +91,7 @@ mod tests {
                 "cifar10:",
                 "data set `cifar10:`: the folder of its files is missing, as in `cifar10:DIR`".into(),
             ),
+            ("safetensors", "data set `safetensors`: the file is missing, as in `safetensors:FILE`".into()),
             ("digits:x", "data set `digits:x`: takes no argument".into()),
             (
                 "synthetic:-1",

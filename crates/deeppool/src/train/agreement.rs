@@ -21,7 +21,14 @@ const HASH_BYTES: usize = 32;
 
 /// What this rank was given, a hash for each of [`NAMES`]. `iteration` is where its checkpoint leaves off.
 pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
-    let options = (config.batch, config.length, config.learning_rate, config.seed, config.lowering.optimizer);
+    let options = (
+        config.batch,
+        config.length,
+        config.learning_rate,
+        config.seed,
+        config.shuffle,
+        config.lowering.optimizer,
+    );
     let checkpoint = config.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
     let of_background = config.background.as_ref().map_or_else(Vec::new, |job| {
         [

@@ -7,26 +7,35 @@ use crate::data::Samples;
 use crate::program::BatchPart;
 use crate::runtime::BatchSource;
 
-/// Training samples in an order that is drawn anew each epoch, from the seed and the epoch alone.
+/// Training samples, epoch by epoch: as they lie in the data set, or [shuffled](Self::shuffled). What does not fill a batch at the
+/// end of an epoch is left out of it.
 #[derive(Debug, Clone)]
-pub struct Shuffled<'a> {
+pub struct Epochs<'a> {
     samples: &'a Samples,
     batch: usize,
-    seed: u64,
+    /// Of the order of each epoch, if they are shuffled.
+    seed: Option<u64>,
     /// The epoch that `order` is for.
     epoch: Option<u64>,
     order: Vec<usize>,
 }
 
-impl<'a> Shuffled<'a> {
+impl<'a> Epochs<'a> {
     /// Batches of this size, which must not be larger than the number of samples, nor 0.
     #[must_use]
-    pub fn new(samples: &'a Samples, batch: usize, seed: u64) -> Self {
-        Self { samples, batch: batch.clamp(1, samples.len().max(1)), seed, epoch: None, order: Vec::new() }
+    pub fn new(samples: &'a Samples, batch: usize) -> Self {
+        let batch = batch.clamp(1, samples.len().max(1));
+        Self { samples, batch, seed: None, epoch: None, order: Vec::new() }
+    }
+
+    /// In an order that is drawn anew each epoch, from the seed and the epoch alone.
+    #[must_use]
+    pub fn shuffled(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
     }
 }
 
-impl BatchSource for Shuffled<'_> {
+impl BatchSource for Epochs<'_> {
     fn load(
         &mut self,
         iteration: u64,
@@ -39,7 +48,9 @@ impl BatchSource for Shuffled<'_> {
         if self.epoch != Some(epoch) {
             self.order.clear();
             self.order.extend(0..self.samples.len());
-            RandomStream::new(self.seed, Purpose::Shuffle, epoch, "", 0).shuffle(&mut self.order);
+            if let Some(seed) = self.seed {
+                RandomStream::new(seed, Purpose::Shuffle, epoch, "", 0).shuffle(&mut self.order);
+            }
             self.epoch = Some(epoch);
         }
         let first = batch as usize * self.batch;

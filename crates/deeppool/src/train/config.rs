@@ -28,6 +28,8 @@ pub struct TrainConfig<'a> {
     pub learning_rate: f64,
     /// Seed of the parameters, the order of the samples and dropout.
     pub seed: u64,
+    /// Whether the samples are put into another order for each epoch; else they are read as they lie in the data set.
+    pub shuffle: bool,
     /// What the network begins with, instead of parameters drawn by the seed.
     pub initial: Option<&'a Weights>,
     /// Threads that a rank may compute with. With one, a rank computes on its own thread; with more, all ranks share a pool
@@ -149,6 +151,7 @@ impl<'a> TrainConfig<'a> {
             length: Length::Epochs(5),
             learning_rate: 0.03,
             seed: 0,
+            shuffle: true,
             initial: None,
             threads_per_rank: 1,
             lowering: LowerOptions::default(),
@@ -174,6 +177,12 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
+    }
+
+    /// Sets whether the samples are put into another order for each epoch.
+    #[must_use]
+    pub fn with_shuffle(self, shuffle: bool) -> Self {
+        Self { shuffle, ..self }
     }
 
     /// Sets what the network begins with.

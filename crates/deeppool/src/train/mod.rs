@@ -15,7 +15,7 @@ mod tensors;
 mod threads;
 mod weights;
 
-pub use batches::{InOrder, Shuffled};
+pub use batches::{Epochs, InOrder};
 pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};

@@ -6,7 +6,7 @@ use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, End, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
-use super::{HeldMemory, InOrder, Shuffled, TrainConfig, exchange};
+use super::{Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_evaluation, lower_training};
 use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState};
@@ -150,11 +150,12 @@ impl<'a, B: Backend> Rank<'a, B> {
             rank: self.communicator.rank(),
             began: started,
         };
+        let samples = Epochs::new(config.dataset.train(), config.batch);
         let mut foreground = Iterations::new(
             &mut self.device,
             &mut self.training,
             &mut self.state,
-            Shuffled::new(config.dataset.train(), config.batch, config.seed),
+            if config.shuffle { samples.shuffled(config.seed) } else { samples },
             &mut recorder,
             context(config, begin),
             end,
@@ -214,7 +215,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 }
 
 /// The background job of a rank, endless.
-pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Shuffled<'a>, ()>;
+pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, ()>;
 
 /// The iterations that a rank's background job has done.
 fn background_progress<B: Backend>(driver: &CpuDriver<BackgroundIterations<'_, B>>) -> f64 {
@@ -256,7 +257,7 @@ impl<B: Backend> BackgroundParts<B> {
         let job = config.background.as_ref()?;
         let seed = config.seed.wrapping_add(1 + rank as u64);
         let context = LaunchContext { seed, ..context(config, 0) };
-        let source = Shuffled::new(job.dataset.train(), job.batch, seed);
+        let source = Epochs::new(job.dataset.train(), job.batch).shuffled(seed);
         let Self { device, loaded, state } = self;
         Some(Iterations::new(device, loaded, state, source, (), context, u64::MAX))
     }

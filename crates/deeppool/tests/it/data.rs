@@ -9,6 +9,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use layer_graph::{LayerGraph, LayerKind, Linear, Shape, zoo};
 use proptest::prelude::*;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
 use tempfile::TempDir;
 
 const IDX_FILES: [&str; 4] = [
@@ -380,5 +382,89 @@ proptest! {
         if let Ok(data) = Dataset::cifar10(folder_of(&CIFAR_FILES, &cifar).path()) {
             assert_sound(&data);
         }
+    }
+}
+
+/// A tensor of a safetensors file: its name, element type, dimensions and bytes.
+type RawTensor<'a> = (&'a str, Dtype, Vec<usize>, Vec<u8>);
+
+fn floats<'a>(name: &'a str, dims: &[usize], values: &[f32]) -> RawTensor<'a> {
+    (name, Dtype::F32, dims.to_vec(), values.iter().flat_map(|value| value.to_le_bytes()).collect())
+}
+
+fn classes<'a>(name: &'a str, dims: &[usize], values: &[i64]) -> RawTensor<'a> {
+    (name, Dtype::I64, dims.to_vec(), values.iter().flat_map(|value| value.to_le_bytes()).collect())
+}
+
+/// What becomes of a safetensors file of these tensors, as data for a network of 1x2x2 images and three classes.
+fn open_tensors(tensors: &[RawTensor<'_>]) -> Result<Dataset, String> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("own.safetensors");
+    let views = tensors
+        .iter()
+        .map(|(name, dtype, dims, bytes)| (*name, TensorView::new(*dtype, dims.clone(), bytes).unwrap()));
+    fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+    let network = linear_classifier(Shape::image(1, 2, 2), 3);
+    let opened = Dataset::open(&DataSource::Tensors(path.clone()), &network);
+    opened.map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
+}
+
+#[test]
+fn a_safetensors_file_is_a_data_set() {
+    let values: Vec<f32> = (0..24).map(|value| value as f32).collect();
+    let inputs = floats("train.inputs", &[6, 1, 2, 2], &values);
+    let labels = classes("train.labels", &[6], &[0, 1, 2, 0, 1, 2]);
+
+    // Without a test part every fifth sample is held out.
+    let own = open_tensors(&[inputs.clone(), labels.clone()]).unwrap();
+    assert_eq!((own.train().labels(), own.test().labels()), (&[1, 2, 0, 1][..], &[0, 2][..]));
+    assert_eq!(own.train().features(0), [4.0, 5.0, 6.0, 7.0]);
+    assert_eq!(own.test().features(1), [20.0, 21.0, 22.0, 23.0]);
+
+    let bytes = ("test.inputs", Dtype::U8, vec![1, 1, 2, 2], vec![0, 1, 254, 255]);
+    let small = ("test.labels", Dtype::U8, vec![1], vec![2]);
+    let own = open_tensors(&[inputs.clone(), labels.clone(), bytes, small]).unwrap();
+    assert_eq!((own.train().len(), own.test().labels()), (6, &[2][..]));
+    assert_eq!(own.test().features(0), [0.0, 1.0, 254.0, 255.0]);
+}
+
+#[test]
+fn safetensors_files_of_something_else_are_refused() {
+    let inputs = floats("train.inputs", &[2, 1, 2, 2], &[0.5; 8]);
+    let labels = classes("train.labels", &[2], &[0, 2]);
+    for (tensors, expected) in [
+        (vec![labels.clone()], "FILE: tensor `train.inputs` is missing"),
+        (vec![inputs.clone()], "FILE: tensor `train.labels` is missing"),
+        (
+            vec![inputs.clone(), classes("train.labels", &[3], &[0; 3])],
+            "FILE: tensor `train.inputs` is [2, 1, 2, 2] and `train.labels` is [3]: the first dimension of both is the samples",
+        ),
+        (
+            vec![inputs.clone(), classes("train.labels", &[2], &[0, -1])],
+            "FILE: tensor `train.labels` is I64, or not of classes: they are integers from 0",
+        ),
+        (
+            vec![inputs.clone(), floats("train.labels", &[2], &[0.0; 2])],
+            "FILE: tensor `train.labels` is F32, or not of classes: they are integers from 0",
+        ),
+        (
+            vec![("train.inputs", Dtype::F64, vec![2], vec![0; 16]), labels.clone()],
+            "FILE: tensor `train.inputs` is F64: F32 and integers are known",
+        ),
+        (
+            vec![inputs.clone(), classes("train.labels", &[2], &[0, 3])],
+            "FILE: sample 1 has label 3, but labels must be below 3",
+        ),
+        (
+            vec![floats("train.inputs", &[2, 4], &[0.5; 8]), labels.clone()],
+            "data set `FILE` has samples of shape 4, but network `linear` takes 1x2x2",
+        ),
+        (
+            vec![floats("train.inputs", &[], &[0.5]), labels.clone()],
+            "FILE: tensor `train.inputs` has no dimension for the samples",
+        ),
+    ] {
+        let error = open_tensors(&tensors).unwrap_err();
+        assert_eq!(error, expected);
     }
 }

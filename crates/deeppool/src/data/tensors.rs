@@ -1,0 +1,104 @@
+//! Data of one's own, as a safetensors file of `train.inputs`, `train.labels` and, if they are kept apart, `test.inputs` and `test.labels`.
+
+use std::fs;
+use std::path::Path;
+
+use layer_graph::{LayerGraph, Shape};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use super::dataset::{check_labels, is_held_out};
+use super::{DataError, Dataset, Samples, fit};
+
+pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataError> {
+    let bytes = fs::read(path).map_err(|error| DataError::Read { path: path.into(), error })?;
+    let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
+    let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
+    let (shape, samples) = part(&file, "train").map_err(problem)?;
+    // Splitting would give samples other numbers.
+    check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
+    let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
+    let (train, test) = if has_test_part {
+        let (test_shape, test) = part(&file, "test").map_err(problem)?;
+        if test_shape != shape {
+            let found = format!("`test.inputs` has samples of shape {test_shape}, `train.inputs` of {shape}");
+            return Err(problem(found));
+        }
+        (samples, test)
+    } else {
+        split(&samples)?
+    };
+    Dataset::new(path.display().to_string(), shape, classes, train, test)
+}
+
+/// The samples of a part, and the shape of each.
+fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> {
+    let tensor = |kind: &str| {
+        let name = format!("{name}.{kind}");
+        let view = file.tensor(&name).map_err(|_| format!("tensor `{name}` is missing"))?;
+        Ok::<_, String>((name, view))
+    };
+    let (inputs_name, inputs) = tensor("inputs")?;
+    let (labels_name, labels) = tensor("labels")?;
+    let [samples, dims @ ..] = inputs.shape() else {
+        return Err(format!("tensor `{inputs_name}` has no dimension for the samples"));
+    };
+    if labels.shape().first() != Some(samples) {
+        return Err(format!(
+            "tensor `{inputs_name}` is {:?} and `{labels_name}` is {:?}: the first dimension of both is the samples",
+            inputs.shape(),
+            labels.shape()
+        ));
+    }
+    let features = floats(&inputs)
+        .ok_or_else(|| format!("tensor `{inputs_name}` is {}: F32 and integers are known", inputs.dtype()))?;
+    let classes = labels_of(&labels).ok_or_else(|| {
+        format!("tensor `{labels_name}` is {}, or not of classes: they are integers from 0", labels.dtype())
+    })?;
+    let label_count = labels.shape()[1..].iter().product();
+    let sample_elements = dims.iter().product();
+    let samples = Samples::of_sequences(sample_elements, features, label_count, classes)
+        .map_err(|error| error.to_string())?;
+    Ok((Shape::new(dims), samples))
+}
+
+/// Every fifth sample is held out, as of data that have no test part of their own.
+fn split(samples: &Samples) -> Result<(Samples, Samples), DataError> {
+    let part = |held_out| {
+        let indices = (0..samples.len()).filter(|&index| is_held_out(index) == held_out);
+        let features = indices.clone().flat_map(|index| samples.features(index)).copied().collect();
+        let labels = indices.flat_map(|index| samples.labels_of(index)).copied().collect();
+        Samples::of_sequences(samples.sample_elements(), features, samples.label_count(), labels)
+    };
+    Ok((part(false)?, part(true)?))
+}
+
+fn floats(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
+    match tensor.dtype() {
+        Dtype::F32 => {
+            let values = tensor.data().chunks_exact(4);
+            Some(values.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        }
+        _ => Some(integers(tensor)?.into_iter().map(|value| value as f32).collect()),
+    }
+}
+
+fn labels_of(tensor: &TensorView<'_>) -> Option<Vec<u32>> {
+    integers(tensor)?.into_iter().map(|value| u32::try_from(value).ok()).collect()
+}
+
+fn integers(tensor: &TensorView<'_>) -> Option<Vec<i64>> {
+    let data = tensor.data();
+    Some(match tensor.dtype() {
+        Dtype::U8 => data.iter().map(|&value| value.into()).collect(),
+        Dtype::I32 => {
+            data.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
+        }
+        Dtype::I64 => {
+            let values = data.chunks_exact(8);
+            values.map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect()
+        }
+        _ => return None,
+    })
+}
