@@ -62,6 +62,7 @@ COMMANDS = [
     ["deeppool", "export", "--model", "digits-cnn", "--checkpoint", "{run}", "-o", "{out}"],
     ["deeppool", "export", "--onnx", "{net.onnx}", "--seed", "3", "-o", "{out}"],
     ["deeppool", "launch", "--ranks", "2", "--restarts", "0", "--", "train", "--model", "digits-cnn"],
+    ["deeppool", "slurm", "--plan", "{plan.json}", "--nodes", "2", "--time", "1:00:00", "--warning", "60", "--job-name", "x", "--shared-tmp", "-o", "{out}", "--", "train", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "mnist:{mnist}", "--ranks", "2", "--batch", "32", "--iterations", "2"],
     ["experiments", "layers", "--model", "digits-cnn", "--batch", "8", "--gpus", "4", "--out", "{folder}"],
     ["experiments", "throughput", "--profile", "{profile.json}", "--link", "{link.json}", "--batch", "8", "--gpus", "2", "--amplification", "2", "--background-batch", "4", "--out", "{folder}"],

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use super::checkpoints::names_checkpoints;
 use super::counts::{THREADS, within};
 use super::launched::{Launched, WITHOUT_MPI};
 use super::signal::{is_stopped, stop_signal};
@@ -19,7 +20,7 @@ use super::signal::{is_stopped, stop_signal};
   deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
   deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits --checkpoint run1
 
-Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: srun --kill-on-bad-exit=1 --mpi=pmix deeppool train ...")]
+Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: see deeppool slurm --help")]
 pub(crate) struct Launch {
     /// How many ranks
     #[arg(long, value_parser = within(THREADS))]
@@ -76,12 +77,7 @@ impl Launch {
         if self.command.first().is_none_or(|command| command != "train") {
             bail!("only `train` runs on several ranks: deeppool launch --ranks {} -- train ...", self.ranks);
         }
-        let keeps = self.command.iter().any(|argument| {
-            argument
-                .to_str()
-                .is_some_and(|argument| argument == "--checkpoint" || argument.starts_with("--checkpoint="))
-        });
-        if self.restarts > 0 && !keeps {
+        if self.restarts > 0 && !names_checkpoints(&self.command) {
             bail!("--restarts needs checkpoints to go on from: give the command --checkpoint DIR");
         }
         Ok(())

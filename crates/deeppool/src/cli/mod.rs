@@ -13,6 +13,7 @@ mod fit;
 mod free_memory;
 mod graph;
 mod import_profile;
+mod job_script;
 mod launch;
 mod launched;
 mod man;
@@ -28,6 +29,7 @@ mod progress;
 mod ranks;
 mod signal;
 mod simulate;
+mod slurm;
 mod train;
 mod training_problem;
 
@@ -54,6 +56,7 @@ enum Command {
     Simulate(simulate::Simulate),
     Train(train::Train),
     Launch(launch::Launch),
+    Slurm(slurm::Slurm),
     Export(export::Export),
     Eval(eval::Eval),
     Completions(completions::Completions),
@@ -86,6 +89,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Slurm(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Launch(command) => return command.run().unwrap_or_else(|error| failed(&error)),

@@ -631,6 +631,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
         "simulate",
         "train",
         "launch",
+        "slurm",
         "export",
         "eval",
         "completions",
@@ -646,7 +647,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     refused(path, "completions csh", "bash");
 
     let said = succeed(path, "man pages/man1");
-    assert!(said.contains("13 man pages in pages/man1"), "{said}");
+    assert!(said.contains("14 man pages in pages/man1"), "{said}");
     let page = |name: &str| std::fs::read_to_string(path.join("pages/man1").join(name)).unwrap();
     for name in subcommands {
         assert!(page("deeppool.1").contains(&name.replace('-', "\\-")), "{name} is not in deeppool.1");

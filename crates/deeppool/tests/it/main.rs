@@ -17,6 +17,8 @@ mod command;
 #[cfg(feature = "cli")]
 mod files;
 #[cfg(feature = "cli")]
+mod job_script;
+#[cfg(feature = "cli")]
 mod memory_limit;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod mpi;
