@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 
-use super::launched;
+use super::launched::Launched;
 
 /// Set once the process is asked to end.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -13,14 +13,16 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// What an interrupted process returns to a shell.
 const INTERRUPTED: i32 = 130;
 
-/// What becomes true when the process is interrupted (Ctrl-C) or told to terminate (SIGTERM, SIGHUP). The second time it ends at once.
+/// What becomes true when the process is interrupted (Ctrl-C) or told to terminate (SIGTERM, SIGHUP). The second time it ends at once,
+/// unless a launcher started it: Slurm tells ranks twice within milliseconds when it preempts them, and ends those itself that do not.
 pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
     let stop = || {
-        if STOP.swap(true, Ordering::Relaxed) {
-            exit(INTERRUPTED);
-        }
-        if launched::is_first() {
-            eprintln!("stopping; once more ends at once");
+        let is_again = STOP.swap(true, Ordering::Relaxed);
+        match Launched::here() {
+            None if is_again => exit(INTERRUPTED),
+            None => eprintln!("stopping; once more ends at once"),
+            Some(Launched { rank: 0, .. }) if !is_again => eprintln!("stopping"),
+            Some(_) => {}
         }
     };
     ctrlc::set_handler(stop).context("cannot react to Ctrl-C")?;

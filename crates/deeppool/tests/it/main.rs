@@ -12,6 +12,8 @@ mod shared_parameters;
 
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(all(feature = "cli", feature = "mpi"))]
+mod cluster;
 #[cfg(feature = "cli")]
 mod command;
 #[cfg(feature = "cli")]
@@ -27,6 +29,8 @@ mod profile;
 mod recompute;
 #[cfg(feature = "cli")]
 mod simulate;
+#[cfg(all(feature = "cli", feature = "mpi"))]
+mod slurm;
 #[cfg(feature = "cli")]
 mod train_runs;
 #[cfg(feature = "cli")]

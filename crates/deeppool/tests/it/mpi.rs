@@ -12,12 +12,12 @@ use crate::command::{command, deeppool, files, json, losses, newest_checkpoint};
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
 /// Iterations that losses are compared over; CI compares 200.
-fn iterations() -> u64 {
+pub(crate) fn iterations() -> u64 {
     std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
 }
 
 /// The largest relative difference.
-fn distance(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
 }
@@ -32,7 +32,7 @@ fn folder() -> Option<TempDir> {
 }
 
 /// Sleeps until there is a newer checkpoint than this, and whatever else is asked for.
-fn wait_for_newer(checkpoints: &Path, before: Option<&String>, is_ready: impl Fn() -> bool) {
+pub(crate) fn wait_for_newer(checkpoints: &Path, before: Option<&String>, is_ready: impl Fn() -> bool) {
     let patience = Instant::now();
     while newest_checkpoint(checkpoints).as_ref() == before || !is_ready() {
         assert!(patience.elapsed() < Duration::from_secs(60), "no checkpoint");
@@ -124,7 +124,7 @@ fn ranks_that_were_given_something_else_are_named() {
 }
 
 /// The processes that train into this folder.
-fn ranks_of(checkpoints: &Path) -> Vec<u32> {
+pub(crate) fn ranks_of(checkpoints: &Path) -> Vec<u32> {
     let of_process = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         let command = std::fs::read(entry.path().join("cmdline")).ok()?;

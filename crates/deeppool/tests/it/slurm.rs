@@ -1,0 +1,185 @@
+//! Jobs on a Slurm cluster of two nodes, by the scripts that `deeppool slurm` writes.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, succeeded, wait};
+use crate::command::{json, losses, newest_checkpoint, succeed};
+use crate::mpi::{distance, iterations, ranks_of, wait_for_newer};
+
+const TRAIN: &str = "train --model digits-cnn --data digits";
+const SRUN: &str = "srun --mpi=pmix --kill-on-bad-exit=1 --nodes 2";
+const ALL: &str = "PartitionName=all Nodes=ALL Default=YES\n";
+
+/// How many jobs are disturbed; CI disturbs more.
+fn disturbed_jobs() -> usize {
+    std::env::var("DEEPPOOL_REQUEUES").ok().and_then(|count| count.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn jobs_learn_what_threads_learn() {
+    let Some(cluster) = Cluster::start(ALL) else { return };
+    let path = cluster.folder();
+    let run = format!("{TRAIN} --iterations {} --json", iterations());
+    for (ranks, made_by, options) in
+        [(2, "--mode dp", ""), (4, "--amplification 1.2", "--background digits-cnn:8")]
+    {
+        succeed(
+            path,
+            &format!(
+                "plan --model digits-cnn --device cpu-core --gpus {ranks} --batch 32 {made_by} -o plan.json"
+            ),
+        );
+        let threads = json(path, &format!("{run} --plan plan.json {options}"));
+        succeed(path, &format!("slurm --plan plan.json --nodes 2 --time 10 -o job.sh -- {run} {options}"));
+        let job = cluster.submit("job.sh").report();
+        let line = format!("{SRUN} --ntasks {ranks} deeppool {run} --plan plan.json {options}");
+        let srun: Value = serde_json::from_str(&cluster.shell(&line)).unwrap();
+        for (how, processes) in [("sbatch", &job), ("srun", &srun)] {
+            let distance = distance(&losses(&threads), &losses(processes));
+            println!("{ranks} ranks, {how} {options}: {distance:.1e}");
+            assert!(distance <= 1e-4, "{ranks} ranks, {how} {options}: {distance:.1e}");
+            assert_eq!(threads["plan"], processes["plan"]);
+        }
+    }
+    cluster.stop();
+}
+
+/// A rank is killed, or the job is requeued, each time another rank and iteration.
+#[test]
+fn a_disturbed_job_ends_with_the_undisturbed_losses() {
+    let Some(cluster) = Cluster::start(ALL) else { return };
+    let path = cluster.folder();
+    let run = format!("{TRAIN} --batch 32 --iterations 400 --json");
+    let undisturbed = cluster.shell(&format!("{SRUN} --ntasks 4 deeppool {run}"));
+    let whole = losses(&serde_json::from_str(&undisturbed).unwrap());
+    for number in 0..disturbed_jobs() {
+        let checkpoints = path.join(format!("run{number}"));
+        succeed(
+            path,
+            &format!(
+                "slurm --nodes 2 --ranks-per-node 2 -o job.sh -- {run} --checkpoint {} --checkpoint-every 20",
+                checkpoints.display()
+            ),
+        );
+        let job = cluster.submit("job.sh");
+        wait_for_newer(&checkpoints, None, || ranks_of(&checkpoints).len() == 4);
+        std::thread::sleep(Duration::from_millis(number as u64 * 37));
+        let ranks = ranks_of(&checkpoints);
+        if number % 3 == 2 {
+            cluster.shell(&format!("scontrol requeue {}", job.number));
+        } else {
+            let rank = ranks[number * 5 % ranks.len()].to_string();
+            assert!(Command::new("kill").args(["-9", &rank]).status().unwrap().success());
+        }
+        let report = job.report();
+        let first = report["first_iteration"].as_u64().unwrap() as usize;
+        let distance = distance(&losses(&report), &whole[first..]);
+        println!("job {number} goes on after iteration {first}: {distance:.1e}");
+        assert!(first > 0 && distance <= 1e-4, "{first}: {distance:.1e}");
+        assert!(ranks_of(&checkpoints).is_empty(), "a rank is left behind");
+    }
+    cluster.stop();
+}
+
+#[test]
+fn a_job_whose_time_is_up_goes_on_from_a_checkpoint_until_it_is_cancelled() {
+    let Some(cluster) = Cluster::start(ALL) else { return };
+    // With so early a warning, a minute is over when Slurm first looks, which it does twice a minute.
+    let slurm = "slurm --nodes 2 --ranks-per-node 1 --time 1 --warning 55 -o job.sh";
+    succeed(cluster.folder(), &format!("{slurm} -- {TRAIN} --batch 32 --iterations 1000000"));
+    let job = cluster.submit("job.sh");
+    let checkpoints = job.checkpoints();
+    wait("the job to go on", || job.printed().contains("resumed after iteration "));
+    // It writes one every half minute, too: the warning's is earlier.
+    let newest = newest_checkpoint(&checkpoints).unwrap();
+    let printed = job.printed();
+    let stopped = printed.lines().find(|line| line.contains("stopped after iteration ")).unwrap();
+    assert!(stopped.contains("go on with --resume"), "{printed}");
+    assert!(printed.contains(&format!("not finished: going on from {newest}")), "{printed}");
+    let number = job.number;
+    cluster.shell(&format!("scancel {number}"));
+    assert_ne!(job.wait(), Some(0));
+    cluster.wait_until_idle();
+    assert!(cluster.shell(&format!("scontrol show job {number}")).contains("JobState=CANCELLED"));
+    cluster.stop();
+}
+
+#[test]
+fn a_job_that_cannot_go_on_ends() {
+    let Some(cluster) = Cluster::start(ALL) else { return };
+    let path = cluster.folder();
+    // Before there is a checkpoint.
+    let command = format!("slurm --nodes 2 --ranks-per-node 1 -o job.sh -- {TRAIN} --batch 32 --init none");
+    succeed(path, &command);
+    let job = cluster.submit("job.sh");
+    let number = job.number;
+    assert_ne!(job.wait(), Some(0));
+    let printed = cluster.printed("deeppool", number);
+    assert!(printed.contains("none: No such file") && !printed.contains("going on"), "{printed}");
+    // At the same iteration, however often it goes on.
+    let fails = format!("{TRAIN} --batch 32 --lr 1e30 --checkpoint-every 1");
+    succeed(path, &format!("slurm --nodes 2 --ranks-per-node 1 --restarts 1 -o job.sh -- {fails}"));
+    let job = cluster.submit("job.sh");
+    let number = job.number;
+    assert_ne!(job.wait(), Some(0));
+    let printed = cluster.printed("deeppool", number);
+    assert_eq!(printed.matches("not finished: going on from ").count(), 1, "{printed}");
+    assert!(printed.contains("giving up"), "{printed}");
+    cluster.stop();
+}
+
+/// The blocks of a page between such fences.
+fn blocks(page: &str, kind: &str) -> Vec<String> {
+    let fence = format!("```{kind}\n");
+    let ends = |block: &str| block.split_once("```").unwrap().0.to_owned();
+    page.split(&fence).skip(1).map(ends).collect()
+}
+
+/// Every command of the page, in its order. Those of the README are among them.
+#[test]
+fn the_documented_commands_do_what_the_page_says() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR")));
+    let page = read("docs/slurm.md").unwrap();
+    let readme = read("README.md").unwrap();
+    for line in readme.lines().filter(|line| {
+        ["$ srun", "$ sbatch", "$ deeppool slurm"].iter().any(|of_slurm| line.starts_with(of_slurm))
+    }) {
+        assert!(page.lines().any(|there| there == line), "not on the page: {line}");
+    }
+    let Some(cluster) = Cluster::start(&blocks(&page, "conf").concat()) else { return };
+    let commands = blocks(&page, "console").concat().replace("\\\n", " ");
+    let commands: Vec<&str> = commands.lines().map(|line| line.strip_prefix("$ ").unwrap()).collect();
+    assert!(commands.len() >= 10, "{commands:?}");
+    let mut queue = String::new();
+    for line in commands {
+        let output: Output = cluster.command("bash").args(["-c", line]).output().unwrap();
+        queue = succeeded(line, &output);
+        println!("$ {line}\n{queue}");
+    }
+    // The background jobs have not ended: the foreground did not wait for them.
+    assert_eq!(queue.matches("background").count(), 2, "{queue}");
+    cluster.wait_until_idle();
+
+    let background = format!("{TRAIN} --ranks 1 --batch 32 --epochs 60");
+    let learned = |printed: &str| {
+        let epoch = printed.lines().rfind(|line| line.starts_with("epoch ")).unwrap();
+        epoch.split_once("  foreground").unwrap().0.to_owned()
+    };
+    let undisturbed = learned(&succeed(cluster.folder(), &background));
+    let jobs: Vec<String> = ["background", "foreground"]
+        .iter()
+        .flat_map(|name| (1..=10).map(|number| cluster.printed(name, number)))
+        .filter(|printed| !printed.is_empty())
+        .collect();
+    let [first, second, foreground] = &*jobs else { panic!("{jobs:?}") };
+    for background in [first, second] {
+        assert!(background.contains("DUE TO PREEMPTION"), "{background}");
+        assert!(background.contains("resumed after iteration "), "{background}");
+        assert_eq!(learned(background), undisturbed);
+    }
+    assert!(foreground.contains("background pieces"), "{foreground}");
+    cluster.stop();
+}
