@@ -10,7 +10,7 @@ use super::checkpoints::names_checkpoints;
 use super::counts::within;
 use super::job_script::{JobScript, TimeLimit};
 use super::launched::WITHOUT_MPI;
-use super::output::{check_outputs, output_path, say};
+use super::output::{check_outputs, say};
 use super::train::Train;
 
 /// Nodes, and ranks of one.
@@ -71,7 +71,7 @@ pub(crate) struct Slurm {
     #[arg(long)]
     shared_tmp: bool,
     /// Where the script goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = output_path())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: PathBuf,
     /// The command of each rank, such as `train --model digits-cnn ...` [default for --checkpoint: a folder run-JOB_ID]
     #[arg(last = true, required = true, value_name = "COMMAND")]
