@@ -8,6 +8,7 @@ use tch::{Device, Kind};
 use super::buffer::TorchBuffer;
 use super::ffi::{self, Graph, Stream};
 use super::kernel::TorchKernel;
+use super::numbers::Numbers;
 use super::queue::TorchQueue;
 use super::{Failure, NAME, prepare};
 use crate::cpu::processor;
@@ -197,7 +198,7 @@ impl<T: Real> Engine for TorchEngine<T> {
             (own, wanted) if own == wanted => Self::kind(),
             _ => return Err(EngineError::Precision { engine: NAME, precision }),
         };
-        let numbers = numbers::Numbers { kind: Self::kind(), compute, device: self.place() };
+        let numbers = Numbers { kind: Self::kind(), compute, device: self.place() };
         outward(self.between_queues(|| prepare::kernel(spec, numbers)))
     }
 
