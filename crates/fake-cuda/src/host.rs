@@ -16,7 +16,7 @@ pub(crate) struct HostSpan {
 impl HostSpan {
     /// # Safety
     /// The memory is valid until the copy has ended: for reads if it copies from here, for writes if it copies to here.
-    pub(super) unsafe fn new(address: usize, bytes: usize) -> Self {
+    pub(crate) unsafe fn new(address: usize, bytes: usize) -> Self {
         Self { address, bytes }
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod abi;
+mod host;
 mod state;
 
 #[cfg(feature = "control")]

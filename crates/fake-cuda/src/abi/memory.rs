@@ -1,7 +1,8 @@
 //! Memory.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::{host::HostSpan, places::Out};
+use super::places::Out;
+use crate::host::HostSpan;
 use crate::state::{Call, Fault, Handle, Outcome, only_zero};
 
 #[unsafe(no_mangle)]

@@ -12,7 +12,6 @@ mod events;
 mod execs;
 mod graphs;
 mod green;
-mod host;
 mod launch;
 mod memory;
 mod modules;
@@ -20,5 +19,3 @@ mod nodes;
 mod places;
 mod procedures;
 mod streams;
-
-pub(crate) use host::{HostBlock, HostSpan};

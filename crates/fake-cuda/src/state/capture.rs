@@ -2,9 +2,9 @@
 
 use super::{
     Code, Driver, Fault, Handle, Outcome,
-    engine::Work,
     graphs::Graph,
     nodes::{Node, NodeWork},
+    work::Work,
 };
 use std::{
     collections::{BTreeMap, HashSet},

@@ -2,10 +2,10 @@
 
 use super::{
     Code, Driver, Fault, Handle, Outcome,
-    engine::Work,
     nodes::{CopyNode, NodeWork, Spot},
+    work::Work,
 };
-use crate::abi::HostSpan;
+use crate::host::HostSpan;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which makes no difference here.
 const FLUSH: u32 = 1 << 30;

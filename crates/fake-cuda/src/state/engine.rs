@@ -5,7 +5,11 @@
 //! interrupted. Everything else (records, waits, copies, memory operations) takes no time.
 
 use super::{
-    Code, Driver, Fault, Handle, Outcome, events::Record, kernels::Running, nodes::NodeWork, plan::Plan,
+    Code, Driver, Fault, Handle, Outcome,
+    events::Record,
+    kernels::Running,
+    nodes::NodeWork,
+    work::{Queued, Work},
 };
 use std::{
     collections::{BTreeMap, HashSet},
@@ -32,30 +36,6 @@ pub(crate) struct Engine {
     launched: HashSet<Handle>,
     pub(super) default_streams: BTreeMap<Handle, Handle>,
     pub(super) finished: Vec<String>,
-}
-
-/// What is in a stream's queue.
-pub(crate) struct Queued {
-    /// Counts everything that was launched: the order among equals.
-    pub(super) launch: u64,
-    pub(super) work: Work,
-}
-
-/// Work of a stream.
-pub(crate) enum Work {
-    /// What a node of a graph may be, too.
-    Single(NodeWork),
-    Record {
-        event: Handle,
-        number: u64,
-    },
-    Wait {
-        number: u64,
-    },
-    Graph {
-        exec: Handle,
-        plan: Arc<Plan>,
-    },
 }
 
 impl Engine {

@@ -1,6 +1,6 @@
 //! Events: markers in a stream.
 
-use super::{Code, Driver, Fault, Handle, Outcome, capture::CapturedRecord, engine::Work, handles::Kind};
+use super::{Code, Driver, Fault, Handle, Outcome, capture::CapturedRecord, handles::Kind, work::Work};
 
 const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;

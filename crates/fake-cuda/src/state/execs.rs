@@ -1,6 +1,6 @@
 //! Executable graphs.
 
-use super::{Code, Driver, Fault, Handle, Outcome, engine::Work, handles::Kind, nodes::NodeWork, plan::Plan};
+use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind, nodes::NodeWork, plan::Plan, work::Work};
 use std::{collections::HashMap, sync::Arc};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD` and `..._USE_NODE_PRIORITY`.

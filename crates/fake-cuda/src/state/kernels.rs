@@ -1,6 +1,6 @@
 //! Which kernel runs, from its start to its end.
 
-use super::{Driver, Handle, engine::Work, nodes::NodeWork};
+use super::{Driver, Handle, nodes::NodeWork, work::Work};
 use std::sync::Arc;
 
 /// How the names of kernels begin that fail when they end.

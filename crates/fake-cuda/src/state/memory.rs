@@ -1,7 +1,7 @@
 //! Memory of the device, with its contents, and page-locked memory of the host.
 
 use super::{Code, Driver, Fault, Outcome};
-use crate::abi::HostBlock;
+use crate::host::HostBlock;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ops::Range,

@@ -24,6 +24,7 @@ mod report;
 mod settings;
 mod streams;
 pub(crate) mod versions;
+mod work;
 
 pub(crate) use call::{Call, with_driver};
 pub(crate) use code::Code;

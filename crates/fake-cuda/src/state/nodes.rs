@@ -1,7 +1,7 @@
 //! The nodes of graphs, and the work that streams and nodes have in common.
 
 use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind, modules::Arguments};
-use crate::abi::HostSpan;
+use crate::host::HostSpan;
 use std::sync::Arc;
 
 /// One thing to do, in a stream or as a node.

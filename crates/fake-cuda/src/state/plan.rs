@@ -2,8 +2,8 @@
 
 use super::{
     Driver, Handle,
-    engine::Work,
     nodes::{KernelNode, NodeWork},
+    work::Work,
 };
 use std::{collections::BTreeSet, sync::Arc};
 

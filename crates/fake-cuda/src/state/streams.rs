@@ -1,7 +1,7 @@
 //! Streams: queues of work in order.
 
 use super::{
-    Code, Driver, Fault, Handle, Outcome, capture::Membership, engine::Queued, handles::Kind, plan::PlanRun,
+    Code, Driver, Fault, Handle, Outcome, capture::Membership, handles::Kind, plan::PlanRun, work::Queued,
 };
 use std::collections::VecDeque;
 

@@ -1,0 +1,28 @@
+//! The work of streams.
+
+use super::{Handle, nodes::NodeWork, plan::Plan};
+use std::sync::Arc;
+
+/// What is in a stream's queue.
+pub(crate) struct Queued {
+    /// Counts everything that was launched: the order among equals.
+    pub(super) launch: u64,
+    pub(super) work: Work,
+}
+
+/// Work of a stream.
+pub(crate) enum Work {
+    /// What a node of a graph may be, too.
+    Single(NodeWork),
+    Record {
+        event: Handle,
+        number: u64,
+    },
+    Wait {
+        number: u64,
+    },
+    Graph {
+        exec: Handle,
+        plan: Arc<Plan>,
+    },
+}
