@@ -86,12 +86,8 @@ impl Cluster {
 
     /// Submits a job script.
     pub(crate) fn submit(&self, script: &str) -> Job<'_> {
-        let mut sbatch = self.command("sbatch");
-        let mut waiting =
-            sbatch.args(["--wait", "--parsable", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut number = String::new();
-        BufReader::new(waiting.stdout.take().unwrap()).read_line(&mut number).unwrap();
-        Job { cluster: self, number: number.trim().parse().unwrap(), waiting }
+        let number = self.shell(&format!("sbatch --parsable {script}"));
+        Job { cluster: self, number: number.trim().parse().unwrap() }
     }
 
     /// Waits until there are no jobs.
@@ -142,8 +138,7 @@ impl Drop for Cluster {
 /// A job that was submitted.
 pub(crate) struct Job<'c> {
     cluster: &'c Cluster,
-    pub(crate) number: u32,
-    waiting: Child,
+    number: u32,
 }
 
 impl Job<'_> {
@@ -157,17 +152,26 @@ impl Job<'_> {
         self.cluster.folder().join(format!("run-{}", self.number))
     }
 
-    /// How it ended, after all its requeues.
-    pub(crate) fn wait(mut self) -> Option<i32> {
-        self.waiting.wait().unwrap().code()
+    /// Tells Slurm something about it.
+    pub(crate) fn told(&self, command: &str) {
+        self.cluster.shell(&format!("{command} {}", self.number));
+    }
+
+    /// How it ended, after all its requeues. (`sbatch --wait` looks only every half minute.)
+    pub(crate) fn end(&self) -> String {
+        let mut state = String::new();
+        wait("the job to end", || {
+            let squeue = format!("squeue --noheader --states=all --format=%T --job={}", self.number);
+            self.cluster.shell(&squeue).trim().clone_into(&mut state);
+            !["PENDING", "CONFIGURING", "RUNNING", "COMPLETING"].contains(&&*state)
+        });
+        state
     }
 
     /// The report of `train --json` when it has ended well.
-    pub(crate) fn report(self) -> Value {
-        let (cluster, number) = (self.cluster, self.number);
-        let code = self.wait();
-        let printed = cluster.printed("deeppool", number);
-        assert_eq!(code, Some(0), "{printed}");
+    pub(crate) fn report(&self) -> Value {
+        let (state, printed) = (self.end(), self.printed());
+        assert_eq!(state, "COMPLETED", "{printed}");
         // After what was printed before a requeue, and beside what Slurm says.
         let lines: Vec<&str> = printed.lines().collect();
         let first = lines.iter().rposition(|&line| line == "{").unwrap();
@@ -187,6 +191,6 @@ pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let patience = Instant::now();
     while !is_so() {
         assert!(patience.elapsed() < Duration::from_secs(180), "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(100));
     }
 }

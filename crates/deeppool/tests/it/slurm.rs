@@ -69,7 +69,7 @@ fn a_disturbed_job_ends_with_the_undisturbed_losses() {
         std::thread::sleep(Duration::from_millis(number as u64 * 37));
         let ranks = ranks_of(&checkpoints);
         if number % 3 == 2 {
-            cluster.shell(&format!("scontrol requeue {}", job.number));
+            job.told("scontrol requeue");
         } else {
             let rank = ranks[number * 5 % ranks.len()].to_string();
             assert!(Command::new("kill").args(["-9", &rank]).status().unwrap().success());
@@ -99,11 +99,8 @@ fn a_job_whose_time_is_up_goes_on_from_a_checkpoint_until_it_is_cancelled() {
     let stopped = printed.lines().find(|line| line.contains("stopped after iteration ")).unwrap();
     assert!(stopped.contains("go on with --resume"), "{printed}");
     assert!(printed.contains(&format!("not finished: going on from {newest}")), "{printed}");
-    let number = job.number;
-    cluster.shell(&format!("scancel {number}"));
-    assert_ne!(job.wait(), Some(0));
-    cluster.wait_until_idle();
-    assert!(cluster.shell(&format!("scontrol show job {number}")).contains("JobState=CANCELLED"));
+    job.told("scancel");
+    assert_eq!(job.end(), "CANCELLED");
     cluster.stop();
 }
 
@@ -115,17 +112,15 @@ fn a_job_that_cannot_go_on_ends() {
     let command = format!("slurm --nodes 2 --ranks-per-node 1 -o job.sh -- {TRAIN} --batch 32 --init none");
     succeed(path, &command);
     let job = cluster.submit("job.sh");
-    let number = job.number;
-    assert_ne!(job.wait(), Some(0));
-    let printed = cluster.printed("deeppool", number);
+    assert_eq!(job.end(), "FAILED");
+    let printed = job.printed();
     assert!(printed.contains("none: No such file") && !printed.contains("going on"), "{printed}");
     // At the same iteration, however often it goes on.
     let fails = format!("{TRAIN} --batch 32 --lr 1e30 --checkpoint-every 1");
     succeed(path, &format!("slurm --nodes 2 --ranks-per-node 1 --restarts 1 -o job.sh -- {fails}"));
     let job = cluster.submit("job.sh");
-    let number = job.number;
-    assert_ne!(job.wait(), Some(0));
-    let printed = cluster.printed("deeppool", number);
+    assert_eq!(job.end(), "FAILED");
+    let printed = job.printed();
     assert_eq!(printed.matches("not finished: going on from ").count(), 1, "{printed}");
     assert!(printed.contains("giving up"), "{printed}");
     cluster.stop();
