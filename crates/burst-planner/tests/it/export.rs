@@ -71,11 +71,12 @@ fn a_trace_has_a_track_for_each_rank() {
     assert_eq!(names, ["rank 0 (planned)", "rank 1 (planned)", "rank 2 (planned)", "rank 3 (planned)"]);
     // 4 + 2 + 1 + 3 of layers, 2 + 1 + 1 of transfers; the one that takes no time is left out.
     assert_eq!(of("X").len(), 14);
-    let rank_2: Vec<_> = of("X").into_iter().filter(|event| event["pid"] == 2).collect();
+    let rank_2: Vec<_> = of("X").into_iter().filter(|event| event["pid"] == 3).collect();
     let shown: Vec<_> = rank_2.iter().map(|event| (event["name"].as_str(), event["ts"].as_f64())).collect();
     let expected = [("fork", 0.0), ("fork -> b", 10.0), ("b", 12.5), ("b -> join", 24.5), ("join", 31.0)];
     assert_eq!(shown, expected.map(|(name, ts)| (Some(name), Some(ts))));
     assert_eq!((&rank_2[1]["cat"], &rank_2[1]["dur"]), (&Value::from("transfer"), &Value::from(2.5)));
+    assert_eq!(rank_2[4]["args"], serde_json::json!({"ranks": [0, 1, 2]}));
 }
 
 /// What it is about, empty for the whole graph, and its attributes.

@@ -14,6 +14,8 @@ use crate::program::LowerOptions;
 pub struct BackgroundCosts {
     name: String,
     iteration: Iteration,
+    /// By step of the iteration: its layer.
+    layers: Vec<String>,
     memory_bytes: u64,
 }
 
@@ -35,12 +37,13 @@ impl BackgroundCosts {
         let backward =
             layers.iter().zip(&of_layers).rev().map(|(layer, of)| ("backward", layer, &of.backward));
         let update = layers.iter().zip(&of_layers).map(|(layer, of)| ("update", layer, &of.update));
-        let mut steps = Vec::new();
+        let (mut steps, mut layers_of_steps) = (Vec::new(), Vec::new());
         for (what, &layer, costs_of_kernels) in forward.chain(backward).chain(update) {
             if !costs_of_kernels.is_empty() {
-                let name = format!("{what} {}", costs.network().layer(layer).name());
+                let layer = costs.network().layer(layer).name();
+                layers_of_steps.push(layer.to_owned());
                 steps.push(WorkloadStep {
-                    name,
+                    name: format!("{what} {layer}"),
                     work: StepWork::Compute(kernels(costs_of_kernels)?),
                     after: None,
                 });
@@ -51,6 +54,7 @@ impl BackgroundCosts {
         Ok(Self {
             name: costs.network().name().into(),
             iteration: Iteration { samples: batch, steps },
+            layers: layers_of_steps,
             memory_bytes,
         })
     }
@@ -97,6 +101,12 @@ impl BackgroundCosts {
     #[must_use]
     pub fn samples_per_s(&self) -> f64 {
         self.batch() as f64 / self.iteration_time().as_secs_f64()
+    }
+
+    /// By step of the [iteration](Self::iteration), the name of the layer that it is of.
+    #[must_use]
+    pub fn step_layers(&self) -> &[String] {
+        &self.layers
     }
 
     /// The iteration as a device sees it.

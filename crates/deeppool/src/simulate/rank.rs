@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use gpu_mux::{
     BackgroundHost, Device, Driver, DriverError, Exchange, Finished, ForegroundHost, Occupancy, TaskletId,
-    VirtualDevice, WorkloadStep,
+    VirtualDevice,
 };
 
 use super::steps::RankClass;
@@ -34,7 +35,7 @@ pub(super) struct Rank<'a> {
     class: &'a RankClass<'a>,
     driver: Driver<VirtualDevice>,
     foreground: ForegroundHost<'a>,
-    background: Option<BackgroundHost<'a>>,
+    background: Option<BackgroundHost>,
     /// Steps of all iterations that have not been handed to the driver yet.
     to_offer: u64,
     iterations: u64,
@@ -53,8 +54,8 @@ pub(super) struct Rank<'a> {
     communication_end: Duration,
     /// By step of the iteration: how long after the communication before it the last of its partners arrived.
     partners_after: Vec<Duration>,
-    /// What the background ran since the iteration began, where a timeline is wanted.
-    background_spans: Option<Vec<(Span, &'a [WorkloadStep])>>,
+    /// What the background ran since the iteration began, by steps of its own, where a timeline is wanted.
+    background_spans: Option<Vec<(Span, Range<usize>)>>,
 }
 
 impl<'a> Rank<'a> {
@@ -173,7 +174,7 @@ impl<'a> Rank<'a> {
             if let Some(background) = &mut self.background {
                 background.finish(finished.tasklet);
                 let steps = background.steps(finished.tasklet);
-                self.background_spans.iter_mut().for_each(|spans| spans.push((span, steps)));
+                self.background_spans.iter_mut().for_each(|spans| spans.push((span, steps.clone())));
             }
             return;
         }
@@ -273,7 +274,7 @@ impl<'a> Rank<'a> {
     pub(super) fn timelines(
         &self,
         program: &Program,
-        background: &str,
+        background: Option<&BackgroundCosts>,
         origin: Duration,
     ) -> impl Iterator<Item = (usize, Vec<TimelineEvent>)> {
         self.class.programs.iter().flat_map(move |rank_program| {
@@ -289,7 +290,7 @@ impl<'a> Rank<'a> {
         &self,
         program: &Program,
         of_rank: &RankProgram,
-        background: &str,
+        background: Option<&BackgroundCosts>,
         origin: Duration,
     ) -> Vec<TimelineEvent> {
         let event = |work, step, label, span: Span| {
@@ -316,13 +317,17 @@ impl<'a> Rank<'a> {
                 };
                 event(work, Some(StepId(index)), step.label.clone(), span)
             });
-        let background = self.background_spans.iter().flatten().map(|&(span, steps)| {
-            let label = match steps {
-                [] => String::new(),
-                [only] => only.name.clone(),
-                [first, .., last] => format!("{} to {}", first.name, last.name),
-            };
-            event(TimelineWork::Background { job: background.into() }, None, label, span)
+        let background = background.into_iter().flat_map(|job| {
+            self.background_spans.iter().flatten().map(|(span, range)| {
+                let label = match &job.iteration().steps[range.clone()] {
+                    [] => String::new(),
+                    [only] => only.name.clone(),
+                    [first, .., last] => format!("{} to {}", first.name, last.name),
+                };
+                let mut layers = job.step_layers()[range.clone()].to_vec();
+                layers.dedup();
+                event(TimelineWork::Background { job: job.name().into(), layers }, None, label, *span)
+            })
         });
         steps.chain(background).collect()
     }

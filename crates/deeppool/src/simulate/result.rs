@@ -6,7 +6,7 @@ use gpu_mux::{ForegroundState, Occupancy};
 
 use super::machine::Window;
 use super::rank::{Figures, Rank};
-use super::{BackgroundCosts, SimulateOptions, Timeline};
+use super::{SimulateOptions, Timeline};
 use crate::program::Program;
 
 /// What a simulation found in the iterations after the warm-up. All times are virtual.
@@ -201,7 +201,7 @@ impl Totals {
 
 fn timeline(program: &Program, options: &SimulateOptions, classes: &[Rank<'_>]) -> Timeline {
     let origin = classes.iter().map(Rank::begin).min().unwrap_or_default();
-    let background = options.background.as_ref().map_or("", BackgroundCosts::name);
+    let background = options.background.as_ref();
     let events = by_rank(classes.iter().flat_map(|class| class.timelines(program, background, origin)));
     Timeline::new(events.into_iter().flatten().collect())
 }

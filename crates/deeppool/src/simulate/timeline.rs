@@ -46,6 +46,8 @@ pub enum TimelineWork {
     Background {
         /// The name of its network.
         job: String,
+        /// The layers whose kernels were launched together, in the order in which they ran.
+        layers: Vec<String>,
     },
 }
 
@@ -68,7 +70,7 @@ impl TimelineWork {
         match self {
             Self::Compute => json!({}),
             Self::Communication { bytes, ranks } => json!({"bytes": bytes, "ranks": ranks}),
-            Self::Background { job } => json!({"job": job}),
+            Self::Background { job, layers } => json!({"job": job, "layers": layers}),
         }
     }
 }
@@ -89,24 +91,31 @@ impl Timeline {
     }
 
     /// As Chrome trace events, which open in Perfetto: a process a rank, a thread a lane, times in microseconds. Steps that take no time
-    /// are left out. The events' arguments are the bytes and ranks of a collective, and the network of a background job.
+    /// are left out. The events' arguments are the bytes and ranks of a collective, and the network and layers of a background job.
+    ///
+    /// Processes are numbered from 1 and all threads differently, the first of a process like it, as in an operating system:
+    /// Perfetto takes a thread 0 for its process' first, and shows that one above the others.
     #[must_use]
     pub fn to_chrome_trace(&self) -> Value {
         let events = || self.events.iter().filter(|event| !event.duration.is_zero());
         let mut ranks: Vec<usize> = events().map(|event| event.rank).collect();
         ranks.sort_unstable();
         ranks.dedup();
-        let names = ranks.iter().flat_map(|rank| {
-            let process = json!({"ph": "M", "pid": rank, "name": "process_name",
+        let processes = ranks.last().map_or(0, |last| last + 1);
+        let pid = |rank: usize| rank + 1;
+        let tid = |rank: usize, lane: usize| pid(rank) + lane * processes;
+        let names = ranks.iter().flat_map(|&rank| {
+            let process = json!({"ph": "M", "pid": pid(rank), "name": "process_name",
                 "args": {"name": format!("rank {rank} (simulated)")}});
-            let lanes = LANES.iter().enumerate().map(move |(tid, lane)| {
-                json!({"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": lane}})
+            let lanes = LANES.iter().enumerate().map(move |(lane, name)| {
+                json!({"ph": "M", "pid": pid(rank), "tid": tid(rank, lane), "name": "thread_name",
+                    "args": {"name": name}})
             });
             std::iter::once(process).chain(lanes)
         });
         let spans = events().map(|event| {
-            let (tid, cat) = (event.work.place(), event.work.lane());
-            json!({"ph": "X", "pid": event.rank, "tid": tid, "cat": cat, "name": event.label, "args": event.work.args(),
+            let (tid, cat) = (tid(event.rank, event.work.place()), event.work.lane());
+            json!({"ph": "X", "pid": pid(event.rank), "tid": tid, "cat": cat, "name": event.label, "args": event.work.args(),
                 "ts": micros(event.start), "dur": micros(event.duration)})
         });
         json!({"displayTimeUnit": "ms", "traceEvents": names.chain(spans).collect::<Vec<_>>()})

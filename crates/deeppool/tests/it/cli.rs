@@ -676,11 +676,16 @@ fn a_timeline_says_whose_work_it_is() {
     };
     for event in of("communication") {
         let ranks = event["args"]["ranks"].as_array().unwrap();
-        assert!(ranks.contains(&event["pid"]) && event["args"]["bytes"].as_u64().unwrap() > 0, "{event}");
+        let rank = event["pid"].as_u64().unwrap() - 1;
+        assert!(ranks.contains(&rank.into()) && event["args"]["bytes"].as_u64().unwrap() > 0, "{event}");
     }
     for event in of("background") {
         let name = event["name"].as_str().unwrap();
         assert!(event["args"]["job"] == "resnet-18" && name.split(" to ").all(is_of_a_layer), "{event}");
+        let layers: Vec<_> = event["args"]["layers"].as_array().unwrap().iter().map(Value::as_str).collect();
+        let ends = name.split(" to ").map(|step| step.split_once(' ').map(|(_, layer)| layer));
+        let [first, .., last] = layers[..] else { panic!("{event}") };
+        assert!(ends.eq([first, last]), "{event}");
     }
     assert!(!of("communication").is_empty() && !of("background").is_empty());
 }

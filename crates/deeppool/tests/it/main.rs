@@ -25,6 +25,8 @@ mod memory_limit;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod mpi;
 #[cfg(feature = "cli")]
+mod perfetto;
+#[cfg(feature = "cli")]
 mod profile;
 mod recompute;
 #[cfg(feature = "cli")]

@@ -1,5 +1,6 @@
 //! The hosts of the two jobs: what they offer, and when.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,8 +120,7 @@ impl<'a> ForegroundHost<'a> {
 /// and otherwise into the longest runs of kernels that keep the bound with the gaps between them, whatever step they
 /// belong to. A kernel that is longer by itself is a piece. It offers piece after piece, so that a bounded number of them waits or runs.
 #[derive(Debug, Clone)]
-pub struct BackgroundHost<'a> {
-    iteration: &'a Iteration,
+pub struct BackgroundHost {
     pieces: Vec<BackgroundPiece>,
     estimates: Vec<Duration>,
     captured: bool,
@@ -132,16 +132,15 @@ pub struct BackgroundHost<'a> {
     pub(super) finished_time: Duration,
 }
 
-impl<'a> BackgroundHost<'a> {
+impl BackgroundHost {
     /// A host that runs this iteration over and over.
     #[must_use]
-    pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
+    pub fn new(iteration: &Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
         let pieces = cut(iteration, policy, gap);
         Self {
             estimates: pieces.iter().map(|piece| estimate(piece.time, piece.kernels.len(), gap)).collect(),
             time: pieces.iter().map(|piece| piece.time).sum(),
-            iteration,
             pieces,
             captured,
             samples: iteration.samples,
@@ -172,10 +171,10 @@ impl<'a> BackgroundHost<'a> {
         self.finished_time += self.pieces[self.place(tasklet.number)].time;
     }
 
-    /// The steps of its iteration that a tasklet's kernels are of.
+    /// The places in its iteration of the steps that a tasklet's kernels are of.
     #[must_use]
-    pub fn steps(&self, tasklet: TaskletId) -> &'a [WorkloadStep] {
-        &self.iteration.steps[self.pieces[self.place(tasklet.number)].steps.clone()]
+    pub fn steps(&self, tasklet: TaskletId) -> Range<usize> {
+        self.pieces[self.place(tasklet.number)].steps.clone()
     }
 
     fn place(&self, number: u64) -> usize {

@@ -142,7 +142,7 @@ impl Workload {
 struct Simulation<'a> {
     driver: Driver<VirtualDevice>,
     foreground: Option<ForegroundHost<'a>>,
-    background: Option<BackgroundHost<'a>>,
+    background: Option<BackgroundHost>,
     iterations: usize,
     warm_up: usize,
     iterations_ended: u64,

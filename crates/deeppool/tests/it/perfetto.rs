@@ -1,0 +1,180 @@
+//! Traces, read by Perfetto's own trace processor. It is found by the environment variable `PERFETTO_ENGINE`, the folder with
+//! `engine_bundle.js` and `trace_processor.wasm` of a build of Perfetto's pages, and is run by Node.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::command::succeed;
+
+/// A slice or an event, by its process, its thread, its category and its name; when it began and how long it took, in
+/// nanoseconds; and its arguments as Perfetto writes them.
+type Slice = ([Option<String>; 4], [i64; 2], BTreeSet<(String, String)>);
+
+/// The engine's folder, or why there is none.
+fn engine() -> Result<PathBuf, String> {
+    let folder = std::env::var_os("PERFETTO_ENGINE").ok_or("PERFETTO_ENGINE is not set")?;
+    let node = Command::new("node").arg("--version").stdout(Stdio::null()).status();
+    node.map_err(|error| format!("there is no node on the PATH: {error}"))?;
+    Ok(folder.into())
+}
+
+/// The rows of each query on a trace, as objects.
+fn query<const N: usize>(engine: &Path, trace: &Path, queries: [&str; N]) -> [Vec<Value>; N] {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perfetto/query.mjs");
+    let output = Command::new("node").arg(script).args([engine, trace]).args(queries).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<Vec<Value>> = serde_json::from_slice(&output.stdout).unwrap();
+    rows.try_into().unwrap()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// The arguments of an event as Perfetto writes them: a row for each element of a list.
+fn flat(arguments: &Value) -> BTreeSet<(String, String)> {
+    let plain = |value: &Value| text(value).unwrap_or_else(|| value.to_string());
+    let mut found = BTreeSet::new();
+    for (key, value) in arguments.as_object().unwrap() {
+        match value.as_array() {
+            None => {
+                found.insert((format!("args.{key}"), plain(value)));
+            }
+            Some(list) => {
+                let place = |(at, element)| (format!("args.{key}[{at}]"), plain(element));
+                found.extend(list.iter().enumerate().map(place));
+            }
+        }
+    }
+    found
+}
+
+/// The events of a trace, by the names that it gives processes and threads.
+fn written(trace: &Path) -> Vec<Slice> {
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let name_of = |event: &Value, kind: &str, keys: &[&str]| {
+        let is_it = |name: &&Value| name["name"] == kind && keys.iter().all(|&key| name[key] == event[key]);
+        events.iter().find(is_it).and_then(|name| text(&name["args"]["name"]))
+    };
+    let nanoseconds = |time_us: &Value| (time_us.as_f64().unwrap() * 1e3).round() as i64;
+    let slice = |event: &Value| {
+        let process = name_of(event, "process_name", &["pid"]);
+        let thread = name_of(event, "thread_name", &["pid", "tid"]);
+        let names = [process, thread, text(&event["cat"]), text(&event["name"])];
+        (names, ["ts", "dur"].map(|key| nanoseconds(&event[key])), flat(&event["args"]))
+    };
+    events.iter().filter(|event| event["ph"] == "X").map(slice).collect()
+}
+
+/// Opens a trace, and gives its slices, which are the file's events: none is lost, cut, in another track or within another.
+fn open(engine: &Path, trace: &Path) -> Vec<Slice> {
+    let [problems, overlaps, slices, arguments] = query(
+        engine,
+        trace,
+        [
+            "SELECT name, idx, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0",
+            "SELECT name, ts, dur, next FROM
+                (SELECT *, LEAD(ts) OVER (PARTITION BY track_id ORDER BY ts, dur) AS next FROM slice)
+                WHERE depth > 0 OR dur < 0 OR ts + dur > next",
+            "SELECT process.name AS process, thread.name AS thread, category, slice.name, ts, dur, slice.arg_set_id AS args
+                FROM slice JOIN thread_track ON track_id = thread_track.id
+                JOIN thread USING (utid) JOIN process USING (upid)",
+            "SELECT arg_set_id AS args, key, display_value AS value FROM args",
+        ],
+    );
+    assert_eq!((problems, overlaps), (Vec::new(), Vec::new()), "{}", trace.display());
+    let slice = |slice: &Value| {
+        let arguments = arguments.iter().filter(|row| row["args"] == slice["args"]);
+        (
+            ["process", "thread", "category", "name"].map(|key| text(&slice[key])),
+            ["ts", "dur"].map(|key| slice[key].as_i64().unwrap()),
+            arguments.map(|row| (text(&row["key"]).unwrap(), text(&row["value"]).unwrap())).collect(),
+        )
+    };
+    let mut read: Vec<Slice> = slices.iter().map(slice).collect();
+    let mut written = written(trace);
+    read.sort();
+    written.sort();
+    assert_eq!(read.len(), written.len(), "{}", trace.display());
+    for (read, written) in read.iter().zip(&written) {
+        assert_eq!(read, written, "{}", trace.display());
+    }
+    read
+}
+
+#[test]
+fn a_simulation_opens_in_perfetto() {
+    let engine = match engine() {
+        Ok(engine) => engine,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(
+        path,
+        "simulate --model vgg16 --device a100 --gpus 4 --batch 32 --background resnet-18:8 --trace t.json",
+    );
+    let slices = open(&engine, &path.join("t.json"));
+    let mut lanes = BTreeSet::new();
+    for ([process, thread, category, name], _, arguments) in &slices {
+        let rank =
+            process.as_ref().unwrap().strip_prefix("rank ").unwrap().strip_suffix(" (simulated)").unwrap();
+        assert_eq!(thread, category);
+        let thread = thread.as_ref().unwrap();
+        let has = |key: &str, value: &str| arguments.contains(&(key.into(), value.into()));
+        let count = |key: &str| arguments.iter().filter(|(other, _)| other.starts_with(key)).count();
+        match thread.as_str() {
+            "communication" => {
+                let is_among = (0..4).any(|place| has(&format!("args.ranks[{place}]"), rank));
+                assert!(
+                    is_among && count("args.ranks[") > 1 && count("args.bytes") == 1,
+                    "{name:?}: {arguments:?}"
+                );
+            }
+            "background" => {
+                assert!(has("args.job", "resnet-18") && count("args.layers[") > 0, "{name:?}: {arguments:?}");
+            }
+            _ => assert!(arguments.is_empty(), "{name:?}: {arguments:?}"),
+        }
+        lanes.insert((rank.to_owned(), thread.clone()));
+    }
+    let expected = (0..4).flat_map(|rank| {
+        ["background", "communication", "compute"].map(|lane| (rank.to_string(), lane.to_owned()))
+    });
+    assert!(lanes.iter().cloned().eq(expected), "{lanes:?}");
+}
+
+#[test]
+fn plans_open_in_perfetto() {
+    let engine = match engine() {
+        Ok(engine) => engine,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(path, "plan --model resnet-18 --device a100 --gpus 4 --batch 32 --trace network.json");
+    assert!(!open(&engine, &path.join("network.json")).is_empty());
+
+    // Times that are no whole numbers of nanoseconds, of which viewers know.
+    let scaling = |node: usize| [0.5, 0.7, 0.95][node / 5 % 3];
+    let time_us = |node, gpus| (node as f64 + 1.0).sqrt() * 7.0 / f64::from(gpus).powf(scaling(node));
+    let options = |node| [1, 2, 4].map(|gpus| json!({"gpus": gpus, "time_us": time_us(node, gpus)}));
+    let nodes: Vec<Value> =
+        (0..200).map(|node| json!({"name": format!("layer \"{node}\""), "options": options(node)})).collect();
+    let transfer_us = [[0.0, 1.0 / 3.0, 1.0 / 7.0], [1.0 / 3.0, 0.0, 0.1], [1.0 / 7.0, 0.1, 0.0]];
+    let edge = |from: usize| json!({"from": from, "to": from + 1, "transfer_us": transfer_us});
+    let edges: Vec<Value> = (0..199).map(edge).collect();
+    let problem = json!({"schema": "deeppool/plan-problem/v1", "gpus": 4, "nodes": nodes, "edges": edges});
+    std::fs::write(path.join("problem.json"), problem.to_string()).unwrap();
+    succeed(path, "plan --problem problem.json --amplification 1.3 --trace problem-trace.json");
+    let slices = open(&engine, &path.join("problem-trace.json"));
+    let of = |category: &str| {
+        slices.iter().filter(|([_, _, found, _], ..)| found.as_deref() == Some(category)).count()
+    };
+    assert!(of("layer") > 200 && of("transfer") > 0, "{} {}", of("layer"), of("transfer"));
+}
