@@ -41,6 +41,19 @@ pub enum ElementType {
     Bf16,
 }
 
+impl ElementType {
+    /// The bytes of an element.
+    #[must_use]
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+}
+
 impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -167,6 +180,7 @@ mod tests {
     #[test]
     fn reductions_reach_as_far_as_the_shortest_slice() {
         fn check<T: Element>(one: T, two: T, three: T) {
+            assert_eq!(T::TYPE.size_bytes(), size_of::<T>());
             let mut output = [T::default(); 4];
             T::reduce(ReduceOp::Sum, &[&[one, one, one], &[two, two]], &mut output);
             assert_eq!(output, [three, three, T::default(), T::default()]);
@@ -176,6 +190,7 @@ mod tests {
         check(1.0_f32, 2.0, 3.0);
         check(1_u8, 2, 3);
         check(f16::from_f32(1.0), f16::from_f32(2.0), f16::from_f32(3.0));
+        check(1.0_f64, 2.0, 3.0);
     }
 
     /// Rounded after each term, 2048 + 1 + 1 would stay 2048.

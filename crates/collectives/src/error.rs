@@ -44,7 +44,8 @@ pub enum Error {
     },
 
     /// Some ranks did not make the call within the world's time-out. Every rank of the operation gets this error, the late
-    /// ones too.
+    /// ones too. (A process of MPI that has all it needs in the moment in which another gives up may complete the operation;
+    /// it gets this error from the group's next one.)
     #[error("ranks {missing:?} did not join {call} within {waited:?}")]
     TimedOut {
         /// The ranks that are missing.

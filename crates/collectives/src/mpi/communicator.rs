@@ -21,7 +21,8 @@ use crate::{
 /// a rank that is busy elsewhere holds the others up.
 ///
 /// Half-precision numbers are moved but not reduced. Where a maximum or minimum meets a NaN, the result may be either;
-/// sums of floats are taken in an order that MPI chooses by length and size of the group, the same on all ranks.
+/// sums of floats are the same on all ranks: those of small all-reduces (at most 16 KiB from a rank to all others together) are taken
+/// in the order of the ranks, as between threads, and others in an order that MPI chooses by length and size of the group.
 #[derive(Debug)]
 pub struct MpiCommunicator {
     shared: Arc<Shared>,

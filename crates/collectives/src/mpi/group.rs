@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Index, IndexMut};
+use std::time::Instant;
 
 use super::library::Comm;
 use crate::{Error, Result};
@@ -24,6 +25,8 @@ pub(super) struct GroupState {
     pub(super) left: HashSet<usize>,
     /// Whether this rank has left.
     pub(super) has_left: bool,
+    /// When this rank last received the group's notices.
+    pub(super) notices_polled: Option<Instant>,
     /// Why the group cannot be used any more.
     pub(super) failure: Option<Error>,
 }
@@ -39,6 +42,7 @@ impl GroupState {
             handles: 0,
             left: HashSet::new(),
             has_left: false,
+            notices_polled: None,
             failure: None,
         }
     }

@@ -5,12 +5,13 @@
 //! 1. The foreign functions: [`library`], which starts and ends MPI and creates communicators, and [`abort`], which ends
 //!    the job.
 //! 2. Data: the [`buffers`] of an operation, the [`work`] that MPI is to do on them, a [`transfer`] that does it; the
-//!    messages between ranks, which are a [`header`] before every operation, a [`notice`] when one takes too long and a
-//!    [`group_plan`] for a new group; and what a rank knows of a [`group`] and of an [`operation`].
+//!    messages between ranks, which are a [`header`] before every operation, data that is sent [`along`] with it where there is
+//!    little, a [`notice`] when one takes too long and a [`group_plan`] for a new group; and what a rank knows of a [`group`] and of an [`operation`].
 //! 3. The [`engine`]: all that a process has pending, on which every poll works.
 //! 4. What uses it behind a lock, [`shared`]: [`request`]s, [`group_creation`], the [`communicator`] and the [`world`].
 
 mod abort;
+mod along;
 mod backoff;
 mod buffers;
 mod communicator;

@@ -1,14 +1,17 @@
 //! One pending operation: first the headers, then the data.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::along;
 use super::buffers::Buffers;
 use super::group::GroupState;
 use super::header::{Header, first_error};
 use super::library::{Failure, NAME};
+use super::tags;
 use super::transfer::Transfer;
 use super::work::Work;
-use crate::{Call, Error, Result};
+use crate::{Call, Error, Operation, Result};
 
 /// How long an operation may still complete after its time-out: a rank that did not poll for long finds its deadline
 /// passed although no rank is missing. It is also the time in which the others answer.
@@ -46,12 +49,27 @@ pub(super) struct PendingOperation {
 #[derive(Debug)]
 enum Phase {
     /// Not all headers have been received.
-    Checking { own: (usize, Header), others: Vec<Receipt>, work: Option<Work> },
+    Checking { own: Checked, others: Vec<Receipt> },
+    /// What the other members have sent along has not all been received: for each of them, in their order, as many pieces as
+    /// this rank's own.
+    Gathering { place: usize, own: Vec<Arc<[u64]>>, others: Vec<Receipt>, buffers: Option<Buffers> },
     /// The data moves.
     Moving(Transfer),
 }
 
-/// Another member's header, received or being received.
+/// This rank's part of an operation whose headers are compared.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// Its place in the group.
+    pub(super) place: usize,
+    pub(super) header: Header,
+    /// What it has sent along, if it has.
+    pub(super) along: Option<Vec<Arc<[u64]>>>,
+    /// What it is to do, unless the call has a fault.
+    pub(super) work: Option<Work>,
+}
+
+/// Another member's message, received or being received.
 #[derive(Debug)]
 pub(super) struct Receipt {
     pub(super) member: usize,
@@ -69,15 +87,9 @@ pub(super) enum Progress {
 
 impl PendingOperation {
     /// An operation whose header is sent, and those of the others expected.
-    pub(super) fn checking(
-        group: usize,
-        channel: Channel,
-        own: (usize, Header),
-        others: Vec<Receipt>,
-        work: Option<Work>,
-    ) -> Self {
-        let call = own.1.call.clone();
-        Self::new(group, channel, call, Phase::Checking { own, others, work })
+    pub(super) fn checking(group: usize, channel: Channel, own: Checked, others: Vec<Receipt>) -> Self {
+        let call = own.header.call.clone();
+        Self::new(group, channel, call, Phase::Checking { own, others })
     }
 
     /// An operation that begins without a check.
@@ -97,59 +109,119 @@ impl PendingOperation {
     /// Whether all headers of the others have been received.
     pub(super) fn has_all_headers(&mut self, group: &GroupState) -> Result<bool> {
         let Phase::Checking { others, .. } = &mut self.phase else { return Ok(true) };
-        for receipt in others {
-            if !receipt.transfer.test().map_err(|failure| failure.error(group.world_rank(), &self.call))? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        all_received(others).map_err(|failure| failure.error(group.world_rank(), &self.call))
     }
 
     /// Makes progress without waiting, once all headers have been received.
     pub(super) fn advance(&mut self, group: &GroupState) -> Result<Progress> {
         let library_error = |failure: Failure, call: &Call| failure.error(group.world_rank(), call);
-        if let Phase::Checking { own, others, work } = &mut self.phase {
+        if let Phase::Checking { own, others } = &mut self.phase {
             let not_understood = || Failure("a header of another version of this crate".into());
-            let mut headers = vec![own.clone()];
+            let mut headers = vec![(own.place, own.header.clone())];
             for receipt in others.iter() {
                 let header = receipt.transfer.words().and_then(Header::decode);
-                let header = header.filter(|header| header.sequence == own.1.sequence);
+                let header = header.filter(|header| header.sequence == own.header.sequence);
                 let header = header.ok_or_else(|| library_error(not_understood(), &self.call))?;
                 headers.push((receipt.member, header));
             }
             headers.sort_by_key(|(member, _)| *member);
+            let (place, along, work) = (own.place, own.along.take(), own.work.take());
+            // Also where the calls do not agree: the next operation would receive it otherwise.
+            let others = receive_along(group, place, &headers)
+                .map_err(|failure| library_error(failure, &self.call))?;
             if let Some(error) = first_error(&headers, &group.members) {
+                self.phase = Phase::Gathering { place, own: Vec::new(), others, buffers: None };
                 return Err(error);
             }
             // A call without work has a fault, which is the first error.
-            let Some(work) = work.take() else { return Ok(Progress::Waiting) };
+            let Some(work) = work else { return Ok(Progress::Waiting) };
             // A rank that has all headers knows that all have called the barrier.
             if work.is_barrier() {
                 return Ok(Progress::Complete(work.into_buffers()));
+            }
+            if let Some(own) = along {
+                let buffers = Some(work.into_buffers());
+                self.phase = Phase::Gathering { place, own, others, buffers };
+                return self.gather(group);
             }
             let transfer = Transfer::start_work(group.comm, work)
                 .map_err(|failure| library_error(failure, &self.call))?;
             self.phase = Phase::Moving(transfer);
         }
-        let Phase::Moving(transfer) = &mut self.phase else { return Ok(Progress::Waiting) };
+        let Phase::Moving(transfer) = &mut self.phase else { return self.gather(group) };
         if !transfer.test().map_err(|failure| library_error(failure, &self.call))? {
             return Ok(Progress::Waiting);
         }
         Ok(transfer.take_buffers().map_or(Progress::Waiting, Progress::Complete))
     }
 
-    /// The members whose headers have not been received; `None` while the data moves, when single members are not known.
+    /// Reduces what all members have sent along, once it has been received.
+    fn gather(&mut self, group: &GroupState) -> Result<Progress> {
+        let Phase::Gathering { place, own, others, buffers } = &mut self.phase else {
+            return Ok(Progress::Waiting);
+        };
+        if !all_received(others).map_err(|failure| failure.error(group.world_rank(), &self.call))? {
+            return Ok(Progress::Waiting);
+        }
+        let Operation::AllReduce { op, .. } = self.call.operation else { return Ok(Progress::Waiting) };
+        let Some(mut buffers) = buffers.take() else { return Ok(Progress::Waiting) };
+        for (number, piece) in own.iter().enumerate() {
+            let received = others.iter().skip(number).step_by(own.len());
+            let mut inputs: Vec<&[u64]> = received.filter_map(|receipt| receipt.transfer.words()).collect();
+            inputs.insert(*place, piece);
+            buffers.reduce_piece(number, op, &inputs);
+        }
+        Ok(Progress::Complete(buffers))
+    }
+
+    /// The messages of an operation that has failed, which this rank still has to receive.
+    pub(super) fn take_unread(&mut self) -> Vec<Transfer> {
+        match &mut self.phase {
+            Phase::Gathering { others, .. } => others.drain(..).map(|receipt| receipt.transfer).collect(),
+            Phase::Checking { .. } | Phase::Moving(_) => Vec::new(),
+        }
+    }
+
+    /// The members whose messages have not been received; `None` while the data moves, when single members are not known.
     pub(super) fn missing(&mut self) -> Option<Vec<usize>> {
         match &mut self.phase {
-            Phase::Checking { others, .. } => {
+            Phase::Checking { others, .. } | Phase::Gathering { others, .. } => {
                 let absent = others.iter_mut().filter_map(|receipt| {
                     (!receipt.transfer.test().unwrap_or(false)).then_some(receipt.member)
                 });
-                Some(absent.collect())
+                let mut absent: Vec<usize> = absent.collect();
+                absent.dedup();
+                Some(absent)
             }
             Phase::Moving(_) => None,
         }
     }
+}
+
+/// Begins to receive what the other members have sent along with their headers, which are in the order of the members.
+fn receive_along(
+    group: &GroupState,
+    place: usize,
+    headers: &[(usize, Header)],
+) -> std::result::Result<Vec<Receipt>, Failure> {
+    let size = group.members.len();
+    let mut receipts = Vec::new();
+    for &(member, ref header) in headers.iter().filter(|(member, _)| *member != place) {
+        for words in along::pieces(header, size).into_iter().flatten() {
+            let transfer = Transfer::receive_words(group.comm, member, tags::ALONG, words)?;
+            receipts.push(Receipt { member, transfer });
+        }
+    }
+    Ok(receipts)
+}
+
+fn all_received(receipts: &mut [Receipt]) -> std::result::Result<bool, Failure> {
+    for receipt in receipts {
+        if !receipt.transfer.test()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Failure {

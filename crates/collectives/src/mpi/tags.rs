@@ -11,7 +11,10 @@ pub(super) const GROUP: c_int = 1;
 /// Notices about the group's ranks.
 pub(super) const NOTICE: c_int = 2;
 
-const FIRST: c_int = 3;
+/// Data that is sent along with headers.
+pub(super) const ALONG: c_int = 3;
+
+const FIRST: c_int = 4;
 
 /// What a tag of one message, or of one new communicator, is for.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +43,8 @@ mod tests {
     #[test]
     fn tags_are_distinct_and_end_at_the_largest() {
         let kinds = [Kind::SenderHeader, Kind::ReceiverHeader, Kind::Data, Kind::Communicator];
-        for largest in 6..40 {
-            let mut seen = vec![HEADER, GROUP, NOTICE];
+        for largest in 7..40 {
+            let mut seen = vec![HEADER, GROUP, NOTICE, ALONG];
             let numbers = u64::from(largest_number(largest)) + 1;
             for number in 0..numbers {
                 seen.extend(kinds.map(|kind| tag(kind, number, largest).expect("the number is among them")));

@@ -127,6 +127,10 @@ impl Work {
         matches!(self.route, Route::Barrier)
     }
 
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
     pub(super) fn into_buffers(self) -> Buffers {
         self.buffers
     }

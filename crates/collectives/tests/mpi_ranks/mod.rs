@@ -3,6 +3,7 @@
 mod faults;
 mod groups;
 mod laws;
+mod sizes;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,8 @@ pub(crate) fn run(trial: &str, arguments: &[String]) -> ExitCode {
     match trial {
         "laws" => laws::run(argument(0), argument(1)),
         "laws-unchecked" => laws::run_unchecked(argument(0), argument(1)),
+        "around-the-limit" => sizes::around_the_limit(),
+        "mismatched" => sizes::mismatched(),
         "panic" => faults::panic(),
         "panic-while-polling" => faults::panic_while_polling(),
         "panic-with-own-hook" => faults::panic_with_own_hook(),

@@ -24,6 +24,12 @@ pub(crate) fn run() -> ExitCode {
         Trial::test("laws_hold_on_four_ranks", || laws(4, "laws", 100)),
         Trial::test("laws_hold_on_three_ranks", || laws(3, "laws", 50)),
         Trial::test("laws_hold_without_checks", || laws(4, "laws-unchecked", 50)),
+        Trial::test("small_and_large_all_reduces_have_the_same_bits_on_all_ranks", || {
+            finishes(&Job::new(4, "around-the-limit").run(LIMIT)?)
+        }),
+        Trial::test("data_that_was_sent_along_with_another_call_is_ignored", || {
+            finishes(&Job::new(3, "mismatched").run(LIMIT)?)
+        }),
         Trial::test("a_panicking_rank_ends_the_job", || panics("panic")),
         Trial::test("a_rank_that_panics_while_it_polls_ends_the_job", || panics("panic-while-polling")),
         Trial::test("a_panicking_rank_with_a_hook_of_its_own_ends_the_job", || panics("panic-with-own-hook")),
@@ -133,12 +139,24 @@ fn killed_for_mpirun() -> Result<(), Failed> {
 
 /// For each operation of the trial.
 fn comes_late() -> Result<(), Failed> {
-    for operation in 0..7 {
+    let names = [
+        "all-reduce (sum of 10 f32)",
+        "barrier",
+        "broadcast (10 i32 from 0)",
+        "receive (10 u8 from 0, tag 0)",
+        "all-to-all-v (",
+        "group ([1, 0, 2])",
+        "broadcast (10 i32 from 0)",
+    ];
+    for (operation, name) in names.into_iter().enumerate() {
         let outcome = Job::new(3, "comes-late").surviving().with(operation).run(LIMIT)?;
         let seen = outcome.seen();
         if seen.len() != 3 || seen.iter().any(|(missing, _)| *missing != [0]) {
             let why = "not all ranks, also the late one, are told that rank 0 was missing";
             return Err(outcome.failed(&format!("operation {operation}: {why}")));
+        }
+        if outcome.output.matches(&format!("ranks [0] did not join {name}")).count() != 3 {
+            return Err(outcome.failed(&format!("not all ranks are told that it was missing in {name}")));
         }
     }
     Ok(())

@@ -12,12 +12,13 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::along;
 use super::buffers::Buffers;
 use super::group::{GroupState, Groups};
 use super::group_plan::GroupPlans;
 use super::header::Header;
 use super::library::{Failure, World};
-use super::operation::{Channel, GRACE, PendingOperation, Progress, Receipt};
+use super::operation::{Channel, Checked, GRACE, PendingOperation, Progress, Receipt};
 use super::tags::{self, Kind};
 use super::transfer::Transfer;
 use super::work::Work;
@@ -46,14 +47,14 @@ pub(super) struct Engine {
     pending: Vec<(u64, PendingOperation)>,
     finished: HashMap<u64, Result<Buffers>>,
     next_id: u64,
-    outbox: Vec<Outgoing>,
+    unattended: Vec<Unattended>,
     /// When this rank last polled.
     worked: Instant,
 }
 
-/// A message that is being sent.
+/// A message that is being sent, or received for nobody.
 #[derive(Debug)]
-struct Outgoing {
+struct Unattended {
     group: usize,
     call: Call,
     transfer: Transfer,
@@ -74,7 +75,7 @@ impl Engine {
             pending: Vec::new(),
             finished: HashMap::new(),
             next_id: 0,
-            outbox: Vec::new(),
+            unattended: Vec::new(),
             worked: Instant::now(),
         }
     }
@@ -129,12 +130,30 @@ impl Engine {
         }
         let header = Header { sequence, call: call.clone(), fault: work.as_ref().err().cloned() };
         let words: Arc<[u64]> = header.encode(size).into();
-        let others = self
-            .exchange(group, &call, &peers, &words, tags)
-            .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
         // As the others decode it, so that all come to the same result.
-        let own = Header::decode(&words).unwrap_or(header);
-        Ok(PendingOperation::checking(group, channel, (self.groups[group].rank, own), others, work.ok()))
+        let header = Header::decode(&words).unwrap_or(header);
+        let work = work.ok();
+        let along = along::pieces(&header, size).and(work.as_ref()).map(|work| work.buffers().pieces());
+        // Before the header: a rank that has it need not wait for the rest.
+        let others = self
+            .send_along(group, &call, &peers, along.iter().flatten())
+            .and_then(|()| self.exchange(group, &call, &peers, &words, tags))
+            .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
+        let own = Checked { place: self.groups[group].rank, header, along, work };
+        Ok(PendingOperation::checking(group, channel, own, others))
+    }
+
+    /// Sends what belongs to a header to the same members, piece by piece.
+    fn send_along<'a>(
+        &mut self,
+        group: usize,
+        call: &Call,
+        peers: &[usize],
+        mut pieces: impl Iterator<Item = &'a Arc<[u64]>>,
+    ) -> std::result::Result<(), Failure> {
+        pieces.try_for_each(|piece| {
+            peers.iter().try_for_each(|&member| self.post(group, call, member, tags::ALONG, piece))
+        })
     }
 
     /// Sends a header to some members and receives theirs; `tags` are those to send and to receive under.
@@ -168,7 +187,7 @@ impl Engine {
     ) -> std::result::Result<(), Failure> {
         let mut transfer = Transfer::send_words(self.groups[group].comm, member, tag, Arc::clone(words))?;
         if !transfer.test()? {
-            self.outbox.push(Outgoing { group, call: call.clone(), transfer });
+            self.unattended.push(Unattended { group, call: call.clone(), transfer });
         }
         Ok(())
     }
@@ -187,7 +206,7 @@ impl Engine {
     pub(super) fn progress(&mut self) {
         let now = Instant::now();
         self.worked = now;
-        self.clear_outbox();
+        self.finish_unattended();
         let oldest = self.pending.first().map(|(_, operation)| operation.started);
         if oldest.is_some_and(|started| now.saturating_duration_since(started) >= NOTICES_AFTER) {
             self.poll_notices(now);
@@ -209,7 +228,13 @@ impl Engine {
                     return true;
                 }
                 Ok(Progress::Complete(buffers)) => Ok(buffers),
-                Err(error) => Err(error),
+                Err(error) => {
+                    let unread = operation.take_unread().into_iter();
+                    let (group, call) = (operation.group, &operation.call);
+                    let unattended = |transfer| Unattended { group, call: call.clone(), transfer };
+                    self.unattended.extend(unread.map(unattended));
+                    Err(error)
+                }
             };
             if !operation.abandoned {
                 self.finished.insert(*id, result);
@@ -220,7 +245,7 @@ impl Engine {
     }
 
     fn advance(&mut self, operation: &mut PendingOperation, now: Instant) -> Result<Progress> {
-        match self.step(operation) {
+        match self.step(operation, now) {
             Err(error @ Error::Library { .. }) => Err(self.fail_group(operation.group, error)),
             Ok(Progress::Waiting) if now.saturating_duration_since(operation.started) >= self.timeout => {
                 self.overdue(operation, now)
@@ -229,7 +254,7 @@ impl Engine {
         }
     }
 
-    fn step(&mut self, operation: &mut PendingOperation) -> Result<Progress> {
+    fn step(&mut self, operation: &mut PendingOperation, now: Instant) -> Result<Progress> {
         let group = operation.group;
         self.groups[group].usable()?;
         if operation.holds_its_channel() {
@@ -237,7 +262,7 @@ impl Engine {
                 return Ok(Progress::Waiting);
             }
             // Headers remain when their senders have timed out and this rank is late: notices tell.
-            if !self.poll_notices_of(group) {
+            if !self.has_polled_notices_of(group, now) && !self.poll_notices_of(group) {
                 return Ok(Progress::Waiting);
             }
             self.groups[group].usable()?;
@@ -266,17 +291,17 @@ impl Engine {
         Err(self.fail_group(operation.group, error))
     }
 
-    fn clear_outbox(&mut self) {
-        let mut outbox = std::mem::take(&mut self.outbox);
-        outbox.retain_mut(|outgoing| match outgoing.transfer.test() {
-            Ok(sent) => !sent,
+    fn finish_unattended(&mut self) {
+        let mut unattended = std::mem::take(&mut self.unattended);
+        unattended.retain_mut(|message| match message.transfer.test() {
+            Ok(complete) => !complete,
             Err(failure) => {
-                let rank = self.groups[outgoing.group].world_rank();
-                self.fail_group(outgoing.group, failure.error(rank, &outgoing.call));
+                let rank = self.groups[message.group].world_rank();
+                self.fail_group(message.group, failure.error(rank, &message.call));
                 false
             }
         });
-        self.outbox.append(&mut outbox);
+        self.unattended.append(&mut unattended);
     }
 
     /// Makes progress, and gives whether an operation is complete; fails as the operation did.
@@ -312,11 +337,11 @@ impl Engine {
     /// Whether something of a group is pending.
     pub(super) fn is_busy_in(&self, group: usize) -> bool {
         self.pending.iter().any(|(_, operation)| operation.group == group)
-            || self.outbox.iter().any(|outgoing| outgoing.group == group)
+            || self.unattended.iter().any(|message| message.group == group)
     }
 
     /// Whether MPI holds memory of this process.
     pub(super) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.outbox.is_empty()
+        self.pending.is_empty() && self.unattended.is_empty()
     }
 }

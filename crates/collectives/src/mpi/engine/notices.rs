@@ -65,6 +65,16 @@ impl Engine {
         self.free_released_groups();
     }
 
+    /// Whether the notices of a group were received a moment ago, and none is still being received.
+    pub(in crate::mpi) fn has_polled_notices_of(&self, group: usize, now: Instant) -> bool {
+        let recent = |polled: Instant| now.saturating_duration_since(polled) < NOTICES_EVERY;
+        self.groups[group].notices_polled.is_some_and(recent) && !self.is_receiving_notices_of(group)
+    }
+
+    fn is_receiving_notices_of(&self, group: usize) -> bool {
+        self.notices.arriving.iter().any(|(other, ..)| *other == group)
+    }
+
     /// Receives the notices of one group; whether none is still being received.
     pub(in crate::mpi) fn poll_notices_of(&mut self, group: usize) -> bool {
         if let Err(failure) = self.receive_notices(group) {
@@ -73,7 +83,7 @@ impl Engine {
         if !self.notices.arriving.is_empty() {
             self.handle_arrived_notices(Instant::now());
         }
-        self.notices.arriving.iter().all(|(other, ..)| *other != group)
+        !self.is_receiving_notices_of(group)
     }
 
     fn handle_arrived_notices(&mut self, now: Instant) {
@@ -99,6 +109,7 @@ impl Engine {
             let transfer = Transfer::receive_words(comm, member, tags::NOTICE, words)?;
             self.notices.arriving.push((group, member, transfer));
         }
+        self.groups[group].notices_polled = Some(Instant::now());
         Ok(())
     }
 

@@ -1,0 +1,107 @@
+//! All-reduces whose data is sent along with the headers, larger ones, and those in between.
+#![allow(clippy::cast_possible_wrap, reason = "bits are compared, and ranks are small numbers")]
+
+use collectives::{
+    Communicator, Element, Error, Group, MpiCommunicator, MpiWorld, ReduceOp, Request, Result, ThreadWorld,
+};
+
+use super::start;
+
+/// What a rank sends along to all others together, at most.
+const LIMIT_BYTES: usize = 16 << 10;
+
+/// In groups of each size, elements that round: the same bits on all ranks, and those of threads where the data is sent along.
+pub(crate) fn around_the_limit() {
+    let world = start(&MpiWorld::new());
+    for size in 1..=world.size() {
+        let list: Vec<usize> = (0..size).rev().collect();
+        if !list.contains(&world.rank()) {
+            continue;
+        }
+        let group = world.group(&list).expect("the group is made");
+        for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min] {
+            same_as_threads(&group, op, |bits| f32::from(bits as u16) / 3.0, |x: f32| x.to_bits().into());
+            same_as_threads(&group, op, |bits| f64::from(bits) / 7.0, f64::to_bits);
+            same_as_threads(&group, op, |bits| bits as i32, |x: i32| x as u64);
+            same_as_threads(&group, op, |bits| i64::from(bits) << 31, |x: i64| x as u64);
+            same_as_threads(&group, op, |bits| bits as u8, u64::from);
+        }
+    }
+}
+
+fn same_as_threads<T: Element>(
+    group: &MpiCommunicator,
+    op: ReduceOp,
+    element: fn(u32) -> T,
+    bits: fn(T) -> u64,
+) {
+    let (rank, size) = (group.rank(), group.size());
+    let most = LIMIT_BYTES / size_of::<T>() / (size - 1).max(1);
+    for count in [0, 1, 255, 2_048 / size_of::<T>(), most - 1, most, most + 1, 3 * most] {
+        let input = |rank: usize| -> Vec<T> {
+            let number = |i: usize| (rank * 7_919 + i + 1) as u32;
+            (0..count).map(|i| element(number(i).wrapping_mul(0x9e37_79b9) >> 3)).collect()
+        };
+        let all = |vector: Vec<T>| -> Vec<u64> { vector.into_iter().map(bits).collect() };
+        let mut ours = input(rank);
+        group.all_reduce(&mut ours, op, &mut ()).expect("all ranks call it");
+        let ours = all(ours);
+        let theirs = ThreadWorld::new(size).run(|thread| {
+            let mut vector = input(thread.rank());
+            thread.all_reduce(&mut vector, op, &mut ()).map(|()| vector)
+        });
+        let theirs = all(theirs[rank].clone().expect("threads have no trouble"));
+        let what = format!("{op} of {count} {} on {size} ranks", T::TYPE);
+        if count <= most {
+            assert!(ours == theirs, "{what}: not what threads get");
+        }
+        let mut first: Vec<i64> = ours.iter().map(|&bits| bits as i64).collect();
+        group.broadcast(&mut first, 0, &mut ()).expect("all ranks call it");
+        assert!(first.iter().map(|bits| *bits as u64).eq(ours), "{what}: other bits than rank 0's");
+    }
+}
+
+/// One rank calls something else than an all-reduce whose data is sent along, while later operations are pending already:
+/// all are told, and the later ones get their own data.
+pub(crate) fn mismatched() {
+    let ranks = start(&MpiWorld::new());
+    for odd in 0..ranks.size() {
+        for choice in 0..6 {
+            let wrong = start_one(&ranks, if ranks.rank() == odd { choice } else { 0 }).expect("it starts");
+            let (small, large) = (start_sum(&ranks, 3_000 / ranks.size()), start_sum(&ranks, 100_000));
+            let outcome = wrong();
+            let right = matches!(&outcome, Err(Error::Mismatch { first, second, .. }) if *first == odd || *second == odd);
+            assert!(right || (choice == 0 && outcome == Ok(())), "{odd}, {choice}: {outcome:?}");
+            small();
+            large();
+        }
+    }
+}
+
+type Waiting = Box<dyn FnOnce() -> Result<()>>;
+
+fn start_one(ranks: &MpiCommunicator, choice: usize) -> Result<Waiting> {
+    fn of<R: Request + 'static>(request: R) -> Waiting {
+        Box::new(|| request.wait().map(|_| ()))
+    }
+    let (op, queue) = (ReduceOp::Sum, &mut ());
+    Ok(match choice {
+        0 => of(ranks.start_all_reduce(vec![1.0_f32; 1_000], op, queue)?),
+        1 => of(ranks.start_all_reduce(vec![2.0_f32; 50_000], op, queue)?),
+        2 => of(ranks.start_all_reduce(vec![3.0_f32; 10], op, queue)?),
+        3 => of(ranks.start_all_reduce(vec![4_i64; 1_000], op, queue)?),
+        4 => of(ranks.start_broadcast(vec![5.0_f32; 1_000], 0, queue)?),
+        _ => of(ranks.start_barrier(queue)?),
+    })
+}
+
+/// The sum of the ranks' numbers, so many times; the second half checks it.
+fn start_sum(ranks: &MpiCommunicator, count: usize) -> impl FnOnce() {
+    let size = ranks.size() as i32;
+    let input = vec![ranks.rank() as i32 + 1; count];
+    let request = ranks.start_all_reduce(input, ReduceOp::Sum, &mut ()).expect("it starts");
+    move || {
+        let sums = request.wait().expect("all ranks call it");
+        assert!(sums.len() == count && sums.iter().all(|&sum| sum == size * (size + 1) / 2), "{count}");
+    }
+}
