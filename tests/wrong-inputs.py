@@ -55,7 +55,7 @@ COMMANDS = [
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--lr", "0.1", "--momentum", "0.9", "--weight-decay", "0.1", "--clip-norm", "1", "--seed", "1"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--plan", "{plan.json}", "--iterations", "2"],
     ["deeppool", "train", "--onnx", "{net.onnx}", "--data", "synthetic:3", "--ranks", "2", "--batch", "8", "--iterations", "2", "--threads-per-rank", "1", "--background", "digits-cnn:8"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "30", "--checkpoint", "{run}", "--resume", "--checkpoint-every", "5"],
+    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "30", "--checkpoint", "{run}", "--resume", "--checkpoint-every", "5", "--checkpoint-best", "--metrics", "{out}"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--init", "{weights.safetensors}", "--timeout", "60"],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--weights", "{weights.safetensors}", "--batch", "32"],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],

@@ -7,7 +7,7 @@ use deeppool::program::Placement;
 use deeppool::train::{TrainConfig, Weights, evaluate};
 use serde_json::json;
 
-use super::checkpoints::warn_of_damaged;
+use super::checkpoints::weights_of;
 use super::counts::{BATCH, within};
 use super::network::NetworkArgs;
 use super::output::{print_json, say};
@@ -29,6 +29,9 @@ pub(crate) struct Eval {
     /// The newest checkpoint in this folder
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
+    /// Take the checkpoint with the highest test accuracy, not the newest (see `train --checkpoint-best`)
+    #[arg(long, requires = "checkpoint")]
+    best: bool,
     /// Samples at once
     #[arg(long, value_parser = within(BATCH), default_value = "32")]
     batch: usize,
@@ -43,7 +46,7 @@ impl Eval {
         let dataset = Dataset::open(&self.data, &network)?;
         let weights = match (&self.weights, &self.checkpoint) {
             (Some(file), _) => Weights::load(file)?,
-            (None, Some(folder)) => Weights::of_checkpoint(folder, |problem| warn_of_damaged(problem))?,
+            (None, Some(folder)) => weights_of(folder, self.best)?,
             (None, None) => bail!("give --weights FILE or --checkpoint DIR"),
         };
         let placement = Placement::single(&network)?;

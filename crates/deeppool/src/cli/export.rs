@@ -4,13 +4,13 @@ use clap::Args;
 use deeppool::train::Weights;
 use serde_json::json;
 
-use super::checkpoints::warn_of_damaged;
+use super::checkpoints::weights_of;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say};
 
 /// Write the parameters of a network as one safetensors file, which PyTorch reads
 ///
-/// Layouts are PyTorch's. Names are those of the layers, `conv1.weight`, `bn1.running_mean`: of VGG, ResNet, Inception and ViT they are
+/// Layouts are PyTorch's. Names are those of the layers, `conv1.weight`, `bn1.running_mean`: of VGG, ResNet, Inception and `ViT` they are
 /// torchvision's, whose models load the file with `load_state_dict`; of ONNX networks those of the exporter.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -23,6 +23,9 @@ pub(crate) struct Export {
     /// Of the newest checkpoint in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "seed")]
     checkpoint: Option<PathBuf>,
+    /// Take the checkpoint with the highest test accuracy, not the newest (see `train --checkpoint-best`)
+    #[arg(long, requires = "checkpoint")]
+    best: bool,
     /// As drawn by this seed, without a checkpoint
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -39,7 +42,7 @@ impl Export {
         let network = self.network.load()?;
         check_outputs([&self.output], self.json)?;
         let weights = match &self.checkpoint {
-            Some(folder) => Weights::of_checkpoint(folder, |problem| warn_of_damaged(problem))?,
+            Some(folder) => weights_of(folder, self.best)?,
             None => Weights::initial(&network, self.seed)?,
         };
         weights.check(&network)?;

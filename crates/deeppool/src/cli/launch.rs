@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::checkpoints::names_checkpoints;
+use super::checkpoints::{names_checkpoints, names_option};
 use super::counts::{THREADS, within};
 use super::launched::{Launched, WITHOUT_MPI};
 use super::signal::{is_stopped, stop_signal};
@@ -19,6 +19,7 @@ use super::signal::{is_stopped, stop_signal};
 #[command(after_help = "Examples:
   deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
   deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits --checkpoint run1
+  deeppool launch --ranks 4 --restarts 3 --elastic -- train --model digits-cnn --data digits --batch 32 --checkpoint run1
 
 Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: see deeppool slurm --help")]
 pub(crate) struct Launch {
@@ -28,6 +29,9 @@ pub(crate) struct Launch {
     /// How often to go on from the last checkpoint when a rank has failed
     #[arg(long, value_name = "N", default_value = "0", value_parser = within(0..=1000))]
     restarts: usize,
+    /// Go on with one rank less after each failure, by a plan made anew
+    #[arg(long, requires = "restarts")]
+    elastic: bool,
     /// The command of each rank, such as `train --model digits-cnn ...`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -50,15 +54,21 @@ impl Launch {
         self.check()?;
         stop_signal()?;
         let mut command = self.command.clone();
-        let mut restarts_left = self.restarts;
+        let (mut ranks, mut restarts_left) = (self.ranks, self.restarts);
         loop {
-            let code = self.run_once(&command)?;
+            let code = run_once(ranks, &command)?;
             // Wrong input does not become right, and who stopped it does not want it back.
             if code == 0 || code == 2 || is_stopped() || restarts_left == 0 {
                 return Ok(ExitCode::from(code));
             }
             restarts_left -= 1;
-            eprintln!("a rank failed: going on from the last checkpoint; {restarts_left} more restarts");
+            if self.elastic {
+                ranks = (ranks - 1).max(1);
+            }
+            eprintln!(
+                "a rank failed: going on from the last checkpoint on {ranks} of {} ranks; {restarts_left} more restarts",
+                self.ranks
+            );
             if !command.iter().any(|argument| argument == "--resume") {
                 command.push("--resume".into());
             }
@@ -80,46 +90,52 @@ impl Launch {
         if self.restarts > 0 && !names_checkpoints(&self.command) {
             bail!("--restarts needs checkpoints to go on from: give the command --checkpoint DIR");
         }
+        // Both are for one number of ranks.
+        let fixed = ["--plan", "--ranks"].into_iter().find(|&option| names_option(&self.command, option));
+        if let Some(option) = fixed.filter(|_| self.elastic) {
+            bail!(
+                "--elastic plans anew for the ranks that there are: leave {option} out, and say --mode or --amplification"
+            );
+        }
         Ok(())
     }
+}
 
-    /// The exit code of all ranks together: 0, 1, or 2 for wrong input.
-    fn run_once(&self, arguments: &[OsString]) -> anyhow::Result<u8> {
-        let program = std::env::current_exe().context("this program's own path")?;
-        let mut ranks = self
-            .mpirun(&program, arguments)
-            .spawn()
-            .context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
-        let mut is_told = false;
-        let status = loop {
-            if let Some(status) = ranks.try_wait().context("mpirun")? {
-                break status;
-            }
-            if is_stopped() && !is_told {
-                terminate(&ranks);
-                is_told = true;
-            }
-            std::thread::sleep(POLL);
-        };
-        Ok(match status.code() {
-            Some(0) => 0,
-            Some(2) => 2,
-            _ => 1,
-        })
-    }
+/// The exit code of all ranks together: 0, 1, or 2 for wrong input.
+fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
+    let program = std::env::current_exe().context("this program's own path")?;
+    let mut mpirun = mpirun(ranks, &program, arguments)
+        .spawn()
+        .context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
+    let mut is_told = false;
+    let status = loop {
+        if let Some(status) = mpirun.try_wait().context("mpirun")? {
+            break status;
+        }
+        if is_stopped() && !is_told {
+            terminate(&mpirun);
+            is_told = true;
+        }
+        std::thread::sleep(POLL);
+    };
+    Ok(match status.code() {
+        Some(0) => 0,
+        Some(2) => 2,
+        _ => 1,
+    })
+}
 
-    fn mpirun(&self, program: &Path, arguments: &[OsString]) -> Command {
-        let mut mpirun = Command::new("mpirun");
-        mpirun.args(["--quiet", "-n", &self.ranks.to_string()]);
-        mpirun.arg(program).args(arguments);
-        mpirun.envs(SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
-        mpirun.envs(AS_ROOT.map(|name| (name, "1")));
-        mpirun.stdin(Stdio::null());
-        // Ctrl-C is for this process, which tells mpirun: told twice, that would not wait for its ranks.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut mpirun, 0);
-        mpirun
-    }
+fn mpirun(ranks: usize, program: &Path, arguments: &[OsString]) -> Command {
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["--quiet", "-n", &ranks.to_string()]);
+    mpirun.arg(program).args(arguments);
+    mpirun.envs(SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+    mpirun.envs(AS_ROOT.map(|name| (name, "1")));
+    mpirun.stdin(Stdio::null());
+    // Ctrl-C is for this process, which tells mpirun: told twice, that would not wait for its ranks.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut mpirun, 0);
+    mpirun
 }
 
 /// Tells mpirun to end its ranks, which it then tells the same.

@@ -27,6 +27,7 @@ mod problem;
 mod profile;
 mod progress;
 mod ranks;
+mod run_progress;
 mod signal;
 mod simulate;
 mod slurm;

@@ -9,28 +9,23 @@ use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::{SimulateOptions, Simulation};
-use deeppool::train::{
-    CheckpointConfig, CheckpointEvery, EpochReport, HeldMemory, Length, Progress, TrainConfig, TrainReport,
-    Weights,
-};
+use deeppool::train::{HeldMemory, Length, TrainConfig, TrainReport, Weights};
 use layer_engine::Sgd;
 use serde_json::{Value, json};
 
 use super::background::Background;
-use super::checkpoints::warn_of_damaged;
+use super::checkpoints::CheckpointArgs;
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::launched::{Launched, is_first, launched};
 use super::network::NetworkArgs;
-use super::output::{byte_size, micros, print_json, rate, say, time};
+use super::output::{byte_size, check_outputs, micros, print_json, rate, say, time};
 use super::plan_table::plan_text;
-use super::progress::progress_bar;
 use super::ranks::train_on;
+use super::run_progress::{Metrics, RunProgress};
 use super::signal::stop_signal;
 
-/// Checkpoints that are kept.
-const KEPT: RangeInclusive<usize> = 1..=1_000_000;
 /// Seconds that a rank may wait for others.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
 /// Epochs, where nobody says how many.
@@ -101,18 +96,11 @@ pub(crate) struct Train {
     /// Read the samples in the order in which they lie in the data, in every epoch
     #[arg(long)]
     no_shuffle: bool,
-    /// Keep checkpoints in this folder
-    #[arg(long, value_name = "DIR")]
-    checkpoint: Option<PathBuf>,
-    /// Iterations between checkpoints [default: half a minute, or longer where writing takes more than a twentieth of the time]
-    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = clap::value_parser!(u64).range(1..))]
-    checkpoint_every: Option<u64>,
-    /// How many of the newest checkpoints are kept
-    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = within(KEPT), default_value = "2")]
-    checkpoint_keep: usize,
-    /// Go on from the newest checkpoint in the folder that is whole, if there is one
-    #[arg(long, requires = "checkpoint")]
-    resume: bool,
+    #[command(flatten)]
+    checkpoints: CheckpointArgs,
+    /// Write what happens, as it happens, to this file: one JSON object a line. A line comes again where a restart repeats its iteration
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    metrics: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -136,6 +124,7 @@ impl Train {
         // One process alone may have threads for ranks.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
+        check_outputs(&self.metrics, self.json)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
         let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
@@ -166,14 +155,6 @@ impl Train {
             None => of_ranks.sum(),
             Some(Launched { on_host, .. }) => of_ranks.max().unwrap_or(0) * on_host as u64,
         })?;
-        let checkpoint = self.checkpoint.clone().map(|folder| {
-            let config =
-                CheckpointConfig::new(folder).with_resume(self.resume).with_keep(self.checkpoint_keep);
-            match self.checkpoint_every {
-                Some(iterations) => config.with_every(CheckpointEvery::Iterations(iterations)),
-                None => config,
-            }
-        });
         let initial = self.init.as_deref().map(Weights::load).transpose()?;
         let config = TrainConfig::new(&network, &dataset, &placement, batch)
             .with_initial(initial.as_ref())
@@ -184,7 +165,7 @@ impl Train {
             .with_threads_per_rank(self.threads_per_rank)
             .with_lowering(job.lowering().clone())
             .with_background(background.as_ref().map(|job| job.job(&dataset)))
-            .with_checkpoint(checkpoint)
+            .with_checkpoint(self.checkpoints.config())
             .with_stop(stop_signal()?);
         let report = self.train(launched, &config, &job, &plan)?;
         if launched.is_some_and(|launched| launched.rank > 0) {
@@ -234,7 +215,7 @@ impl Train {
             return Ok(());
         }
         let (done, all) = (report.first_iteration + report.losses.len() as u64, config.iterations());
-        let next = match &self.checkpoint {
+        let next = match &self.checkpoints.checkpoint {
             Some(folder) => format!("its checkpoint is in {}: go on with --resume", folder.display()),
             None => "nothing is kept: give --checkpoint DIR to be able to go on".into(),
         };
@@ -252,39 +233,13 @@ impl Train {
         job: &Job<'_>,
         plan: &ExecutionPlan,
     ) -> anyhow::Result<TrainReport> {
-        let (plan, bar) = (plan_text(job, plan)?, progress_bar(config.iterations()));
-        let say = |line: String| {
-            if !self.json {
-                bar.suspend(|| say!("{line}"));
-            }
-        };
+        // The first rank speaks for all.
+        let metrics = self.metrics.as_deref().filter(|_| is_first());
+        let metrics = metrics.map(|path| Metrics::open(path, self.checkpoints.resume)).transpose()?;
+        let progress = RunProgress::new(config, plan_text(job, plan)?, self.json, metrics);
         let timeout = Duration::from_secs(self.timeout as u64);
-        let report = train_on(launched, config, timeout, &|progress| match progress {
-            Progress::Started if !self.json => {
-                say!("{plan}\n");
-            }
-            Progress::DamagedCheckpoint(problem) => warn_of_damaged(problem),
-            Progress::Resumed(iteration) => {
-                bar.set_position(iteration);
-                if iteration >= config.iterations() {
-                    say(format!(
-                        "the run is finished: the checkpoint is after iteration {iteration} of {}",
-                        config.iterations()
-                    ));
-                } else {
-                    say(format!("resumed after iteration {iteration}"));
-                }
-            }
-            Progress::Iteration { iteration, loss } => {
-                bar.set_position(iteration);
-                bar.set_message(format!("loss {loss:.4}"));
-            }
-            Progress::Epoch(epoch) => {
-                say(epoch_line(&epoch, config.iterations().div_ceil(config.iterations_per_epoch())));
-            }
-            _ => {}
-        })?;
-        bar.finish_and_clear();
+        let report = train_on(launched, config, timeout, &|at| progress.show(&at))?;
+        progress.finish();
         if is_first() {
             for (rank, error) in &report.background_errors {
                 eprintln!("warning: the background job of rank {rank} stopped: {error}");
@@ -377,15 +332,4 @@ fn show_shared_cores(report: &TrainReport) {
 fn memory_json(held: &HeldMemory) -> Value {
     json!({"training_bytes": held.training.total_bytes(), "evaluation_bytes": held.evaluation_bytes,
         "background_bytes": held.background_bytes, "allocated_bytes": held.allocated_bytes})
-}
-
-fn epoch_line(epoch: &EpochReport, epochs: u64) -> String {
-    format!(
-        "epoch {:>3}/{epochs}  loss {:.4}  test accuracy {:.2}%  foreground {}  background {}",
-        epoch.epoch,
-        epoch.train_loss,
-        epoch.test_accuracy * 100.0,
-        rate(epoch.foreground_samples_per_s),
-        rate(epoch.background_samples_per_s),
-    )
 }

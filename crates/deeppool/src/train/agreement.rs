@@ -29,7 +29,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         config.shuffle,
         config.lowering.optimizer,
     );
-    let checkpoint = config.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
+    let checkpoint = config.checkpoint.as_ref().map(|checkpoint| (checkpoint.every, checkpoint.keep_best));
     let of_background = config.background.as_ref().map_or_else(Vec::new, |job| {
         [
             hash(job.network.to_json()),

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::rank::Rank;
 use super::tensors::{Tensor, Tensors};
-use super::{TrainConfig, tensors};
+use super::{CheckpointConfig, TrainConfig, tensors};
 use crate::Error;
 use crate::runtime::Backend;
 
@@ -36,6 +36,9 @@ pub(super) struct Checkpoint {
 struct Manifest {
     schema: String,
     iteration: u64,
+    /// The part of the held-out samples that are classified right, where that was found out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    test_accuracy: Option<f64>,
     /// By name.
     files: BTreeMap<String, ListedFile>,
 }
@@ -98,6 +101,25 @@ pub(super) fn newest_whole(folder: &Path) -> Result<Found, Error> {
     if found.damaged.is_empty() { Ok(found) } else { Err(found.damaged.swap_remove(0)) }
 }
 
+/// The checkpoint in a folder with the highest test accuracy, and that; of several, the oldest. It may be damaged.
+pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
+    let known = list(folder)?.into_iter().filter_map(|checkpoint| {
+        let accuracy = checkpoint.manifest().ok()?.test_accuracy?;
+        Some((checkpoint, accuracy))
+    });
+    Ok(known.reduce(|best, other| if other.1 > best.1 { other } else { best }))
+}
+
+/// As [`best`], if it is whole.
+///
+/// # Errors
+/// When it is damaged.
+pub(super) fn best_whole(folder: &Path) -> Result<Option<Checkpoint>, Error> {
+    let Some((mut checkpoint, _)) = best(folder)? else { return Ok(None) };
+    checkpoint.check_files()?;
+    Ok(Some(checkpoint))
+}
+
 /// The complete checkpoints in a folder, oldest first.
 fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     if !folder.exists() {
@@ -115,11 +137,12 @@ fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     Ok(found)
 }
 
-/// Writes a checkpoint; all ranks take part. It appears in the folder when it is complete.
+/// Writes a checkpoint, with the test accuracy if it is known; all ranks take part. It appears in the folder when it is complete.
 pub(super) fn save<B: Backend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
     iteration: u64,
+    test_accuracy: Option<f64>,
 ) -> Result<(), Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(()) };
     let path = checkpoint.folder.join(format!("iteration-{iteration:010}"));
@@ -146,15 +169,12 @@ pub(super) fn save<B: Backend>(
     let own = serde_json::to_vec(&own).map_err(|error| unwritten(&unfinished, error))?;
     let files = rank.gather(&own)?;
     if number == 0 {
-        write_manifest(&unfinished, iteration, &files)?;
+        write_manifest(&unfinished, (iteration, test_accuracy), &files)?;
         // Newer ones than this are damaged: otherwise this run would have begun with them.
-        let (stale, kept): (Vec<_>, Vec<_>) =
-            list(&checkpoint.folder)?.into_iter().partition(|one| one.iteration >= iteration);
-        remove(stale)?;
+        remove(list(&checkpoint.folder)?.into_iter().filter(|one| one.iteration >= iteration))?;
         fs::rename(&unfinished, &path).map_err(|error| unwritten(&path, error))?;
         sync(&checkpoint.folder)?;
-        let excess = (kept.len() + 1).saturating_sub(checkpoint.keep.max(1));
-        remove(kept.into_iter().take(excess))?;
+        remove_old(checkpoint)?;
     }
     rank.barrier()
 }
@@ -167,6 +187,15 @@ impl ListedFile {
     fn of(bytes: &[u8]) -> Self {
         Self { bytes: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
     }
+}
+
+/// Removes all but the newest checkpoints, and the best one if that is wanted.
+fn remove_old(config: &CheckpointConfig) -> Result<(), Error> {
+    let all = list(&config.folder)?;
+    let best = if config.keep_best { best(&config.folder)? } else { None };
+    let best = best.map(|(checkpoint, _)| checkpoint.iteration);
+    let excess = all.len().saturating_sub(config.keep.max(1));
+    remove(all.into_iter().take(excess).filter(|one| Some(one.iteration) != best))
 }
 
 fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Result<(), Error> {
@@ -194,7 +223,11 @@ pub(super) fn remove_unfinished(config: &TrainConfig<'_>) {
 }
 
 /// Writes the list of what each rank has written, as JSON.
-fn write_manifest(folder: &Path, iteration: u64, files: &[Vec<u8>]) -> Result<(), Error> {
+fn write_manifest(
+    folder: &Path,
+    (iteration, test_accuracy): (u64, Option<f64>),
+    files: &[Vec<u8>],
+) -> Result<(), Error> {
     let path = folder.join(MANIFEST);
     let files: Result<Vec<Option<(String, ListedFile)>>, _> =
         files.iter().map(|file| serde_json::from_slice(file)).collect();
@@ -208,7 +241,7 @@ fn write_manifest(folder: &Path, iteration: u64, files: &[Vec<u8>]) -> Result<()
             return Err(unwritten(&folder.join(name), problem));
         }
     }
-    let manifest = Manifest { schema: SCHEMA.into(), iteration, files };
+    let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, files };
     let text = serde_json::to_string_pretty(&manifest).map_err(|error| unwritten(&path, error))?;
     whole_file::write(&path, text.as_bytes()).map_err(|error| unwritten(&path, error))?;
     sync(&path)?;
@@ -228,14 +261,19 @@ fn identity(config: &TrainConfig<'_>, iteration: u64) -> [(String, String); 5] {
 }
 
 impl Checkpoint {
-    /// Makes sure that every file is there as it was written.
-    fn check_files(&mut self) -> Result<(), Error> {
+    fn manifest(&self) -> Result<Manifest, Error> {
         let path = self.path.join(MANIFEST);
         let manifest = fs::read(&path).map_err(|error| failed(&path, error))?;
         let manifest: Manifest = serde_json::from_slice(&manifest).map_err(|error| failed(&path, error))?;
         if manifest.schema != SCHEMA || manifest.iteration != self.iteration {
             return Err(failed(&path, format!("it is not the list of iteration {}", self.iteration)));
         }
+        Ok(manifest)
+    }
+
+    /// Makes sure that every file is there as it was written.
+    fn check_files(&mut self) -> Result<(), Error> {
+        let manifest = self.manifest()?;
         for (name, expected) in &manifest.files {
             let path = self.path.join(name);
             let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;

@@ -96,6 +96,8 @@ pub struct CheckpointConfig {
     pub resume: bool,
     /// How many of the newest checkpoints are kept, at least one: a damaged one is made up for by the one before.
     pub keep: usize,
+    /// Whether there is one after each epoch with a higher test accuracy than all before, and the best of them is kept, too.
+    pub keep_best: bool,
 }
 
 impl CheckpointConfig {
@@ -103,7 +105,7 @@ impl CheckpointConfig {
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let every = CheckpointEvery::Time(Duration::from_secs(30));
-        Self { folder: folder.into(), every, resume: false, keep: 2 }
+        Self { folder: folder.into(), every, resume: false, keep: 2, keep_best: false }
     }
 
     /// This with checkpoints at other times.
@@ -122,6 +124,12 @@ impl CheckpointConfig {
     #[must_use]
     pub fn with_keep(self, keep: usize) -> Self {
         Self { keep, ..self }
+    }
+
+    /// This with the best checkpoint kept, too, or not.
+    #[must_use]
+    pub fn with_keep_best(self, keep_best: bool) -> Self {
+        Self { keep_best, ..self }
     }
 }
 

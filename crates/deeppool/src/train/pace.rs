@@ -24,11 +24,14 @@ pub(super) struct Pace {
     writing: Duration,
 }
 
-/// What all ranks do before they go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Decision {
+/// What all ranks know after a stretch: what to do before they go on, and how fast they were.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Agreed {
     pub(super) stop: bool,
     pub(super) save: bool,
+    pub(super) foreground_samples_per_s: f64,
+    /// Of all ranks together.
+    pub(super) background_samples_per_s: f64,
 }
 
 impl Pace {
@@ -41,13 +44,14 @@ impl Pace {
         (self.saved, self.writing) = (Instant::now(), writing);
     }
 
-    /// Agrees with the other ranks, after a stretch of so many iterations: rank 0 has the time, and any rank may be told to stop.
+    /// Agrees with the other ranks, after a stretch of so many iterations, which took so long, beside so many background samples: rank 0
+    /// has the time, and any rank may be told to stop.
     pub(super) fn agree<B: Backend>(
         &mut self,
         config: &TrainConfig<'_>,
         rank: &mut Rank<'_, B>,
-        (iterations, elapsed): (u64, Duration),
-    ) -> Result<Decision, Error> {
+        (iterations, elapsed, background_samples): (u64, Duration, f64),
+    ) -> Result<Agreed, Error> {
         let is_first = rank.rank() == 0;
         let stop = config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let one_us = elapsed.as_secs_f64() * 1e6 / iterations.max(1) as f64;
@@ -57,10 +61,21 @@ impl Pace {
             _ => false,
         };
         let of_first = |value: f64| if is_first { value as f32 } else { 0.0 };
-        let mut sums = [of_first(next), of_first(f64::from(u8::from(is_due))), f32::from(u8::from(stop))];
+        let mut sums = [
+            of_first(next),
+            of_first(f64::from(u8::from(is_due))),
+            f32::from(u8::from(stop)),
+            background_samples as f32,
+        ];
         rank.sum_over_ranks(&mut sums)?;
-        let [next, save, stop] = sums;
+        let [next, save, stop, background_samples] = sums;
         self.iterations = next as u64;
-        Ok(Decision { stop: stop > 0.0, save: save > 0.0 })
+        let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        Ok(Agreed {
+            stop: stop > 0.0,
+            save: save > 0.0,
+            foreground_samples_per_s: (iterations * config.batch as u64) as f64 / seconds,
+            background_samples_per_s: f64::from(background_samples) / seconds,
+        })
     }
 }

@@ -70,6 +70,15 @@ pub enum Progress {
         /// The mean loss of its batch.
         loss: f64,
     },
+    /// How fast training was lately; about every half second.
+    Speed {
+        /// Up to this iteration, from 1.
+        iteration: u64,
+        /// Foreground samples by second.
+        foreground_samples_per_s: f64,
+        /// Background samples by second, of all ranks together.
+        background_samples_per_s: f64,
+    },
     /// An epoch is over.
     Epoch(EpochReport),
 }

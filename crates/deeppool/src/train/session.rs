@@ -7,7 +7,7 @@ use gpu_mux::{CpuDriver, Policy, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Found;
-use super::pace::{Decision, Pace};
+use super::pace::Pace;
 use super::rank::{BackgroundParts, Programs, Rank, Stretch};
 use super::{
     CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, agreement,
@@ -99,8 +99,9 @@ pub(super) fn run_rank<B: Backend>(
     let (mut elapsed, mut background_samples) = (Duration::ZERO, 0.0);
     let mut epoch = EpochSoFar::default();
     let mut pace = Pace::new();
-    let mut decision = Decision { stop: false, save: false };
-    while iteration < end && !decision.stop {
+    let mut best_accuracy = best_so_far(config, &mut rank)?;
+    let mut is_stopped = false;
+    while iteration < end && !is_stopped {
         let epoch_end = (iteration / per_epoch + 1) * per_epoch;
         let next_save = match config.checkpoint.as_ref().map(|checkpoint| checkpoint.every) {
             Some(CheckpointEvery::Iterations(every)) => (iteration / every + 1).saturating_mul(every),
@@ -113,27 +114,50 @@ pub(super) fn run_rank<B: Backend>(
         elapsed += stretch.elapsed;
         background_samples += stretch.background_samples;
         epoch.add(&stretch);
+        let speed = (trained, stretch.elapsed, stretch.background_samples);
         for (iteration, &loss) in (iteration + 1..).zip(&stretch.losses) {
             report_progress(Progress::Iteration { iteration, loss });
         }
         report.losses.extend(stretch.losses);
         iteration = stretch_end;
+        let (mut test_accuracy, mut is_best) = (None, false);
         if iteration == epoch_end {
-            let test_accuracy = rank.evaluate()?;
-            let of_epoch = epoch.report(config, &mut rank, iteration / per_epoch, test_accuracy)?;
+            let accuracy = rank.evaluate()?;
+            test_accuracy = Some(accuracy);
+            is_best = accuracy > best_accuracy;
+            best_accuracy = best_accuracy.max(accuracy);
+            let of_epoch = epoch.report(config, &mut rank, iteration / per_epoch, accuracy)?;
             report_progress(Progress::Epoch(of_epoch));
             report.epochs.push(of_epoch);
             epoch = EpochSoFar::default();
         }
-        decision = pace.agree(config, &mut rank, (trained, stretch.elapsed))?;
-        let is_due = decision.stop || decision.save || iteration == next_save || iteration == end;
+        let agreed = pace.agree(config, &mut rank, speed)?;
+        report_progress(Progress::Speed {
+            iteration,
+            foreground_samples_per_s: agreed.foreground_samples_per_s,
+            background_samples_per_s: agreed.background_samples_per_s,
+        });
+        is_stopped = agreed.stop;
+        let is_due = is_stopped || agreed.save || is_best || iteration == next_save || iteration == end;
         if config.checkpoint.is_some() && is_due {
             let started = Instant::now();
-            checkpoint::save(config, &mut rank, iteration)?;
+            checkpoint::save(config, &mut rank, iteration, test_accuracy)?;
             pace.saved(started.elapsed());
         }
     }
     report.is_stopped = iteration < end;
+    summarise(&mut report, &mut rank, config, memory, (background_samples, elapsed))?;
+    Ok(report)
+}
+
+/// Adds what all ranks know at the end. `trained` is how many background samples this rank trained, and for how long both.
+fn summarise<B: Backend>(
+    report: &mut TrainReport,
+    rank: &mut Rank<'_, B>,
+    config: &TrainConfig<'_>,
+    memory: HeldMemory,
+    (background_samples, elapsed): (f64, Duration),
+) -> Result<(), Error> {
     let record = rank.take_record();
     report.iteration_times = IterationTimes::new(record.iteration_times);
     let own = RankSummary {
@@ -147,9 +171,21 @@ pub(super) fn run_rank<B: Backend>(
     for (rank, bytes) in rank.gather(&own)?.into_iter().enumerate() {
         let summary: RankSummary =
             serde_json::from_slice(&bytes).map_err(|error| Error::Program(error.to_string()))?;
-        summary.add_to(&mut report, rank, config.batch);
+        summary.add_to(report, rank, config.batch);
     }
-    Ok(report)
+    Ok(())
+}
+
+/// The highest test accuracy of the checkpoints that there are, as rank 0 sees them; none is higher than what is returned where the
+/// best one is not to be kept.
+fn best_so_far<B: Backend>(config: &TrainConfig<'_>, rank: &mut Rank<'_, B>) -> Result<f64, Error> {
+    let Some(checkpoint) = config.checkpoint.as_ref().filter(|checkpoint| checkpoint.keep_best) else {
+        return Ok(f64::INFINITY);
+    };
+    let best = checkpoint::best(&checkpoint.folder)?.map_or(f64::NEG_INFINITY, |(_, accuracy)| accuracy);
+    let of_first = rank.gather(&best.to_le_bytes())?.into_iter().next();
+    let bytes = of_first.and_then(|bytes| bytes.try_into().ok());
+    Ok(bytes.map_or(best, f64::from_le_bytes))
 }
 
 /// What a rank tells the others at the end.

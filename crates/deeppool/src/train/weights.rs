@@ -60,6 +60,19 @@ impl Weights {
         Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
     }
 
+    /// Those of the checkpoint in a folder with the highest test accuracy, of those that were written with one.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged.
+    pub fn of_best_checkpoint(folder: &Path) -> Result<Self, Error> {
+        let none = || Error::Checkpoint {
+            path: folder.into(),
+            problem: "no checkpoint was written with a test accuracy: train with --checkpoint-best".into(),
+        };
+        let checkpoint = checkpoint::best_whole(folder)?.ok_or_else(none)?;
+        Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
+    }
+
     /// Writes them as a safetensors file.
     ///
     /// # Errors

@@ -166,6 +166,33 @@ fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
 }
 
 #[test]
+fn an_elastic_launch_goes_on_with_fewer_ranks() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    let checkpoints = path.join("run");
+    let run = format!("{TRAIN} --iterations 150");
+    let kept = format!("{run} --checkpoint {} --checkpoint-every 2 --json", checkpoints.display());
+    let mut launch = command(path, &format!("launch --ranks 3 --restarts 2 --elastic -- {kept}"));
+    let launched = launch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_newer(&checkpoints, None, || ranks_of(&checkpoints).len() == 3);
+    Command::new("kill").args(["-9", &ranks_of(&checkpoints)[1].to_string()]).status().unwrap();
+    let output = launched.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("on 2 of 3 ranks"), "{output:?}");
+    let after: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&after["ranks"], &after["plan"]["gpus"]), (&2.into(), &2.into()));
+    let whole = losses(&json(path, &format!("{run} --ranks 3 --json")));
+    let first = after["first_iteration"].as_u64().unwrap() as usize;
+    assert!(first > 0 && distance(&losses(&after), &whole[first..]) <= 1e-4);
+
+    let planned = deeppool(path, &format!("launch --ranks 2 --restarts 1 --elastic -- {kept} --plan p.json"));
+    assert!(
+        planned.status.code() == Some(2) && errors(&planned)[0].contains("leave --plan out"),
+        "{planned:?}"
+    );
+}
+
+#[test]
 fn a_launch_that_is_told_to_end_ends_its_ranks() {
     let Some(folder) = folder() else { return };
     let checkpoints = folder.path().join("run");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{command, deeppool, files, json, losses, newest_checkpoint, succeed};
+use crate::command::{command, deeppool, files, json, losses, newest_checkpoint, refused, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --ranks 2 --batch 32";
 
@@ -159,4 +159,74 @@ fn what_is_simulated_has_the_background_in_it_which_may_be_a_file() {
     let simulate =
         "simulate --model digits-cnn --device a100 --gpus 2 --batch 8 --background small.onnx:4 --json";
     assert!(json(folder.path(), simulate)["background_samples_per_s"].is_number());
+}
+
+/// With a large learning rate the accuracy falls, too.
+#[test]
+fn the_best_checkpoint_is_kept_beside_the_newest() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!(
+        "{TRAIN} --lr 0.2 --checkpoint run --checkpoint-keep 1 --checkpoint-best --checkpoint-every 1h --json"
+    );
+    let first = json(path, &format!("{run} --epochs 3"));
+    let second = json(path, &format!("{run} --epochs 12 --resume"));
+    let accuracies: Vec<f64> = [first, second]
+        .iter()
+        .flat_map(|report| report["epochs"].as_array().unwrap().clone())
+        .map(|epoch| epoch["test_accuracy"].as_f64().unwrap())
+        .collect();
+    assert_eq!(accuracies.len(), 12);
+    let best = accuracies.iter().copied().fold(0.0, f64::max);
+    let epoch = 1 + accuracies.iter().position(|&accuracy| accuracy >= best).unwrap();
+    let mut kept = vec![format!("iteration-{:010}", epoch * 44)];
+    kept.extend((epoch < 12).then(|| format!("iteration-{:010}", 12 * 44)));
+    assert_eq!(files(&path.join("run")), kept);
+
+    let eval = "eval --model digits-cnn --data digits --json --checkpoint run";
+    assert_eq!(json(path, &format!("{eval} --best"))["accuracy"].as_f64(), Some(best));
+    assert_eq!(json(path, eval)["accuracy"].as_f64(), accuracies.last().copied());
+    succeed(path, &format!("{TRAIN} --iterations 2 --checkpoint other"));
+    refused(path, &eval.replace("run", "other --best"), "train with --checkpoint-best");
+    for every in ["0", "0s", "5 minutes", "-1", "99999999999999999999h"] {
+        let error = refused(
+            path,
+            &format!("{TRAIN} --checkpoint x --checkpoint-every={}", every.replace(' ', "")),
+            "30s",
+        );
+        assert!(error.contains("checkpoint-every"), "{error}");
+    }
+}
+
+#[test]
+fn metrics_are_lines_of_json_that_a_resumed_run_goes_on_with() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --background digits-cnn:8 --checkpoint run --metrics metrics.jsonl --json");
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(path.join("metrics.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let of = |lines: &[Value], event: &str, field: &str| -> Vec<f64> {
+        lines.iter().filter(|line| line["event"] == event).map(|line| line[field].as_f64().unwrap()).collect()
+    };
+    let first = json(path, &format!("{run} --iterations 50"));
+    let second = json(path, &format!("{run} --iterations 90 --resume"));
+    let all = lines();
+    let losses = [losses(&first), losses(&second)].concat();
+    assert_eq!(of(&all, "iteration", "loss"), losses);
+    assert_eq!(of(&all, "iteration", "iteration"), (1..=90).map(f64::from).collect::<Vec<_>>());
+    assert_eq!(of(&all, "iteration", "epoch")[43..46], [1.0, 2.0, 2.0]);
+    assert_eq!(of(&all, "resumed", "iteration"), [50.0]);
+    assert_eq!(of(&all, "epoch", "epoch"), [1.0, 2.0]);
+    let accuracy = |lines: &[Value]| lines.iter().find_map(|line| line["test_accuracy"].as_f64());
+    assert!(accuracy(&all).is_some() && accuracy(&all) == accuracy(first["epochs"].as_array().unwrap()));
+    assert_eq!(of(&all, "speed", "iteration").last(), Some(&90.0));
+    assert!(of(&all, "speed", "foreground_samples_per_s").iter().all(|&speed| speed > 0.0));
+    assert!(of(&all, "speed", "background_samples_per_s").iter().sum::<f64>() > 0.0);
+
+    json(path, &format!("{TRAIN} --iterations 3 --metrics metrics.jsonl --json"));
+    assert_eq!(of(&lines(), "iteration", "iteration"), [1.0, 2.0, 3.0], "a new run begins a new file");
+    refused(path, &format!("{TRAIN} --metrics none/x"), "make it first");
+    refused(path, &format!("{TRAIN} --metrics - --json"), "--json");
 }

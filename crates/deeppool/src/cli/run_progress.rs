@@ -1,0 +1,171 @@
+//! What is told of a training run while it goes on: to people on the terminal, and to programs in a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::Context;
+use deeppool::train::{EpochReport, Progress, TrainConfig};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::checkpoints::warn_of_damaged;
+use super::output::{rate, say};
+use super::progress::progress_bar;
+
+/// Shows the progress of a run.
+pub(crate) struct RunProgress {
+    plan: String,
+    iterations: u64,
+    per_epoch: u64,
+    bar: ProgressBar,
+    /// Whether nothing but one JSON object is printed.
+    json: bool,
+    metrics: Option<Metrics>,
+    latest: Mutex<Latest>,
+}
+
+/// What the bar says.
+#[derive(Default)]
+struct Latest {
+    epoch: u64,
+    loss: f64,
+    speed: String,
+}
+
+impl RunProgress {
+    /// `plan` is printed at the start.
+    pub(crate) fn new(config: &TrainConfig<'_>, plan: String, json: bool, metrics: Option<Metrics>) -> Self {
+        let (iterations, per_epoch) = (config.iterations(), config.iterations_per_epoch());
+        let (bar, latest) = (progress_bar(iterations), Mutex::default());
+        Self { plan, iterations, per_epoch, bar, json, metrics, latest }
+    }
+
+    pub(crate) fn show(&self, progress: &Progress) {
+        if let Some(metrics) = &self.metrics {
+            self.record(metrics, progress);
+        }
+        match progress {
+            Progress::Started if !self.json => say!("{}\n", self.plan),
+            Progress::DamagedCheckpoint(problem) => warn_of_damaged(problem),
+            Progress::Resumed(iteration) => {
+                self.bar.set_position(*iteration);
+                self.say(&if *iteration >= self.iterations {
+                    format!(
+                        "the run is finished: the checkpoint is after iteration {iteration} of {}",
+                        self.iterations
+                    )
+                } else {
+                    format!("resumed after iteration {iteration}")
+                });
+            }
+            Progress::Iteration { iteration, loss } => {
+                self.bar.set_position(*iteration);
+                self.update(|latest| (latest.epoch, latest.loss) = (self.epoch(*iteration), *loss));
+            }
+            Progress::Speed { foreground_samples_per_s, background_samples_per_s, .. } => {
+                let background = Some(*background_samples_per_s).filter(|&speed| speed > 0.0);
+                let background =
+                    background.map_or_else(String::new, |speed| format!(", background {}", rate(speed)));
+                let speed = format!(", {}{background}", rate(*foreground_samples_per_s));
+                self.update(|latest| latest.speed = speed);
+            }
+            Progress::Epoch(epoch) => {
+                self.say(&epoch_line(epoch, self.iterations.div_ceil(self.per_epoch)));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn say(&self, line: &str) {
+        if !self.json {
+            self.bar.suspend(|| say!("{line}"));
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Latest)) {
+        // A rank that panicked ends the run anyway.
+        let Ok(mut latest) = self.latest.lock() else { return };
+        change(&mut latest);
+        let Latest { epoch, loss, speed } = &*latest;
+        self.bar.set_message(format!("epoch {epoch}, loss {loss:.4}{speed}"));
+    }
+
+    /// The epoch of an iteration; both are counted from 1.
+    fn epoch(&self, iteration: u64) -> u64 {
+        iteration.saturating_sub(1) / self.per_epoch.max(1) + 1
+    }
+
+    fn record(&self, metrics: &Metrics, progress: &Progress) {
+        let line = match progress {
+            Progress::Resumed(iteration) => json!({"event": "resumed", "iteration": iteration}),
+            Progress::Iteration { iteration, loss } => {
+                json!({"event": "iteration", "iteration": iteration, "epoch": self.epoch(*iteration), "loss": loss})
+            }
+            Progress::Speed { iteration, foreground_samples_per_s, background_samples_per_s } => {
+                json!({"event": "speed", "iteration": iteration, "elapsed_s": metrics.began.elapsed().as_secs_f64(),
+                    "foreground_samples_per_s": foreground_samples_per_s,
+                    "background_samples_per_s": background_samples_per_s})
+            }
+            Progress::Epoch(epoch) => {
+                json!({"event": "epoch", "epoch": epoch.epoch, "train_loss": epoch.train_loss,
+                    "test_accuracy": epoch.test_accuracy,
+                    "foreground_samples_per_s": epoch.foreground_samples_per_s,
+                    "background_samples_per_s": epoch.background_samples_per_s})
+            }
+            _ => return,
+        };
+        metrics.write(&line);
+    }
+}
+
+/// A file of JSON lines.
+pub(crate) struct Metrics {
+    path: PathBuf,
+    began: Instant,
+    /// None once it could not be written to.
+    file: Mutex<Option<File>>,
+}
+
+impl Metrics {
+    /// Begins a file anew, or goes on with it.
+    pub(crate) fn open(path: &Path, go_on: bool) -> anyhow::Result<Self> {
+        // A device or a pipe has nothing that would have to go.
+        let is_new = whole_file::is_file(path)? && !go_on;
+        let mut options = OpenOptions::new();
+        options.create(true);
+        if is_new {
+            options.write(true).truncate(true)
+        } else {
+            options.append(true)
+        };
+        let file = options.open(path).with_context(|| path.display().to_string())?;
+        Ok(Self { path: path.into(), began: Instant::now(), file: Mutex::new(Some(file)) })
+    }
+
+    fn write(&self, line: &Value) {
+        let Ok(mut file) = self.file.lock() else { return };
+        let written = file.as_mut().map(|file| file.write_all(format!("{line}\n").as_bytes()));
+        if let Some(Err(error)) = written {
+            eprintln!("warning: {}: {error}; the run goes on without it", self.path.display());
+            *file = None;
+        }
+    }
+}
+
+fn epoch_line(epoch: &EpochReport, epochs: u64) -> String {
+    format!(
+        "epoch {:>3}/{epochs}  loss {:.4}  test accuracy {:.2}%  foreground {}  background {}",
+        epoch.epoch,
+        epoch.train_loss,
+        epoch.test_accuracy * 100.0,
+        rate(epoch.foreground_samples_per_s),
+        rate(epoch.background_samples_per_s),
+    )
+}
