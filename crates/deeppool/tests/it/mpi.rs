@@ -192,6 +192,29 @@ fn an_elastic_launch_goes_on_with_fewer_ranks() {
     );
 }
 
+/// By a plan on which layers have different numbers of ranks, alone and with a background job.
+#[test]
+fn digits_are_learned_on_four_processes() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    for background in ["", " --background digits-cnn:8"] {
+        let accuracies: Vec<f64> = (0..5)
+            .map(|seed| {
+                let run = format!(
+                    "{TRAIN} --epochs 25 --lr 0.01 --amplification 1.2 --seed {seed} --json{background}"
+                );
+                let report = json(path, &format!("launch --ranks 4 -- {run}"));
+                let layers = report["plan"]["layers"].as_array().unwrap();
+                assert!(layers.iter().any(|layer| layer["gpus"] != layers[0]["gpus"]), "{layers:?}");
+                assert_eq!(report["background_samples_per_s"].as_f64() > Some(0.0), !background.is_empty());
+                report["epochs"][24]["test_accuracy"].as_f64().unwrap()
+            })
+            .collect();
+        println!("test accuracy by seed{background}: {accuracies:.4?}");
+        assert!(accuracies.iter().all(|&accuracy| accuracy >= 0.98), "{accuracies:?}");
+    }
+}
+
 #[test]
 fn a_launch_that_is_told_to_end_ends_its_ranks() {
     let Some(folder) = folder() else { return };
