@@ -25,6 +25,8 @@ mod memory_limit;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod mpi;
 #[cfg(feature = "cli")]
+mod pages;
+#[cfg(feature = "cli")]
 mod perfetto;
 #[cfg(feature = "cli")]
 mod profile;
@@ -35,6 +37,8 @@ mod simulate;
 mod slurm;
 #[cfg(feature = "cli")]
 mod train_runs;
+#[cfg(feature = "cli")]
+mod training_page;
 #[cfg(feature = "cli")]
 mod training_problem;
 #[cfg(feature = "cli")]

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::cluster::{Cluster, succeeded, wait};
 use crate::command::{json, losses, newest_checkpoint, succeed};
 use crate::mpi::{distance, iterations, ranks_of, wait_for_newer};
+use crate::pages::{blocks, commands, read};
 
 const TRAIN: &str = "train --model digits-cnn --data digits";
 const SRUN: &str = "srun --mpi=pmix --kill-on-bad-exit=1 --nodes 2";
@@ -126,30 +127,21 @@ fn a_job_that_cannot_go_on_ends() {
     cluster.stop();
 }
 
-/// The blocks of a page between such fences.
-fn blocks(page: &str, kind: &str) -> Vec<String> {
-    let fence = format!("```{kind}\n");
-    let ends = |block: &str| block.split_once("```").unwrap().0.to_owned();
-    page.split(&fence).skip(1).map(ends).collect()
-}
-
 /// Every command of the page, in its order. Those of the README are among them.
 #[test]
 fn the_documented_commands_do_what_the_page_says() {
-    let read = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR")));
-    let page = read("docs/slurm.md").unwrap();
-    let readme = read("README.md").unwrap();
+    let page = read("docs/slurm.md");
+    let readme = read("README.md");
     for line in readme.lines().filter(|line| {
         ["$ srun", "$ sbatch", "$ deeppool slurm"].iter().any(|of_slurm| line.starts_with(of_slurm))
     }) {
         assert!(page.lines().any(|there| there == line), "not on the page: {line}");
     }
     let Some(cluster) = Cluster::start(&blocks(&page, "conf").concat()) else { return };
-    let commands = blocks(&page, "console").concat().replace("\\\n", " ");
-    let commands: Vec<&str> = commands.lines().map(|line| line.strip_prefix("$ ").unwrap()).collect();
+    let commands = commands(&page);
     assert!(commands.len() >= 10, "{commands:?}");
     let mut queue = String::new();
-    for line in commands {
+    for line in &commands {
         let output: Output = cluster.command("bash").args(["-c", line]).output().unwrap();
         queue = succeeded(line, &output);
         println!("$ {line}\n{queue}");
