@@ -52,7 +52,7 @@ COMMANDS = [
     ["deeppool", "plan", "--problem", "{problem.json}", "--amplification", "2", "--pareto", "--epsilon", "0.01", "--trace", "{out}"],
     ["deeppool", "simulate", "--model", "digits-cnn", "--plan", "{plan.json}", "--iterations", "4", "--trace", "{out}"],
     ["deeppool", "simulate", "--model", "digits-cnn", "--device", "a100", "--gpus", "2", "--batch", "8", "--background", "digits-cnn:8", "--policy", "default", "--rank", "1", "--workload", "{out}"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--lr", "0.1", "--momentum", "0.9", "--weight-decay", "0.1", "--clip-norm", "1", "--seed", "1"],
+    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--trace", "{out}", "--lr", "0.1", "--momentum", "0.9", "--weight-decay", "0.1", "--clip-norm", "1", "--seed", "1"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--plan", "{plan.json}", "--iterations", "2"],
     ["deeppool", "train", "--onnx", "{net.onnx}", "--data", "synthetic:3", "--ranks", "2", "--batch", "8", "--iterations", "2", "--threads-per-rank", "1", "--background", "digits-cnn:8"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "30", "--checkpoint", "{run}", "--resume", "--checkpoint-every", "5", "--checkpoint-best", "--metrics", "{out}"],

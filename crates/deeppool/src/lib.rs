@@ -9,6 +9,7 @@ pub mod plan;
 pub mod program;
 pub mod runtime;
 pub mod simulate;
+pub mod timeline;
 pub mod train;
 
 pub use error::{Error, is_failure};

@@ -20,7 +20,7 @@ use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::launched::{Launched, is_first, launched};
 use super::network::NetworkArgs;
-use super::output::{byte_size, check_outputs, micros, print_json, rate, say, time};
+use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
 use super::ranks::train_on;
 use super::run_progress::{Metrics, RunProgress};
@@ -28,6 +28,8 @@ use super::signal::stop_signal;
 
 /// Seconds that a rank may wait for others.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
+/// Iterations that a trace shows.
+const TRACED: usize = 3;
 /// Epochs, where nobody says how many.
 const EPOCHS: u64 = 5;
 
@@ -101,6 +103,9 @@ pub(crate) struct Train {
     /// Write what happens, as it happens, to this file: one JSON object a line. A line comes again where a restart repeats its iteration
     #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
     metrics: Option<PathBuf>,
+    /// Write when the steps of the last three iterations ran, as a trace that Perfetto and Chrome open
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -124,7 +129,7 @@ impl Train {
         // One process alone may have threads for ranks.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
-        check_outputs(&self.metrics, self.json)?;
+        check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
         let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
@@ -164,12 +169,16 @@ impl Train {
             .with_shuffle(!self.no_shuffle)
             .with_threads_per_rank(self.threads_per_rank)
             .with_lowering(job.lowering().clone())
+            .with_traced_iterations(if self.trace.is_some() { TRACED } else { 0 })
             .with_background(background.as_ref().map(|job| job.job(&dataset)))
             .with_checkpoint(self.checkpoints.config())
             .with_stop(stop_signal()?);
         let report = self.train(launched, &config, &job, &plan)?;
         if launched.is_some_and(|launched| launched.rank > 0) {
             return self.check_end(&config, &report);
+        }
+        if let (Some(path), Some(timeline)) = (&self.trace, &report.timeline) {
+            save_json(path, &timeline.to_chrome_trace())?;
         }
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;

@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::time::Instant;
 
 use gpu_mux::{JobState, PolledJob, Upcoming};
 use layer_engine::{Engine, LaunchContext};
@@ -29,6 +30,10 @@ pub trait Observer {
     /// A step of the compute lane has run, or one of the communication lane has started.
     fn started(&mut self, _step: StepId) {}
 
+    /// A step that began then is over: it has run, or its collective is complete. Where the engine runs asynchronously, it has been
+    /// handed over.
+    fn ended(&mut self, _step: StepId, _began: Instant) {}
+
     /// An iteration is over. On a rank that knows them, with the loss summed over the global batch and the number of
     /// samples that were classified right.
     ///
@@ -42,6 +47,10 @@ pub trait Observer {
 impl<O: Observer + ?Sized> Observer for &mut O {
     fn started(&mut self, step: StepId) {
         (**self).started(step);
+    }
+
+    fn ended(&mut self, step: StepId, began: Instant) {
+        (**self).ended(step, began);
     }
 
     fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
@@ -68,7 +77,8 @@ pub struct Iterations<'a, B: Backend, S, O> {
     /// How many steps of the compute lane have run, and of the communication lane are complete.
     computed: usize,
     communicated: usize,
-    pending: Option<PendingCollective<B>>,
+    /// The collective under way, and when it began.
+    pending: Option<(PendingCollective<B>, Instant)>,
     staging: Vec<f32>,
 }
 
@@ -107,6 +117,12 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.context.iteration as f64 + self.computed as f64 / steps as f64
     }
 
+    /// What is notified.
+    #[must_use]
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
     fn can_run(&self, step: usize) -> bool {
         self.loaded.program.steps[step].after.iter().all(|step| self.finished[step.0])
     }
@@ -128,12 +144,13 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 context: &self.context,
                 device: &mut *self.device,
             };
-            if let Some(pending) = &mut self.pending {
+            if let Some((pending, _)) = &mut self.pending {
                 if !pending.test()? {
                     break;
                 }
-                if let Some(complete) = self.pending.take() {
+                if let Some((complete, began)) = self.pending.take() {
                     complete.finish(&mut at)?;
+                    self.observer.ended(StepId(index), began);
                 }
                 self.finished[index] = true;
                 self.communicated += 1;
@@ -143,7 +160,8 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                     break;
                 }
                 let op = &self.loaded.collectives[id.0].op;
-                self.pending = Some(PendingCollective::start(op, group, &mut at)?);
+                let began = Instant::now();
+                self.pending = Some((PendingCollective::start(op, group, &mut at)?, began));
                 self.observer.started(StepId(index));
             }
         }
@@ -221,7 +239,9 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     fn run(&mut self) -> Result<(), Error> {
         if let Some(&step) = self.loaded.compute.get(self.computed) {
             self.observer.started(StepId(step));
+            let began = Instant::now();
             self.compute(step)?;
+            self.observer.ended(StepId(step), began);
             self.finished[step] = true;
             self.computed += 1;
         }

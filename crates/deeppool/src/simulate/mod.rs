@@ -6,7 +6,6 @@ mod plan;
 mod rank;
 mod result;
 mod steps;
-mod timeline;
 mod workload;
 
 use std::num::NonZeroUsize;
@@ -16,7 +15,6 @@ use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
 pub use result::{BackgroundRates, SimulatedActivity, Simulation};
-pub use timeline::{Timeline, TimelineEvent, TimelineWork};
 pub use workload::workload;
 
 use crate::Error;

@@ -8,9 +8,10 @@ use gpu_mux::{
 };
 
 use super::steps::RankClass;
-use super::{BackgroundCosts, SimulateOptions, TimelineEvent, TimelineWork};
+use super::{BackgroundCosts, SimulateOptions};
 use crate::Error;
 use crate::program::{CollectiveId, Op, Program, RankProgram, StepId};
+use crate::timeline::{TimelineEvent, TimelineWork};
 
 /// A stretch of virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use gpu_mux::{ForegroundState, Occupancy};
 
+use super::SimulateOptions;
 use super::machine::Window;
 use super::rank::{Figures, Rank};
-use super::{SimulateOptions, Timeline};
 use crate::program::Program;
+use crate::timeline::{Origin, Timeline};
 
 /// What a simulation found in the iterations after the warm-up. All times are virtual.
 #[derive(Debug, Clone, PartialEq)]
@@ -203,7 +204,7 @@ fn timeline(program: &Program, options: &SimulateOptions, classes: &[Rank<'_>]) 
     let origin = classes.iter().map(Rank::begin).min().unwrap_or_default();
     let background = options.background.as_ref();
     let events = by_rank(classes.iter().flat_map(|class| class.timelines(program, background, origin)));
-    Timeline::new(events.into_iter().flatten().collect())
+    Timeline::new(Origin::Simulated, events.into_iter().flatten().collect())
 }
 
 /// What comes rank by rank in any order, in the order of the ranks.

@@ -27,6 +27,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         config.learning_rate,
         config.seed,
         config.shuffle,
+        config.traced_iterations,
         config.lowering.optimizer,
     );
     let checkpoint = config.checkpoint.as_ref().map(|checkpoint| (checkpoint.every, checkpoint.keep_best));

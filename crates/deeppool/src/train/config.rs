@@ -37,6 +37,8 @@ pub struct TrainConfig<'a> {
     pub threads_per_rank: usize,
     /// How an iteration is lowered; the optimiser's rule is in there.
     pub lowering: LowerOptions,
+    /// Of how many iterations, the last ones, the report has a [timeline](super::TrainReport::timeline); of none, usually.
+    pub traced_iterations: usize,
     /// A job that every rank trains by itself in its gaps.
     pub background: Option<BackgroundConfig<'a>>,
     /// Where the foreground's state is kept.
@@ -163,6 +165,7 @@ impl<'a> TrainConfig<'a> {
             initial: None,
             threads_per_rank: 1,
             lowering: LowerOptions::default(),
+            traced_iterations: 0,
             background: None,
             checkpoint: None,
             stop: None,
@@ -209,6 +212,12 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_lowering(self, lowering: LowerOptions) -> Self {
         Self { lowering, ..self }
+    }
+
+    /// Sets of how many iterations there is a timeline.
+    #[must_use]
+    pub fn with_traced_iterations(self, traced_iterations: usize) -> Self {
+        Self { traced_iterations, ..self }
     }
 
     /// Sets the background job.

@@ -13,6 +13,7 @@ mod report;
 mod session;
 mod tensors;
 mod threads;
+mod trace;
 mod weights;
 
 pub use batches::{Epochs, InOrder};

@@ -6,9 +6,10 @@ use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, End, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
+use super::trace::{RankTrace, StepTimes};
 use super::{Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
-use crate::program::{LowerOptions, Placement, Program, lower_evaluation, lower_training};
+use crate::program::{LowerOptions, Placement, Program, StepId, lower_evaluation, lower_training};
 use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState};
 
 /// The programs of a run, lowered once for all ranks.
@@ -17,7 +18,7 @@ pub(super) struct Programs {
     evaluation: Program,
     /// For the test samples that are left after whole batches.
     remainder: Option<Program>,
-    background: Option<Program>,
+    pub(super) background: Option<Program>,
 }
 
 impl Programs {
@@ -66,6 +67,7 @@ pub(super) struct Rank<'a, B: Backend> {
     evaluation: LoadedProgram<B>,
     remainder: Option<LoadedProgram<B>>,
     record: RankRecord,
+    steps: StepTimes,
 }
 
 impl<'a, B: Backend> Rank<'a, B> {
@@ -84,7 +86,8 @@ impl<'a, B: Backend> Rank<'a, B> {
         let remainder = programs.remainder.as_ref().map(load).transpose()?;
         let state = RankState::new(&mut device, config.network, training.program(), config.seed)?;
         let record = RankRecord::default();
-        Ok(Self { config, communicator, device, state, training, evaluation, remainder, record })
+        let steps = StepTimes::new(config.traced_iterations);
+        Ok(Self { config, communicator, device, state, training, evaluation, remainder, record, steps })
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -110,6 +113,16 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// What it remembers of the run, at its end.
     pub(super) fn take_record(&mut self) -> RankRecord {
         std::mem::take(&mut self.record)
+    }
+
+    /// When the steps of the last iterations ran, of the foreground and of the background; all ranks call it.
+    pub(super) fn trace(
+        &mut self,
+        driver: &CpuDriver<BackgroundIterations<'_, B>>,
+    ) -> Result<RankTrace, Error> {
+        self.barrier()?;
+        let background = driver.background().first().map(|background| background.job().observer());
+        Ok(RankTrace::new(&self.steps, background, Instant::now()))
     }
 
     /// Waits for all ranks.
@@ -143,6 +156,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut losses = vec![0.0; (end - begin) as usize];
         let mut recorder = Recorder {
             record: &mut self.record,
+            steps: &mut self.steps,
             // Other ranks add nothing to the sum.
             losses: if self.communicator.rank() == config.reporter() { &mut losses } else { &mut [] },
             first: begin,
@@ -215,7 +229,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 }
 
 /// The background job of a rank, endless.
-pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, ()>;
+pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, StepTimes>;
 
 /// The iterations that a rank's background job has done.
 fn background_progress<B: Backend>(driver: &CpuDriver<BackgroundIterations<'_, B>>) -> f64 {
@@ -259,7 +273,8 @@ impl<B: Backend> BackgroundParts<B> {
         let context = LaunchContext { seed, ..context(config, 0) };
         let source = Epochs::new(job.dataset.train(), job.batch).shuffled(seed);
         let Self { device, loaded, state } = self;
-        Some(Iterations::new(device, loaded, state, source, (), context, u64::MAX))
+        let steps = StepTimes::new(config.traced_iterations);
+        Some(Iterations::new(device, loaded, state, source, steps, context, u64::MAX))
     }
 }
 
@@ -270,6 +285,7 @@ fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
 /// Writes down what the foreground does.
 struct Recorder<'a> {
     record: &'a mut RankRecord,
+    steps: &'a mut StepTimes,
     /// By iteration from `first` on: the loss, summed over the global batch. Empty on ranks that do not report it.
     losses: &'a mut [f32],
     first: u64,
@@ -279,7 +295,12 @@ struct Recorder<'a> {
 }
 
 impl Observer for Recorder<'_> {
+    fn ended(&mut self, step: StepId, began: Instant) {
+        self.steps.ended(step, began);
+    }
+
     fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
+        self.steps.finished_iteration(iteration, metrics)?;
         self.record.iteration_times.push(self.began.elapsed());
         self.began = Instant::now();
         let own = self.losses.get_mut((iteration - self.first) as usize);

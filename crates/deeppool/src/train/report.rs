@@ -4,6 +4,7 @@ use gpu_mux::Usage;
 use serde::{Deserialize, Serialize};
 
 use crate::program::RankMemory;
+use crate::timeline::Timeline;
 
 /// How a training run went. All times are measured on this machine.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,8 @@ pub struct TrainReport {
     pub usage: Vec<Usage>,
     /// Background jobs that failed, by rank, and why. The foreground does not feel it.
     pub background_errors: Vec<(usize, String)>,
+    /// When the steps of the last iterations ran, if that was asked for.
+    pub timeline: Option<Timeline>,
     /// By rank: what it held.
     pub memory: Vec<HeldMemory>,
 }

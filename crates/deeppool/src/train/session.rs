@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use collectives::Group;
 use gpu_mux::{CpuDriver, Policy, Usage};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Found;
@@ -11,7 +12,7 @@ use super::pace::Pace;
 use super::rank::{BackgroundParts, Programs, Rank, Stretch};
 use super::{
     CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, agreement,
-    checkpoint, exchange,
+    checkpoint, exchange, trace,
 };
 use crate::Error;
 use crate::runtime::{Backend, RankDevice};
@@ -146,6 +147,10 @@ pub(super) fn run_rank<B: Backend>(
         }
     }
     report.is_stopped = iteration < end;
+    if config.traced_iterations > 0 {
+        let own = rank.trace(&driver)?;
+        report.timeline = Some(trace::timeline(config, programs, &tell(&mut rank, &own)?));
+    }
     summarise(&mut report, &mut rank, config, memory, (background_samples, elapsed))?;
     Ok(report)
 }
@@ -167,11 +172,8 @@ fn summarise<B: Backend>(
         background_samples,
         elapsed,
     };
-    let own = serde_json::to_vec(&own).map_err(|error| Error::Program(error.to_string()))?;
-    for (rank, bytes) in rank.gather(&own)?.into_iter().enumerate() {
-        let summary: RankSummary =
-            serde_json::from_slice(&bytes).map_err(|error| Error::Program(error.to_string()))?;
-        summary.add_to(report, rank, config.batch);
+    for (number, summary) in tell::<B, RankSummary>(rank, &own)?.into_iter().enumerate() {
+        summary.add_to(report, number, config.batch);
     }
     Ok(())
 }
@@ -186,6 +188,16 @@ fn best_so_far<B: Backend>(config: &TrainConfig<'_>, rank: &mut Rank<'_, B>) -> 
     let of_first = rank.gather(&best.to_le_bytes())?.into_iter().next();
     let bytes = of_first.and_then(|bytes| bytes.try_into().ok());
     Ok(bytes.map_or(best, f64::from_le_bytes))
+}
+
+/// What every rank has to say, by rank.
+fn tell<B: Backend, T: Serialize + DeserializeOwned>(
+    rank: &mut Rank<'_, B>,
+    own: &T,
+) -> Result<Vec<T>, Error> {
+    let failed = |error: serde_json::Error| Error::Program(error.to_string());
+    let own = serde_json::to_vec(own).map_err(failed)?;
+    rank.gather(&own)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(failed)).collect()
 }
 
 /// What a rank tells the others at the end.

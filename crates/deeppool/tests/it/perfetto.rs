@@ -107,23 +107,12 @@ fn open(engine: &Path, trace: &Path) -> Vec<Slice> {
     read
 }
 
-#[test]
-fn a_simulation_opens_in_perfetto() {
-    let engine = match engine() {
-        Ok(engine) => engine,
-        Err(why) => return println!("SKIPPED: {why}"),
-    };
-    let folder = TempDir::new().unwrap();
-    let path = folder.path();
-    succeed(
-        path,
-        "simulate --model vgg16 --device a100 --gpus 4 --batch 32 --background resnet-18:8 --trace t.json",
-    );
-    let slices = open(&engine, &path.join("t.json"));
+/// The lanes of the ranks that a trace of a program shows, once every slice of them has what it should have.
+fn lanes(slices: &[Slice], origin: &str, background: &str) -> BTreeSet<(String, String)> {
     let mut lanes = BTreeSet::new();
-    for ([process, thread, category, name], _, arguments) in &slices {
-        let rank =
-            process.as_ref().unwrap().strip_prefix("rank ").unwrap().strip_suffix(" (simulated)").unwrap();
+    for ([process, thread, category, name], _, arguments) in slices {
+        let rank = process.as_ref().unwrap().strip_prefix("rank ").unwrap();
+        let rank = rank.strip_suffix(&format!(" ({origin})")).unwrap();
         assert_eq!(thread, category);
         let thread = thread.as_ref().unwrap();
         let has = |key: &str, value: &str| arguments.contains(&(key.into(), value.into()));
@@ -137,16 +126,57 @@ fn a_simulation_opens_in_perfetto() {
                 );
             }
             "background" => {
-                assert!(has("args.job", "resnet-18") && count("args.layers[") > 0, "{name:?}: {arguments:?}");
+                let of_layer =
+                    ["forward", "backward", "update"].map(|pass| name.as_ref().unwrap().starts_with(pass));
+                assert!(
+                    has("args.job", background) && of_layer.contains(&true) == (count("args.layers[") > 0),
+                    "{name:?}: {arguments:?}"
+                );
             }
             _ => assert!(arguments.is_empty(), "{name:?}: {arguments:?}"),
         }
         lanes.insert((rank.to_owned(), thread.clone()));
     }
-    let expected = (0..4).flat_map(|rank| {
-        ["background", "communication", "compute"].map(|lane| (rank.to_string(), lane.to_owned()))
-    });
-    assert!(lanes.iter().cloned().eq(expected), "{lanes:?}");
+    lanes
+}
+
+fn every_rank_has(lanes: &[&str]) -> BTreeSet<(String, String)> {
+    (0..4).flat_map(|rank| lanes.iter().map(move |&lane| (rank.to_string(), lane.to_owned()))).collect()
+}
+
+#[test]
+fn a_simulation_opens_in_perfetto() {
+    let engine = match engine() {
+        Ok(engine) => engine,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(
+        path,
+        "simulate --model vgg16 --device a100 --gpus 4 --batch 32 --background resnet-18:8 --trace t.json",
+    );
+    let slices = open(&engine, &path.join("t.json"));
+    assert_eq!(
+        lanes(&slices, "simulated", "resnet-18"),
+        every_rank_has(&["compute", "communication", "background"])
+    );
+}
+
+#[test]
+fn training_opens_in_perfetto() {
+    let engine = match engine() {
+        Ok(engine) => engine,
+        Err(why) => return println!("SKIPPED: {why}"),
+    };
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let train =
+        "train --model digits-cnn --data digits --ranks 4 --batch 32 --amplification 1.2 --iterations 50";
+    succeed(path, &format!("{train} --background digits-cnn:8 --trace t.json"));
+    let lanes = lanes(&open(&engine, &path.join("t.json")), "measured", "digits-cnn");
+    assert!(lanes.is_superset(&every_rank_has(&["compute", "communication"])), "{lanes:?}");
+    assert!(lanes.iter().any(|(_, lane)| lane == "background"), "{lanes:?}");
 }
 
 #[test]

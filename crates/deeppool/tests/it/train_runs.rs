@@ -230,3 +230,32 @@ fn metrics_are_lines_of_json_that_a_resumed_run_goes_on_with() {
     refused(path, &format!("{TRAIN} --metrics none/x"), "make it first");
     refused(path, &format!("{TRAIN} --metrics - --json"), "--json");
 }
+
+/// Each step of the last three iterations, once an iteration and in its place.
+#[test]
+fn a_trace_has_the_last_three_iterations_of_every_rank() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --mode dp --iterations 8 --trace trace.json");
+    assert!(succeed(path, &run).contains("foreground"));
+    let trace = std::fs::read_to_string(path.join("trace.json")).unwrap();
+    let trace: Value = serde_json::from_str(&trace).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    for pid in [1, 2] {
+        let of_rank = |event: &&Value| event["pid"] == pid && event["ph"] == "X";
+        let names: Vec<&str> =
+            events.iter().filter(of_rank).map(|event| event["name"].as_str().unwrap()).collect();
+        for step in ["load samples", "forward conv1", "backward fc2", "update fc2"] {
+            let times = names.iter().filter(|&&name| name == step).count();
+            assert_eq!(times, 3, "{step}: {names:?}");
+        }
+        let starts = events.iter().filter(of_rank).map(|event| event["ts"].as_f64().unwrap());
+        assert!(starts.fold(0.0, f64::max) > 0.0);
+    }
+    let all_reduces = |event: &&Value| {
+        event["cat"] == "communication" && event["args"]["ranks"] == serde_json::json!([0, 1])
+    };
+    assert!(events.iter().filter(all_reduces).count() >= 6);
+    refused(path, &format!("{TRAIN} --iterations 1 --trace none/x"), "make it first");
+    refused(path, &format!("{TRAIN} --iterations 1 --trace x --metrics x"), "two results go here");
+}

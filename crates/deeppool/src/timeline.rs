@@ -1,3 +1,5 @@
+//! What ran when, simulated or measured.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -6,9 +8,19 @@ use crate::costs::micros;
 use crate::program::StepId;
 
 /// What ran when, for a timeline viewer.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
+    origin: Origin,
     events: Vec<TimelineEvent>,
+}
+
+/// Where times are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From the simulator.
+    Simulated,
+    /// From training.
+    Measured,
 }
 
 /// Something that ran on a rank.
@@ -24,7 +36,7 @@ pub struct TimelineEvent {
     /// What it was: the label of a step such as `forward conv1`, or the first and the last of those of a background job whose
     /// kernels were launched together.
     pub label: String,
-    /// When it started, since the first rank began the iteration.
+    /// When it started, since the first rank began the first iteration of the timeline.
     pub start: Duration,
     /// How long it took.
     pub duration: Duration,
@@ -79,12 +91,12 @@ impl TimelineWork {
 const LANES: [&str; 3] = ["compute", "communication", "background"];
 
 impl Timeline {
-    pub(super) fn new(events: Vec<TimelineEvent>) -> Self {
-        Self { events }
+    pub(crate) fn new(origin: Origin, events: Vec<TimelineEvent>) -> Self {
+        Self { origin, events }
     }
 
-    /// The events, rank by rank: first the steps of the rank's program in its order, with those that take no time, and then what ran
-    /// in the background.
+    /// The events, rank by rank: first the steps of the rank's program, with those that take no time, and then what ran in the
+    /// background. Simulated steps are in the program's order, measured ones in that in which they ended.
     #[must_use]
     pub fn events(&self) -> &[TimelineEvent] {
         &self.events
@@ -104,9 +116,13 @@ impl Timeline {
         let processes = ranks.last().map_or(0, |last| last + 1);
         let pid = |rank: usize| rank + 1;
         let tid = |rank: usize, lane: usize| pid(rank) + lane * processes;
+        let origin = match self.origin {
+            Origin::Simulated => "simulated",
+            Origin::Measured => "measured",
+        };
         let names = ranks.iter().flat_map(|&rank| {
             let process = json!({"ph": "M", "pid": pid(rank), "name": "process_name",
-                "args": {"name": format!("rank {rank} (simulated)")}});
+                "args": {"name": format!("rank {rank} ({origin})")}});
             let lanes = LANES.iter().enumerate().map(move |(lane, name)| {
                 json!({"ph": "M", "pid": pid(rank), "tid": tid(rank, lane), "name": "thread_name",
                     "args": {"name": name}})
