@@ -1,6 +1,8 @@
 use std::ffi::OsString;
+use std::io::{BufReader, stderr};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,6 +11,8 @@ use clap::Args;
 use super::checkpoints::{names_checkpoints, names_option};
 use super::counts::{THREADS, within};
 use super::launched::{Launched, WITHOUT_MPI};
+use super::mpirun_messages::pass_on;
+use super::segments::Segments;
 use super::signal::{is_stopped, stop_signal};
 
 /// Start the ranks of a command on this host, each a process, by Open MPI's mpirun
@@ -104,9 +108,13 @@ impl Launch {
 /// The exit code of all ranks together: 0, 1, or 2 for wrong input.
 fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("this program's own path")?;
+    let segments = Segments::new();
     let mut mpirun = mpirun(ranks, &program, arguments)
+        .envs(segments.setting())
         .spawn()
         .context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
+    let messages =
+        mpirun.stderr.take().map(|messages| thread::spawn(|| pass_on(BufReader::new(messages), stderr())));
     let mut is_told = false;
     let status = loop {
         if let Some(status) = mpirun.try_wait().context("mpirun")? {
@@ -116,8 +124,12 @@ fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
             terminate(&mpirun);
             is_told = true;
         }
-        std::thread::sleep(POLL);
+        thread::sleep(POLL);
     };
+    if let Some(messages) = messages {
+        // Nobody reads them, if they cannot be passed on.
+        let _ = messages.join();
+    }
     Ok(match status.code() {
         Some(0) => 0,
         Some(2) => 2,
@@ -127,11 +139,11 @@ fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
 
 fn mpirun(ranks: usize, program: &Path, arguments: &[OsString]) -> Command {
     let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--quiet", "-n", &ranks.to_string()]);
+    mpirun.args(["-n", &ranks.to_string()]);
     mpirun.arg(program).args(arguments);
     mpirun.envs(SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
     mpirun.envs(AS_ROOT.map(|name| (name, "1")));
-    mpirun.stdin(Stdio::null());
+    mpirun.stdin(Stdio::null()).stderr(Stdio::piped());
     // Ctrl-C is for this process, which tells mpirun: told twice, that would not wait for its ranks.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut mpirun, 0);
