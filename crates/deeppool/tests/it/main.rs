@@ -16,8 +16,12 @@ mod cli;
 mod cluster;
 #[cfg(feature = "cli")]
 mod command;
+#[cfg(all(feature = "cli", feature = "mpi"))]
+mod faults;
 #[cfg(feature = "cli")]
 mod files;
+#[cfg(all(feature = "cli", feature = "mpi"))]
+mod hosts;
 #[cfg(feature = "cli")]
 mod job_script;
 #[cfg(feature = "cli")]

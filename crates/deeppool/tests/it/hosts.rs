@@ -1,0 +1,133 @@
+//! Two hosts with a network of 1 Gbit/s between them, by the script `tests/hosts/hosts`, under `mpirun`.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::cluster::{succeeded, wait};
+use crate::command::{files, json, losses};
+use crate::mpi::{distance, iterations};
+
+/// Hosts that are up. They end with this value, or with this process.
+pub(crate) struct Hosts {
+    process: Child,
+    /// They end when this does.
+    alive: Option<ChildStdin>,
+    /// In whose namespaces they are.
+    inside: String,
+    own: TempDir,
+}
+
+/// What a person says who has such hosts: root, fewer cores than ranks, and no `ssh`. A host that is gone is noticed within 15 s, but
+/// not before the ranks have had the time to name it.
+const MPIRUN: &str = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none \
+    mpirun --mca plm rsh --mca btl_tcp_if_include net0 --mca oob_tcp_if_include net0 \
+    --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 3 --mca oob_tcp_keepalive_probes 3 \
+    -n 4 -H host1:2,host2:2";
+
+impl Hosts {
+    /// `None` where they cannot be, which is said.
+    pub(crate) fn start() -> Option<Self> {
+        if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
+            println!("SKIPPED: two hosts: there is no mpirun on the PATH");
+            return None;
+        }
+        let own = TempDir::new().unwrap();
+        let mut process = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/hosts"))
+            .arg(own.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        if said.trim() != "ready" {
+            let status = process.wait().unwrap();
+            assert_eq!(status.code(), Some(77), "the hosts do not start: {said}");
+            println!("SKIPPED: two hosts: {}", said.trim());
+            return None;
+        }
+        let number = process.id();
+        let inside = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap();
+        let alive = process.stdin.take();
+        Some(Self { process, alive, inside: inside.trim().to_owned(), own })
+    }
+
+    /// Where both can write.
+    pub(crate) fn folder(&self) -> &Path {
+        self.own.path()
+    }
+
+    /// A line of shell commands on one of them.
+    pub(crate) fn on(&self, host: &str, line: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.inside, "--pid", "--mount", "--uts", "--net", "--"]);
+        command.arg(self.folder().join("agent")).args([host, line]);
+        command.current_dir(self.folder()).stdin(Stdio::null()).env("TMPDIR", self.folder());
+        command
+    }
+
+    /// Four ranks of `deeppool`, two on each.
+    pub(crate) fn ranks(&self, arguments: &str) -> Command {
+        let agent = self.folder().join("agent");
+        let deeppool = env!("CARGO_BIN_EXE_deeppool");
+        let line = format!("{MPIRUN} --mca plm_rsh_agent {} {deeppool} {arguments}", agent.display());
+        self.on("host1", &line)
+    }
+
+    /// Takes a host's network away, or gives it back.
+    pub(crate) fn set_network(&self, host: &str, state: &str) {
+        let line = format!("PATH=$PATH:/usr/sbin ip link set net0 {state}");
+        assert!(self.on(host, &line).status().unwrap().success());
+    }
+
+    /// Waits until no process and no shared memory of Open MPI is left on them.
+    pub(crate) fn wait_until_idle(&self) {
+        let folder = self.folder().as_os_str().as_encoded_bytes();
+        let is_ours = |process: std::fs::DirEntry| {
+            let command = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let is_of_mpi = command.starts_with(b"orted") || command.starts_with(b"mpirun");
+            is_of_mpi && command.windows(folder.len()).any(|part| part == folder)
+        };
+        wait("mpirun's daemons to end", || {
+            !std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(is_ours)
+        });
+        for host in ["host1", "host2"] {
+            let left = succeeded("ls", &self.on(host, "ls /dev/shm").output().unwrap());
+            assert!(left.is_empty(), "left behind on {host}: {left}");
+        }
+        let left: Vec<String> =
+            files(self.folder()).into_iter().filter(|name| name.starts_with("ompi.")).collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        self.process.wait().unwrap();
+    }
+}
+
+#[test]
+fn two_hosts_learn_what_threads_learn() {
+    let Some(hosts) = Hosts::start() else { return };
+    let run =
+        format!("train --model digits-cnn --data digits --batch 32 --iterations {} --json", iterations());
+    for mode in ["--mode dp", "--amplification 2"] {
+        let threads = json(hosts.folder(), &format!("{run} {mode} --ranks 4"));
+        for background in ["", "--background digits-cnn:8"] {
+            let line = format!("{run} {mode} {background}");
+            let printed = succeeded(&line, &hosts.ranks(&line).output().unwrap());
+            let processes = serde_json::from_str(&printed).unwrap();
+            let distance = distance(&losses(&threads), &losses(&processes));
+            println!("{mode} {background}: {distance:.1e}");
+            assert!(distance <= 1e-4, "{mode} {background}: {distance:.1e}");
+            assert_eq!(processes["background_samples_per_s"].as_f64().unwrap() > 0.0, !background.is_empty());
+            hosts.wait_until_idle();
+        }
+    }
+}
