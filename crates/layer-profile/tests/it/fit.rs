@@ -95,9 +95,9 @@ fn a_kind_that_costs_far_more_than_elsewhere_is_found_out() {
 fn nothing_is_faster_than_the_data_sheet() {
     // Two-hundredths of what the arithmetic takes at the peak.
     let (network, sheet) = (network("vgg11"), DataSheet::A100);
-    let layer = network.layer(network.find("conv3_1").expect("a layer"));
+    let layer = network.layer(network.find("features.6").expect("a layer"));
     let mut observations = Observations::new("wishes");
-    observations.add("vgg11", "conv3_1", 64, &[(layer, Direction::Forward)], Duration::from_micros(10));
+    observations.add("vgg11", "features.6", 64, &[(layer, Direction::Forward)], Duration::from_micros(10));
     let (model, _) = DeviceModel::fit("wish", Some(&sheet), &observations).expect("a fit");
     let at_the_peak = 64.0 * layer.forward_flops() as f64 / sheet.peak_flops_per_s;
     assert!(model.layer_time(layer, 64).forward.as_secs_f64() > at_the_peak);
