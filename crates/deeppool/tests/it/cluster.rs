@@ -1,20 +1,18 @@
 //! A Slurm cluster of two nodes on this machine, by the script `tests/slurm/cluster`.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::files;
+use crate::setup::Setup;
 
 /// A cluster that is up. It ends with this value, or with this process.
 pub(crate) struct Cluster {
-    process: Child,
-    /// It ends when this does.
-    alive: Option<ChildStdin>,
+    setup: Setup,
     /// Its configuration, logs and sockets: in a temporary folder, since the names of sockets have to be short.
     own: TempDir,
     /// What jobs work in, which is no folder that nodes are known not to share.
@@ -42,23 +40,9 @@ impl Cluster {
         }
         let (own, work) = (TempDir::new().unwrap(), TempDir::new_in(built).unwrap());
         std::fs::write(own.path().join("partitions"), partitions).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/slurm/cluster");
-        let mut process = Command::new(script)
-            .args([own.path(), &own.path().join("partitions")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        if said.trim() != "ready" {
-            let status = process.wait().unwrap();
-            assert_eq!(status.code(), Some(77), "the cluster does not start: {said}");
-            println!("SKIPPED: jobs on Slurm: {}", said.trim());
-            return None;
-        }
-        let alive = process.stdin.take();
-        Some(Self { process, alive, own, work })
+        let partitions = own.path().join("partitions");
+        let setup = Setup::start("jobs on Slurm", "slurm/cluster", &[own.path(), &partitions])?;
+        Some(Self { setup, own, work })
     }
 
     /// Where commands are given, and jobs work.
@@ -102,7 +86,7 @@ impl Cluster {
 
     /// Ends it. Nothing that belongs to it is left.
     pub(crate) fn stop(mut self) {
-        self.end();
+        self.setup.end();
         let own = self.own.path().as_os_str().as_encoded_bytes().to_owned();
         for process in std::fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
             let is_named = |file: &str| {
@@ -121,17 +105,6 @@ impl Cluster {
                 files(Path::new(folder)).into_iter().filter(|name| name.starts_with(of_node)).collect();
             assert!(left.is_empty(), "left behind in {folder}: {left:?}");
         }
-    }
-
-    fn end(&mut self) {
-        drop(self.alive.take());
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

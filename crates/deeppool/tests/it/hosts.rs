@@ -1,20 +1,19 @@
 //! Two hosts with a network of 1 Gbit/s between them, by the script `tests/hosts/hosts`, under `mpirun`.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::cluster::{succeeded, wait};
 use crate::command::{files, json, losses};
 use crate::mpi::{distance, iterations};
+use crate::setup::Setup;
 
 /// Hosts that are up. They end with this value, or with this process.
 pub(crate) struct Hosts {
-    process: Child,
-    /// They end when this does.
-    alive: Option<ChildStdin>,
+    /// Kept for its end, which is theirs.
+    _setup: Setup,
     /// In whose namespaces they are.
     inside: String,
     own: TempDir,
@@ -36,24 +35,10 @@ impl Hosts {
             return None;
         }
         let own = TempDir::new().unwrap();
-        let mut process = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/hosts"))
-            .arg(own.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        if said.trim() != "ready" {
-            let status = process.wait().unwrap();
-            assert_eq!(status.code(), Some(77), "the hosts do not start: {said}");
-            println!("SKIPPED: two hosts: {}", said.trim());
-            return None;
-        }
-        let number = process.id();
+        let setup = Setup::start("two hosts", "hosts/hosts", &[own.path()])?;
+        let number = setup.id();
         let inside = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap();
-        let alive = process.stdin.take();
-        Some(Self { process, alive, inside: inside.trim().to_owned(), own })
+        Some(Self { _setup: setup, inside: inside.trim().to_owned(), own })
     }
 
     /// Where both can write.
@@ -102,13 +87,6 @@ impl Hosts {
         let left: Vec<String> =
             files(self.folder()).into_iter().filter(|name| name.starts_with("ompi.")).collect();
         assert!(left.is_empty(), "left behind: {left:?}");
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        drop(self.alive.take());
-        self.process.wait().unwrap();
     }
 }
 

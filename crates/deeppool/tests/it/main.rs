@@ -35,6 +35,8 @@ mod perfetto;
 #[cfg(feature = "cli")]
 mod profile;
 mod recompute;
+#[cfg(all(feature = "cli", feature = "mpi"))]
+mod setup;
 #[cfg(feature = "cli")]
 mod simulate;
 #[cfg(all(feature = "cli", feature = "mpi"))]
