@@ -145,6 +145,13 @@ fn the_documented_commands_do_what_the_page_says() {
         let output: Output = cluster.command("bash").args(["-c", line]).output().unwrap();
         queue = succeeded(line, &output);
         println!("$ {line}\n{queue}");
+        // A reader is slower: by the next command, the job has begun.
+        if let Some(job) = queue.strip_prefix("Submitted batch job ").filter(|_| !line.contains("--wait")) {
+            let number = job.trim().parse().unwrap();
+            wait("the background job to learn", || {
+                cluster.printed("background", number).contains("\nepoch ")
+            });
+        }
     }
     // The background jobs have not ended: the foreground did not wait for them.
     assert_eq!(queue.matches("background").count(), 2, "{queue}");

@@ -34,7 +34,7 @@ pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operati
 pub(super) fn positions(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let input = operands.input(launch)?;
-        let vectors = operands.parameters(launch)?[0].f_narrow(0, 0, operands.inputs[0][1])?;
+        let vectors = operands.parameters(launch)?[0].f_narrow(1, 0, operands.inputs[0][1])?;
         operands.put(launch, Role::Output, &input.f_add(&vectors)?)
     })
 }
@@ -45,9 +45,9 @@ pub(super) fn positions_backward(operands: Operands) -> Operation {
         let output_gradient = operands.output_gradient(launch)?;
         let gradient = &mut operands.parameter_gradients(launch)?[0];
         let length = operands.inputs[0][1];
-        let sums = output_gradient.f_sum_dim_intlist([0i64].as_slice(), false, None)?;
-        gradient.f_narrow(0, 0, length)?.f_copy_(&sums)?;
-        let _ = gradient.f_narrow(0, length, gradient.size()[0] - length)?.f_zero_()?;
+        let sums = output_gradient.f_sum_dim_intlist([0i64].as_slice(), true, None)?;
+        gradient.f_narrow(1, 0, length)?.f_copy_(&sums)?;
+        let _ = gradient.f_narrow(1, length, gradient.size()[1] - length)?.f_zero_()?;
         put_input_gradient(&operands, launch, &output_gradient)
     })
 }
@@ -56,7 +56,7 @@ pub(super) fn positions_backward(operands: Operands) -> Operation {
 pub(super) fn class_token(operands: Operands, numbers: Numbers) -> Operation {
     Box::new(move |launch| {
         let output = Tensor::f_empty(&operands.output[..], (numbers.kind, numbers.device))?;
-        output.f_select(1, 0)?.f_copy_(&operands.parameters(launch)?[0])?;
+        output.f_narrow(1, 0, 1)?.f_copy_(&operands.parameters(launch)?[0])?;
         output.f_narrow(1, 1, operands.inputs[0][1])?.f_copy_(&operands.input(launch)?)?;
         operands.put(launch, Role::Output, &output)
     })
@@ -65,7 +65,7 @@ pub(super) fn class_token(operands: Operands, numbers: Numbers) -> Operation {
 pub(super) fn class_token_backward(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
-        let token = output_gradient.f_select(1, 0)?.f_sum_dim_intlist([0i64].as_slice(), false, None)?;
+        let token = output_gradient.f_narrow(1, 0, 1)?.f_sum_dim_intlist([0i64].as_slice(), true, None)?;
         operands.put_parameter_gradients(launch, &[token])?;
         put_input_gradient(&operands, launch, &output_gradient.f_narrow(1, 1, operands.inputs[0][1])?)
     })
