@@ -34,17 +34,22 @@ impl From<Error> for JobError {
     }
 }
 
-/// Follows its script, and is finished at the end of it.
+/// Follows its script, and is finished at the end of it, or repeats a step for ever.
 pub(crate) struct Scripted<'a> {
     name: char,
     steps: VecDeque<ScriptStep>,
+    repeated: Option<ScriptStep>,
     announced: Option<ScriptStep>,
     log: &'a RefCell<String>,
 }
 
 impl<'a> Scripted<'a> {
     pub(crate) fn new(name: char, steps: &[ScriptStep], log: &'a RefCell<String>) -> Self {
-        Self { name, steps: steps.iter().copied().collect(), announced: None, log }
+        Self { name, steps: steps.iter().copied().collect(), repeated: None, announced: None, log }
+    }
+
+    pub(crate) fn repeating(name: char, step: ScriptStep, log: &'a RefCell<String>) -> Self {
+        Self { repeated: Some(step), ..Self::new(name, &[], log) }
     }
 }
 
@@ -54,7 +59,7 @@ impl PolledJob for Scripted<'_> {
     fn poll(&mut self) -> Result<JobState, JobError> {
         let step = match self.announced {
             Some(step) => step,
-            None => match self.steps.pop_front() {
+            None => match self.steps.pop_front().or(self.repeated) {
                 None => return Ok(JobState::Finished),
                 Some(step) => step,
             },

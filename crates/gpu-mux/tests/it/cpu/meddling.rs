@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
 
 use gpu_mux::{Control, CpuDriver, End, JobState, PolledJob};
 use proptest::prelude::*;
@@ -32,10 +33,21 @@ impl Call {
 }
 
 /// The controls of all background jobs, and who is asked for what in the next callbacks of any job.
-#[derive(Default)]
 struct Meddling {
     controls: RefCell<Vec<Control>>,
     calls: RefCell<VecDeque<Option<(usize, Call)>>>,
+    /// The jobs that are paused or drained after all calls.
+    to_stop: Vec<usize>,
+    begun: Instant,
+}
+
+impl Meddling {
+    /// Whether every call has been made, and every job that was last told to stop has stopped. Gives up after a while.
+    fn is_settled(&self) -> bool {
+        let stopped = |place: &usize| self.controls.borrow()[*place].is_stopped();
+        let waited = self.begun.elapsed() > Duration::from_secs(20);
+        waited || self.calls.borrow().is_empty() && self.to_stop.iter().all(stopped)
+    }
 }
 
 /// A job that meddles with the background whenever it is called.
@@ -59,9 +71,16 @@ impl Meddler<'_> {
 impl PolledJob for Meddler<'_> {
     type Error = JobError;
 
+    /// The foreground waits at its end until all calls are made and have taken effect. How many tasklets that takes depends
+    /// on the clock: jobs share time.
     fn poll(&mut self) -> Result<JobState, JobError> {
         self.meddle();
-        self.job.poll()
+        match self.job.poll()? {
+            JobState::Finished if self.place.is_none() && !self.meddling.is_settled() => {
+                Ok(JobState::Waiting)
+            }
+            state => Ok(state),
+        }
     }
 
     fn run(&mut self) -> Result<(), JobError> {
@@ -70,32 +89,46 @@ impl PolledJob for Meddler<'_> {
     }
 }
 
+/// Whether these calls leave a job paused, and whether they drain it.
+fn paused_and_drained(place: usize, calls: &[Option<(usize, Call)>]) -> (bool, bool) {
+    let of_it = calls.iter().flatten().filter(|(of, _)| *of == place).map(|(_, call)| call);
+    of_it.fold((false, false), |(paused, drained), call| match call {
+        Call::Pause => (true, drained),
+        Call::Resume => (false, drained),
+        Call::Drain => (paused, true),
+        Call::Weigh(_) => (paused, drained),
+    })
+}
+
 /// What came of it.
 struct Meddled {
     result: Result<String, JobError>,
     ends: [Option<End<JobError>>; 2],
-    rests: [bool; 2],
+    stopped: [bool; 2],
 }
 
 /// Runs two background jobs while these calls are made, one a callback; says what ran, how each job ended, and whether it
-/// rests.
+/// is stopped.
 fn meddled(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>]) -> Meddled {
     let log = RefCell::new(String::new());
-    let meddling = Meddling { calls: RefCell::new(calls.iter().copied().collect()), ..Meddling::default() };
-    let job = |name, steps: &[ScriptStep], place| Meddler {
-        job: Scripted::new(name, steps, &log),
-        place,
-        meddling: &meddling,
+    let is_to_stop = |place: &usize| matches!(paused_and_drained(*place, calls), (true, _) | (_, true));
+    let meddling = Meddling {
+        controls: RefCell::default(),
+        calls: RefCell::new(calls.iter().copied().collect()),
+        to_stop: (0..2).filter(is_to_stop).collect(),
+        begun: Instant::now(),
     };
     let mut driver = CpuDriver::new(scripted());
     for (place, name) in ['a', 'b'].into_iter().enumerate() {
-        let control = driver.add(job(name, &[Go; 300], Some(place)));
+        let job = Scripted::repeating(name, Go, &log);
+        let control = driver.add(Meddler { job, place: Some(place), meddling: &meddling });
         meddling.controls.borrow_mut().push(control);
     }
-    let result = driver.run(&mut job('F', foreground, None)).map(|_| log.take());
+    let job = Scripted::new('F', foreground, &log);
+    let result = driver.run(&mut Meddler { job, place: None, meddling: &meddling }).map(|_| log.take());
     let ends = [0, 1].map(|place| driver.background()[place].end().cloned());
-    let rests = [0, 1].map(|place| meddling.controls.borrow()[place].is_stopped());
-    Meddled { result, ends, rests }
+    let stopped = [0, 1].map(|place| meddling.controls.borrow()[place].is_stopped());
+    Meddled { result, ends, stopped }
 }
 
 #[test]
@@ -106,8 +139,8 @@ fn a_drain_is_final_and_a_pause_is_not() {
             .map(|callback| calls.iter().find(|call| call.0 == callback).map(|&(_, call)| (1, call)))
             .collect()
     };
-    // The name, calls by callback, the end of the second job, and whether it rests.
-    for (name, calls, end, rests) in [
+    // The name, calls by callback, the end of the second job, and whether it stopped.
+    for (name, calls, end, stopped) in [
         (
             "drain, then resume while it is drained",
             vec![(3, Call::Drain), (4, Call::Resume)],
@@ -126,7 +159,7 @@ fn a_drain_is_final_and_a_pause_is_not() {
     ] {
         let meddled = meddled(&foreground, &at(&calls));
         let log = meddled.result.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-        assert_eq!((&meddled.ends, meddled.rests), (&[None, end], [false, rests]), "{name}: {log}");
+        assert_eq!((&meddled.ends, meddled.stopped), (&[None, end], [false, stopped]), "{name}: {log}");
         assert_eq!(log.matches('F').count(), 8, "{name}: {log}");
     }
 }
@@ -145,27 +178,16 @@ proptest! {
             0..80,
         ),
     ) {
-        // Enough to make all calls, and then to end what is drained.
-        let foreground = [foreground.as_slice(), &[Wait; 90]].concat();
-        let Meddled { result, ends, rests } = meddled(&foreground, &calls);
+        let Meddled { result, ends, stopped } = meddled(&foreground, &calls);
         let log = result.unwrap();
         prop_assert_eq!(log.matches('F').count(), foreground.iter().filter(|step| **step == Go).count());
         for place in [0, 1] {
-            let of_it = calls.iter().flatten().filter(|(of, _)| *of == place).map(|(_, call)| call);
-            let (mut pauses, mut drains) = (false, false);
-            for call in of_it {
-                match call {
-                    Call::Pause => pauses = true,
-                    Call::Resume => pauses = false,
-                    Call::Drain => drains = true,
-                    Call::Weigh(_) => {}
-                }
-            }
+            let (paused, drained) = paused_and_drained(place, &calls);
             let end = &ends[place];
             prop_assert!(end.is_none() || *end == Some(End::Drained), "{:?}", end);
-            prop_assert!(drains || end.is_none());
-            prop_assert!(end.is_some() || !drains || pauses, "it would go on for ever");
-            prop_assert_eq!(rests[place], pauses || drains);
+            prop_assert!(drained || end.is_none());
+            prop_assert!(end.is_some() || !drained || paused, "it would go on for ever");
+            prop_assert_eq!(stopped[place], paused || drained);
         }
     }
 }
