@@ -139,7 +139,7 @@ fn a_host_that_is_cut_off_is_named_and_the_run_goes_on_when_it_is_back() {
         wait_for_some_iteration(&mut random, &checkpoints);
         let host = ["host1", "host2"][random.next_u32() as usize % 2];
         println!("{host} is cut off after {}", newest_checkpoint(&checkpoints).unwrap());
-        hosts.set_network(host, "down");
+        hosts.cut_off(host);
         let fault = Instant::now();
         let output = running.wait_with_output().unwrap();
         let ended = fault.elapsed();
@@ -151,7 +151,7 @@ fn a_host_that_is_cut_off_is_named_and_the_run_goes_on_when_it_is_back() {
         assert!(errors.lines().any(|line| missing(line).iter().any(|&rank| rank >= 2)), "{errors}");
         hosts.wait_until_idle();
         assert!(ranks_of(&checkpoints).is_empty(), "a rank is left behind");
-        hosts.set_network(host, "up");
+        hosts.reconnect(host);
         let output = hosts.ranks(&line).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         check_losses(&output.stdout, &whole);

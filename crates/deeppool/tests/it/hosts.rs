@@ -63,8 +63,25 @@ impl Hosts {
         self.on("host1", &line)
     }
 
-    /// Takes a host's network away, or gives it back.
-    pub(crate) fn set_network(&self, host: &str, state: &str) {
+    /// Takes a host's network away.
+    pub(crate) fn cut_off(&self, host: &str) {
+        self.set_network(host, "down");
+    }
+
+    /// Gives it back, and waits until they reach each other, which takes the kernel a second or two.
+    pub(crate) fn reconnect(&self, host: &str) {
+        self.set_network(host, "up");
+        for (from, to) in [("host1", "host2"), ("host2", "host1")] {
+            // Nobody listens there, which a host says that is reached.
+            let connect = format!("timeout 1 bash -c '</dev/tcp/{to}/9'");
+            wait("the network to be back", || {
+                let output = self.on(from, &connect).output().unwrap();
+                String::from_utf8_lossy(&output.stderr).contains("Connection refused")
+            });
+        }
+    }
+
+    fn set_network(&self, host: &str, state: &str) {
         let line = format!("PATH=$PATH:/usr/sbin ip link set net0 {state}");
         assert!(self.on(host, &line).status().unwrap().success());
     }
