@@ -25,7 +25,7 @@ fn our_search(problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64) 
 
 #[test]
 fn is_mostly_the_best_of_all() {
-    let all = cases(60);
+    let all = cases(25);
     let (mut worse, mut better, mut evaluations) = (Vec::new(), Vec::new(), 0);
     let mut gaps = Vec::new();
     for seed in 0..all {
