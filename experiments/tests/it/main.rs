@@ -1,5 +1,6 @@
 //! The experiments: their command, and their figures.
 
+mod accuracy;
 mod command;
 mod figures;
 mod grid;
@@ -18,4 +19,3 @@ mod search_time;
 mod sensitivity;
 mod svg;
 mod sweep;
-mod validate;
