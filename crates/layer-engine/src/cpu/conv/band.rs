@@ -24,9 +24,14 @@ impl Bands {
         Self { stencil, copied, channel_pitch: height * width, row_pitch: width }
     }
 
-    /// Elements of the memory that a band of this many channels needs.
+    /// Elements of the memory that a sample's band of this many channels needs.
     pub(super) fn elements(&self, channels: usize) -> usize {
         if self.copied { channels * self.channel_pitch } else { 0 }
+    }
+
+    /// From a sample's band of this many channels to the next, where samples are `distance` apart in the source.
+    pub(super) fn pitch(&self, channels: usize, distance: usize) -> usize {
+        if self.copied { channels * self.channel_pitch } else { distance }
     }
 
     /// From a point of the grid to that below it.
@@ -48,20 +53,31 @@ impl Bands {
         (0..channels).flat_map(taps).collect()
     }
 
-    /// The band of these rows of the grid: a part of the source, or a copy in `memory`. The source's channels are one after
-    /// another.
+    /// The bands of these rows of the grids of some samples: a part of the source, or a copy in `memory`. The source has
+    /// `channels` channels of a sample one after another, and the next sample `distance` elements behind it.
     pub(super) fn get<'a, T: Real>(
         &self,
-        source: &'a [T],
+        (source, channels, distance): (&'a [T], usize, usize),
         rows: &Range<usize>,
         memory: &'a mut [T],
     ) -> &'a [T] {
         let [height, width] = self.stencil.source;
-        let seen = self.stencil.seen(rows);
         if !self.copied {
+            let seen = self.stencil.seen(rows);
             let first = seen.start.unsigned_abs() * width + self.stencil.low[1].unsigned_abs();
             return &source[first..];
         }
+        let elements = self.elements(channels).max(1);
+        for (source, memory) in source.chunks(distance.max(1)).zip(memory.chunks_exact_mut(elements)) {
+            self.copy(&source[..channels * height * width], rows, memory);
+        }
+        memory
+    }
+
+    /// Copies the band of a sample.
+    fn copy<T: Real>(&self, source: &[T], rows: &Range<usize>, memory: &mut [T]) {
+        let [height, width] = self.stencil.source;
+        let seen = self.stencil.seen(rows);
         // What lies between the source's left edge and the band's: zeros on the right or columns that no window covers.
         let low = self.stencil.low[1];
         let zeros = low.min(0).unsigned_abs().min(self.row_pitch);
@@ -81,6 +97,5 @@ impl Bands {
                 }
             }
         }
-        memory
     }
 }

@@ -21,6 +21,9 @@ const COLUMNS: usize = 1 << 18;
 /// Most points of a block.
 const POINTS: usize = 1 << 11;
 
+/// Samples are taken together up to so many points: each weight that is read from far away serves all of them.
+const TOGETHER: usize = 256;
+
 /// For each sample and group: what the points of a stencil's grid see, times the weights.
 #[derive(Debug)]
 pub(super) struct Correlation<T: 'static> {
@@ -30,11 +33,13 @@ pub(super) struct Correlation<T: 'static> {
     /// Channels of a group's source and target.
     sources: usize,
     targets: usize,
-    samples: usize,
     weights: Weights<T>,
     bands: Bands,
     offsets: Vec<usize>,
-    blocks: Blocks,
+    /// The samples that are taken together, each with all rows of the grid.
+    samples: Blocks,
+    /// The rows of the grid, where samples are taken one by one.
+    rows: Blocks,
     /// For blocks of the larger and of the smaller size.
     panels: [Panels; 2],
     depth: usize,
@@ -56,9 +61,9 @@ impl<T: Real> Slot<T> {
             vec![T::zero(); correlations.iter().map(elements).max().unwrap_or(0)]
         };
         Self {
-            band: most(|one| one.bands.elements(one.sources)),
+            band: most(|one| one.samples.most() * one.bands.elements(one.sources)),
             columns: most(|one| one.depth * one.panels[0].width),
-            results: most(|one| if one.stencil.fills_target() { 0 } else { one.targets * one.points() }),
+            results: most(|one| if one.is_in_place() { 0 } else { one.targets * one.points() }),
         }
     }
 }
@@ -70,14 +75,22 @@ impl<T: Real> Correlation<T> {
         weights: Weights<T>,
         [groups, sources, targets]: [usize; 3],
         samples: usize,
+        threads: usize,
     ) -> Self {
         let terms = sources * stencil.taps.len();
         let depth = terms.div_ceil(terms.div_ceil(DEPTH).max(1));
         let points = (COLUMNS / depth.max(1)).min(POINTS);
-        let blocks = Blocks::new(stencil.grid, points);
-        let bands = Bands::new(stencil.clone(), blocks.rows());
-        let panels = [blocks.rows(), stencil.grid[0] / blocks.count()]
-            .map(|rows| Panels::new(kernels, [rows, stencil.grid[1]], bands.down(), bands.right()));
+        let [height, width] = stencil.grid;
+        let rows = Blocks::new(height, points / width.max(1));
+        // Each thread has some.
+        let together = (TOGETHER.min(points) / (height * width).max(1)).min(samples.div_ceil(threads));
+        let samples = Blocks::new(samples, together);
+        let bands = Bands::new(stencil.clone(), rows.most());
+        let pitch = bands.pitch(sources, groups * sources * stencil.source.iter().product::<usize>());
+        let panels =
+            [[samples.most(), rows.most()], [samples.least(), rows.least()]].map(|[samples, rows]| {
+                Panels::new(kernels, [samples, rows, width], [pitch, bands.down(), bands.right()])
+            });
         let offsets = bands.offsets(sources);
         Self {
             kernels,
@@ -85,11 +98,11 @@ impl<T: Real> Correlation<T> {
             groups,
             sources,
             targets,
-            samples,
             weights,
             bands,
             offsets,
-            blocks,
+            samples,
+            rows,
             panels,
             depth,
         }
@@ -97,7 +110,12 @@ impl<T: Real> Correlation<T> {
 
     /// Points of the largest block.
     fn points(&self) -> usize {
-        self.blocks.rows() * self.stencil.grid[1]
+        self.samples.most() * self.rows.most() * self.stencil.grid[1]
+    }
+
+    /// Whether the points of a block lie in the target as in the block.
+    fn is_in_place(&self) -> bool {
+        self.stencil.fills_target() && self.samples.most() <= 1
     }
 
     /// `target = bias + weights * source`; writes only the points of the stencil's grid.
@@ -112,7 +130,8 @@ impl<T: Real> Correlation<T> {
     ) {
         self.weights.pack(self.kernels, weights, workers);
         // Pieces of the rows of weights, where there are fewer blocks than the threads can share well.
-        let whole = self.samples * self.groups * self.blocks.count();
+        let [samples, rows] = [self.samples.count(), self.rows.count()];
+        let whole = samples * self.groups * rows;
         let tiles = self.targets.div_ceil(self.kernels.rows());
         let pieces = (2 * workers.threads()).div_ceil(whole.max(1)).min(tiles);
         let pieces = if workers.threads() == 1 { 1 } else { pieces };
@@ -120,33 +139,41 @@ impl<T: Real> Correlation<T> {
         workers.share(whole * pieces, slots, |task, slot| {
             let (block, piece) = (task / pieces, task % pieces);
             let tiles = piece * tiles / pieces..(piece + 1) * tiles / pieces;
-            let (block, plane) = (block % this.blocks.count(), block / this.blocks.count());
-            this.block(source, bias, target, [plane / this.groups, plane % this.groups, block], tiles, slot);
+            let (block, plane) = (block % rows, block / rows);
+            let block = [plane / this.groups, plane % this.groups, block];
+            this.block(source, bias, target, block, tiles, slot);
         });
     }
 
-    /// One block of one group of a sample, for a range of the tiles of rows of the weights.
+    /// One block of one group of some samples, for a range of the tiles of rows of the weights.
     fn block(
         &self,
         source: &[T],
         bias: &[T],
         target: &Shared<'_, T>,
-        [sample, group, block]: [usize; 3],
+        [samples, group, rows]: [usize; 3],
         tiles: Range<usize>,
         slot: &mut Slot<T>,
     ) {
         let Slot { band, columns, results } = slot;
-        let rows = self.blocks.get(block);
+        let (samples, rows) = (self.samples.get(samples), self.rows.get(rows));
+        if samples.is_empty() {
+            return;
+        }
         let size = self.sources * self.stencil.source.iter().product::<usize>();
-        let plane = sample * self.groups + group;
-        let band = self.bands.get(&source[plane * size..][..size], &rows, band);
-        let panels = &self.panels[usize::from(rows.len() < self.blocks.rows())];
+        let plane = samples.start * self.groups + group;
+        let planes = (samples.len() - 1) * self.groups + 1;
+        let source = &source[plane * size..][..planes * size];
+        let band = self.bands.get((source, self.sources, self.groups * size), &rows, band);
+        let is_smaller = samples.len() < self.samples.most() || rows.len() < self.rows.most();
+        let panels = &self.panels[usize::from(is_smaller)];
 
-        let points = rows.len() * self.stencil.grid[1];
+        let points_of_one = rows.len() * self.stencil.grid[1];
+        let points = samples.len() * points_of_one;
         let area: usize = self.stencil.target.iter().product();
         let first = plane * self.targets * area;
         let results = Shared::new(results);
-        let (to, first_of_rows, stride) = if self.stencil.fills_target() {
+        let (to, first_of_rows, stride) = if self.is_in_place() {
             (target, first + rows.start * self.stencil.grid[1], area)
         } else {
             (&results, 0, points)
@@ -188,13 +215,14 @@ impl<T: Real> Correlation<T> {
                 break;
             }
         }
-        if !self.stencil.fills_target() {
+        if !self.is_in_place() {
             // SAFETY: the products above are done, and the results are this thread's own.
             let results = unsafe { results.part(0, self.targets * points) };
-            for row in targets {
-                let plane = first + row * area;
+            for (row, sample) in targets.flat_map(|row| (0..samples.len()).map(move |sample| (row, sample))) {
+                let results = &results[row * points + sample * points_of_one..][..points_of_one];
+                let plane = first + (sample * self.groups * self.targets + row) * area;
                 // SAFETY: no other task writes to these points of the grid, and no other grid has them.
-                unsafe { self.spread(&results[row * points..][..points], &rows, target, plane) };
+                unsafe { self.spread(results, &rows, target, plane) };
             }
         }
     }

@@ -63,7 +63,7 @@ impl<T: Real> Convolution<T> {
         let correlation = |stencil: stencil::Stencil| {
             let taps = stencil.taps.iter().map(|tap| tap.index).collect();
             let weights = Weights::new(kernels, order, taps, geometry.taps(), [groups, rows, summed]);
-            Correlation::new(kernels, stencil, weights, [groups, summed, rows], samples)
+            Correlation::new(kernels, stencil, weights, [groups, summed, rows], samples, workers.threads())
         };
         let correlations: Vec<_> = stencils.into_iter().map(correlation).collect();
         let weight_gradient = (pass != ConvPass::Forward).then(|| {

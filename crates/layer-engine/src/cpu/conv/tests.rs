@@ -80,6 +80,9 @@ fn every_instruction_set_convolves_as_defined() {
         // Terms in more than one block, windows whose border nobody sees, and a batch of nothing.
         (square(Conv2d::new(3, 4).stride(3).padding(1), 8), 9),
         (square(Conv2d::new(17, 3).padding(4), 3), 1),
+        // Samples together, of which the last blocks have fewer.
+        (square(Conv2d::new(18, 3).padding(1), 2), 70),
+        (square(Conv2d::new(12, 3).padding(1).stride(2).groups(4), 6), 31),
         (square(Conv2d::new(5, 3), 4), 0),
     ];
     for ((conv, [channels, height, width]), samples) in cases {

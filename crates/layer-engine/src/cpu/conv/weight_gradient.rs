@@ -1,4 +1,4 @@
-//! The gradient of the weights: for each sample a product of the gradient of the output with what the windows see.
+//! The gradient of the weights: for one or several samples a product of the gradient of the output with what the windows see.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -32,7 +32,10 @@ pub(super) struct WeightGradient<T: 'static> {
     samples: usize,
     bands: Bands,
     offsets: Vec<usize>,
-    blocks: Blocks,
+    /// The rows of the grid, where samples are taken one by one.
+    rows: Blocks,
+    /// How many samples are taken together, where their grids are small: sums are read and written less often.
+    together: usize,
     pieces: usize,
     sums: Vec<T>,
     slots: Vec<Slot<T>>,
@@ -54,15 +57,18 @@ impl<T: Real> WeightGradient<T> {
         samples: usize,
         workers: &Workers,
     ) -> Self {
-        let blocks = Blocks::new(stencil.grid, WINDOWS);
-        let bands = Bands::new(stencil.clone(), blocks.rows());
+        let [height, width] = stencil.grid;
+        let rows = Blocks::new(height, WINDOWS / width.max(1));
+        let together = (WINDOWS / (height * width).max(1)).clamp(1, samples.max(1));
+        let bands = Bands::new(stencil.clone(), rows.most());
         let offsets = bands.offsets(channels);
         let elements = groups * filters * offsets.len();
         let pieces = (SUMS / elements.max(1)).clamp(1, PIECES).min(samples);
-        let width: usize = kernels.widths(filters).map(|width| width.next_multiple_of(kernels.lanes())).sum();
+        let panels: usize =
+            kernels.widths(filters).map(|width| width.next_multiple_of(kernels.lanes())).sum();
         let slot = || Slot {
-            band: vec![T::zero(); bands.elements(channels)],
-            packed: vec![T::zero(); width * blocks.rows() * stencil.grid[1]],
+            band: vec![T::zero(); together * bands.elements(channels)],
+            packed: vec![T::zero(); panels * together * rows.most() * width],
         };
         let slots = (0..workers.threads()).map(|_| slot()).collect();
         let sums = vec![T::zero(); elements * pieces];
@@ -75,7 +81,8 @@ impl<T: Real> WeightGradient<T> {
             samples,
             bands,
             offsets,
-            blocks,
+            rows,
+            together,
             pieces,
             sums,
             slots,
@@ -117,48 +124,45 @@ impl<T: Real> WeightGradient<T> {
             let (piece, group) = (sum / self.groups, sum % self.groups);
             let samples = piece * self.samples / self.pieces..(piece + 1) * self.samples / self.pieces;
             let first = sum * self.filters * self.offsets.len();
-            for (index, sample) in samples.enumerate() {
-                for block in 0..self.blocks.count() {
-                    let start = if index == 0 && block == 0 { Start::Zero } else { Start::Target };
-                    let plane = sample * self.groups + group;
-                    self.block(
-                        input,
-                        output_gradient,
-                        (sums, first),
-                        [plane, block],
-                        rows.clone(),
-                        start,
-                        slot,
-                    );
+            let mut start = Start::Zero;
+            for sample in samples.clone().step_by(self.together) {
+                let samples = sample..(sample + self.together).min(samples.end);
+                for lines in 0..self.rows.count() {
+                    let block = (samples.clone(), group, self.rows.get(lines));
+                    self.block(input, output_gradient, (sums, first), block, rows.clone(), start, slot);
+                    start = Start::Target;
                 }
             }
         });
     }
 
-    /// Adds one block of windows of a group of a sample to some rows of the sums that begin at `first`.
+    /// Adds some lines of windows of a group of some samples to some rows of the sums that begin at `first`.
     #[allow(clippy::too_many_arguments)]
     fn block(
         &self,
         input: &[T],
         output_gradient: &[T],
         (sums, first): (&Shared<'_, T>, usize),
-        [plane, block]: [usize; 2],
+        (samples, group, lines): (Range<usize>, usize, Range<usize>),
         rows: Range<usize>,
         start: Start<'_, T>,
         slot: &mut Slot<T>,
     ) {
         let Slot { band, packed } = slot;
         let Stencil { grid, source, taps, .. } = &self.stencil;
-        let lines = self.blocks.get(block);
-        let windows = lines.len() * grid[1];
+        let windows_of_one = lines.len() * grid[1];
+        let windows = samples.len() * windows_of_one;
 
         let area = grid[0] * grid[1];
-        let gradient = &output_gradient[plane * self.filters * area + lines.start * grid[1]..];
         let (mut filter, mut before) = (0, 0);
         for filters in self.kernels.widths(self.filters) {
             let width = filters.next_multiple_of(self.kernels.lanes());
             let panel = &mut packed[before * windows..(before + width) * windows];
-            self.kernels.transpose((&gradient[filter * area..], area), (panel, width), [filters, windows]);
+            for (sample, panel) in samples.clone().zip(panel.chunks_exact_mut(width * windows_of_one)) {
+                let plane = (sample * self.groups + group) * self.filters + filter;
+                let gradient = &output_gradient[plane * area + lines.start * grid[1]..];
+                self.kernels.transpose((gradient, area), (panel, width), [filters, windows_of_one]);
+            }
             filter += filters;
             before += width;
         }
@@ -166,11 +170,20 @@ impl<T: Real> WeightGradient<T> {
         // Only the channels that these rows need.
         let channels = rows.start / taps.len()..rows.end.div_ceil(taps.len());
         let size = source[0] * source[1];
-        let image = &input[(plane * self.channels + channels.start) * size..][..channels.len() * size];
-        let band = self.bands.get(image, &lines, band);
+        let distance = self.groups * self.channels * size;
+        let first_channel = (samples.start * self.groups + group) * self.channels + channels.start;
+        let seen = (samples.len() - 1) * distance + channels.len() * size;
+        let images = &input[first_channel * size..][..seen];
+        let band = self.bands.get((images, channels.len(), distance), &lines, band);
         let skipped = self.offsets[channels.start * taps.len()];
-        let terms =
-            Terms { runs: lines.len(), jump: self.bands.down(), length: grid[1], step: self.bands.right() };
+        let terms = Terms {
+            planes: samples.len(),
+            pitch: self.bands.pitch(channels.len(), distance),
+            runs: lines.len(),
+            jump: self.bands.down(),
+            length: grid[1],
+            step: self.bands.right(),
+        };
 
         let (mut filter, mut before) = (0, 0);
         for filters in self.kernels.widths(self.filters) {

@@ -26,10 +26,12 @@ pub(super) struct Tile<'a, T> {
     pub(super) start: Start<'a, T>,
 }
 
-/// The places of a row's factors, from that of the first term: `runs` runs, `jump` elements apart, of `length` terms each,
-/// `step` elements apart.
+/// The places of a row's factors, from that of the first term: `planes` planes, `pitch` elements apart, of `runs` runs each,
+/// `jump` elements apart, of `length` terms each, `step` elements apart.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Terms {
+    pub(in super::super) planes: usize,
+    pub(in super::super) pitch: usize,
     pub(in super::super) runs: usize,
     pub(in super::super) jump: usize,
     pub(in super::super) length: usize,
@@ -39,16 +41,17 @@ pub(in super::super) struct Terms {
 impl Terms {
     /// A single run.
     pub(in super::super) fn in_a_row(length: usize, step: usize) -> Self {
-        Self { runs: 1, jump: 0, length, step }
+        Self { planes: 1, pitch: 0, runs: 1, jump: 0, length, step }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.runs * self.length
+        self.planes * self.runs * self.length
     }
 
     /// The place of the last term.
     pub(super) fn last(&self) -> usize {
-        self.runs.saturating_sub(1) * self.jump + self.length.saturating_sub(1) * self.step
+        let along = |count: usize, distance: usize| count.saturating_sub(1) * distance;
+        along(self.planes, self.pitch) + along(self.runs, self.jump) + along(self.length, self.step)
     }
 }
 
@@ -152,18 +155,21 @@ unsafe fn sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: b
     unsafe {
         let mut sums = [[V::splat(V::Scalar::default()); VECTORS]; ROWS];
         let mut right = tile.right;
-        for run in 0..tile.terms.runs {
-            let mut place = run * tile.terms.jump;
-            for _ in 0..tile.terms.length {
-                let vectors = load::<V, VECTORS, PART>(right, tile.columns);
-                for (sums, left) in sums.iter_mut().zip(tile.left) {
-                    let factor = V::splat(*left.add(place));
-                    for (sum, vector) in sums.iter_mut().zip(vectors) {
-                        *sum = factor.multiply_add(vector, *sum);
+        let Terms { planes, pitch, runs, jump, length, step } = tile.terms;
+        for plane in 0..planes {
+            for run in 0..runs {
+                let mut place = plane * pitch + run * jump;
+                for _ in 0..length {
+                    let vectors = load::<V, VECTORS, PART>(right, tile.columns);
+                    for (sums, left) in sums.iter_mut().zip(tile.left) {
+                        let factor = V::splat(*left.add(place));
+                        for (sum, vector) in sums.iter_mut().zip(vectors) {
+                            *sum = factor.multiply_add(vector, *sum);
+                        }
                     }
+                    place += step;
+                    right = right.wrapping_add(tile.right_stride);
                 }
-                place += tile.terms.step;
-                right = right.wrapping_add(tile.right_stride);
             }
         }
         sums
