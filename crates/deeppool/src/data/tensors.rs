@@ -1,6 +1,5 @@
 //! Data of one's own, as a safetensors file of `train.inputs`, `train.labels` and, if they are kept apart, `test.inputs` and `test.labels`.
 
-use std::fs;
 use std::path::Path;
 
 use layer_graph::{LayerGraph, Shape};
@@ -11,7 +10,7 @@ use super::dataset::{check_labels, is_held_out};
 use super::{DataError, Dataset, Samples, fit};
 
 pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataError> {
-    let bytes = fs::read(path).map_err(|error| DataError::Read { path: path.into(), error })?;
+    let bytes = whole_file::read(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
     let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;

@@ -43,7 +43,7 @@ impl Weights {
     /// When it cannot be read or is none.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let problem = |problem: String| Error::File { path: path.into(), problem };
-        let bytes = std::fs::read(path).map_err(|error| problem(error.to_string()))?;
+        let bytes = whole_file::read(path).map_err(|error| problem(error.to_string()))?;
         let all = tensors::parse(&bytes).map_err(problem)?;
         Ok(Self { origin: path.into(), tensors: without_velocities(all) })
     }

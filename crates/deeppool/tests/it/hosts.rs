@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{succeeded, wait};
 use crate::command::{files, json, losses};
-use crate::mpi::{distance, iterations};
+use crate::mpi::{distance, iterations, random_plan};
 use crate::setup::Setup;
 
 /// Hosts that are up. They end with this value, or with this process.
@@ -112,7 +112,9 @@ fn two_hosts_learn_what_threads_learn() {
     let Some(hosts) = Hosts::start() else { return };
     let run =
         format!("train --model digits-cnn --data digits --batch 32 --iterations {} --json", iterations());
-    for mode in ["--mode dp", "--amplification 2"] {
+    random_plan(hosts.folder(), 4);
+    let random = format!("--plan {}", hosts.folder().join("random4.json").display());
+    for mode in ["--mode dp", "--amplification 2", &random] {
         let threads = json(hosts.folder(), &format!("{run} {mode} --ranks 4"));
         for background in ["", "--background digits-cnn:8"] {
             let line = format!("{run} {mode} {background}");

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -14,6 +16,21 @@ const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 /// Iterations that losses are compared over; CI compares 200.
 pub(crate) fn iterations() -> u64 {
     std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
+}
+
+/// Writes `randomN.json`: a plan of the network that these tests train, with any ranks for each layer, in any order.
+pub(crate) fn random_plan(folder: &Path, ranks: usize) {
+    let plan = "plan --model digits-cnn --device cpu-core --batch 32 --mode dp";
+    let mut plan = json(folder, &format!("{plan} --gpus {ranks} --json"));
+    let mut random = ChaCha8Rng::seed_from_u64(ranks as u64);
+    for layer in plan["layers"].as_array_mut().unwrap() {
+        let mut left: Vec<usize> = (0..ranks).collect();
+        let count = 1 + random.next_u32() as usize % ranks;
+        let taken = (0..count).map(|_| left.swap_remove(random.next_u32() as usize % left.len()));
+        layer["ranks"] = taken.collect();
+        layer["gpus"] = count.into();
+    }
+    std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
 }
 
 /// The largest relative difference.
@@ -60,11 +77,15 @@ fn processes_learn_what_threads_learn() {
     let Some(folder) = folder() else { return };
     let path = folder.path();
     let run = format!("{TRAIN} --iterations {} --json", iterations());
+    random_plan(path, 3);
+    random_plan(path, 4);
     for (ranks, options) in [
         (1, ""),
         (2, "--mode dp"),
         (3, "--amplification 1.15"),
+        (3, "--plan random3.json"),
         (4, "--amplification 2 --background digits-cnn:8"),
+        (4, "--plan random4.json --background digits-cnn:8"),
     ] {
         let threads = json(path, &format!("{run} --ranks {ranks} {options}"));
         let processes = json(path, &format!("launch --ranks {ranks} -- {run} {options}"));

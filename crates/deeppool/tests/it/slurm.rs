@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, succeeded, wait};
 use crate::command::{json, losses, newest_checkpoint, succeed};
-use crate::mpi::{distance, iterations, ranks_of, wait_for_newer};
+use crate::mpi::{distance, iterations, random_plan, ranks_of, wait_for_newer};
 use crate::pages::{blocks, commands, read};
 
 const TRAIN: &str = "train --model digits-cnn --data digits";
@@ -24,19 +24,17 @@ fn jobs_learn_what_threads_learn() {
     let Some(cluster) = Cluster::start(ALL) else { return };
     let path = cluster.folder();
     let run = format!("{TRAIN} --iterations {} --json", iterations());
-    for (ranks, made_by, options) in
-        [(2, "--mode dp", ""), (4, "--amplification 1.2", "--background digits-cnn:8")]
+    let plan = "plan --model digits-cnn --device cpu-core --batch 32";
+    succeed(path, &format!("{plan} --gpus 2 --mode dp -o dp.json"));
+    succeed(path, &format!("{plan} --gpus 4 --amplification 1.2 -o burst.json"));
+    random_plan(path, 4);
+    for (ranks, plan, options) in
+        [(2, "dp.json", ""), (4, "burst.json", "--background digits-cnn:8"), (4, "random4.json", "")]
     {
-        succeed(
-            path,
-            &format!(
-                "plan --model digits-cnn --device cpu-core --gpus {ranks} --batch 32 {made_by} -o plan.json"
-            ),
-        );
-        let threads = json(path, &format!("{run} --plan plan.json {options}"));
-        succeed(path, &format!("slurm --plan plan.json --nodes 2 --time 10 -o job.sh -- {run} {options}"));
+        let threads = json(path, &format!("{run} --plan {plan} {options}"));
+        succeed(path, &format!("slurm --plan {plan} --nodes 2 --time 10 -o job.sh -- {run} {options}"));
         let job = cluster.submit("job.sh").report();
-        let line = format!("{SRUN} --ntasks {ranks} deeppool {run} --plan plan.json {options}");
+        let line = format!("{SRUN} --ntasks {ranks} deeppool {run} --plan {plan} {options}");
         let srun: Value = serde_json::from_str(&cluster.shell(&line)).unwrap();
         for (how, processes) in [("sbatch", &job), ("srun", &srun)] {
             let distance = distance(&losses(&threads), &losses(processes));

@@ -50,6 +50,8 @@ fn weights_of_another_network_are_refused_by_their_first_parameter() {
         "digits.safetensors: tensor `features.0.weight` is missing",
     );
     refused(path, &format!("{TRAIN} --ranks 2 --init none.safetensors"), "none.safetensors: ");
+    // It has no end.
+    refused(path, &format!("{TRAIN} --ranks 2 --init /dev/zero"), "/dev/zero: ");
     refused(path, "export --model digits-cnn --checkpoint nowhere -o x", "nowhere: there is no checkpoint");
     refused(path, "eval --model digits-cnn --data digits", "--weights");
     let mut cut = std::fs::read(path.join("digits.safetensors")).unwrap();
