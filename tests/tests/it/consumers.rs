@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each library crate, and those of our crates that it builds on. Downwards only.
-const LIBRARIES: [(&str, &[&str]); 9] = [
+const LIBRARIES: [(&str, &[&str]); 10] = [
     ("burst-planner", &[]),
     ("collectives", &["known-names", "whole-file"]),
     (
@@ -31,6 +31,7 @@ const LIBRARIES: [(&str, &[&str]); 9] = [
     ("layer-engine", &["layer-graph"]),
     ("layer-graph", &["known-names", "whole-file"]),
     ("layer-profile", &["known-names", "layer-engine", "layer-graph", "whole-file"]),
+    ("ptx-emulator", &[]),
     ("whole-file", &[]),
 ];
 
@@ -85,6 +86,12 @@ fn layer_graph_stands_alone() {
 #[ignore = "builds the crate and what it needs anew"]
 fn known_names_stands_alone() {
     run_consumer("known-names");
+}
+
+#[test]
+#[ignore = "builds the crate and what it needs anew"]
+fn ptx_emulator_stands_alone() {
+    run_consumer("ptx-emulator");
 }
 
 #[test]

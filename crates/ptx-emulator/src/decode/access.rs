@@ -1,0 +1,282 @@
+//! Loads, stores and atomic operations.
+
+use super::{
+    Instruction,
+    function::Decoder,
+    names::{Register, Symbol},
+};
+use crate::{
+    LoadError,
+    execute::{Kind, Op},
+    parse::{Operand, Space, Written},
+};
+
+/// A load, a store or an atomic operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) space: Space,
+    /// Of an element: 1, 2, 4 or 8.
+    pub(crate) bytes: u32,
+    /// Elements are extended by their signs.
+    pub(crate) signed: bool,
+    /// The registers of the elements, one or more.
+    pub(crate) registers: Vec<Register>,
+    pub(crate) address: u16,
+    /// The address has 64 bits.
+    pub(crate) wide_address: bool,
+    pub(crate) offset: i64,
+    /// Other blocks may use the same memory at the same time.
+    pub(crate) strong: bool,
+    pub(crate) atomic: Option<Atomics>,
+}
+
+/// What an atomic operation does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Atomics {
+    pub(crate) operation: AtomicOperation,
+    /// Registers of the operand, and of the new value of `cas`.
+    pub(crate) operand: u16,
+    pub(crate) swap: u16,
+    /// There is a register for the old value.
+    pub(crate) returns: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AtomicOperation {
+    Add,
+    AddF32,
+    AddF64,
+    Minimum,
+    MinimumSigned,
+    Maximum,
+    MaximumSigned,
+    And,
+    Or,
+    Xor,
+    Exchange,
+    Increment,
+    Decrement,
+    CompareAndSwap,
+}
+
+/// What an opcode's modifiers say.
+struct Modifiers<'m> {
+    space: Space,
+    strong: bool,
+    count: usize,
+    operation: Option<&'m str>,
+    kind: &'m str,
+}
+
+/// Modifiers that change the order or the place of what is cached; here, everything is in order and nothing is cached.
+fn is_order_or_cache(modifier: &str) -> bool {
+    matches!(
+        modifier,
+        "weak"
+            | "nc"
+            | "ca"
+            | "cg"
+            | "cs"
+            | "lu"
+            | "cv"
+            | "wb"
+            | "wt"
+            | "cta"
+            | "cluster"
+            | "gpu"
+            | "sys"
+            | "noftz"
+    ) || modifier.starts_with("L1::")
+        || modifier.starts_with("L2::") && modifier != "L2::cache_hint"
+}
+
+fn modifiers(text: &str) -> Option<Modifiers<'_>> {
+    let mut parts: Vec<_> = text.split('.').collect();
+    let kind = parts.pop()?;
+    let mut found = Modifiers { space: Space::Generic, strong: false, count: 1, operation: None, kind };
+    for part in parts {
+        match part {
+            "global" => found.space = Space::Global,
+            "shared" | "shared::cta" => found.space = Space::Shared,
+            "local" => found.space = Space::Local,
+            "const" => found.space = Space::Constant,
+            "param" | "param::entry" => found.space = Space::Parameter,
+            "volatile" | "relaxed" | "acquire" | "release" | "acq_rel" => found.strong = true,
+            "v2" => found.count = 2,
+            "v4" => found.count = 4,
+            "add" | "min" | "max" | "and" | "or" | "xor" | "exch" | "inc" | "dec" | "cas" => {
+                found.operation = Some(part);
+            }
+            part if is_order_or_cache(part) => {}
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// The size of an element, and whether it is signed.
+fn element(kind: &str) -> Option<(u32, bool)> {
+    Some(match kind {
+        "b8" | "u8" => (1, false),
+        "s8" => (1, true),
+        "b16" | "u16" | "f16" | "bf16" => (2, false),
+        "s16" => (2, true),
+        "b32" | "u32" | "f32" => (4, false),
+        "s32" => (4, true),
+        "b64" | "u64" | "f64" | "s64" => (8, false),
+        _ => return None,
+    })
+}
+
+fn atomic_operation(name: &str, kind: &str) -> Option<AtomicOperation> {
+    use AtomicOperation as Is;
+    Some(match (name, kind) {
+        ("add", "u32" | "s32" | "u64" | "s64") => Is::Add,
+        ("add", "f32") => Is::AddF32,
+        ("add", "f64") => Is::AddF64,
+        ("min", "u32" | "u64") => Is::Minimum,
+        ("min", "s32" | "s64") => Is::MinimumSigned,
+        ("max", "u32" | "u64") => Is::Maximum,
+        ("max", "s32" | "s64") => Is::MaximumSigned,
+        ("and", "b32" | "b64") => Is::And,
+        ("or", "b32" | "b64") => Is::Or,
+        ("xor", "b32" | "b64") => Is::Xor,
+        ("exch", "b32" | "b64") => Is::Exchange,
+        ("inc", "u32") => Is::Increment,
+        ("dec", "u32") => Is::Decrement,
+        ("cas", "b32" | "b64") => Is::CompareAndSwap,
+        _ => return None,
+    })
+}
+
+impl<'a> Decoder<'_, 'a> {
+    pub(super) fn memory(&mut self, written: &Written<'a>, base: &str, text: &str) -> Result<(), LoadError> {
+        let Some(modifiers) = modifiers(text) else { return Err(self.unsupported(written)) };
+        let Some((bytes, signed)) = element(modifiers.kind) else { return Err(self.unsupported(written)) };
+        if matches!(base, "atom" | "red") {
+            return self.atomic(written, &modifiers, bytes, base == "atom");
+        }
+        let stores = base == "st";
+        if modifiers.operation.is_some()
+            || stores && matches!(modifiers.space, Space::Constant | Space::Parameter)
+        {
+            return Err(self.unsupported(written));
+        }
+        let [first, second] = self.take::<2>(written)?;
+        let (place, value) = if stores { (first, second) } else { (second, first) };
+        let elements = match value {
+            Operand::Vector(elements) => elements,
+            single => vec![single],
+        };
+        if elements.len() != modifiers.count {
+            let (count, given) = (modifiers.count, elements.len());
+            return Err(self
+                .operands
+                .wrong(format!("`{}` takes {count} values, not {given}", written.opcode)));
+        }
+        let mut registers = Vec::new();
+        for element in &elements {
+            let bits = bytes * 8;
+            let register = if stores {
+                self.operands.wide_value(element, bits)?
+            } else {
+                self.operands.wide_result(element, bits)?
+            };
+            registers.push(register);
+        }
+        let access = Access {
+            space: modifiers.space,
+            bytes,
+            signed,
+            registers,
+            address: 0,
+            wide_address: true,
+            offset: 0,
+            strong: modifiers.strong,
+            atomic: None,
+        };
+        if modifiers.space == Space::Parameter {
+            return self.parameter(&place, access);
+        }
+        let narrow = access.registers.iter().all(|register| register.kind == Kind::W) && bytes == 4;
+        let op = match (stores, modifiers.space) {
+            (false, Space::Shared) if narrow => Op::LoadShared,
+            (false, Space::Global) if narrow => Op::LoadGlobal,
+            (true, Space::Shared) if narrow => Op::StoreShared,
+            (true, Space::Global) if narrow => Op::StoreGlobal,
+            (false, _) => Op::Load,
+            (true, _) => Op::Store,
+        };
+        self.emit_access(op, &place, access)
+    }
+
+    fn emit_access(&mut self, op: Op, place: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
+        let (register, offset) = self.operands.address(place)?;
+        access.address = register.slot;
+        access.wide_address = register.kind == Kind::D;
+        access.offset = offset;
+        let extra = self.program.accesses.len() as u32;
+        self.program.accesses.push(access);
+        self.emit(Instruction { extra, ..Instruction::new(op) });
+        Ok(())
+    }
+
+    fn parameter(&mut self, place: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
+        let Operand::Address(Some(name), offset) = place else {
+            return Err(self.operands.wrong("a parameter's name is expected"));
+        };
+        let Some(Symbol::Parameter(start)) = self.operands.names.symbol(name) else {
+            return Err(self.operands.wrong(format!("`{name}` is no parameter")));
+        };
+        let end = self.program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes) as i64;
+        access.offset = (start as i64).saturating_add(*offset);
+        let bytes = i64::from(access.bytes) * access.registers.len() as i64;
+        if access.offset < 0 || access.offset.saturating_add(bytes) > end {
+            return Err(self.operands.wrong(format!("`{name}` is shorter than that")));
+        }
+        let extra = self.program.accesses.len() as u32;
+        self.program.accesses.push(access);
+        self.emit(Instruction { extra, ..Instruction::new(Op::LoadParameter) });
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        written: &Written<'a>,
+        modifiers: &Modifiers<'_>,
+        bytes: u32,
+        returns: bool,
+    ) -> Result<(), LoadError> {
+        let operation = modifiers.operation.and_then(|name| atomic_operation(name, modifiers.kind));
+        let (Some(operation), 1) = (operation, modifiers.count) else {
+            return Err(self.unsupported(written));
+        };
+        if !matches!(modifiers.space, Space::Generic | Space::Global | Space::Shared) {
+            return Err(self.unsupported(written));
+        }
+        let kind = if bytes == 8 { Kind::D } else { Kind::W };
+        let swaps = operation == AtomicOperation::CompareAndSwap;
+        let mut operands = written.operands.iter();
+        let mut next =
+            || operands.next().ok_or_else(|| LoadError::syntax(written.line, "an operand is missing"));
+        let result = if returns { self.operands.result(next()?, kind)? } else { 0 };
+        let place = next()?;
+        let operand = self.operands.value(next()?, kind)?;
+        let swap = if swaps { self.operands.value(next()?, kind)? } else { 0 };
+        if operands.next().is_some() {
+            return Err(self.operands.wrong("too many operands"));
+        }
+        let access = Access {
+            space: modifiers.space,
+            bytes,
+            signed: false,
+            registers: vec![Register { kind, slot: result }],
+            address: 0,
+            wide_address: true,
+            offset: 0,
+            strong: true,
+            atomic: Some(Atomics { operation, operand, swap, returns }),
+        };
+        self.emit_access(Op::Atomic, place, access)
+    }
+}

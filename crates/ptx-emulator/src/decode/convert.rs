@@ -1,0 +1,159 @@
+//! `cvt`: from one type to another.
+
+use super::{Instruction, function::Decoder};
+use crate::{
+    LoadError,
+    execute::{Kind, Op, Rounding},
+    parse::Written,
+};
+
+/// A type of numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Number {
+    U8,
+    S8,
+    U16,
+    S16,
+    U32,
+    S32,
+    U64,
+    S64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+impl Number {
+    const ALL: [(&'static str, Self); 12] = [
+        ("u8", Self::U8),
+        ("s8", Self::S8),
+        ("u16", Self::U16),
+        ("s16", Self::S16),
+        ("u32", Self::U32),
+        ("s32", Self::S32),
+        ("u64", Self::U64),
+        ("s64", Self::S64),
+        ("f16", Self::F16),
+        ("bf16", Self::Bf16),
+        ("f32", Self::F32),
+        ("f64", Self::F64),
+    ];
+
+    fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, number)| *number)
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::U8 | Self::S8 => 8,
+            Self::U16 | Self::S16 | Self::F16 | Self::Bf16 => 16,
+            Self::U32 | Self::S32 | Self::F32 => 32,
+            Self::U64 | Self::S64 | Self::F64 => 64,
+        }
+    }
+
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
+    pub(crate) fn is_signed(self) -> bool {
+        matches!(self, Self::S8 | Self::S16 | Self::S32 | Self::S64)
+    }
+}
+
+/// What a conversion does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Conversion {
+    pub(crate) from: Number,
+    pub(crate) to: Number,
+    pub(crate) rounding: Rounding,
+    /// The result is a whole number (`.rni` and its like).
+    pub(crate) whole: bool,
+    pub(crate) saturate: bool,
+    pub(crate) flush: bool,
+}
+
+impl Conversion {
+    /// What the modifiers of `cvt` say. None for what is not supported.
+    pub(crate) fn parse(modifiers: &str) -> Option<Self> {
+        let mut parts: Vec<_> = modifiers.split('.').collect();
+        let (from, to) = (Number::find(parts.pop()?)?, Number::find(parts.pop()?)?);
+        let mut found =
+            Self { from, to, rounding: Rounding::Nearest, whole: false, saturate: false, flush: false };
+        let mut rounded = false;
+        for part in parts {
+            match part {
+                "sat" => found.saturate = true,
+                "ftz" => found.flush = true,
+                "rn" | "rz" | "rm" | "rp" | "rni" | "rzi" | "rmi" | "rpi" if !rounded => {
+                    rounded = true;
+                    found.whole = part.ends_with('i');
+                    found.rounding = match part.as_bytes()[1] {
+                        b'n' => Rounding::Nearest,
+                        b'z' => Rounding::Zero,
+                        b'm' => Rounding::Down,
+                        _ => Rounding::Up,
+                    };
+                }
+                _ => return None,
+            }
+        }
+        let (narrows, same) = (from.bits() > to.bits(), from == to);
+        let supported = match (from.is_float(), to.is_float()) {
+            (false, false) => !rounded && !found.flush,
+            // A rounding is asked for where one may be needed, and refused elsewhere, as by the assembler.
+            (false, true) => rounded && !found.whole && !found.flush && nearest_for_halves(found),
+            (true, false) => rounded && found.whole,
+            (true, true) if narrows => rounded && !found.whole && nearest_for_halves(found),
+            (true, true) if same => found.whole || !rounded,
+            (true, true) => !rounded,
+        };
+        supported.then_some(found)
+    }
+
+    /// As an instruction's extra word.
+    fn pack(self) -> u32 {
+        let index = |number: Number| number as u32;
+        index(self.from)
+            | index(self.to) << 4
+            | (self.rounding as u32) << 8
+            | u32::from(self.whole) << 10
+            | u32::from(self.saturate) << 11
+            | u32::from(self.flush) << 12
+    }
+
+    pub(crate) fn unpack(extra: u32) -> Self {
+        let number = |index: u32| Number::ALL[index as usize % Number::ALL.len()].1;
+        Self {
+            from: number(extra & 15),
+            to: number(extra >> 4 & 15),
+            rounding: [Rounding::Nearest, Rounding::Zero, Rounding::Down, Rounding::Up]
+                [(extra >> 8 & 3) as usize],
+            whole: extra >> 10 & 1 != 0,
+            saturate: extra >> 11 & 1 != 0,
+            flush: extra >> 12 & 1 != 0,
+        }
+    }
+}
+
+/// Half precision is rounded to the nearest only.
+fn nearest_for_halves(conversion: Conversion) -> bool {
+    !matches!(conversion.to, Number::F16 | Number::Bf16) || conversion.rounding == Rounding::Nearest
+}
+
+impl<'a> Decoder<'_, 'a> {
+    pub(super) fn convert(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let Some(conversion) = Conversion::parse(modifiers) else { return Err(self.unsupported(written)) };
+        let [to, from] = self.take::<2>(written)?;
+        let from = self.operands.wide_value(&from, conversion.from.bits())?;
+        let to = self.operands.wide_result(&to, conversion.to.bits())?;
+        // Whether the two registers have 64 bits, and whether the result has 16.
+        let e = u16::from(from.kind == Kind::D)
+            | u16::from(to.kind == Kind::D) << 1
+            | u16::from(to.kind == Kind::H) << 2;
+        let extra = conversion.pack();
+        self.emit(Instruction { d: to.slot, a: from.slot, e, extra, ..Instruction::new(Op::Convert) });
+        Ok(())
+    }
+}

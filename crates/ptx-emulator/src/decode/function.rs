@@ -1,0 +1,357 @@
+//! A kernel's statements, one after the other.
+
+use super::{
+    Globals, Instruction, Place, Program,
+    names::{Names, ScopeIndex, Symbol},
+    operands::Operands,
+};
+use crate::{
+    LoadError,
+    execute::{Combine, Comparison, Kind, Op, Registers, find},
+    memory::SHARED_LIMIT,
+    parse::{Entry, File, Operand, Space, Statement, Variable, Written},
+};
+
+/// The most local memory that a thread may have, as on GPUs.
+const LOCAL_LIMIT: u64 = 512 << 10;
+/// The most bytes of parameters, as on GPUs.
+const PARAMETERS_LIMIT: u64 = 32764;
+
+/// A branch whose label is not known yet.
+struct Jump<'a> {
+    at: usize,
+    label: &'a str,
+    scope: ScopeIndex,
+    line: u32,
+}
+
+pub(super) struct Decoder<'n, 'a> {
+    pub(super) program: &'n mut Program,
+    pub(super) operands: Operands<'n, 'a>,
+    guard: u16,
+    place: Place,
+    jumps: &'n mut Vec<Jump<'a>>,
+}
+
+/// Decodes a kernel of a file whose variables have these addresses.
+pub(crate) fn program<'a>(
+    file: &File<'a>,
+    entry: &Entry<'a>,
+    globals: &Globals<'a>,
+) -> Result<Program, LoadError> {
+    let mut program = Program {
+        code: Vec::new(),
+        places: Vec::new(),
+        accesses: Vec::new(),
+        words: 0,
+        doubles: 0,
+        predicates: 0,
+        constant_words: Vec::new(),
+        constant_doubles: Vec::new(),
+        specials: Vec::new(),
+        parameters: Vec::new(),
+        shared_bytes: 0,
+        local_bytes: 0,
+        max_threads: entry.max_threads,
+        required_block: entry.required_block,
+    };
+    let mut names = Names::new();
+    for parameter in &entry.parameters {
+        add_parameter(&mut program, &mut names, parameter)?;
+    }
+    for variable in &file.shared {
+        add_variable(&mut program, &mut names, variable)?;
+    }
+    // Shared variables of all scopes come first, so that those without a size begin behind them.
+    let declared = entry.body.iter().filter_map(|statement| match statement {
+        Statement::Variable(variable) if variable.space == Space::Shared => Some(variable),
+        _ => None,
+    });
+    let dynamic_shared = declared.fold(program.shared_bytes, |end, variable| {
+        end.next_multiple_of(variable.align).saturating_add(variable.bytes.unwrap_or(0))
+    });
+    let dynamic_shared = dynamic_shared.min(SHARED_LIMIT).next_multiple_of(16);
+    let (mut jumps, mut source) = (Vec::new(), None);
+    for statement in &entry.body {
+        match statement {
+            Statement::Open => names.open(),
+            Statement::Close => names.close(),
+            Statement::Registers { line, kind, name, count } => names.declare(*line, *kind, name, *count)?,
+            Statement::Variable(variable) => add_variable(&mut program, &mut names, variable)?,
+            Statement::Label { line, name } => names.set_label(*line, name, program.code.len() as u32)?,
+            // Line 0 is code that no line is meant for.
+            Statement::Location { file, line } if *line > 0 => source = Some((*file, *line as u32)),
+            Statement::Location { .. } => {}
+            Statement::Instruction(written) => {
+                let mut operands =
+                    Operands { names: &mut names, globals, dynamic_shared, line: written.line };
+                let guard = match written.guard {
+                    None => Registers::ALWAYS as u16,
+                    Some((name, negated)) => {
+                        let slot = operands.value(&Operand::Name(name, 0), Kind::P)?;
+                        slot | if negated { Instruction::NEGATED } else { 0 }
+                    }
+                };
+                let place = Place { line: written.line, source };
+                Decoder { program: &mut program, operands, guard, place, jumps: &mut jumps }
+                    .instruction(written)?;
+            }
+        }
+    }
+    let line = program.places.last().map_or(1, |place| place.line);
+    program.code.push(Instruction::new(Op::Exit));
+    program.places.push(Place { line, source });
+    for jump in jumps {
+        let to = names.label(jump.scope, jump.label);
+        program.code[jump.at].extra =
+            to.ok_or_else(|| LoadError::syntax(jump.line, format!("there is no label `{}`", jump.label)))?;
+    }
+    if program.shared_bytes > 0 {
+        program.shared_bytes = program.shared_bytes.max(dynamic_shared);
+    }
+    names.finish(&mut program);
+    Ok(program)
+}
+
+fn add_parameter<'a>(
+    program: &mut Program,
+    names: &mut Names<'a>,
+    parameter: &Variable<'a>,
+) -> Result<(), LoadError> {
+    let bytes =
+        parameter.bytes.ok_or_else(|| LoadError::syntax(parameter.line, "a parameter without a size"))?;
+    let end = program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes);
+    let offset = (end as u64).next_multiple_of(parameter.align);
+    if bytes > PARAMETERS_LIMIT || offset + bytes > PARAMETERS_LIMIT {
+        return Err(LoadError::TooLarge {
+            line: parameter.line,
+            what: format!("the parameter `{}`", parameter.name),
+        });
+    }
+    program.parameters.push((offset as usize, bytes as usize));
+    names.set_symbol(parameter.name, Symbol::Parameter(offset));
+    Ok(())
+}
+
+fn add_variable<'a>(
+    program: &mut Program,
+    names: &mut Names<'a>,
+    variable: &Variable<'a>,
+) -> Result<(), LoadError> {
+    let (end, limit) = match variable.space {
+        Space::Local => (&mut program.local_bytes, LOCAL_LIMIT),
+        _ => (&mut program.shared_bytes, SHARED_LIMIT),
+    };
+    let Some(bytes) = variable.bytes else {
+        names.set_symbol(variable.name, Symbol::DynamicShared);
+        return Ok(());
+    };
+    let start = end.next_multiple_of(variable.align);
+    *end = start.saturating_add(bytes);
+    if *end > limit {
+        return Err(LoadError::TooLarge {
+            line: variable.line,
+            what: format!("the variable `{}`", variable.name),
+        });
+    }
+    names.set_symbol(variable.name, Symbol::Address(start));
+    Ok(())
+}
+
+impl<'a> Decoder<'_, 'a> {
+    pub(super) fn emit(&mut self, instruction: Instruction) {
+        self.program.code.push(Instruction { guard: self.guard, ..instruction });
+        self.program.places.push(self.place);
+    }
+
+    pub(super) fn unsupported(&self, written: &Written<'_>) -> LoadError {
+        LoadError::unsupported(self.operands.line, written.opcode)
+    }
+
+    /// The operands, which have to be `N`.
+    pub(super) fn take<const N: usize>(&self, written: &Written<'a>) -> Result<[Operand<'a>; N], LoadError> {
+        written.operands.clone().try_into().map_err(|given: Vec<_>| {
+            self.operands.wrong(format!("`{}` takes {N} operands, not {}", written.opcode, given.len()))
+        })
+    }
+
+    fn instruction(&mut self, written: &Written<'a>) -> Result<(), LoadError> {
+        let opcode = written.opcode;
+        let (base, modifiers) = opcode.split_once('.').unwrap_or((opcode, ""));
+        match base {
+            "bra" if matches!(modifiers, "" | "uni") => return self.branch(written),
+            "ret" | "exit" if matches!(modifiers, "" | "uni") => {
+                self.take::<0>(written)?;
+                self.emit(Instruction::new(Op::Exit));
+                return Ok(());
+            }
+            "trap" => {
+                self.emit(Instruction::new(Op::Trap));
+                return Ok(());
+            }
+            "setp" => return self.compare(written, modifiers),
+            "mov" if written.operands.iter().any(|operand| matches!(operand, Operand::Vector(_))) => {
+                return self.pack_or_unpack(written, modifiers);
+            }
+            "mov" if modifiers == "u32" || modifiers == "u64" => {
+                if let Some(Operand::Name(name @ ("%clock" | "%clock64" | "%globaltimer" | "%clock_hi"), 0)) =
+                    written.operands.get(1)
+                {
+                    return self.clock(written, name);
+                }
+            }
+            "ld" | "ldu" | "st" | "atom" | "red" => return self.memory(written, base, modifiers),
+            "bar" | "barrier" | "shfl" | "vote" | "match" | "redux" | "activemask" => {
+                return self.warp_or_block(written, base, modifiers);
+            }
+            // All accesses are in one order, and nothing is kept elsewhere.
+            "membar" | "fence" | "prefetch" | "prefetchu" | "discard" | "nanosleep" | "pmevent"
+            | "griddepcontrol" => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        if let Some((op, shape)) = find(opcode) {
+            return self.table(written, op, shape.to, shape.from);
+        }
+        if base == "cvt" {
+            return self.convert(written, modifiers);
+        }
+        Err(self.unsupported(written))
+    }
+
+    /// An operation of the table.
+    fn table(&mut self, written: &Written<'a>, op: Op, to: Kind, from: &[Kind]) -> Result<(), LoadError> {
+        if written.operands.len() != from.len() + 1 {
+            let (takes, given) = (from.len() + 1, written.operands.len());
+            return Err(self
+                .operands
+                .wrong(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+        }
+        let mut slots = [0; 4];
+        for ((slot, operand), kind) in slots.iter_mut().zip(&written.operands[1..]).zip(from) {
+            *slot = self.operands.value(operand, *kind)?;
+        }
+        let d = self.operands.result(&written.operands[0], to)?;
+        let [a, b, c, e] = slots;
+        // What is not used otherwise says whether the carry flag is set.
+        let extra = u32::from(written.opcode.contains(".cc."));
+        self.emit(Instruction { d, a, b, c, e, extra, ..Instruction::new(op) });
+        Ok(())
+    }
+
+    fn branch(&mut self, written: &Written<'a>) -> Result<(), LoadError> {
+        let [Operand::Name(label, 0)] = self.take::<1>(written)? else {
+            return Err(self.operands.wrong("a label is expected"));
+        };
+        let (at, scope) = (self.program.code.len(), self.operands.names.scope());
+        self.jumps.push(Jump { at, label, scope, line: written.line });
+        self.emit(Instruction::new(Op::Branch));
+        Ok(())
+    }
+
+    /// `setp`: one of a few comparisons, of the operands or of the swapped operands, perhaps inverted.
+    fn compare(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let mut parts = modifiers.split('.');
+        let comparison = parts.next().unwrap_or_default();
+        let rest: Vec<_> = parts.collect();
+        let (combine, kinds) = match rest.as_slice() {
+            ["and", kinds @ ..] => (Combine::And, kinds),
+            ["or", kinds @ ..] => (Combine::Or, kinds),
+            ["xor", kinds @ ..] => (Combine::Xor, kinds),
+            kinds => (Combine::None, kinds),
+        };
+        let float = matches!(kinds, ["f32" | "f64"] | ["ftz", "f32"]);
+        let (name, swapped, inverted) = match comparison {
+            "eq" | "lt" | "le" => (comparison, false, false),
+            "lo" => ("lt", false, false),
+            "ls" => ("le", false, false),
+            "gt" | "hi" => ("lt", true, false),
+            "ge" | "hs" => ("le", true, false),
+            "ne" if float => ("ne", false, false),
+            "ne" => ("eq", false, true),
+            "equ" if float => ("ne", false, true),
+            "neu" if float => ("eq", false, true),
+            "ltu" if float => ("le", true, true),
+            "leu" if float => ("lt", true, true),
+            "gtu" if float => ("le", false, true),
+            "geu" if float => ("lt", false, true),
+            "num" if float => ("num", false, false),
+            "nan" if float => ("num", false, true),
+            _ => return Err(self.unsupported(written)),
+        };
+        let unsigned = matches!(kinds, ["u16" | "u32" | "u64"]);
+        if matches!(comparison, "lo" | "ls" | "hi" | "hs") && !unsigned {
+            return Err(self.unsupported(written));
+        }
+        let found = find(&format!("{name}.{}", kinds.join(".")));
+        let Some((op, shape)) = found.filter(|(_, shape)| shape.compares) else {
+            return Err(self.unsupported(written));
+        };
+        let takes = if matches!(combine, Combine::None) { 3 } else { 4 };
+        if written.operands.len() != takes {
+            let given = written.operands.len();
+            return Err(self
+                .operands
+                .wrong(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+        }
+        let mut i = Instruction::new(op);
+        i.a = self.operands.value(&written.operands[1], shape.from[0])?;
+        i.b = self.operands.value(&written.operands[2], shape.from[1])?;
+        if swapped {
+            (i.a, i.b) = (i.b, i.a);
+        }
+        if let Some(other) = written.operands.get(3) {
+            let (slot, negated) = self.operands.predicate(other)?;
+            (i.c, i.e) = (slot, negated.into());
+        }
+        let (d, second) = self.operands.with_predicate(&written.operands[0], Kind::P)?;
+        i.d = d;
+        i.extra = Comparison { inverted, combine, second }.pack();
+        self.emit(i);
+        Ok(())
+    }
+
+    /// `mov.b64 {lo, hi}, d` and `mov.b64 d, {lo, hi}`, and the same for halves of words.
+    fn pack_or_unpack(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let forms = match modifiers {
+            "b32" => ["pack.b32", "unpack.low.b32", "unpack.high.b32"],
+            "b64" => ["pack.b64", "unpack.low.b64", "unpack.high.b64"],
+            _ => return Err(self.unsupported(written)),
+        };
+        let part = |operands: Vec<Operand<'a>>, opcode| Written {
+            line: written.line,
+            guard: None,
+            opcode,
+            operands,
+        };
+        let emit = |decoder: &mut Self, written: &Written<'a>| match find(written.opcode) {
+            Some((op, shape)) => decoder.table(written, op, shape.to, shape.from),
+            None => Err(decoder.unsupported(written)),
+        };
+        match self.take::<2>(written)? {
+            [to, Operand::Vector(parts)] if parts.len() == 2 => {
+                emit(self, &part([vec![to], parts].concat(), forms[0]))
+            }
+            [Operand::Vector(parts), from] if parts.len() == 2 => {
+                for (to, form) in parts.into_iter().zip([forms[1], forms[2]]) {
+                    if !matches!(to, Operand::Name("_", 0)) {
+                        emit(self, &part(vec![to, from.clone()], form))?;
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(self.unsupported(written)),
+        }
+    }
+
+    fn clock(&mut self, written: &Written<'a>, name: &str) -> Result<(), LoadError> {
+        let wide = matches!(name, "%clock64" | "%globaltimer");
+        let d = self.operands.result(&written.operands[0], if wide { Kind::D } else { Kind::W })?;
+        if written.operands.len() != 2 || wide != (written.opcode == "mov.u64") || name == "%clock_hi" {
+            return Err(self.unsupported(written));
+        }
+        self.emit(Instruction { d, extra: wide.into(), ..Instruction::new(Op::Clock) });
+        Ok(())
+    }
+}

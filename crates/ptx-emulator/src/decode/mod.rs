@@ -1,0 +1,73 @@
+//! A kernel's statements as instructions whose operands are numbered registers.
+
+mod access;
+mod convert;
+mod function;
+mod names;
+mod operands;
+mod special;
+mod warp;
+
+pub(crate) use access::{Access, AtomicOperation, Atomics};
+pub(crate) use convert::{Conversion, Number};
+pub(crate) use function::program;
+pub(crate) use names::Globals;
+pub(crate) use special::Special;
+pub(crate) use warp::{NEGATED, ReduceOperation, ShuffleMode, VoteMode};
+
+use crate::execute::Op;
+
+/// An instruction. What `a` to `e` and `extra` mean depends on the operation; most often they are numbers of registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instruction {
+    pub(crate) op: Op,
+    /// The predicate of its guard, with [`NEGATED`](Self::NEGATED).
+    pub(crate) guard: u16,
+    pub(crate) d: u16,
+    pub(crate) a: u16,
+    pub(crate) b: u16,
+    pub(crate) c: u16,
+    pub(crate) e: u16,
+    pub(crate) extra: u32,
+}
+
+impl Instruction {
+    /// The bit of a guard that is negated.
+    pub(crate) const NEGATED: u16 = 1 << 15;
+    /// In place of a register that is not there.
+    pub(crate) const NONE: u16 = u16::MAX;
+
+    pub(crate) fn new(op: Op) -> Self {
+        Self { op, guard: 0, d: 0, a: 0, b: 0, c: 0, e: 0, extra: 0 }
+    }
+}
+
+/// Where an instruction comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) line: u32,
+    /// The source file's number and the line in it.
+    pub(crate) source: Option<(u64, u32)>,
+}
+
+/// A kernel, ready to be executed.
+pub(crate) struct Program {
+    pub(crate) code: Vec<Instruction>,
+    /// As many as there are instructions.
+    pub(crate) places: Vec<Place>,
+    pub(crate) accesses: Vec<Access>,
+    pub(crate) words: usize,
+    pub(crate) doubles: usize,
+    pub(crate) predicates: usize,
+    /// Registers that hold constants.
+    pub(crate) constant_words: Vec<(u16, u32)>,
+    pub(crate) constant_doubles: Vec<(u16, u64)>,
+    /// Registers that hold what differs by thread or launch.
+    pub(crate) specials: Vec<(u16, Special)>,
+    /// Offset and size of each parameter.
+    pub(crate) parameters: Vec<(usize, usize)>,
+    pub(crate) shared_bytes: u64,
+    pub(crate) local_bytes: u64,
+    pub(crate) max_threads: Option<u64>,
+    pub(crate) required_block: Option<[u64; 3]>,
+}

@@ -1,0 +1,197 @@
+//! What names mean: registers, variables and labels, by scope.
+
+use super::{Program, Special};
+use crate::{LoadError, execute::Kind, execute::Registers};
+use std::collections::HashMap;
+
+/// Addresses of the module's variables in global and constant memory, by their names.
+pub(crate) type Globals<'a> = HashMap<&'a str, u64>;
+
+/// A register of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Register {
+    pub(crate) kind: Kind,
+    pub(crate) slot: u16,
+}
+
+/// What a name of a variable or a parameter stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Symbol {
+    /// An address in its own memory.
+    Address(u64),
+    /// The same, behind all shared variables whose sizes are known.
+    DynamicShared,
+    /// An offset in the parameters.
+    Parameter(u64),
+}
+
+/// Where a label is looked for: a scope and those around it.
+pub(crate) type ScopeIndex = usize;
+
+#[derive(Default)]
+struct Scope<'a> {
+    parent: Option<ScopeIndex>,
+    registers: HashMap<&'a str, Register>,
+    /// `%r<10>` by `%r`.
+    families: HashMap<&'a str, (Kind, u64)>,
+    symbols: HashMap<&'a str, Symbol>,
+    labels: HashMap<&'a str, u32>,
+}
+
+/// The names of a kernel, and the registers that were given out.
+pub(crate) struct Names<'a> {
+    scopes: Vec<Scope<'a>>,
+    current: ScopeIndex,
+    words: usize,
+    doubles: usize,
+    predicates: usize,
+    constant_words: HashMap<u32, u16>,
+    constant_doubles: HashMap<u64, u16>,
+    specials: Vec<(Special, u16)>,
+}
+
+impl<'a> Names<'a> {
+    pub(crate) fn new() -> Self {
+        Self {
+            scopes: vec![Scope::default()],
+            current: 0,
+            words: 0,
+            doubles: 0,
+            predicates: Registers::OWN_PREDICATES,
+            constant_words: HashMap::new(),
+            constant_doubles: HashMap::new(),
+            specials: Vec::new(),
+        }
+    }
+
+    pub(crate) fn open(&mut self) {
+        self.scopes.push(Scope { parent: Some(self.current), ..Scope::default() });
+        self.current = self.scopes.len() - 1;
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.current = self.scopes[self.current].parent.unwrap_or(0);
+    }
+
+    pub(crate) fn scope(&self) -> ScopeIndex {
+        self.current
+    }
+
+    /// The scopes from `from` outwards.
+    fn outwards(&self, from: ScopeIndex) -> impl Iterator<Item = &Scope<'a>> {
+        std::iter::successors(Some(from), |&index| self.scopes[index].parent).map(|index| &self.scopes[index])
+    }
+
+    pub(crate) fn declare(
+        &mut self,
+        line: u32,
+        kind: Kind,
+        name: &'a str,
+        count: Option<u64>,
+    ) -> Result<(), LoadError> {
+        if let Some(count) = count {
+            self.scopes[self.current].families.insert(name, (kind, count));
+            return Ok(());
+        }
+        let register = self.new_register(line, kind)?;
+        self.scopes[self.current].registers.insert(name, register);
+        Ok(())
+    }
+
+    /// A register that no name stands for yet.
+    pub(crate) fn new_register(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
+        let (file, limit) = match kind {
+            Kind::P => (&mut self.predicates, 1 << 15),
+            Kind::H | Kind::W => (&mut self.words, usize::from(u16::MAX)),
+            Kind::D => (&mut self.doubles, usize::from(u16::MAX)),
+        };
+        if *file >= limit {
+            return Err(LoadError::TooLarge { line, what: "a kernel with so many registers".to_owned() });
+        }
+        *file += 1;
+        Ok(Register { kind, slot: (*file - 1) as u16 })
+    }
+
+    /// The register of this name; those of a family are given out when they are first used.
+    pub(crate) fn register(&mut self, line: u32, name: &'a str) -> Result<Option<Register>, LoadError> {
+        let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = name[family.len()..].parse::<u64>().ok();
+        let mut index = Some(self.current);
+        while let Some(at) = index {
+            let scope = &self.scopes[at];
+            if let Some(register) = scope.registers.get(name) {
+                return Ok(Some(*register));
+            }
+            if let (Some(&(kind, count)), Some(number)) = (scope.families.get(family), number) {
+                if number < count {
+                    let register = self.new_register(line, kind)?;
+                    self.scopes[at].registers.insert(name, register);
+                    return Ok(Some(register));
+                }
+            }
+            index = scope.parent;
+        }
+        Ok(None)
+    }
+
+    /// A word register with this constant in all lanes.
+    pub(crate) fn constant32(&mut self, line: u32, value: u32) -> Result<u16, LoadError> {
+        if let Some(slot) = self.constant_words.get(&value) {
+            return Ok(*slot);
+        }
+        let slot = self.new_register(line, Kind::W)?.slot;
+        self.constant_words.insert(value, slot);
+        Ok(slot)
+    }
+
+    /// A double register with this constant in all lanes.
+    pub(crate) fn constant64(&mut self, line: u32, value: u64) -> Result<u16, LoadError> {
+        if let Some(slot) = self.constant_doubles.get(&value) {
+            return Ok(*slot);
+        }
+        let slot = self.new_register(line, Kind::D)?.slot;
+        self.constant_doubles.insert(value, slot);
+        Ok(slot)
+    }
+
+    /// The register of a special register, which is set before the kernel begins.
+    pub(crate) fn special(&mut self, line: u32, special: Special) -> Result<Register, LoadError> {
+        let kind = special.kind();
+        if let Some((_, slot)) = self.specials.iter().find(|(other, _)| *other == special) {
+            return Ok(Register { kind, slot: *slot });
+        }
+        let register = self.new_register(line, kind)?;
+        self.specials.push((special, register.slot));
+        Ok(register)
+    }
+
+    pub(crate) fn set_symbol(&mut self, name: &'a str, symbol: Symbol) {
+        self.scopes[self.current].symbols.insert(name, symbol);
+    }
+
+    pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
+        self.outwards(self.current).find_map(|scope| scope.symbols.get(name)).copied()
+    }
+
+    pub(crate) fn set_label(&mut self, line: u32, name: &'a str, to: u32) -> Result<(), LoadError> {
+        match self.scopes[self.current].labels.insert(name, to) {
+            None => Ok(()),
+            Some(_) => Err(LoadError::syntax(line, format!("the label `{name}` stands twice"))),
+        }
+    }
+
+    pub(crate) fn label(&self, from: ScopeIndex, name: &str) -> Option<u32> {
+        self.outwards(from).find_map(|scope| scope.labels.get(name)).copied()
+    }
+
+    /// Writes the registers' numbers and constants into a program.
+    pub(crate) fn finish(self, program: &mut Program) {
+        program.words = self.words;
+        program.doubles = self.doubles;
+        program.predicates = self.predicates;
+        program.constant_words = self.constant_words.into_iter().map(|(value, slot)| (slot, value)).collect();
+        program.constant_doubles =
+            self.constant_doubles.into_iter().map(|(value, slot)| (slot, value)).collect();
+        program.specials = self.specials.into_iter().map(|(special, slot)| (slot, special)).collect();
+    }
+}

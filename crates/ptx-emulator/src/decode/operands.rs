@@ -1,0 +1,206 @@
+//! Operands as registers: constants have registers of their own.
+
+use super::{
+    Globals, Special,
+    names::{Names, Register, Symbol},
+};
+use crate::{
+    LoadError,
+    execute::{Kind, Registers},
+    parse::Operand,
+};
+
+/// What operands are resolved by.
+pub(crate) struct Operands<'n, 'a> {
+    pub(crate) names: &'n mut Names<'a>,
+    pub(crate) globals: &'n Globals<'a>,
+    /// Where the shared variables without a size begin.
+    pub(crate) dynamic_shared: u64,
+    pub(crate) line: u32,
+}
+
+impl<'a> Operands<'_, 'a> {
+    pub(crate) fn wrong(&self, what: impl Into<String>) -> LoadError {
+        LoadError::syntax(self.line, what)
+    }
+
+    /// A register that takes a result.
+    pub(crate) fn result(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
+        match operand {
+            Operand::Name("_", 0) if kind == Kind::P => Ok(Registers::NOWHERE as u16),
+            Operand::Name("_", 0) => Ok(self.names.new_register(self.line, kind)?.slot),
+            Operand::Name(name, 0) => {
+                let register = self.known(name)?;
+                self.fits(register, kind, name)?;
+                Ok(register.slot)
+            }
+            _ => Err(self.wrong("a register is expected for the result")),
+        }
+    }
+
+    /// A register that takes a result of any width that holds `kind`.
+    pub(crate) fn wide_result(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
+        match operand {
+            Operand::Name("_", 0) => {
+                self.names.new_register(self.line, if bits > 32 { Kind::D } else { Kind::W })
+            }
+            Operand::Name(name, 0) => {
+                let register = self.known(name)?;
+                if width(register.kind) < bits || register.kind == Kind::P {
+                    return Err(self.wrong(format!("`{name}` does not hold {bits} bits")));
+                }
+                Ok(register)
+            }
+            _ => Err(self.wrong("a register is expected for the result")),
+        }
+    }
+
+    fn known(&mut self, name: &'a str) -> Result<Register, LoadError> {
+        let register = self.names.register(self.line, name)?;
+        register.ok_or_else(|| self.wrong(format!("`{name}` is no register")))
+    }
+
+    fn fits(&self, register: Register, kind: Kind, name: &str) -> Result<(), LoadError> {
+        if register.kind == kind {
+            return Ok(());
+        }
+        Err(self.wrong(format!(
+            "`{name}` has {} where {} are taken",
+            describe(register.kind),
+            describe(kind)
+        )))
+    }
+
+    /// A register with a value of this kind.
+    pub(crate) fn value(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
+        if let Operand::Name(name, 0) = operand {
+            let register = match Special::find(name) {
+                Some(special) => Some(self.names.special(self.line, special)?),
+                None => self.names.register(self.line, name)?,
+            };
+            if let Some(register) = register {
+                // Special registers of 32 bits are moved to 16 and 64 bits by compilers of old.
+                self.fits(register, kind, name)?;
+                return Ok(register.slot);
+            }
+        }
+        let constant = self.constant(operand, kind)?;
+        match kind {
+            Kind::P => Ok(if constant != 0 {
+                Registers::ALWAYS
+            } else {
+                return Err(self.wrong("a predicate is expected"));
+            } as u16),
+            Kind::H => self.names.constant32(self.line, constant as u32 & 0xffff),
+            Kind::W => self.names.constant32(self.line, constant as u32),
+            Kind::D => self.names.constant64(self.line, constant),
+        }
+    }
+
+    /// A register of its own width, for what takes a value of `bits` bits from a register of as many or more.
+    pub(crate) fn wide_value(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
+        if let Operand::Name(name, 0) = operand {
+            if let Some(register) = self.names.register(self.line, name)? {
+                if width(register.kind) < bits || register.kind == Kind::P {
+                    return Err(self.wrong(format!("`{name}` does not hold {bits} bits")));
+                }
+                return Ok(register);
+            }
+        }
+        let kind = if bits > 32 { Kind::D } else { Kind::W };
+        Ok(Register { kind, slot: self.value(operand, kind)? })
+    }
+
+    /// A number that is known before the kernel runs.
+    fn constant(&self, operand: &Operand<'a>, kind: Kind) -> Result<u64, LoadError> {
+        match operand {
+            Operand::Integer(value) => Ok(*value),
+            Operand::Single(bits) if kind == Kind::D => Ok(f64::from(f32::from_bits(*bits)).to_bits()),
+            Operand::Single(bits) => Ok((*bits).into()),
+            Operand::Double(bits) if kind == Kind::W => Ok((f64::from_bits(*bits) as f32).to_bits().into()),
+            Operand::Double(bits) => Ok(*bits),
+            Operand::Name("WARP_SZ", 0) => Ok(32),
+            Operand::Name(name, offset) | Operand::Address(Some(name), offset) => {
+                Ok(self.symbol(name)?.wrapping_add(*offset as u64))
+            }
+            _ => Err(self.wrong("a register or a number is expected")),
+        }
+    }
+
+    /// The address of a variable.
+    pub(crate) fn symbol(&self, name: &str) -> Result<u64, LoadError> {
+        match self.names.symbol(name) {
+            Some(Symbol::Address(address)) => Ok(address),
+            Some(Symbol::DynamicShared) => Ok(self.dynamic_shared),
+            Some(Symbol::Parameter(_)) => {
+                Err(LoadError::unsupported(self.line, format!("the address of the parameter {name}")))
+            }
+            None => {
+                self.globals.get(name).copied().ok_or_else(|| self.wrong(format!("`{name}` is not declared")))
+            }
+        }
+    }
+
+    /// A predicate, and whether it is negated.
+    pub(crate) fn predicate(&mut self, operand: &Operand<'a>) -> Result<(u16, bool), LoadError> {
+        match operand {
+            Operand::Not(name) => Ok((self.value(&Operand::Name(name, 0), Kind::P)?, true)),
+            Operand::Integer(0) => Ok((Registers::ALWAYS as u16, true)),
+            other => Ok((self.value(other, Kind::P)?, false)),
+        }
+    }
+
+    /// A register and perhaps a predicate: `r` or `r|p`.
+    pub(crate) fn with_predicate(
+        &mut self,
+        operand: &Operand<'a>,
+        kind: Kind,
+    ) -> Result<(u16, Option<u16>), LoadError> {
+        match operand {
+            Operand::Pair(first, second) => Ok((
+                self.result(&Operand::Name(first, 0), kind)?,
+                Some(self.result(&Operand::Name(second, 0), Kind::P)?),
+            )),
+            other => Ok((self.result(other, kind)?, None)),
+        }
+    }
+
+    /// A register that holds an address, of 32 or 64 bits, and what is added to it.
+    pub(crate) fn address(&mut self, operand: &Operand<'a>) -> Result<(Register, i64), LoadError> {
+        match operand {
+            Operand::Address(Some(name), offset) => {
+                if let Some(register) = self.names.register(self.line, name)? {
+                    if !matches!(register.kind, Kind::W | Kind::D) {
+                        return Err(self.wrong(format!("`{name}` is no address")));
+                    }
+                    return Ok((register, *offset));
+                }
+                let address = self.symbol(name)?.wrapping_add(*offset as u64);
+                Ok((Register { kind: Kind::D, slot: self.names.constant64(self.line, address)? }, 0))
+            }
+            Operand::Address(None, address) => {
+                Ok((Register { kind: Kind::D, slot: self.names.constant64(self.line, *address as u64)? }, 0))
+            }
+            _ => Err(self.wrong("an address in brackets is expected")),
+        }
+    }
+}
+
+/// How many bits a register of this kind has.
+pub(crate) fn width(kind: Kind) -> u32 {
+    match kind {
+        Kind::P => 1,
+        Kind::H => 16,
+        Kind::W => 32,
+        Kind::D => 64,
+    }
+}
+
+fn describe(kind: Kind) -> &'static str {
+    match kind {
+        Kind::P => "a truth value",
+        Kind::H => "16 bits",
+        Kind::W => "32 bits",
+        Kind::D => "64 bits",
+    }
+}

@@ -1,0 +1,213 @@
+//! Instructions by which the threads of a warp or a block meet.
+
+use super::{Instruction, function::Decoder};
+use crate::{
+    LoadError,
+    execute::{Kind, Op},
+    parse::{Operand, Written},
+};
+
+/// Which lane `shfl` reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ShuffleMode {
+    Up,
+    Down,
+    Butterfly,
+    Index,
+}
+
+/// What `vote` asks, and what barriers that reduce do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum VoteMode {
+    All,
+    Any,
+    Uniform,
+    /// The lanes, or the number of threads.
+    Count,
+}
+
+/// What `redux` does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReduceOperation {
+    Add,
+    Minimum,
+    MinimumSigned,
+    Maximum,
+    MaximumSigned,
+    And,
+    Or,
+    Xor,
+}
+
+macro_rules! packed {
+    ($name:ident: $($variant:ident),*) => {
+        impl $name {
+            /// From an instruction's extra word.
+            pub(crate) fn unpack(extra: u32) -> Self {
+                let all = [$(Self::$variant),*];
+                all[(extra & 15) as usize % all.len()]
+            }
+        }
+    };
+}
+
+packed!(ShuffleMode: Up, Down, Butterfly, Index);
+packed!(VoteMode: All, Any, Uniform, Count);
+packed!(ReduceOperation: Add, Minimum, MinimumSigned, Maximum, MaximumSigned, And, Or, Xor);
+
+/// The bit of an extra word that says that the operand is negated.
+pub(crate) const NEGATED: u32 = 16;
+
+impl<'a> Decoder<'_, 'a> {
+    pub(super) fn warp_or_block(
+        &mut self,
+        written: &Written<'a>,
+        base: &str,
+        modifiers: &str,
+    ) -> Result<(), LoadError> {
+        match (base, modifiers) {
+            ("bar" | "barrier", "warp.sync") => {
+                let [mask] = self.take::<1>(written)?;
+                let a = self.operands.value(&mask, Kind::W)?;
+                self.emit(Instruction { a, ..Instruction::new(Op::WarpBarrier) });
+                Ok(())
+            }
+            ("bar" | "barrier", _) => self.barrier(written, modifiers),
+            ("shfl", _) => self.shuffle(written, modifiers),
+            ("vote", _) => self.vote(written, modifiers),
+            ("match", _) => self.matching(written, modifiers),
+            ("redux", _) => self.reduce(written, modifiers),
+            ("activemask", "b32") => {
+                let [to] = self.take::<1>(written)?;
+                let d = self.operands.result(&to, Kind::W)?;
+                self.emit(Instruction { d, ..Instruction::new(Op::ActiveLanes) });
+                Ok(())
+            }
+            _ => Err(self.unsupported(written)),
+        }
+    }
+
+    fn barrier(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let parts: Vec<_> = modifiers.split('.').filter(|part| !matches!(*part, "aligned" | "cta")).collect();
+        let mut i = Instruction { b: Instruction::NONE, ..Instruction::new(Op::Barrier) };
+        let mut operands = written.operands.as_slice();
+        let mode = match parts.as_slice() {
+            ["sync"] => None,
+            ["arrive"] => {
+                i.op = Op::BarrierArrive;
+                None
+            }
+            ["red", "popc", "u32"] => Some(VoteMode::Count),
+            ["red", "and", "pred"] => Some(VoteMode::All),
+            ["red", "or", "pred"] => Some(VoteMode::Any),
+            _ => return Err(self.unsupported(written)),
+        };
+        if let Some(mode) = mode {
+            let (Some((to, rest)), kind) =
+                (operands.split_first(), if mode == VoteMode::Count { Kind::W } else { Kind::P })
+            else {
+                return Err(self.operands.wrong("operands are missing"));
+            };
+            let Some((predicate, rest)) = rest.split_last() else {
+                return Err(self.operands.wrong("operands are missing"));
+            };
+            i.op = Op::BarrierReduce;
+            i.d = self.operands.result(to, kind)?;
+            let (slot, negated) = self.operands.predicate(predicate)?;
+            i.c = slot;
+            i.extra = mode as u32 | if negated { NEGATED } else { 0 };
+            operands = rest;
+        }
+        match operands {
+            [number] if i.op != Op::BarrierArrive => i.a = self.operands.value(number, Kind::W)?,
+            [number, count] => {
+                i.a = self.operands.value(number, Kind::W)?;
+                i.b = self.operands.value(count, Kind::W)?;
+            }
+            _ => {
+                return Err(self
+                    .operands
+                    .wrong("a barrier's number is expected, and perhaps a number of threads"));
+            }
+        }
+        self.emit(i);
+        Ok(())
+    }
+
+    fn shuffle(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let mode = match modifiers {
+            "sync.up.b32" => ShuffleMode::Up,
+            "sync.down.b32" => ShuffleMode::Down,
+            "sync.bfly.b32" => ShuffleMode::Butterfly,
+            "sync.idx.b32" => ShuffleMode::Index,
+            _ => return Err(self.unsupported(written)),
+        };
+        let [to, value, lane, clamp, mask] = self.take::<5>(written)?;
+        let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&lane, Kind::W)?);
+        let (c, e) = (self.operands.value(&clamp, Kind::W)?, self.operands.value(&mask, Kind::W)?);
+        let (d, predicate) = self.operands.with_predicate(&to, Kind::W)?;
+        let extra = mode as u32 | u32::from(predicate.unwrap_or(Instruction::NONE)) << 16;
+        self.emit(Instruction { d, a, b, c, e, extra, ..Instruction::new(Op::Shuffle) });
+        Ok(())
+    }
+
+    fn vote(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let (mode, kind) = match modifiers {
+            "sync.all.pred" => (VoteMode::All, Kind::P),
+            "sync.any.pred" => (VoteMode::Any, Kind::P),
+            "sync.uni.pred" => (VoteMode::Uniform, Kind::P),
+            "sync.ballot.b32" => (VoteMode::Count, Kind::W),
+            _ => return Err(self.unsupported(written)),
+        };
+        let [to, predicate, mask] = self.take::<3>(written)?;
+        let (a, negated) = self.operands.predicate(&predicate)?;
+        let b = self.operands.value(&mask, Kind::W)?;
+        let d = self.operands.result(&to, kind)?;
+        let extra = mode as u32 | if negated { NEGATED } else { 0 };
+        self.emit(Instruction { d, a, b, extra, ..Instruction::new(Op::Vote) });
+        Ok(())
+    }
+
+    /// `match.any` and `match.all`, whose second result is a predicate.
+    fn matching(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let (all, kind) = match modifiers {
+            "any.sync.b32" => (false, Kind::W),
+            "any.sync.b64" => (false, Kind::D),
+            "all.sync.b32" => (true, Kind::W),
+            "all.sync.b64" => (true, Kind::D),
+            _ => return Err(self.unsupported(written)),
+        };
+        let [to, value, mask] = self.take::<3>(written)?;
+        let a = self.operands.value(&value, kind)?;
+        let b = self.operands.value(&mask, Kind::W)?;
+        let (d, predicate) = match &to {
+            Operand::Pair(..) if !all => return Err(self.unsupported(written)),
+            to => self.operands.with_predicate(to, Kind::W)?,
+        };
+        let extra = u32::from(all)
+            | u32::from(kind == Kind::D) << 1
+            | u32::from(predicate.unwrap_or(Instruction::NONE)) << 16;
+        self.emit(Instruction { d, a, b, extra, ..Instruction::new(Op::Match) });
+        Ok(())
+    }
+
+    fn reduce(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        use ReduceOperation as Is;
+        let operation = match modifiers {
+            "sync.add.u32" | "sync.add.s32" => Is::Add,
+            "sync.min.u32" => Is::Minimum,
+            "sync.min.s32" => Is::MinimumSigned,
+            "sync.max.u32" => Is::Maximum,
+            "sync.max.s32" => Is::MaximumSigned,
+            "sync.and.b32" => Is::And,
+            "sync.or.b32" => Is::Or,
+            "sync.xor.b32" => Is::Xor,
+            _ => return Err(self.unsupported(written)),
+        };
+        let [to, value, mask] = self.take::<3>(written)?;
+        let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&mask, Kind::W)?);
+        let d = self.operands.result(&to, Kind::W)?;
+        self.emit(Instruction { d, a, b, extra: operation as u32, ..Instruction::new(Op::ReduceWarp) });
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! A block of threads: its warps, one after the other, until all have ended.
+
+use super::{
+    barrier::Barriers,
+    interpreter::{Context, Pause, Stop, Turn},
+    lanes::LANES,
+    launch::Environment,
+    local::Local,
+    order::Shuffle,
+    registers::Registers,
+    shared::Shared,
+    warp::{Warp, first},
+};
+use crate::{Fault, FaultKind, decode::Special};
+
+/// Instructions of a warp before another one has its turn: it may wait for what the other does.
+const TURN: u64 = 1 << 14;
+
+/// What executes blocks, one after the other, on one thread of the host.
+pub(crate) struct Executor<'l> {
+    environment: &'l Environment<'l>,
+    warps: Vec<Warp>,
+    context: Context<'l>,
+}
+
+impl<'l> Executor<'l> {
+    pub(crate) fn new(environment: &'l Environment<'l>) -> Self {
+        let program = environment.program;
+        let threads = environment.threads();
+        let warps = (0..threads.div_ceil(LANES as u32))
+            .map(|index| {
+                let mut registers = Registers::new(program.words, program.doubles, program.predicates);
+                for &(slot, value) in &program.constant_words {
+                    registers.words[usize::from(slot)] = [value; LANES];
+                }
+                for &(slot, value) in &program.constant_doubles {
+                    registers.doubles[usize::from(slot)] = [value; LANES];
+                }
+                Warp::new(index, registers)
+            })
+            .collect();
+        let options = environment.options;
+        let context = Context {
+            environment,
+            shared: Shared::new(environment.shared_bytes, options.uninitialised, options.races),
+            local: Local::new(threads as usize, program.local_bytes),
+            barriers: Barriers::default(),
+            hints: vec![0; program.accesses.len()],
+        };
+        Self { environment, warps, context }
+    }
+
+    /// Executes one block, and gives the number of instructions.
+    pub(crate) fn run(&mut self, block: [u32; 3], number: u64) -> Result<u64, Box<Fault>> {
+        let threads = self.environment.threads();
+        self.context.shared.reset();
+        self.context.barriers.reset();
+        for warp in &mut self.warps {
+            for &(slot, special) in &self.environment.program.specials {
+                set_special(warp, slot, special, block, self.environment);
+            }
+            let count = (threads - warp.index * 32).min(32);
+            warp.start(u32::MAX >> (32 - count));
+        }
+        let mut shuffle = self.environment.options.seed.map(|seed| Shuffle::new(seed, number + 1));
+        let mut order: Vec<_> = (0..self.warps.len()).collect();
+        loop {
+            if let Some(shuffle) = &mut shuffle {
+                shuffle.shuffle(&mut order);
+            }
+            let mut all_wait = true;
+            for &index in &order {
+                if self.warps[index].live == 0 {
+                    continue;
+                }
+                // Turns of different lengths, so that one warp is not always as far as the others.
+                let turn = shuffle.as_mut().map_or(TURN, |shuffle| 16 + shuffle.below(TURN));
+                let executed: u64 = self.warps.iter().map(|warp| warp.executed).sum();
+                let limit = self.environment.options.instructions;
+                let left = limit.saturating_sub(executed).min(turn);
+                let warp = &mut self.warps[index];
+                let context = &mut self.context;
+                let result = self.environment.arch.dispatch(Turn { warp, context, instructions: left });
+                let pause = result.map_err(|stop| self.fault(block, index, stop))?;
+                if pause == Pause::Turn && left < turn {
+                    let kind = FaultKind::Watchdog { instructions: limit };
+                    let (at, lane) = (self.place(index), first(self.warps[index].live));
+                    return Err(self.fault(block, index, Stop { kind, at, lane }));
+                }
+                all_wait &= pause == Pause::Waits;
+            }
+            let released = self.context.barriers.release(&mut self.warps);
+            if self.warps.iter().all(|warp| warp.live == 0) {
+                return Ok(self.warps.iter().map(|warp| warp.executed).sum());
+            }
+            if all_wait && !released {
+                return Err(self.deadlock(block));
+            }
+        }
+    }
+
+    /// An instruction at which lanes of a warp are.
+    fn place(&self, index: usize) -> usize {
+        let warp = &self.warps[index];
+        warp.waiting.first().map_or_else(|| warp.farthest(), |waiting| waiting.at.saturating_sub(1))
+    }
+
+    #[allow(clippy::unnecessary_box_returns)] // As `LaunchError` holds it.
+    fn deadlock(&self, block: [u32; 3]) -> Box<Fault> {
+        let stalled = self.warps.iter().enumerate().find_map(|(index, warp)| {
+            let group = warp.stalled()?;
+            Some((index, group.at, group.lanes, "lanes of its warp"))
+        });
+        let waiting = self.warps.iter().enumerate().find_map(|(index, warp)| {
+            let waiting = warp.waiting.first()?;
+            Some((index, waiting.at - 1, waiting.lanes, "a barrier of the block"))
+        });
+        let (index, at, lanes, waits_for) = stalled.or(waiting).unwrap_or((0, 0, 1, "nothing"));
+        self.fault(block, index, Stop { kind: FaultKind::Deadlock { waits_for }, at, lane: first(lanes) })
+    }
+
+    #[allow(clippy::unnecessary_box_returns)] // As `LaunchError` holds it.
+    fn fault(&self, block: [u32; 3], warp: usize, stop: Stop) -> Box<Fault> {
+        let place = self.environment.program.places[stop.at.min(self.environment.program.places.len() - 1)];
+        let source = place.source.map(|(file, line)| (self.environment.source(file), line));
+        Box::new(Fault {
+            kind: stop.kind,
+            kernel: self.environment.name.to_owned(),
+            block,
+            thread: self.environment.thread(warp as u32 * 32 + stop.lane as u32),
+            ptx_line: place.line,
+            source,
+        })
+    }
+}
+
+fn set_special(warp: &mut Warp, slot: u16, special: Special, block: [u32; 3], environment: &Environment<'_>) {
+    let index = warp.index;
+    let of_lane = |lane: u32| -> u32 {
+        match special {
+            Special::Thread(axis) => environment.thread(index * 32 + lane)[axis],
+            Special::Threads(axis) => environment.block[axis],
+            Special::Block(axis) => block[axis],
+            Special::Blocks(axis) => environment.grid[axis],
+            Special::Lane => lane,
+            Special::Warp => index,
+            Special::Warps => environment.threads().div_ceil(32),
+            Special::LanesEqual => 1 << lane,
+            Special::LanesLess => (1 << lane) - 1,
+            Special::LanesLessOrEqual => u32::MAX >> (31 - lane),
+            Special::LanesGreater => !(u32::MAX >> (31 - lane)),
+            Special::LanesGreaterOrEqual => u32::MAX << lane,
+            Special::Processors => 1,
+            Special::Processor | Special::Grid => 0,
+            Special::SharedBytes => environment.shared_bytes as u32,
+            Special::DynamicSharedBytes => environment.dynamic_shared_bytes,
+        }
+    };
+    let values = std::array::from_fn(|lane| of_lane(lane as u32));
+    match special {
+        Special::Grid => warp.registers.doubles[usize::from(slot)] = values.map(u64::from),
+        _ => warp.registers.words[usize::from(slot)] = values,
+    }
+}

@@ -1,0 +1,136 @@
+//! A launch: all blocks of a grid, in parallel on the host's cores.
+
+use super::{block::Executor, order::Shuffle};
+use crate::{Fault, LaunchError, Memory, Options, decode::Program, memory::SHARED_LIMIT};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What is launched, and how.
+pub(crate) struct Launching<'l> {
+    pub(crate) name: &'l str,
+    pub(crate) program: &'l Program,
+    /// Source files by their numbers.
+    pub(crate) sources: &'l [(u64, String)],
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared_bytes: u32,
+    pub(crate) parameters: &'l [u8],
+    pub(crate) options: &'l Options,
+}
+
+/// What is the same for all blocks of a launch.
+pub(crate) struct Environment<'l> {
+    pub(crate) name: &'l str,
+    pub(crate) program: &'l Program,
+    sources: &'l [(u64, String)],
+    pub(crate) memory: &'l Memory,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared_bytes: u32,
+    pub(crate) shared_bytes: u64,
+    pub(crate) parameters: &'l [u8],
+    pub(crate) options: &'l Options,
+    pub(crate) arch: pulp::Arch,
+}
+
+impl Environment<'_> {
+    /// In a block.
+    pub(crate) fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+
+    /// The index along each axis of a thread of a block.
+    pub(crate) fn thread(&self, number: u32) -> [u32; 3] {
+        split(number.into(), self.block)
+    }
+
+    pub(crate) fn source(&self, number: u64) -> String {
+        self.sources
+            .iter()
+            .find(|(other, _)| *other == number)
+            .map_or_else(String::new, |(_, name)| name.clone())
+    }
+}
+
+fn split(number: u64, sides: [u32; 3]) -> [u32; 3] {
+    let [x, y] = [sides[0], sides[1]].map(u64::from);
+    [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
+}
+
+/// Executes all blocks, and gives the number of instructions, each of a warp. Of several faults, that of the first block in the
+/// order of the launch is the result.
+pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, LaunchError> {
+    let shared_bytes = check(launching)?;
+    let &Launching { name, program, sources, grid, block, dynamic_shared_bytes, parameters, options } =
+        launching;
+    let arch = pulp::Arch::new();
+    let environment = Environment {
+        name,
+        program,
+        sources,
+        memory,
+        grid,
+        block,
+        dynamic_shared_bytes,
+        shared_bytes,
+        parameters,
+        options,
+        arch,
+    };
+    let blocks: u64 = grid.iter().map(|&side| u64::from(side)).product();
+    let order = options.seed.map(|seed| {
+        let mut order: Vec<_> = (0..blocks).collect();
+        Shuffle::new(seed, 0).shuffle(&mut order);
+        order
+    });
+    let first_fault = AtomicU64::new(u64::MAX);
+    let run = |executor: &mut Executor<'_>, turn: u64| -> Result<u64, (u64, Box<Fault>)> {
+        if turn > first_fault.load(Relaxed) {
+            return Ok(0);
+        }
+        let number = order.as_ref().map_or(turn, |order| order[turn as usize]);
+        executor.run(split(number, grid), number).map_err(|fault| {
+            first_fault.fetch_min(turn, Relaxed);
+            (turn, fault)
+        })
+    };
+    let earlier = |a: Result<u64, (u64, Box<Fault>)>, b| match (a, b) {
+        (Ok(a), Ok(b)) => Ok(a + b),
+        (Err(a), Err(b)) => Err(if a.0 < b.0 { a } else { b }),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    };
+    let result = if blocks == 1 {
+        run(&mut Executor::new(&environment), 0)
+    } else {
+        let all = (0..blocks).into_par_iter();
+        all.map_init(|| Executor::new(&environment), run).reduce(|| Ok(0), earlier)
+    };
+    result.map_err(|(_, fault)| LaunchError::Fault(fault))
+}
+
+/// Refuses launches that a device refuses, and gives the bytes of a block's shared memory.
+fn check(launching: &Launching<'_>) -> Result<u64, LaunchError> {
+    let &Launching { name, program, grid, block, dynamic_shared_bytes, .. } = launching;
+    let wrong = |why: String| Err(LaunchError::Dimensions { grid, block, why });
+    let threads: u64 = block.iter().map(|&side| u64::from(side)).product();
+    if grid.contains(&0) || block.contains(&0) {
+        return wrong("a side is 0".to_owned());
+    }
+    if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
+        return wrong("a grid has at most 2147483647 x 65535 x 65535 blocks".to_owned());
+    }
+    if threads > 1024 || block[0] > 1024 || block[1] > 1024 || block[2] > 64 {
+        return wrong("a block has at most 1024 threads, 64 along z".to_owned());
+    }
+    if let Some(most) = program.max_threads.filter(|most| threads > *most) {
+        return wrong(format!("kernel {name} is compiled for at most {most} threads"));
+    }
+    if let Some(required) = program.required_block.filter(|required| *required != block.map(u64::from)) {
+        return wrong(format!("kernel {name} is compiled for blocks of {required:?} threads"));
+    }
+    let bytes = program.shared_bytes + u64::from(dynamic_shared_bytes);
+    if bytes > SHARED_LIMIT {
+        return Err(LaunchError::SharedMemory { kernel: name.to_owned(), bytes, limit: SHARED_LIMIT });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,28 @@
+//! The local memory of a block's threads.
+
+/// A stretch of bytes for each thread.
+pub(crate) struct Local {
+    bytes: Vec<u8>,
+    /// Of a thread.
+    pub(crate) size: u64,
+}
+
+impl Local {
+    pub(crate) fn new(threads: usize, size: u64) -> Self {
+        Self { bytes: vec![0; threads * size as usize], size }
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, inside.
+    pub(crate) fn load(&self, thread: usize, offset: u64, bytes: u32) -> u64 {
+        let start = thread * self.size as usize + offset as usize;
+        let mut number = [0; 8];
+        number[..bytes as usize].copy_from_slice(&self.bytes[start..start + bytes as usize]);
+        u64::from_le_bytes(number)
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, inside.
+    pub(crate) fn store(&mut self, thread: usize, offset: u64, bytes: u32, value: u64) {
+        let start = thread * self.size as usize + offset as usize;
+        self.bytes[start..start + bytes as usize].copy_from_slice(&value.to_le_bytes()[..bytes as usize]);
+    }
+}

@@ -1,0 +1,26 @@
+//! Instructions executed, a warp at a time.
+
+mod access;
+mod atomic;
+mod barrier;
+mod block;
+mod convert;
+mod exchange;
+mod fast;
+mod float;
+mod forms;
+mod integer;
+mod interpreter;
+mod lanes;
+mod launch;
+mod local;
+mod order;
+mod race;
+mod registers;
+mod shared;
+mod warp;
+
+pub(crate) use float::Rounding;
+pub(crate) use forms::{Kind, NAMES, Op, find};
+pub(crate) use launch::{Launching, launch};
+pub(crate) use registers::{Combine, Comparison, Registers};

@@ -1,0 +1,32 @@
+//! The order in which warps and blocks take their turns.
+
+/// Numbers by a seed (`SplitMix64`).
+#[derive(Clone)]
+pub(crate) struct Shuffle {
+    state: u64,
+}
+
+impl Shuffle {
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        Self { state: seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95) }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// Another order (Fisher and Yates).
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The registers of one warp.
+
+use super::lanes::{Doubles, LANES, Words, merge};
+use crate::decode::Instruction;
+
+/// All registers of a warp: each is one value a lane, a predicate one bit a lane. 16-bit registers are words whose upper
+/// half is zero.
+pub(crate) struct Registers {
+    pub(crate) words: Vec<Words>,
+    pub(crate) doubles: Vec<Doubles>,
+    pub(crate) predicates: Vec<u32>,
+}
+
+impl Registers {
+    /// The predicate that always holds.
+    pub(crate) const ALWAYS: usize = 0;
+    /// The carry flag of `add.cc` and its like.
+    pub(crate) const CARRY: usize = 1;
+    /// A predicate for results that nobody wants, written `_`.
+    pub(crate) const NOWHERE: usize = 2;
+    /// Predicates that a kernel does not declare.
+    pub(crate) const OWN_PREDICATES: usize = 3;
+
+    /// Zeros, but for [`ALWAYS`](Self::ALWAYS).
+    pub(crate) fn new(words: usize, doubles: usize, predicates: usize) -> Self {
+        let mut new = Self {
+            words: vec![[0; LANES]; words],
+            doubles: vec![[0; LANES]; doubles],
+            predicates: vec![0; predicates],
+        };
+        new.predicates[Self::ALWAYS] = u32::MAX;
+        new
+    }
+
+    /// The lanes in `mask` of a predicate become those of `bits`.
+    #[inline(always)]
+    pub(crate) fn set_predicate(&mut self, slot: u16, bits: u32, mask: u32) {
+        let predicate = &mut self.predicates[usize::from(slot)];
+        *predicate = *predicate & !mask | bits & mask;
+    }
+
+    /// The end of a comparison: inverted, combined with a predicate, and written to one or two.
+    #[inline(always)]
+    pub(crate) fn set_compared(&mut self, i: &Instruction, bits: u32, mask: u32) {
+        let Comparison { inverted, combine, second } = Comparison::unpack(i.extra);
+        let bits = if inverted { !bits } else { bits };
+        let other = self.predicates[usize::from(i.c)];
+        let other = if i.e != 0 { !other } else { other };
+        let join = |bits: u32| match combine {
+            Combine::None => bits,
+            Combine::And => bits & other,
+            Combine::Or => bits | other,
+            Combine::Xor => bits ^ other,
+        };
+        self.set_predicate(i.d, join(bits), mask);
+        if let Some(second) = second {
+            self.set_predicate(second, join(!bits), mask);
+        }
+    }
+
+    /// Sets the lanes in `mask` of a register of either width, cut or extended by zeros.
+    pub(crate) fn set(&mut self, wide: bool, slot: u16, values: &Doubles, mask: u32) {
+        if wide {
+            merge(&mut self.doubles[usize::from(slot)], values, mask);
+        } else {
+            let values = std::array::from_fn(|lane| values[lane] as u32);
+            merge(&mut self.words[usize::from(slot)], &values, mask);
+        }
+    }
+
+    /// A lane of a register of either width.
+    #[inline(always)]
+    pub(crate) fn get(&self, wide: bool, slot: u16, lane: usize) -> u64 {
+        if wide { self.doubles[usize::from(slot)][lane] } else { self.words[usize::from(slot)][lane].into() }
+    }
+}
+
+/// What `setp` does with the result of its comparison.
+pub(crate) struct Comparison {
+    pub(crate) inverted: bool,
+    pub(crate) combine: Combine,
+    /// The predicate that takes the opposite.
+    pub(crate) second: Option<u16>,
+}
+
+/// How `setp` joins a comparison with a predicate.
+#[derive(Clone, Copy)]
+pub(crate) enum Combine {
+    None,
+    And,
+    Or,
+    Xor,
+}
+
+impl Comparison {
+    /// As an instruction's extra word.
+    pub(crate) fn pack(&self) -> u32 {
+        u32::from(self.inverted)
+            | (self.combine as u32) << 1
+            | self.second.map_or(0, |slot| u32::from(slot) << 16 | 8)
+    }
+
+    #[inline(always)]
+    fn unpack(extra: u32) -> Self {
+        Self {
+            inverted: extra & 1 != 0,
+            combine: match extra >> 1 & 3 {
+                0 => Combine::None,
+                1 => Combine::And,
+                2 => Combine::Or,
+                _ => Combine::Xor,
+            },
+            second: (extra & 8 != 0).then_some((extra >> 16) as u16),
+        }
+    }
+}

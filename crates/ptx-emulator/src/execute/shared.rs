@@ -1,0 +1,91 @@
+//! A block's shared memory.
+
+use super::race::RaceCheck;
+
+/// As many words as a block can have, a power of two: an index that is cut to it needs no check.
+pub(crate) const WORDS: usize = 1 << 16;
+
+/// The shared memory of the block that is being executed.
+pub(crate) struct Shared {
+    words: Box<[u32; WORDS]>,
+    pub(crate) bytes: u64,
+    /// A bit for each byte that was written, where that is checked.
+    written: Option<Vec<u32>>,
+    pub(crate) races: Option<RaceCheck>,
+}
+
+impl Shared {
+    pub(crate) fn new(bytes: u64, uninitialised: bool, races: bool) -> Self {
+        let words = bytemuck::allocation::zeroed_box();
+        let written = uninitialised.then(|| vec![0; bytes.div_ceil(32) as usize]);
+        Self { words, bytes, written, races: races.then(|| RaceCheck::new(bytes)) }
+    }
+
+    /// For another block. A GPU leaves what was there; zeros keep results the same in any order of blocks.
+    pub(crate) fn reset(&mut self) {
+        self.words[..(self.bytes.div_ceil(4) as usize).min(WORDS)].fill(0);
+        if let Some(written) = &mut self.written {
+            written.fill(0);
+        }
+        if let Some(races) = &mut self.races {
+            races.reset();
+        }
+    }
+
+    /// Nothing but bounds and alignment is checked.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.written.is_none() && self.races.is_none()
+    }
+
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[u32; WORDS] {
+        &self.words
+    }
+
+    #[inline(always)]
+    pub(crate) fn words_mut(&mut self) -> &mut [u32; WORDS] {
+        &mut self.words
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    pub(crate) fn load(&self, offset: u64, bytes: u32) -> u64 {
+        let index = (offset / 4) as usize;
+        let word = u64::from(self.words[index % WORDS]);
+        match bytes {
+            8 => word | u64::from(self.words[(index + 1) % WORDS]) << 32,
+            4 => word,
+            2 => word >> (offset % 4 * 8) & 0xffff,
+            _ => word >> (offset % 4 * 8) & 0xff,
+        }
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    pub(crate) fn store(&mut self, offset: u64, bytes: u32, value: u64) {
+        let index = (offset / 4) as usize % WORDS;
+        match bytes {
+            8 => {
+                self.words[index] = value as u32;
+                self.words[(index + 1) % WORDS] = (value >> 32) as u32;
+            }
+            4 => self.words[index] = value as u32,
+            _ => {
+                let (shift, ones) = (offset % 4 * 8, if bytes == 2 { 0xffff_u32 } else { 0xff });
+                self.words[index] = self.words[index] & !(ones << shift) | (value as u32 & ones) << shift;
+            }
+        }
+        if let Some(written) = &mut self.written {
+            for byte in offset..offset + u64::from(bytes) {
+                written[(byte / 32) as usize] |= 1 << (byte % 32);
+            }
+        }
+    }
+
+    /// Whether all these bytes were written, or that is not checked.
+    pub(crate) fn is_written(&self, offset: u64, bytes: u32) -> bool {
+        let is = |written: &Vec<u32>, byte: u64| written[(byte / 32) as usize] >> (byte % 32) & 1 != 0;
+        self.written
+            .as_ref()
+            .is_none_or(|written| (offset..offset + u64::from(bytes)).all(|byte| is(written, byte)))
+    }
+}

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+// A register is bits: whether they are a sign or equal to the bit is the kernel's affair. What is to be compiled for the
+// processor's vectors has to be inlined.
+#![allow(clippy::cast_possible_wrap, clippy::float_cmp, clippy::inline_always)]
+
+mod decode;
+mod error;
+mod execute;
+mod fault;
+mod memory;
+mod module;
+mod parse;
+
+pub use error::{AddressState, LaunchError, LoadError, MemoryError};
+pub use fault::{Fault, FaultKind, MemorySpace};
+pub use memory::Memory;
+pub use module::{Dimensions, Module, Options};
+
+/// The names of the operations on registers that kernels may use, as `add.s32`; comparisons without their `setp`.
+#[must_use]
+pub fn register_operations() -> &'static [&'static str] {
+    execute::NAMES
+}

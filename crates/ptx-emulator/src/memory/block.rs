@@ -1,0 +1,120 @@
+//! One allocation.
+
+use bytemuck::allocation::try_zeroed_slice_box;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// An allocation. Several blocks of threads use it at once, so each word is atomic; in device code without data races, no
+/// more order is needed than each word's own.
+pub(crate) struct Block {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    words: Box<[AtomicU32]>,
+    /// A bit for each byte that was written, where that is tracked.
+    written: Option<Box<[AtomicU32]>>,
+}
+
+impl Block {
+    /// Zeros. None where there is no memory, or for no bytes.
+    pub(super) fn new(start: u64, bytes: u64, tracks_writes: bool) -> Option<Self> {
+        let length = usize::try_from(bytes.div_ceil(4)).ok().filter(|length| *length > 0)?;
+        let words = try_zeroed_slice_box(length).ok()?;
+        let written = if tracks_writes { Some(try_zeroed_slice_box(length.div_ceil(8)).ok()?) } else { None };
+        Some(Self { start, bytes, words, written })
+    }
+
+    pub(crate) fn tracks_writes(&self) -> bool {
+        self.written.is_some()
+    }
+
+    /// The words, for accesses that were checked.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU32] {
+        &self.words
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    #[inline(always)]
+    pub(crate) fn load(&self, offset: u64, bytes: u32) -> u64 {
+        let index = (offset / 4) as usize;
+        let word = u64::from(self.words[index].load(Relaxed));
+        match bytes {
+            8 => word | u64::from(self.words[index + 1].load(Relaxed)) << 32,
+            4 => word,
+            2 => word >> (offset % 4 * 8) & 0xffff,
+            _ => word >> (offset % 4 * 8) & 0xff,
+        }
+    }
+
+    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    #[inline(always)]
+    pub(crate) fn store(&self, offset: u64, bytes: u32, value: u64) {
+        let index = (offset / 4) as usize;
+        match bytes {
+            8 => {
+                self.words[index].store(value as u32, Relaxed);
+                self.words[index + 1].store((value >> 32) as u32, Relaxed);
+            }
+            4 => self.words[index].store(value as u32, Relaxed),
+            _ => {
+                let (shift, ones) = (offset % 4 * 8, if bytes == 2 { 0xffff_u32 } else { 0xff });
+                let (mask, value) = (ones << shift, (value as u32 & ones) << shift);
+                // Other blocks may write the word's other bytes at the same time.
+                self.update(offset, |old| Some(old & !mask | value));
+            }
+        }
+    }
+
+    /// Changes a word at once, unless `change` gives none, and returns the old one.
+    pub(crate) fn update(&self, offset: u64, change: impl FnMut(u32) -> Option<u32>) -> u32 {
+        let word = &self.words[(offset / 4) as usize];
+        word.fetch_update(Relaxed, Relaxed, change).unwrap_or_else(|old| old)
+    }
+
+    /// Remembers that bytes were written.
+    pub(crate) fn note_written(&self, offset: u64, bytes: u64) {
+        let Some(written) = &self.written else { return };
+        for byte in offset..offset + bytes {
+            written[(byte / 32) as usize].fetch_or(1 << (byte % 32), Relaxed);
+        }
+    }
+
+    /// Whether all these bytes were written, or that is not tracked.
+    pub(crate) fn is_written(&self, offset: u64, bytes: u64) -> bool {
+        let Some(written) = &self.written else { return true };
+        (offset..offset + bytes)
+            .all(|byte| written[(byte / 32) as usize].load(Relaxed) >> (byte % 32) & 1 != 0)
+    }
+
+    /// Bytes for the host, inside of the allocation.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
+        self.pieces(offset, into.len(), |word, from, part| {
+            into[part.clone()].copy_from_slice(&word.load(Relaxed).to_le_bytes()[from..from + part.len()]);
+        });
+    }
+
+    /// Bytes from the host, inside of the allocation.
+    pub(super) fn write(&self, offset: u64, from: &[u8]) {
+        self.pieces(offset, from.len(), |word, to, part| {
+            let mut bytes = word.load(Relaxed).to_le_bytes();
+            bytes[to..to + part.len()].copy_from_slice(&from[part]);
+            word.store(u32::from_le_bytes(bytes), Relaxed);
+        });
+        self.note_written(offset, from.len() as u64);
+    }
+
+    /// Each word under `bytes` bytes from `offset` on: the word, the first byte in it, the range of the bytes.
+    fn pieces(
+        &self,
+        offset: u64,
+        bytes: usize,
+        mut each: impl FnMut(&AtomicU32, usize, std::ops::Range<usize>),
+    ) {
+        let (mut done, offset) = (0, offset as usize);
+        while done < bytes {
+            let (word, within) = ((offset + done) / 4, (offset + done) % 4);
+            let length = (4 - within).min(bytes - done);
+            each(&self.words[word], within, done..done + length);
+            done += length;
+        }
+    }
+}

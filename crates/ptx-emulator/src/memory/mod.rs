@@ -1,0 +1,146 @@
+//! A device's memory.
+
+mod block;
+pub(crate) mod windows;
+
+pub(crate) use block::Block;
+
+use crate::{AddressState, MemoryError};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Addresses of the device begin here, where no host has memory.
+const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
+const ALIGNMENT: u64 = 512;
+
+/// The most shared memory that a block may have, as on an H100.
+pub(crate) const SHARED_LIMIT: u64 = 227 << 10;
+
+/// The memory of one device: allocations of contiguous bytes, each of which begins as zeros.
+///
+/// An address is given out once: what is behind one that was freed is known to be freed. Between two allocations are bytes
+/// that belong to none. Memory that was not written takes no memory of the host, as far as the system goes about it so.
+///
+/// ```
+/// let mut memory = ptx_emulator::Memory::new();
+/// let address = memory.allocate(8)?;
+/// memory.write(address, &[1, 2, 3, 4])?;
+/// let mut bytes = [9; 8];
+/// memory.read(address, &mut bytes)?;
+/// assert_eq!(bytes, [1, 2, 3, 4, 0, 0, 0, 0]);
+/// memory.free(address)?;
+/// assert!(memory.read(address, &mut bytes).is_err());
+/// # Ok::<(), ptx_emulator::MemoryError>(())
+/// ```
+#[derive(Default)]
+pub struct Memory {
+    /// In the order of their addresses.
+    blocks: Vec<Block>,
+    /// Lengths of allocations that were freed, by their addresses.
+    freed: BTreeMap<u64, u64>,
+    given_bytes: u64,
+    tracks_writes: bool,
+    /// 64-bit accesses that may meet others take one, by their addresses.
+    locks: [Mutex<()>; 16],
+}
+
+impl Memory {
+    /// Memory of a device, with nothing in it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Memory that remembers which bytes were written, for
+    /// [`Options::uninitialised`](crate::Options::uninitialised). It takes an eighth more of the host's memory.
+    #[must_use]
+    pub fn tracking_writes() -> Self {
+        Self { tracks_writes: true, ..Self::default() }
+    }
+
+    /// Allocates `bytes` bytes, and gives the address of the first one, a multiple of 512.
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, MemoryError> {
+        let start = FIRST_ADDRESS + self.given_bytes;
+        let out_of_memory = || MemoryError::OutOfMemory { bytes };
+        let block = Block::new(start, bytes, self.tracks_writes).ok_or_else(out_of_memory)?;
+        // One alignment more, so that what lies behind an allocation belongs to none.
+        let taken = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(out_of_memory)? + ALIGNMENT;
+        self.given_bytes += taken;
+        self.blocks.push(block);
+        Ok(start)
+    }
+
+    /// Frees an allocation by its first address.
+    pub fn free(&mut self, address: u64) -> Result<(), MemoryError> {
+        let index = self.find(address).filter(|&index| self.blocks[index].start == address);
+        let Some(index) = index else {
+            return Err(MemoryError::Invalid { address, bytes: 0, state: self.state(address) });
+        };
+        let block = self.blocks.remove(index);
+        self.freed.insert(address, block.bytes);
+        Ok(())
+    }
+
+    /// Reads from device memory. All bytes have to be in one allocation.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MemoryError> {
+        let block = self.containing(address, into.len() as u64)?;
+        block.read(address - block.start, into);
+        Ok(())
+    }
+
+    /// Writes to device memory. All bytes have to be in one allocation.
+    pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
+        let block = self.containing(address, from.len() as u64)?;
+        block.write(address - block.start, from);
+        Ok(())
+    }
+
+    /// The bytes that are allocated.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.bytes).sum()
+    }
+
+    fn containing(&self, address: u64, bytes: u64) -> Result<&Block, MemoryError> {
+        let inside = |block: &&Block| block.bytes - (address - block.start) >= bytes;
+        let found = self.find(address).map(|index| &self.blocks[index]).filter(inside);
+        found.ok_or_else(|| MemoryError::Invalid { address, bytes, state: self.state(address) })
+    }
+
+    /// Held during a 64-bit access that may meet another one.
+    pub(crate) fn lock(&self, address: u64) -> MutexGuard<'_, ()> {
+        let lock = &self.locks[(address / 8 % 16) as usize];
+        // What it guards is whole, whoever panicked.
+        lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The allocation with this byte.
+    pub(crate) fn find(&self, address: u64) -> Option<usize> {
+        let index = self.blocks.partition_point(|block| block.start <= address).checked_sub(1)?;
+        let block = &self.blocks[index];
+        (address - block.start < block.bytes).then_some(index)
+    }
+
+    /// What is at an address that was refused.
+    pub(crate) fn state(&self, address: u64) -> AddressState {
+        if let Some((&start, &bytes)) = self.freed.range(..=address).next_back() {
+            if address - start < bytes {
+                return AddressState::Freed { start, bytes };
+            }
+        }
+        let below = self.blocks.partition_point(|block| block.start <= address).checked_sub(1);
+        match below.map(|index| &self.blocks[index]) {
+            // Farther away it is more probably a wrong pointer than a wrong index.
+            Some(block) if address - block.start < block.bytes.saturating_mul(2).saturating_add(1 << 20) => {
+                AddressState::PastTheEnd { start: block.start, bytes: block.bytes }
+            }
+            _ => AddressState::Nowhere,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What stands outside of functions' bodies.
+
+use super::{Entry, File, Space, Variable, body::body, lexer::TokenKind, lexer::tokens, reader::Reader};
+use crate::LoadError;
+
+/// Reads a PTX text.
+pub(crate) fn parse(text: &str) -> Result<File<'_>, LoadError> {
+    let mut reader = Reader::new(tokens(text)?);
+    let mut file = File::default();
+    while reader.peek().is_some() {
+        declaration(&mut reader, &mut file)?;
+    }
+    Ok(file)
+}
+
+fn declaration<'a>(reader: &mut Reader<'a>, file: &mut File<'a>) -> Result<(), LoadError> {
+    let line = reader.line();
+    let word = reader.word("a directive")?;
+    match word {
+        ".version" => version(reader)?,
+        ".target" => {
+            reader.word("a target")?;
+            while reader.skip(',') {
+                reader.word("a target")?;
+            }
+        }
+        ".address_size" => {
+            if reader.integer("the size of addresses")? != 64 {
+                return Err(LoadError::unsupported(line, ".address_size other than 64"));
+            }
+        }
+        ".file" => {
+            let number = reader.integer("a file's number")?;
+            let Some(TokenKind::Text(name)) = reader.take() else {
+                return Err(LoadError::syntax(line, "`.file` without a name"));
+            };
+            while reader.skip(',') {
+                reader.integer("a time or a size")?;
+            }
+            file.sources.push((number, name));
+        }
+        ".section" => {
+            reader.word("a section's name")?;
+            reader.skip_braces()?;
+        }
+        ".pragma" => pragma(reader)?,
+        ".visible" | ".extern" | ".weak" | ".common" => {}
+        ".entry" => {
+            let entry = entry(reader)?;
+            if file.entries.iter().any(|other| other.name == entry.name) {
+                return Err(LoadError::syntax(
+                    line,
+                    format!("the kernel `{}` is declared twice", entry.name),
+                ));
+            }
+            file.entries.push(entry);
+        }
+        ".func" => skip_function(reader)?,
+        ".global" | ".const" => file.globals.extend(variables(reader, word)?),
+        ".shared" => file.shared.extend(variables(reader, word)?),
+        other => return Err(LoadError::unsupported(line, other)),
+    }
+    Ok(())
+}
+
+fn version(reader: &mut Reader<'_>) -> Result<(), LoadError> {
+    match reader.take() {
+        Some(TokenKind::Double(_) | TokenKind::Integer(_)) => Ok(()),
+        _ => Err(reader.unexpected("a version")),
+    }
+}
+
+pub(super) fn pragma(reader: &mut Reader<'_>) -> Result<(), LoadError> {
+    while let Some(TokenKind::Text(_) | TokenKind::Punctuation(',')) = reader.peek() {
+        reader.take();
+    }
+    reader.expect(';')
+}
+
+fn entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, LoadError> {
+    let name = reader.word("a kernel's name")?;
+    let mut parameters = Vec::new();
+    if reader.skip('(') && !reader.skip(')') {
+        loop {
+            let line = reader.line();
+            match reader.word("`.param`")? {
+                ".param" => parameters.push(variable(reader, Space::Parameter)?),
+                other => return Err(LoadError::syntax(line, format!("`.param` is expected, not `{other}`"))),
+            }
+            if !reader.skip(',') {
+                break;
+            }
+        }
+        reader.expect(')')?;
+    }
+    let mut entry = Entry { name, parameters, max_threads: None, required_block: None, body: Vec::new() };
+    while let Some(TokenKind::Word(directive)) = reader.peek() {
+        let line = reader.line();
+        reader.take();
+        let sides = |reader: &mut Reader<'a>| -> Result<[u64; 3], LoadError> {
+            let sides = reader.integers("a number of threads")?;
+            Ok([0, 1, 2].map(|side| sides.get(side).copied().unwrap_or(1)))
+        };
+        match directive {
+            ".maxntid" => {
+                entry.max_threads = Some(sides(reader)?.into_iter().fold(1, u64::saturating_mul));
+            }
+            ".reqntid" => entry.required_block = Some(sides(reader)?),
+            ".minnctapersm" | ".maxnreg" => {
+                reader.integer("a number")?;
+            }
+            ".pragma" => pragma(reader)?,
+            other => return Err(LoadError::unsupported(line, other)),
+        }
+    }
+    reader.expect('{')?;
+    entry.body = body(reader)?;
+    Ok(entry)
+}
+
+/// Functions are not called: an instruction that would is refused where it is.
+fn skip_function(reader: &mut Reader<'_>) -> Result<(), LoadError> {
+    loop {
+        match reader.peek() {
+            Some(TokenKind::Punctuation('{')) => return reader.skip_braces(),
+            Some(TokenKind::Punctuation(';')) => return reader.expect(';'),
+            Some(_) => drop(reader.take()),
+            None => return Err(reader.unexpected("a function's body")),
+        }
+    }
+}
+
+/// A declaration of one or more variables, after the word of its space.
+pub(super) fn variables<'a>(reader: &mut Reader<'a>, word: &str) -> Result<Vec<Variable<'a>>, LoadError> {
+    let space = match word {
+        ".global" => Space::Global,
+        ".const" => Space::Constant,
+        ".shared" => Space::Shared,
+        ".local" => Space::Local,
+        _ => return Err(LoadError::unsupported(reader.line(), word)),
+    };
+    let variable = variable(reader, space)?;
+    reader.expect(';')?;
+    Ok(vec![variable])
+}
+
+fn variable<'a>(reader: &mut Reader<'a>, space: Space) -> Result<Variable<'a>, LoadError> {
+    let line = reader.line();
+    let (mut align, mut element, mut vector) = (None, None, 1);
+    let name = loop {
+        let line = reader.line();
+        match reader.word("a variable's name")? {
+            ".align" => {
+                let given = reader.integer("an alignment")?;
+                // `.ptr .align` says how what a pointer points to is aligned, before its parameter's name.
+                if element.is_none() {
+                    align = Some(given);
+                }
+            }
+            ".attribute" => return Err(LoadError::unsupported(line, ".attribute")),
+            ".ptr" | ".global" | ".const" | ".shared" | ".local" if element.is_some() => {}
+            ".v2" => vector = 2,
+            ".v4" => vector = 4,
+            word if word.starts_with('.') => {
+                element = Some(type_bytes(word).ok_or_else(|| LoadError::unsupported(line, word))?);
+            }
+            name => break name,
+        }
+    };
+    let element = element.ok_or_else(|| LoadError::syntax(line, format!("`{name}` has no type")))?;
+    let mut bytes = Some(element * vector);
+    while reader.skip('[') {
+        let length = if reader.peek() == Some(TokenKind::Punctuation(']')) {
+            None
+        } else {
+            Some(reader.integer("a length")?)
+        };
+        reader.expect(']')?;
+        bytes = match (bytes, length) {
+            (Some(bytes), Some(length)) => {
+                Some(bytes.checked_mul(length).ok_or_else(|| too_large(line, name))?)
+            }
+            _ => None,
+        };
+    }
+    let align = align.unwrap_or(element * vector);
+    if !align.is_power_of_two() || align > 4096 {
+        return Err(LoadError::syntax(line, format!("`{name}` is aligned to {align} bytes")));
+    }
+    let mut content = Vec::new();
+    if reader.skip('=') {
+        initial(reader, element as usize, &mut content)?;
+        if bytes.is_none_or(|bytes| content.len() as u64 > bytes) {
+            bytes = bytes.is_none().then_some(content.len() as u64);
+        }
+        if bytes.is_none() {
+            return Err(LoadError::syntax(line, format!("more values than `{name}` holds")));
+        }
+    }
+    Ok(Variable { line, space, name, align, bytes, content })
+}
+
+fn too_large(line: u32, name: &str) -> LoadError {
+    LoadError::TooLarge { line, what: format!("the variable `{name}`") }
+}
+
+/// A value, or values in braces, which may be nested.
+fn initial(reader: &mut Reader<'_>, element: usize, content: &mut Vec<u8>) -> Result<(), LoadError> {
+    let mut depth = 0_usize;
+    loop {
+        if reader.skip('{') {
+            depth += 1;
+            continue;
+        }
+        if reader.skip('}') {
+            let Some(outer) = depth.checked_sub(1) else { return Err(reader.unexpected("a value")) };
+            depth = outer;
+        } else {
+            let value = match reader.peek() {
+                Some(TokenKind::Single(bits)) => {
+                    reader.take();
+                    bits.into()
+                }
+                Some(TokenKind::Double(bits)) => {
+                    reader.take();
+                    bits
+                }
+                Some(TokenKind::Word(word)) => {
+                    return Err(LoadError::unsupported(reader.line(), format!("the initial value `{word}`")));
+                }
+                _ => reader.signed("an initial value")? as u64,
+            };
+            content.extend_from_slice(&value.to_le_bytes()[..element]);
+        }
+        while depth > 0 && reader.skip('}') {
+            depth -= 1;
+        }
+        if depth == 0 {
+            return Ok(());
+        }
+        if !reader.skip(',') {
+            return Err(reader.unexpected("`,`"));
+        }
+    }
+}
+
+/// The size of a type such as `.f32`.
+pub(crate) fn type_bytes(word: &str) -> Option<u64> {
+    Some(match word {
+        ".b8" | ".u8" | ".s8" => 1,
+        ".b16" | ".u16" | ".s16" | ".f16" | ".bf16" => 2,
+        ".b32" | ".u32" | ".s32" | ".f32" | ".f16x2" | ".bf16x2" => 4,
+        ".b64" | ".u64" | ".s64" | ".f64" => 8,
+        _ => return None,
+    })
+}

@@ -1,0 +1,110 @@
+//! Tokens, read one after the other.
+
+use super::lexer::{Token, TokenKind};
+use crate::LoadError;
+
+pub(super) struct Reader<'a> {
+    tokens: Vec<Token<'a>>,
+    next: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(tokens: Vec<Token<'a>>) -> Self {
+        Self { tokens, next: 0 }
+    }
+
+    pub(super) fn peek(&self) -> Option<TokenKind<'a>> {
+        self.tokens.get(self.next).map(|token| token.kind)
+    }
+
+    /// The line of the next token, or of the last one at the end.
+    pub(super) fn line(&self) -> u32 {
+        self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |token| token.line)
+    }
+
+    pub(super) fn take(&mut self) -> Option<TokenKind<'a>> {
+        let token = self.peek();
+        self.next += 1;
+        token
+    }
+
+    /// Takes the next token if it is this one.
+    pub(super) fn skip(&mut self, character: char) -> bool {
+        let found = self.peek() == Some(TokenKind::Punctuation(character));
+        self.next += usize::from(found);
+        found
+    }
+
+    /// Takes the next token if it is this word.
+    pub(super) fn skip_word(&mut self, word: &str) -> bool {
+        let found = self.peek() == Some(TokenKind::Word(word));
+        self.next += usize::from(found);
+        found
+    }
+
+    pub(super) fn expect(&mut self, character: char) -> Result<(), LoadError> {
+        if self.skip(character) { Ok(()) } else { Err(self.unexpected(&format!("`{character}`"))) }
+    }
+
+    pub(super) fn word(&mut self, what: &str) -> Result<&'a str, LoadError> {
+        match self.peek() {
+            Some(TokenKind::Word(word)) => {
+                self.next += 1;
+                Ok(word)
+            }
+            _ => Err(self.unexpected(what)),
+        }
+    }
+
+    pub(super) fn integer(&mut self, what: &str) -> Result<u64, LoadError> {
+        match self.peek() {
+            Some(TokenKind::Integer(value)) => {
+                self.next += 1;
+                Ok(value)
+            }
+            _ => Err(self.unexpected(what)),
+        }
+    }
+
+    /// A whole number with its sign, in two's complement.
+    pub(super) fn signed(&mut self, what: &str) -> Result<i64, LoadError> {
+        let negative = self.skip('-');
+        let value = self.integer(what)? as i64;
+        Ok(if negative { value.wrapping_neg() } else { value })
+    }
+
+    /// Numbers between commas.
+    pub(super) fn integers(&mut self, what: &str) -> Result<Vec<u64>, LoadError> {
+        let mut values = vec![self.integer(what)?];
+        while self.skip(',') {
+            values.push(self.integer(what)?);
+        }
+        Ok(values)
+    }
+
+    /// From an opening brace to the one that closes it.
+    pub(super) fn skip_braces(&mut self) -> Result<(), LoadError> {
+        self.expect('{')?;
+        let mut depth = 1_usize;
+        while depth > 0 {
+            match self.take() {
+                Some(TokenKind::Punctuation('{')) => depth += 1,
+                Some(TokenKind::Punctuation('}')) => depth -= 1,
+                Some(_) => {}
+                None => return Err(self.unexpected("`}`")),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn unexpected(&self, expected: &str) -> LoadError {
+        let found = match self.peek() {
+            None => "the end of the text".to_owned(),
+            Some(TokenKind::Word(word) | TokenKind::Text(word)) => format!("`{word}`"),
+            Some(TokenKind::Integer(value)) => format!("`{value}`"),
+            Some(TokenKind::Single(_) | TokenKind::Double(_)) => "a number".to_owned(),
+            Some(TokenKind::Punctuation(character)) => format!("`{character}`"),
+        };
+        LoadError::syntax(self.line(), format!("{expected} is expected, not {found}"))
+    }
+}
