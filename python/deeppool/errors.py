@@ -1,0 +1,13 @@
+"""What goes wrong."""
+
+
+class DeepPoolError(Exception):
+    """What was asked for could not be done. The message says why, and what to do instead."""
+
+
+class InputError(DeepPoolError, ValueError):
+    """What was given is wrong: a name, a number, a file, or two things that do not belong together."""
+
+
+class TorchMissingError(DeepPoolError, ImportError):
+    """PyTorch is needed for this, and is not installed."""

@@ -1,0 +1,167 @@
+"""Networks: layers with shapes, parameters, and what a sample takes in each of them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from deeppool import _deeppool
+from deeppool.errors import InputError
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter of a layer."""
+
+    name: str
+    """Its name within the layer, such as ``weight``."""
+    shape: tuple[int, ...]
+    """Its dimensions, outermost first."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a network. Shapes, floating-point operations and bytes are those of one sample, in single precision."""
+
+    name: str
+    kind: str
+    """What it computes, such as ``conv2d``; ``opaque`` where only its cost is known."""
+    inputs: tuple[str, ...]
+    """The layers whose outputs it takes, in order."""
+    shape: tuple[int, ...]
+    """The shape of its output, without the batch dimension."""
+    input_shapes: tuple[tuple[int, ...], ...]
+    parameters: tuple[Tensor, ...]
+    parameter_count: int
+    """Elements of its parameters, whether they are its own or another layer's."""
+    parameters_of: str | None
+    """The layer whose parameters it uses, where they are not its own."""
+    forward_flops: int
+    """Floating-point operations of the forward pass; a multiply-add counts as two."""
+    backward_flops: int
+    input_bytes: int
+    output_bytes: int
+
+
+class Network:
+    """A network, as a document of the format ``deeppool/graph/v1``.
+
+    >>> Network.zoo("vgg16").layers[1].name
+    'features.0'
+    """
+
+    def __init__(self, document: Mapping[str, Any] | str) -> None:
+        """Checks the document: its text, or what it says.
+
+        Raises:
+            InputError: with the place in the document that is wrong.
+        """
+        self._json = document if isinstance(document, str) else json.dumps(document)
+        self._description: dict[str, Any] = json.loads(_deeppool.describe_network(self._json))
+
+    @staticmethod
+    def names() -> list[str]:
+        """The built-in networks."""
+        return _deeppool.network_names()
+
+    @classmethod
+    def zoo(cls, name: str) -> Network:
+        """The built-in network of this name; :meth:`names` has them all."""
+        return Network(_deeppool.network_of_zoo(name))
+
+    @classmethod
+    def from_onnx(cls, path: str | PathLike[str]) -> Network:
+        """The network of an ONNX file, with a warning where training needs another one than was exported."""
+        document, warning = _deeppool.network_of_onnx(path)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
+        return Network(document)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Network:
+        """Reads a file that :meth:`save` wrote."""
+        try:
+            return Network(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, InputError) as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the document to a file."""
+        Path(path).write_text(self._json + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Network:
+        """The network of a document."""
+        return Network(document)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document."""
+        document: dict[str, Any] = json.loads(self._json)
+        return document
+
+    def to_json(self) -> str:
+        """The document as text."""
+        return self._json
+
+    @property
+    def name(self) -> str:
+        """The network's name."""
+        name: str = self._description["name"]
+        return name
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """All layers in topological order, the input layer first."""
+        return tuple(_layer(layer) for layer in self._description["layers"])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of a sample, without the batch dimension."""
+        return self.layers[0].shape
+
+    @property
+    def parameter_count(self) -> int:
+        """Learned parameters; those that several layers use count once."""
+        return int(self._description["parameter_count"])
+
+    @property
+    def forward_flops(self) -> int:
+        """Floating-point operations of a sample's forward pass; a multiply-add counts as two."""
+        return int(self._description["forward_flops"])
+
+    @property
+    def backward_flops(self) -> int:
+        """Floating-point operations of a sample's backward pass."""
+        return int(self._description["backward_flops"])
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of one sample's activations in single precision: the outputs of all layers."""
+        return int(self._description["activation_bytes"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Network) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.parameter_count, len(self.layers)))
+
+    def __repr__(self) -> str:
+        return f"<Network {self.name}: {len(self.layers) - 1} layers, {self.parameter_count:,} parameters>"
+
+
+def _layer(layer: dict[str, Any]) -> Layer:
+    return Layer(
+        **{
+            **layer,
+            "inputs": tuple(layer["inputs"]),
+            "shape": tuple(layer["shape"]),
+            "input_shapes": tuple(tuple(shape) for shape in layer["input_shapes"]),
+            "parameters": tuple(Tensor(one["name"], tuple(one["shape"])) for one in layer["parameters"]),
+        }
+    )

@@ -1,0 +1,13 @@
+//! The native module of the Python package `deeppool`: what the crates do, for JSON documents. The package around it gives
+//! them types.
+
+mod error;
+mod network;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _deeppool {
+    #[pymodule_export]
+    use super::network::{describe_network, network_names, network_of_onnx, network_of_zoo};
+}

@@ -1,0 +1,64 @@
+//! Networks: where they come from, and what is known of their layers.
+
+use std::path::PathBuf;
+
+use deeppool::layer_graph::{LayerGraph, Shape, onnx, zoo};
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+
+use crate::error::input_error;
+
+/// The names of the built-in networks.
+#[pyfunction]
+pub(crate) fn network_names() -> Vec<&'static str> {
+    zoo::names()
+}
+
+/// A built-in network as a document of the format `deeppool/graph/v1`.
+#[pyfunction]
+pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
+    zoo::model(name).map(|network| network.to_json()).map_err(input_error)
+}
+
+/// The network of an ONNX file as a document of the format `deeppool/graph/v1`, and a warning where training needs another
+/// one than was exported.
+#[pyfunction]
+pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
+    let imported = py.detach(|| onnx::import(path)).map_err(input_error)?;
+    Ok((imported.graph.to_json(), imported.warning()))
+}
+
+/// Checks a document of the format `deeppool/graph/v1`, and says what follows from it: for each layer its shapes, its
+/// parameters and what one sample takes.
+#[pyfunction]
+pub(crate) fn describe_network(py: Python<'_>, network: &str) -> PyResult<String> {
+    py.detach(|| LayerGraph::from_json(network).map(|network| description(&network).to_string()))
+        .map_err(input_error)
+}
+
+fn description(network: &LayerGraph) -> Value {
+    let layers: Vec<Value> = network
+        .layers()
+        .map(|(id, layer)| {
+            let producers =
+                network.producers(id).into_iter().map(|id| network.layer(id).name()).collect::<Vec<_>>();
+            let tensors = layer.parameters();
+            let parameters = tensors.iter().map(|tensor| json!({"name": tensor.name, "shape": tensor.dims}));
+            let owner = network.parameter_owner(id);
+            json!({
+                "name": layer.name(), "kind": layer.kind().label(), "inputs": producers,
+                "shape": layer.output_shape().dims(),
+                "input_shapes": layer.input_shapes().iter().map(Shape::dims).collect::<Vec<_>>(),
+                "parameters": parameters.collect::<Vec<_>>(), "parameter_count": layer.parameter_count(),
+                "parameters_of": (owner != id).then(|| network.layer(owner).name()),
+                "forward_flops": layer.forward_flops(), "backward_flops": layer.backward_flops(),
+                "input_bytes": layer.input_bytes(), "output_bytes": layer.output_bytes(),
+            })
+        })
+        .collect();
+    json!({
+        "name": network.name(), "parameter_count": network.parameter_count(),
+        "forward_flops": network.forward_flops(), "backward_flops": network.backward_flops(),
+        "activation_bytes": network.activation_bytes(), "layers": layers,
+    })
+}
