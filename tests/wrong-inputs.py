@@ -59,6 +59,7 @@ COMMANDS = [
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--init", "{weights.safetensors}", "--timeout", "60"],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--weights", "{weights.safetensors}", "--batch", "32"],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],
+    ["deeppool", "lower", "--model", "digits-cnn", "--plan", "{plan.json}", "--rank", "1", "-o", "{out}"],
     ["deeppool", "export", "--model", "digits-cnn", "--checkpoint", "{run}", "-o", "{out}"],
     ["deeppool", "export", "--onnx", "{net.onnx}", "--seed", "3", "-o", "{out}"],
     ["deeppool", "launch", "--ranks", "2", "--restarts", "0", "--", "train", "--model", "digits-cnn"],

@@ -16,6 +16,7 @@ mod import_profile;
 mod job_script;
 mod launch;
 mod launched;
+mod lower;
 mod man;
 mod measured;
 mod models;
@@ -57,6 +58,7 @@ enum Command {
     ImportProfile(import_profile::ImportProfile),
     Plan(plan::Plan),
     Simulate(simulate::Simulate),
+    Lower(lower::Lower),
     Train(train::Train),
     Launch(launch::Launch),
     Slurm(slurm::Slurm),
@@ -91,6 +93,7 @@ pub(crate) fn run() -> ExitCode {
         Command::ImportProfile(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
+        Command::Lower(command) => command.run(),
         Command::Train(command) => command.run(),
         Command::Slurm(command) => command.run(),
         Command::Export(command) => command.run(),

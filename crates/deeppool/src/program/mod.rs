@@ -1,6 +1,7 @@
 //! What every rank does in one iteration: the value that the runtime executes and the simulator executes.
 
 mod builder;
+mod export;
 mod lower;
 mod memory;
 mod placement;

@@ -629,6 +629,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
         "import-profile",
         "plan",
         "simulate",
+        "lower",
         "train",
         "launch",
         "slurm",
@@ -647,7 +648,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     refused(path, "completions csh", "bash");
 
     let said = succeed(path, "man pages/man1");
-    assert!(said.contains("14 man pages in pages/man1"), "{said}");
+    assert!(said.contains("15 man pages in pages/man1"), "{said}");
     let page = |name: &str| std::fs::read_to_string(path.join("pages/man1").join(name)).unwrap();
     for name in subcommands {
         assert!(page("deeppool.1").contains(&name.replace('-', "\\-")), "{name} is not in deeppool.1");
@@ -688,4 +689,26 @@ fn a_timeline_says_whose_work_it_is() {
         assert!(ends.eq([first, last]), "{event}");
     }
     assert!(!of("communication").is_empty() && !of("background").is_empty());
+}
+
+#[test]
+fn a_plan_is_lowered_to_a_file_for_other_executors() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    succeed(path, &format!("{PLAN} -o plan.json"));
+    let said = succeed(path, "lower --model digits-cnn --plan plan.json -o program.json");
+    assert!(said.contains("the program of 4 ranks"), "{said}");
+    let read = |name: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(path.join(name)).unwrap()).unwrap()
+    };
+    let program = read("program.json");
+    assert_eq!(program["schema"], "deeppool/program/v1");
+    assert_eq!(program["batch"], 32);
+    assert_eq!(program["ranks"].as_array().unwrap().len(), 4);
+    let said = json(path, "lower --model digits-cnn --plan plan.json --rank 3 -o rank-3.json --json");
+    assert_eq!(said["ranks"], 4);
+    assert_eq!(read("rank-3.json")["ranks"][0], program["ranks"][3]);
+    refused(path, "lower --model digits-cnn --plan plan.json --rank 4 -o -", "rank 4");
+    refused(path, "lower --model vgg11 --plan plan.json -o -", "plan.json: ");
+    refused(path, "lower --model digits-cnn --plan none.json -o -", "none.json: ");
 }

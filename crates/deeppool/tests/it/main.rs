@@ -8,6 +8,7 @@ mod gpu_counts;
 mod memory;
 mod micro_batches;
 mod plan_file;
+mod program_export;
 mod shared_parameters;
 
 #[cfg(feature = "cli")]

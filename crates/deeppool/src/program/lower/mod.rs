@@ -435,7 +435,7 @@ fn verb(pass: Pass) -> &'static str {
 fn loss_layer(network: &LayerGraph) -> Result<LayerId, Error> {
     let mut loss = None;
     for (id, layer) in network.layers().filter(|(id, _)| network.consumers(*id).is_empty()) {
-        if *layer.kind() != LayerKind::SoftmaxCrossEntropy || loss.is_some() {
+        if !layer.kind().is_loss() || loss.is_some() {
             return Err(Error::NotOneLoss { network: network.name().into(), layer: layer.name().into() });
         }
         loss = Some(id);

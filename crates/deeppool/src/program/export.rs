@@ -1,0 +1,388 @@
+//! Programs as JSON, for executors in other languages: `deeppool/program/v1`.
+//!
+//! A document is the [`Program`] and no more: what a step does, what it waits for and what it reads and writes is written as it was
+//! lowered, with the names of layers instead of their ids. Whoever executes it has nothing left to decide.
+
+use std::collections::BTreeMap;
+
+use collectives::Partition;
+use gpu_mux::Lane;
+use layer_engine::{Pass, Role, Sgd, Shard};
+use layer_graph::{LayerGraph, LayerId};
+use serde::Serialize;
+
+use super::{BatchPart, BufferSpec, Collective, CollectiveOp, Contents, Op, Program, RankProgram, Step};
+use crate::Error;
+
+const SCHEMA: &str = "deeppool/program/v1";
+
+#[derive(Serialize)]
+struct ProgramDocument<'a> {
+    schema: &'static str,
+    model: &'a str,
+    batch: usize,
+    world: usize,
+    layers: Vec<LayerDocument<'a>>,
+    collectives: Vec<CollectiveDocument<'a>>,
+    ranks: Vec<RankDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct LayerDocument<'a> {
+    name: &'a str,
+    kind: &'static str,
+    inputs: Vec<&'a str>,
+    sample_shape: &'a [usize],
+    parameters: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters_of: Option<&'a str>,
+    /// The ranks that run it, in the order of their samples; none for the input.
+    ranks: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct CollectiveDocument<'a> {
+    label: &'a str,
+    ranks: &'a [usize],
+    #[serde(flatten)]
+    op: CollectiveOpDocument,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum CollectiveOpDocument {
+    AllReduce {
+        elements: usize,
+    },
+    Broadcast {
+        elements: usize,
+    },
+    Redistribute {
+        sample_elements: usize,
+        source: Vec<HeldDocument>,
+        target: Vec<HeldDocument>,
+        moves: Vec<MoveDocument>,
+    },
+}
+
+/// The samples that a rank holds: from the first up to the last, which it does not hold, counted in the (micro-)batch.
+#[derive(Serialize)]
+struct HeldDocument {
+    rank: usize,
+    samples: [usize; 2],
+}
+
+#[derive(Serialize)]
+struct MoveDocument {
+    from: usize,
+    to: usize,
+    samples: [usize; 2],
+}
+
+#[derive(Serialize)]
+struct RankDocument<'a> {
+    rank: usize,
+    state_buffers: usize,
+    shared_elements: &'a [usize],
+    buffers: Vec<BufferDocument<'a>>,
+    steps: Vec<StepDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct BufferDocument<'a> {
+    elements: usize,
+    #[serde(flatten)]
+    contents: ContentsDocument<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared: Option<usize>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "contents", rename_all = "snake_case")]
+enum ContentsDocument<'a> {
+    Operand {
+        layer: &'a str,
+        role: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        slot: Option<usize>,
+    },
+    Velocity {
+        layer: &'a str,
+    },
+    Constant {
+        value: f64,
+    },
+    Moved {
+        layer: &'a str,
+    },
+    SquaredNorm,
+}
+
+#[derive(Serialize)]
+struct StepDocument<'a> {
+    label: &'a str,
+    lane: &'static str,
+    #[serde(flatten)]
+    op: OpDocument<'a>,
+    after: Vec<usize>,
+    reads: Vec<usize>,
+    writes: Vec<usize>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum OpDocument<'a> {
+    LoadBatch {
+        part: &'static str,
+        samples: [usize; 2],
+    },
+    Forward {
+        layer: &'a str,
+        pass: &'static str,
+        samples: [usize; 2],
+    },
+    Backward {
+        layer: &'a str,
+        pass: &'static str,
+        samples: [usize; 2],
+    },
+    AccumulateGradient,
+    Collective {
+        collective: usize,
+    },
+    SquaredNorm,
+    OptimizerStep {
+        layer: &'a str,
+        momentum: f64,
+        weight_decay: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        clip_norm: Option<f64>,
+    },
+}
+
+impl Program {
+    /// This program as a JSON document of the format `deeppool/program/v1`: of all ranks, or of one, with the collectives of all. It
+    /// has to be of this network.
+    ///
+    /// - `layers`: by name what they are, what they take as input, the shape of a sample of their output, and their ranks in the order
+    ///   of their samples (`parameters_of` where they use those of another);
+    /// - `collectives`, in the one order in which all ranks issue them: an `all_reduce` and a `broadcast` (from the first of its ranks)
+    ///   of the buffers that a step writes; a `redistribute` with the samples that each rank holds before (`source`) and afterwards
+    ///   (`target`), and the `moves` that lead from the one to the other;
+    /// - `ranks`: the `buffers` of each, of which the first `state_buffers` outlive the iteration, and its `steps`, which name buffers,
+    ///   steps and collectives by their places in these lists. A step runs on its `lane`, in the order of the list, once the steps that
+    ///   it comes `after` are finished.
+    ///
+    /// Samples are ranges `[first, end]` without the end: of the global batch in steps, of the (micro-)batch in redistributions.
+    ///
+    /// ```
+    /// use deeppool::program::{LowerOptions, Placement, lower_training};
+    /// use deeppool::layer_graph::zoo;
+    ///
+    /// let network = zoo::model("digits-cnn")?;
+    /// let placement = Placement::single(&network)?;
+    /// let program = lower_training(&network, &placement, 8, &LowerOptions::default())?;
+    /// let document = program.to_json(&network, Some(0))?;
+    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v1","model":"digits-cnn","batch":8,"world":1,"#));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such rank, the program is of another network, or it was lowered
+    /// [for simulation](super::lower_for_simulation).
+    pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
+        let every = (0..self.world()).map(|rank| self.of_rank(rank)).collect::<Result<Vec<_>, _>>()?;
+        let ranks = rank.map_or(Ok(every), |rank| Ok::<_, Error>(vec![self.of_rank(rank)?]))?;
+        let names = Names(network.layers().map(|(_, layer)| layer.name()).collect());
+        let document = ProgramDocument {
+            schema: SCHEMA,
+            model: network.name(),
+            batch: self.batch,
+            world: self.world(),
+            layers: self.layers(network, &names)?,
+            collectives: self.collectives.iter().map(collective).collect(),
+            ranks: ranks.into_iter().map(|program| names.rank(program)).collect::<Result<_, _>>()?,
+        };
+        serde_json::to_string(&document).map_err(|error| Error::Program(error.to_string()))
+    }
+
+    fn layers<'a>(
+        &self,
+        network: &'a LayerGraph,
+        names: &Names<'a>,
+    ) -> Result<Vec<LayerDocument<'a>>, Error> {
+        // The ranks of a layer, by the first sample of its forward passes; those without samples come where they belong by rank.
+        let mut runners: Vec<BTreeMap<(usize, usize), usize>> = vec![BTreeMap::new(); network.len()];
+        for program in &self.ranks {
+            for step in &program.steps {
+                if let Op::Forward { layer, shard, .. } = step.op {
+                    let of_layer = runners.get_mut(layer.index()).ok_or_else(other_network)?;
+                    of_layer.insert((shard.first, program.rank), program.rank);
+                }
+            }
+        }
+        let layers = network.layers().zip(runners).map(|((id, layer), runners)| {
+            let owner = network.parameter_owner(id);
+            let mut ranks = Vec::new();
+            for rank in runners.into_values() {
+                if !ranks.contains(&rank) {
+                    ranks.push(rank);
+                }
+            }
+            Ok(LayerDocument {
+                name: layer.name(),
+                kind: layer.kind().label(),
+                inputs: network.producers(id).into_iter().map(|id| names.of(id)).collect::<Result<_, _>>()?,
+                sample_shape: layer.output_shape().dims(),
+                parameters: layer.parameter_count(),
+                parameters_of: if owner == id { None } else { Some(names.of(owner)?) },
+                ranks,
+            })
+        });
+        layers.collect()
+    }
+}
+
+/// By layer: its name.
+struct Names<'a>(Vec<&'a str>);
+
+impl<'a> Names<'a> {
+    fn of(&self, id: LayerId) -> Result<&'a str, Error> {
+        self.0.get(id.index()).copied().ok_or_else(other_network)
+    }
+
+    fn rank<'p>(&self, program: &'p RankProgram) -> Result<RankDocument<'p>, Error>
+    where
+        'a: 'p,
+    {
+        Ok(RankDocument {
+            rank: program.rank,
+            state_buffers: program.state_buffers,
+            shared_elements: &program.shared_elements,
+            buffers: program.buffers.iter().map(|spec| self.buffer(spec)).collect::<Result<_, _>>()?,
+            steps: program.steps.iter().map(|step| self.step(step)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn buffer(&self, spec: &BufferSpec) -> Result<BufferDocument<'a>, Error> {
+        let contents = match spec.contents {
+            Contents::Operand(id, role) => {
+                let (role, slot) = role_label(role);
+                ContentsDocument::Operand { layer: self.of(id)?, role, slot }
+            }
+            Contents::Velocity(id) => ContentsDocument::Velocity { layer: self.of(id)? },
+            Contents::Constant(value) => ContentsDocument::Constant { value },
+            Contents::Moved(id) => ContentsDocument::Moved { layer: self.of(id)? },
+            Contents::SquaredNorm => ContentsDocument::SquaredNorm,
+        };
+        Ok(BufferDocument { elements: spec.elements, contents, shared: spec.shared })
+    }
+
+    fn step<'p>(&self, step: &'p Step) -> Result<StepDocument<'p>, Error>
+    where
+        'a: 'p,
+    {
+        let op = match step.op {
+            Op::LoadBatch { part, shard } => {
+                let part = match part {
+                    BatchPart::Features => "features",
+                    BatchPart::Labels => "labels",
+                };
+                OpDocument::LoadBatch { part, samples: samples(shard) }
+            }
+            Op::Forward { layer, pass, shard } => OpDocument::Forward {
+                layer: self.of(layer)?,
+                pass: pass_label(pass),
+                samples: samples(shard),
+            },
+            Op::Backward { layer, pass, shard } => OpDocument::Backward {
+                layer: self.of(layer)?,
+                pass: pass_label(pass),
+                samples: samples(shard),
+            },
+            Op::AccumulateGradient => OpDocument::AccumulateGradient,
+            Op::Collective(id) => OpDocument::Collective { collective: id.0 },
+            Op::SquaredNorm => OpDocument::SquaredNorm,
+            Op::OptimizerStep { layer, rule: Sgd { momentum, weight_decay, clip_norm } } => {
+                OpDocument::OptimizerStep { layer: self.of(layer)?, momentum, weight_decay, clip_norm }
+            }
+        };
+        Ok(StepDocument {
+            label: &step.label,
+            lane: match step.lane() {
+                Lane::Compute => "compute",
+                Lane::Communication => "communication",
+            },
+            op,
+            after: step.after.iter().map(|step| step.0).collect(),
+            reads: step.reads.iter().map(|buffer| buffer.0).collect(),
+            writes: step.writes.iter().map(|buffer| buffer.0).collect(),
+        })
+    }
+}
+
+fn collective(collective: &Collective) -> CollectiveDocument<'_> {
+    let op = match &collective.op {
+        CollectiveOp::AllReduce { elements } => CollectiveOpDocument::AllReduce { elements: *elements },
+        CollectiveOp::Broadcast { elements } => CollectiveOpDocument::Broadcast { elements: *elements },
+        CollectiveOp::Redistribute { redistribution, sample_elements } => {
+            CollectiveOpDocument::Redistribute {
+                sample_elements: *sample_elements,
+                source: held(redistribution.source()),
+                target: held(redistribution.target()),
+                moves: redistribution
+                    .moves()
+                    .iter()
+                    .map(|moved| MoveDocument {
+                        from: moved.from_rank,
+                        to: moved.to_rank,
+                        samples: [moved.samples.start, moved.samples.end],
+                    })
+                    .collect(),
+            }
+        }
+    };
+    CollectiveDocument { label: &collective.label, ranks: &collective.ranks, op }
+}
+
+fn held(partition: &Partition) -> Vec<HeldDocument> {
+    let shards = partition.shards();
+    shards.map(|(rank, samples)| HeldDocument { rank, samples: [samples.start, samples.end] }).collect()
+}
+
+fn samples(shard: Shard) -> [usize; 2] {
+    [shard.first, shard.first + shard.samples]
+}
+
+fn pass_label(pass: Pass) -> &'static str {
+    match pass {
+        Pass::ForwardMoments => "forward_moments",
+        Pass::Forward => "forward",
+        Pass::Recompute => "recompute",
+        Pass::Infer => "infer",
+        Pass::BackwardMoments => "backward_moments",
+        Pass::Backward => "backward",
+        Pass::BackwardParameters => "backward_parameters",
+    }
+}
+
+fn role_label(role: Role) -> (&'static str, Option<usize>) {
+    match role {
+        Role::Input(slot) => ("input", Some(slot)),
+        Role::Labels => ("labels", None),
+        Role::Parameters => ("parameters", None),
+        Role::Statistics => ("statistics", None),
+        Role::Output => ("output", None),
+        Role::Saved => ("saved", None),
+        Role::Moments => ("moments", None),
+        Role::GradientMoments => ("gradient_moments", None),
+        Role::Metrics => ("metrics", None),
+        Role::OutputGradient => ("output_gradient", None),
+        Role::InputGradient(slot) => ("input_gradient", Some(slot)),
+        Role::ParameterGradient => ("parameter_gradient", None),
+    }
+}
+
+fn other_network() -> Error {
+    Error::Program("it is of another network".into())
+}
