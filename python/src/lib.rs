@@ -2,12 +2,21 @@
 //! them types.
 
 mod error;
+mod mux;
 mod network;
+mod program;
+mod random;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _deeppool {
     #[pymodule_export]
+    use super::mux::CpuDriver;
+    #[pymodule_export]
     use super::network::{describe_network, network_names, network_of_onnx, network_of_zoo};
+    #[pymodule_export]
+    use super::program::lower;
+    #[pymodule_export]
+    use super::random::dropout_keeps;
 }

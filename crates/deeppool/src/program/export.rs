@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use collectives::Partition;
 use gpu_mux::Lane;
-use layer_engine::{Pass, Role, Sgd, Shard};
+use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId};
 use serde::Serialize;
 
@@ -100,21 +100,10 @@ struct BufferDocument<'a> {
 #[derive(Serialize)]
 #[serde(tag = "contents", rename_all = "snake_case")]
 enum ContentsDocument<'a> {
-    Operand {
-        layer: &'a str,
-        role: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        slot: Option<usize>,
-    },
-    Velocity {
-        layer: &'a str,
-    },
-    Constant {
-        value: f64,
-    },
-    Moved {
-        layer: &'a str,
-    },
+    Operand { layer: &'a str, role: String },
+    Velocity { layer: &'a str },
+    Constant { value: f64 },
+    Moved { layer: &'a str },
     SquaredNorm,
 }
 
@@ -136,16 +125,8 @@ enum OpDocument<'a> {
         part: &'static str,
         samples: [usize; 2],
     },
-    Forward {
-        layer: &'a str,
-        pass: &'static str,
-        samples: [usize; 2],
-    },
-    Backward {
-        layer: &'a str,
-        pass: &'static str,
-        samples: [usize; 2],
-    },
+    Forward(PassDocument<'a>),
+    Backward(PassDocument<'a>),
     AccumulateGradient,
     Collective {
         collective: usize,
@@ -160,6 +141,16 @@ enum OpDocument<'a> {
     },
 }
 
+#[derive(Serialize)]
+struct PassDocument<'a> {
+    layer: &'a str,
+    pass: &'static str,
+    samples: [usize; 2],
+    /// What each of the buffers is to the layer.
+    read_roles: Vec<String>,
+    write_roles: Vec<String>,
+}
+
 impl Program {
     /// This program as a JSON document of the format `deeppool/program/v1`: of all ranks, or of one, with the collectives of all. It
     /// has to be of this network.
@@ -171,7 +162,8 @@ impl Program {
     ///   (`target`), and the `moves` that lead from the one to the other;
     /// - `ranks`: the `buffers` of each, of which the first `state_buffers` outlive the iteration, and its `steps`, which name buffers,
     ///   steps and collectives by their places in these lists. A step runs on its `lane`, in the order of the list, once the steps that
-    ///   it comes `after` are finished.
+    ///   it comes `after` are finished. A pass of a layer says what each buffer is to it (`read_roles`, `write_roles`), such as
+    ///   `input.0` or `output_gradient`.
     ///
     /// Samples are ranges `[first, end]` without the end: of the global batch in steps, of the (micro-)batch in redistributions.
     ///
@@ -193,7 +185,7 @@ impl Program {
     pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
         let every = (0..self.world()).map(|rank| self.of_rank(rank)).collect::<Result<Vec<_>, _>>()?;
         let ranks = rank.map_or(Ok(every), |rank| Ok::<_, Error>(vec![self.of_rank(rank)?]))?;
-        let names = Names(network.layers().map(|(_, layer)| layer.name()).collect());
+        let names = Names { network, names: network.layers().map(|(_, layer)| layer.name()).collect() };
         let document = ProgramDocument {
             schema: SCHEMA,
             model: network.name(),
@@ -244,11 +236,14 @@ impl Program {
 }
 
 /// By layer: its name.
-struct Names<'a>(Vec<&'a str>);
+struct Names<'a> {
+    network: &'a LayerGraph,
+    names: Vec<&'a str>,
+}
 
 impl<'a> Names<'a> {
     fn of(&self, id: LayerId) -> Result<&'a str, Error> {
-        self.0.get(id.index()).copied().ok_or_else(other_network)
+        self.names.get(id.index()).copied().ok_or_else(other_network)
     }
 
     fn rank<'p>(&self, program: &'p RankProgram) -> Result<RankDocument<'p>, Error>
@@ -267,8 +262,7 @@ impl<'a> Names<'a> {
     fn buffer(&self, spec: &BufferSpec) -> Result<BufferDocument<'a>, Error> {
         let contents = match spec.contents {
             Contents::Operand(id, role) => {
-                let (role, slot) = role_label(role);
-                ContentsDocument::Operand { layer: self.of(id)?, role, slot }
+                ContentsDocument::Operand { layer: self.of(id)?, role: role_label(role) }
             }
             Contents::Velocity(id) => ContentsDocument::Velocity { layer: self.of(id)? },
             Contents::Constant(value) => ContentsDocument::Constant { value },
@@ -276,6 +270,19 @@ impl<'a> Names<'a> {
             Contents::SquaredNorm => ContentsDocument::SquaredNorm,
         };
         Ok(BufferDocument { elements: spec.elements, contents, shared: spec.shared })
+    }
+
+    fn pass(&self, id: LayerId, pass: Pass, shard: Shard) -> Result<PassDocument<'a>, Error> {
+        let layer = self.of(id)?;
+        let signature = Signature::of(self.network.layer(id), pass).ok_or_else(other_network)?;
+        let labels = |roles: Vec<Role>| roles.into_iter().map(role_label).collect();
+        Ok(PassDocument {
+            layer,
+            pass: pass_label(pass),
+            samples: samples(shard),
+            read_roles: labels(signature.reads),
+            write_roles: labels(signature.writes),
+        })
     }
 
     fn step<'p>(&self, step: &'p Step) -> Result<StepDocument<'p>, Error>
@@ -290,16 +297,8 @@ impl<'a> Names<'a> {
                 };
                 OpDocument::LoadBatch { part, samples: samples(shard) }
             }
-            Op::Forward { layer, pass, shard } => OpDocument::Forward {
-                layer: self.of(layer)?,
-                pass: pass_label(pass),
-                samples: samples(shard),
-            },
-            Op::Backward { layer, pass, shard } => OpDocument::Backward {
-                layer: self.of(layer)?,
-                pass: pass_label(pass),
-                samples: samples(shard),
-            },
+            Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
+            Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
             Op::AccumulateGradient => OpDocument::AccumulateGradient,
             Op::Collective(id) => OpDocument::Collective { collective: id.0 },
             Op::SquaredNorm => OpDocument::SquaredNorm,
@@ -366,21 +365,22 @@ fn pass_label(pass: Pass) -> &'static str {
     }
 }
 
-fn role_label(role: Role) -> (&'static str, Option<usize>) {
-    match role {
-        Role::Input(slot) => ("input", Some(slot)),
-        Role::Labels => ("labels", None),
-        Role::Parameters => ("parameters", None),
-        Role::Statistics => ("statistics", None),
-        Role::Output => ("output", None),
-        Role::Saved => ("saved", None),
-        Role::Moments => ("moments", None),
-        Role::GradientMoments => ("gradient_moments", None),
-        Role::Metrics => ("metrics", None),
-        Role::OutputGradient => ("output_gradient", None),
-        Role::InputGradient(slot) => ("input_gradient", Some(slot)),
-        Role::ParameterGradient => ("parameter_gradient", None),
-    }
+fn role_label(role: Role) -> String {
+    let label = match role {
+        Role::Input(slot) => return format!("input.{slot}"),
+        Role::InputGradient(slot) => return format!("input_gradient.{slot}"),
+        Role::Labels => "labels",
+        Role::Parameters => "parameters",
+        Role::Statistics => "statistics",
+        Role::Output => "output",
+        Role::Saved => "saved",
+        Role::Moments => "moments",
+        Role::GradientMoments => "gradient_moments",
+        Role::Metrics => "metrics",
+        Role::OutputGradient => "output_gradient",
+        Role::ParameterGradient => "parameter_gradient",
+    };
+    label.into()
 }
 
 fn other_network() -> Error {

@@ -7,9 +7,29 @@ use deeppool::program::{
     BatchPart, BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, LowerOptions,
     Op, Placement, Program, RankProgram, Step, StepId, lower_for_simulation, lower_training,
 };
-use layer_engine::{Pass, Role, Sgd, Shard};
+use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId, zoo};
 use serde_json::Value;
+
+fn role(label: &str) -> Role {
+    match label.split_once('.') {
+        Some(("input", slot)) => Role::Input(slot.parse().unwrap()),
+        Some(("input_gradient", slot)) => Role::InputGradient(slot.parse().unwrap()),
+        _ => match label {
+            "labels" => Role::Labels,
+            "parameters" => Role::Parameters,
+            "statistics" => Role::Statistics,
+            "output" => Role::Output,
+            "saved" => Role::Saved,
+            "moments" => Role::Moments,
+            "gradient_moments" => Role::GradientMoments,
+            "metrics" => Role::Metrics,
+            "output_gradient" => Role::OutputGradient,
+            "parameter_gradient" => Role::ParameterGradient,
+            other => panic!("{other}"),
+        },
+    }
+}
 
 struct Reader<'a>(&'a LayerGraph);
 
@@ -19,6 +39,10 @@ fn number(value: &Value) -> usize {
 
 fn numbers(value: &Value) -> Vec<usize> {
     value.as_array().unwrap().iter().map(number).collect()
+}
+
+fn roles(value: &Value) -> Vec<Role> {
+    list(value).iter().map(|label| role(label.as_str().unwrap())).collect()
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -64,22 +88,7 @@ impl Reader<'_> {
     fn buffer(&self, document: &Value) -> BufferSpec {
         let contents = match document["contents"].as_str().unwrap() {
             "operand" => {
-                let slot = || number(&document["slot"]);
-                let role = match document["role"].as_str().unwrap() {
-                    "input" => Role::Input(slot()),
-                    "labels" => Role::Labels,
-                    "parameters" => Role::Parameters,
-                    "statistics" => Role::Statistics,
-                    "output" => Role::Output,
-                    "saved" => Role::Saved,
-                    "moments" => Role::Moments,
-                    "gradient_moments" => Role::GradientMoments,
-                    "metrics" => Role::Metrics,
-                    "output_gradient" => Role::OutputGradient,
-                    "input_gradient" => Role::InputGradient(slot()),
-                    "parameter_gradient" => Role::ParameterGradient,
-                    other => panic!("{other}"),
-                };
+                let role = role(document["role"].as_str().unwrap());
                 Contents::Operand(self.layer(document), role)
             }
             "velocity" => Contents::Velocity(self.layer(document)),
@@ -131,6 +140,11 @@ impl Reader<'_> {
             writes: numbers(&document["writes"]).into_iter().map(BufferId).collect(),
         };
         assert_eq!(document["lane"] == "communication", step.lane() == Lane::Communication);
+        if let Op::Forward { layer, pass, .. } | Op::Backward { layer, pass, .. } = step.op {
+            let signature = Signature::of(self.0.layer(layer), pass).unwrap();
+            assert_eq!(roles(&document["read_roles"]), signature.reads);
+            assert_eq!(roles(&document["write_roles"]), signature.writes);
+        }
         step
     }
 }

@@ -1,0 +1,23 @@
+//! Plans as programs: what every rank does in one iteration.
+
+use deeppool::layer_graph::LayerGraph;
+use deeppool::plan::ExecutionPlan;
+use deeppool::program::{LowerOptions, lower_training};
+use pyo3::prelude::*;
+
+use crate::error::input_error;
+
+/// The program that a plan becomes for a network, as a document of the format `deeppool/program/v1`: of one rank, with the
+/// collectives of all, or of all ranks.
+#[pyfunction]
+#[pyo3(signature = (network, plan, rank=None))]
+pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usize>) -> PyResult<String> {
+    py.detach(|| {
+        let network = LayerGraph::from_json(network).map_err(input_error)?;
+        let plan = ExecutionPlan::from_json(plan).map_err(input_error)?;
+        let placement = plan.placement(&network).map_err(input_error)?;
+        let options = plan.lowering.options(LowerOptions::default().optimizer);
+        let program = lower_training(&network, &placement, plan.batch, &options).map_err(input_error)?;
+        program.to_json(&network, rank).map_err(input_error)
+    })
+}

@@ -1,0 +1,34 @@
+//! Random numbers that do not depend on which rank draws them.
+
+use deeppool::layer_engine::random::{Purpose, RandomStream};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+
+/// Which elements a dropout keeps, one byte an element: of `samples` samples of the global batch from `first` on, `elements` of each.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "it is called by name from one place")]
+pub(crate) fn dropout_keeps<'py>(
+    py: Python<'py>,
+    seed: u64,
+    iteration: u64,
+    name: &str,
+    first: u64,
+    samples: u64,
+    elements: usize,
+    probability: f64,
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let count = usize::try_from(samples).ok().and_then(|samples| samples.checked_mul(elements));
+    let count = count.ok_or_else(|| PyValueError::new_err("more elements than there is memory for"))?;
+    PyByteArray::new_with(py, count, |kept| {
+        py.detach(|| {
+            for (sample, kept) in (first..).zip(kept.chunks_exact_mut(elements.max(1))) {
+                let mut stream = RandomStream::new(seed, Purpose::Dropout, iteration, name, sample);
+                for keep in kept {
+                    *keep = u8::from(stream.uniform() >= probability);
+                }
+            }
+        });
+        Ok(())
+    })
+}
