@@ -1,0 +1,125 @@
+"""What a layer that is of no known kind costs: counted from the operations that it executes, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+#: Bytes of an element of floating point; a network's are counted in single precision.
+ELEMENT_BYTES = 4
+
+#: Operations that copy, fill or look up, and compute nothing.
+COPIES = {
+    "clone", "copy_", "_to_copy", "cat", "stack", "fill_", "zero_", "zeros", "ones", "full", "empty", "empty_like", "zeros_like",
+    "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty", "arange", "index_select", "index", "gather",
+    "embedding", "repeat", "roll", "flip", "constant_pad_nd", "slice_backward", "select_backward", "split_backward",
+    "masked_fill", "where", "scalar_tensor", "lift_fresh_copy", "new_empty_strided", "empty_strided",
+}
+
+
+@dataclass
+class Count:
+    """Work of one pass over a batch."""
+
+    flops: int = 0
+    #: Reads and writes of all operations, without those of parameters.
+    bytes: int = 0
+    kernels: int = 0
+    #: Kernels that are products of matrices, or convolutions.
+    products: int = 0
+
+
+class _Counter(TorchDispatchMode):
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.count = Count()
+        self.parameters = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        arguments = func._schema.arguments
+        is_view = any(a.alias_info is not None and not a.alias_info.is_write for a in arguments)
+        name = func._schema.name.split("::")[-1]
+        if is_view or name in ("detach", "alias", "empty", "empty_like", "empty_strided", "_reshape_alias", "_unsafe_view"):
+            return result
+        tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        self.count.kernels += 1
+        self.count.bytes += sum(self._bytes(tensor) for tensor in tensors)
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.count.flops += int(formula(*args, **(kwargs or {}), out_val=result))
+            self.count.products += 1
+        elif name not in COPIES:
+            self.count.flops += max((tensor.numel() for tensor in tensors), default=0)
+        return result
+
+    def _bytes(self, tensor: torch.Tensor) -> int:
+        if tensor.untyped_storage().data_ptr() in self.parameters:
+            return 0
+        # Of a tensor that was expanded only what there is in memory.
+        elements = 1
+        for size, stride in zip(tensor.shape, tensor.stride()):
+            elements *= size if stride != 0 else min(size, 1)
+        return elements * (ELEMENT_BYTES if tensor.is_floating_point() else tensor.element_size())
+
+
+def cost(
+    run: Callable[..., torch.Tensor], parameters: Sequence[nn.Parameter], inputs: Sequence[torch.Tensor], is_recurrent: bool
+) -> dict[str, Any]:
+    """The cost of a sample, as the graph format has it for an opaque layer.
+
+    ``inputs`` are batches of an even number of samples; the work of half of them is taken off, so that what does not depend
+    on the number of samples does not count.
+    """
+    samples = len(inputs[0])
+    half = samples // 2
+    fewer = _passes(run, parameters, [tensor[:half] for tensor in inputs])
+    more = _passes(run, parameters, inputs)
+
+    def a_sample(small: int, large: int) -> int:
+        return max(0, large - small) // (samples - half)
+
+    document: dict[str, Any] = {}
+    for name, small, large in zip(("forward", "backward"), fewer[:2], more[:2]):
+        kernels = large.products if is_recurrent else large.kernels
+        flops, moved = a_sample(small.flops, large.flops), a_sample(small.bytes, large.bytes)
+        document[name] = {"flops": flops, "bytes": moved, "kernels": max(1, kernels)}
+    document["saved_bytes"] = a_sample(fewer[2], more[2])
+    return document
+
+
+def _passes(
+    run: Callable[..., torch.Tensor], parameters: Sequence[nn.Parameter], inputs: Sequence[torch.Tensor]
+) -> tuple[Count, Count, int]:
+    inputs = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in inputs]
+    known = {tensor.untyped_storage().data_ptr() for tensor in [*inputs, *parameters]}
+    saved: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            # Elements of single precision, whatever the module's are.
+            saved[storage.data_ptr()] = storage.nbytes() // tensor.element_size() * (
+                ELEMENT_BYTES if tensor.is_floating_point() else tensor.element_size()
+            )
+        return tensor
+
+    # In operations that can be counted, rather than fused ones whose parts are hidden.
+    with torch.enable_grad(), torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+        with _Counter(parameters) as forward, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            output = run(*inputs)
+        wanted = [tensor for tensor in [*inputs, *parameters] if tensor.requires_grad]
+        with _Counter(parameters) as backward:
+            if output.requires_grad:
+                torch.autograd.grad(output, wanted, torch.ones_like(output), allow_unused=True)
+    return forward.count, backward.count, sum(saved.values())

@@ -1,0 +1,23 @@
+"""What a module is made of, as a number that changes with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from torch import nn
+
+
+def fingerprint(module: nn.Module) -> str:
+    """A number (in hexadecimal) of a module's structure: its parts with their options and code, and its tensors' names, shapes and
+    which of them are the same. The values of the tensors, their type and device, and whether it trains, do not count."""
+    parts = []
+    for path, part in module.named_modules(remove_duplicate=False):
+        kind = type(part)
+        code = getattr(getattr(kind.forward, "__code__", None), "co_code", b"")
+        parts.append([path, f"{kind.__module__}.{kind.__qualname__}", part.extra_repr(), hashlib.sha256(code).hexdigest()])
+    first: dict[int, str] = {}
+    tensors = []
+    for name, tensor in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]:
+        tensors.append([name, list(tensor.shape), first.setdefault(id(tensor), name), tensor.requires_grad])
+    return hashlib.sha256(json.dumps([parts, tensors]).encode()).hexdigest()[:32]

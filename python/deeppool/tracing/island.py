@@ -1,0 +1,298 @@
+"""A layer of a traced module as a module of its own, which computes with the traced module's own parameters and buffers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppool.tracing.program import PerSample, Ref, Step, Stored
+from deeppool.tracing.units import LIKE, Unit, Units
+
+#: ``run(n, t, training, *inputs)``: the number of samples, the stored tensors, and whether modules are training.
+Run = Callable[..., torch.Tensor]
+
+#: Operations that make tensors, whose type and device are those of what the layer works on.
+FACTORIES = {"zeros", "ones", "full", "empty", "arange", "rand", "randn", "scalar_tensor", "eye", "linspace"}
+
+aten = torch.ops.aten
+
+
+class Island(nn.Module):
+    """One layer of a traced module.
+
+    ``forward(*inputs)`` takes one tensor ``samples x ...`` for each input of the layer and returns ``samples x output_shape``,
+    for any number of samples, none included. It computes with the parameters and buffers of the traced module, which
+    :meth:`named_parameters` and :meth:`named_buffers` give under their names there: training an island trains that module,
+    and running statistics are updated in it. Inputs are never changed in place. Dropout and the like follow the ``training``
+    of the module that they belong to. It holds no state of its own: its ``state_dict()`` is empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run: Run,
+        source: str,
+        stored: Sequence[tuple[Stored, nn.Module | None]],
+        training: Sequence[nn.Module],
+        output_shape: tuple[int, ...],
+        module: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        #: What it executes, as Python.
+        self.source = source
+        #: The shape of one sample of the output.
+        self.output_shape = output_shape
+        self._run = run
+        # In a tuple, so that they are not taken for modules of the island's own.
+        self._owned = (tuple(stored), tuple(training), module)
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The user's module that the layer is one call of, if it is."""
+        return self._owned[2]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The stored tensors that it computes with, at this moment."""
+        return [_look_up(stored, owner) for stored, owner in self._owned[0]]
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """The traced module's parameters that the layer uses, by their names there."""
+        for stored, owner in self._owned[0]:
+            tensor = _look_up(stored, owner)
+            if stored.is_parameter and isinstance(tensor, nn.Parameter):
+                yield f"{prefix}.{stored.name}" if prefix else stored.name, tensor
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """The traced module's buffers that the layer uses, by their names there."""
+        for stored, owner in self._owned[0]:
+            if not stored.is_parameter and stored.constant is None:
+                yield f"{prefix}.{stored.name}" if prefix else stored.name, _look_up(stored, owner)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        samples = len(inputs[0])
+        tensors = self.tensors()
+        if samples == 0:
+            result: torch.Tensor = _Empty.apply(self.output_shape, *inputs, *tensors)  # type: ignore[no-untyped-call]
+            return result
+        return self._run(samples, tensors, [module.training for module in self._owned[1]], *inputs)
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, output_shape={self.output_shape}"
+
+
+class _Empty(torch.autograd.Function):
+    """The output of a layer for no samples; the gradients of what it takes are zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, shape: tuple[int, ...], *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)
+        floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+        like = floating[0] if floating else torch.empty((), device=tensors[0].device)
+        return like.new_empty((0, *shape))
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        needs = ctx.needs_input_grad[1:]
+        zeros = (torch.zeros_like(t) if needed else None for t, needed in zip(ctx.saved_tensors, needs))
+        return (None, *zeros)
+
+
+def _look_up(stored: Stored, owner: nn.Module | None) -> torch.Tensor:
+    if owner is None:
+        assert stored.constant is not None
+        return stored.constant
+    tensor = owner._parameters.get(stored.attribute)
+    if tensor is None:
+        tensor = owner._buffers.get(stored.attribute)
+    if tensor is None:
+        tensor = getattr(owner, stored.attribute)
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+class Writer:
+    """Writes Python that executes steps of a program."""
+
+    def __init__(self, units: Units, unit: Unit) -> None:
+        self.units, self.unit = units, unit
+        self.stored: list[Stored] = []
+        self.trained: list[str] = []
+        self.names: dict[str, Any] = {"torch": torch}
+        self.lines: list[str] = []
+        self.inputs: list[int] = []
+
+    def island(self, name: str, output: int, inputs: list[int], is_simple: bool) -> Island:
+        """The island of the unit: ``inputs`` are the values that it is given, ``output`` the one that it returns."""
+        units, unit = self.units, self.unit
+        step = units.steps[output]
+        assert step.sample is not None
+        module = units.modules[unit.module] if unit.is_call else None
+        self.inputs = inputs
+        if is_simple and module is not None and not self._changes(unit.steps):
+            self._read_inputs()
+            for tensor in units.stored(unit):
+                self._tensor(tensor)
+            self.names["module"] = module
+            self.lines.append(f"v{output} = module(v{inputs[0]})")
+        else:
+            repeated, _ = units.needs(unit)
+            self._read_inputs()
+            for index in sorted([*repeated, *unit.steps]):
+                if index != 0:
+                    self._write(units.steps[index])
+        rows = step.rows
+        result = f"v{output}" if rows == 1 else f"v{output}.unflatten(0, (n, {rows}))"
+        self.lines.append(f"return {result}")
+        return build(units, name, self, step.sample, module)
+
+    def _read_inputs(self) -> None:
+        for position, value in enumerate(self.inputs):
+            rows = self.units.steps[value].rows
+            self.lines.append(f"v{value} = x{position}" + ("" if rows == 1 else ".flatten(0, 1)"))
+
+    def _changes(self, steps: Sequence[int]) -> bool:
+        """Whether one of the steps changes the memory of what the unit is given."""
+        return any(self._is_outside(leaf) for index in steps for leaf in self.units.steps[index].writes)
+
+    def _is_outside(self, leaf: Any) -> bool:
+        if not isinstance(leaf, Ref):
+            return False
+        root = self.units.root[leaf.index]
+        own = {self.units.root[index] for index in [*self.unit.steps, *self.units.needs(self.unit)[0]]}
+        return any(self.units.root[value] == root for value in self.inputs) or root not in own
+
+    def _write(self, step: Step) -> None:
+        if any(isinstance(leaf, Stored) for leaf in step.writes):
+            # Statistics are those of training.
+            condition = f"if {self._training(step.module)}: "
+        else:
+            condition = ""
+        target, first = step.target, None
+        if any(self._is_outside(leaf) for leaf in step.writes):
+            target, first = self._out_of_place(step)
+        arguments = [self._text(argument, step, name) for name, argument in self._named(step)]
+        if first is not None:
+            arguments[0] = first.format(arguments[0])
+        if step.op in LIKE:
+            self.lines.append(self._like(step))
+            return
+        keywords = dict(step.kwargs)
+        if step.op in FACTORIES:
+            reference = f"x0.dtype if x0.is_floating_point() else {self._name(step.dtype)}"
+            if step.dtype is not None and step.dtype.is_floating_point and "dtype" in keywords:
+                keywords.pop("dtype")
+                arguments.append(f"dtype={reference}")
+            keywords.pop("pin_memory", None)
+            keywords.pop("layout", None)
+            keywords.pop("device", None)
+            arguments.append("device=x0.device")
+        arguments += [f"{name}={self._text(argument, step, name)}" for name, argument in keywords.items()]
+        function = self._name(target)
+        self.lines.append(f"{condition}v{step.index} = {function}({', '.join(arguments)})")
+
+    def _like(self, step: Step) -> str:
+        """A new tensor, of the type and on the device of the first input rather than of another layer's value."""
+        sizes = ", ".join(str(dim) if isinstance(dim, int) else f"{dim.count} * n" for dim in step.dims or ())
+        size = f"({sizes},)" if sizes else "()"
+        dtype = self._name(step.dtype)
+        if step.dtype is not None and step.dtype.is_floating_point:
+            dtype = f"x0.dtype if x0.is_floating_point() else {dtype}"
+        match step.op:
+            case "new_zeros" | "zeros_like" | "new_empty" | "empty_like":
+                value = "0"
+            case "new_ones" | "ones_like":
+                value = "1"
+            case _:
+                value = repr(step.argument("fill_value"))
+        return f"v{step.index} = x0.new_full({size}, {value}, dtype={dtype})"
+
+    def _named(self, step: Step) -> list[tuple[str, Any]]:
+        if isinstance(step.target, torch._ops.OpOverload):
+            names = [parameter.name for parameter in step.target._schema.arguments]
+            return list(zip(names, step.args))
+        return [("", argument) for argument in step.args]
+
+    def _out_of_place(self, step: Step) -> tuple[Any, str | None]:
+        """The operation that leaves its argument as it is; another layer may need that."""
+        assert isinstance(step.target, torch._ops.OpOverload)
+        name, overload = step.op.removesuffix("_"), step.target._overloadname
+        packet = getattr(aten, name, None)
+        functional = getattr(packet, overload, None) if packet is not None and name != step.op else None
+        if functional is not None and not any(a.alias_info and a.alias_info.is_write for a in functional._schema.arguments):
+            return functional, None
+        return step.target, "{}.clone()"
+
+    def _text(self, argument: Any, step: Step, name: str) -> str:
+        match argument:
+            case Ref(index):
+                return f"v{index}"
+            case Stored():
+                return f"t[{self._tensor(argument)}]"
+            case PerSample(count):
+                return "n" if count == 1 else f"n * {count}"
+            case tuple():
+                return "(" + "".join(self._text(item, step, "") + ", " for item in argument) + ")"
+            case list():
+                # With no samples, or parts of them, sizes to be inferred are ambiguous; they are known.
+                if name in ("size", "shape") and argument.count(-1) == 1 and step.dims and len(step.dims) == len(argument):
+                    if step.op in ("view", "reshape", "_unsafe_view"):
+                        argument = [dim if size == -1 else size for size, dim in zip(argument, step.dims)]
+                return "[" + ", ".join(self._text(item, step, "") for item in argument) + "]"
+            case bool() if name in ("train", "training") and argument:
+                return self._training(step.module)
+            case float() if name == "dropout_p" and argument > 0:
+                return f"{argument!r} if {self._training(step.module)} else 0.0"
+            case None | bool() | int() | str():
+                return repr(argument)
+            case float() if argument == argument and abs(argument) != float("inf"):
+                return repr(argument)
+        return self._name(argument)
+
+    def _training(self, path: str) -> str:
+        if path not in self.trained:
+            self.trained.append(path)
+        return f"training[{self.trained.index(path)}]"
+
+    def _tensor(self, stored: Stored) -> int:
+        known = [one.name for one in self.stored]
+        if stored.name not in known:
+            self.stored.append(stored)
+            return len(known)
+        return known.index(stored.name)
+
+    def _name(self, value: Any) -> str:
+        """A name for something that has no literal."""
+        if isinstance(value, torch.dtype):
+            return str(value)
+        base = str(value).replace(".", "_") if isinstance(value, torch._ops.OpOverload) else "constant"
+        base = base if base.isidentifier() else "constant"
+        for number in itertools.count():
+            name = base if number == 0 else f"{base}_{number}"
+            if name not in self.names:
+                self.names[name] = value
+                return name
+            if self.names[name] is value:
+                return name
+        raise AssertionError
+
+
+def build(
+    units: Units, name: str, writer: Writer, output: tuple[int, ...], module: nn.Module | None = None
+) -> Island:
+    """An island of the lines that a writer holds."""
+    inputs = "".join(f", x{position}" for position in range(len(writer.inputs)))
+    source = "\n".join([f"def run(n, t, training{inputs}):", *(f"    {line}" for line in writer.lines)])
+    scope = dict(writer.names)
+    exec(compile(source, f"<layer {name}>", "exec"), scope)
+    stored = [(one, None if one.constant is not None else units.modules[one.owner]) for one in writer.stored]
+    training = [units.modules[path] for path in writer.trained]
+    return Island(name, scope["run"], source, stored, training, output, module)

@@ -1,0 +1,404 @@
+"""Which of our kinds of layers an operation is, with exactly its options; or why it is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from deeppool.tracing.program import Ref, Step, Stored
+from deeppool.tracing.units import Units
+
+#: A layer's kind as the graph format has it: a name, or a name with its options.
+Op = str | dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A layer of a known kind."""
+
+    op: Op
+    #: The values that it takes.
+    inputs: tuple[int, ...]
+    #: What it is called where it is not called as its module: a parameter that is a layer of its own.
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Same:
+    """The operation changes nothing: its result is this value."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """No kind of ours is that operation."""
+
+    reason: str
+
+
+Match = Kind | Same | Unknown
+
+ACTIVATIONS: dict[str, str] = {"relu": "relu"}
+VIEWS = {
+    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "_unsafe_view", "expand", "alias", "contiguous", "clone",
+    "detach", "view_as", "reshape_as",
+}
+MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
+
+
+def label(op: Op) -> str:
+    """The kind's name."""
+    return op if isinstance(op, str) else next(iter(op))
+
+
+def kind_of(units: Units, step: Step) -> Match:
+    """The kind of a step that belongs to one layer."""
+    return _Matcher(units, step).match()
+
+
+class _Matcher:
+    def __init__(self, units: Units, step: Step) -> None:
+        self.units, self.step = units, step
+        self.op = step.op.removesuffix("_") if step.writes else step.op
+
+    def match(self) -> Match:
+        step = self.step
+        if step.sample is None:
+            return Unknown(f"{self.op}: its output is not one tensor whose first dimension is the batch")
+        match self.op:
+            case "conv2d":
+                return self._convolution()
+            case "linear":
+                return self._linear()
+            case "addmm":
+                return self._addmm()
+            case "batch_norm":
+                return self._batch_norm()
+            case "layer_norm":
+                return self._layer_norm()
+            case "max_pool2d" | "avg_pool2d":
+                return self._pool()
+            case "adaptive_avg_pool2d":
+                return self._image({"adaptive_avg_pool2d": {"output": list(step.argument("output_size"))}})
+            case "dropout":
+                return self._dropout()
+            case "gelu":
+                tanh = step.argument("approximate", "none") == "tanh"
+                return self._unary("gelu_tanh" if tanh else "gelu")
+            case "softmax":
+                return self._softmax()
+            case "embedding":
+                return self._embedding()
+            case "add":
+                return self._add()
+            case "cat":
+                return self._concat()
+            case "select":
+                return self._select()
+            case "slice":
+                return self._slice()
+            case name if name in ACTIVATIONS:
+                return self._unary(ACTIVATIONS[name])
+            case name if name in VIEWS:
+                return self._view()
+            case name if name in MOVES:
+                return self._move()
+            case name:
+                return Unknown(f"no kind of layer is {name}")
+
+    # What steps take.
+
+    def _input(self, position: int = 0) -> int | None:
+        """The value of another layer that is this argument."""
+        argument = self.step.args[position] if position < len(self.step.args) else None
+        if isinstance(argument, Ref) and (argument.index == 0 or argument.index not in self.units.free):
+            return argument.index
+        return None
+
+    def _sample(self, value: int) -> tuple[int, ...] | None:
+        return self.units.steps[value].sample
+
+    def _unary(self, op: Op) -> Match:
+        value = self._input()
+        if value is None or self._sample(value) is None:
+            return Unknown(f"{self.op} of something other than a batch")
+        return Kind(op, (value,))
+
+    def _image(self, op: Op) -> Match:
+        value = self._input()
+        if value is None or self._sample(value) is None:
+            return Unknown(f"{self.op} of something other than a batch")
+        if self.units.steps[value].rows != 1 or len(self._sample(value) or ()) != 3:
+            return Unknown(f"{self.op} of something other than images")
+        return Kind(op, (value,))
+
+    def _dim(self, value: int, dim: int) -> int | None:
+        """The dimension of a sample that is this dimension of the batch; ``None`` for the batch itself."""
+        step = self.units.steps[value]
+        assert step.dims is not None
+        dim %= len(step.dims)
+        return None if dim == 0 else dim - (1 if step.rows == 1 else 0)
+
+    # Layers with parameters.
+
+    def _stored(self, argument: Any) -> bool:
+        """Whether an argument is a parameter as it is."""
+        return isinstance(argument, Stored) and argument.is_parameter
+
+    def _convolution(self) -> Match:
+        step = self.step
+        padding = step.argument("padding")
+        if not self._stored(step.argument("weight")):
+            return Unknown("conv2d with a weight that is computed")
+        if list(step.argument("dilation")) not in ([1], [1, 1]):
+            return Unknown(f"conv2d with dilation {list(step.argument('dilation'))}")
+        weight = self._parameter(step.argument("weight"))
+        if isinstance(padding, str):
+            if padding == "same" and any(size % 2 == 0 for size in weight[2:]):
+                return Unknown("conv2d with more padding at one side than at the other")
+            padding = [size // 2 for size in weight[2:]] if padding == "same" else [0, 0]
+        bias = step.argument("bias")
+        if bias is not None and not self._stored(bias):
+            return Unknown("conv2d with a bias that is computed")
+        options = {
+            "out_channels": weight[0],
+            "kernel": list(weight[2:]),
+            "stride": _pair(step.argument("stride")),
+            "padding": _pair(padding),
+            "groups": step.argument("groups"),
+            "bias": bias is not None,
+        }
+        return self._image({"conv2d": options})
+
+    def _parameter(self, stored: Stored) -> tuple[int, ...]:
+        owner = self.units.modules[stored.owner]
+        return tuple(getattr(owner, stored.attribute).shape)
+
+    def _linear(self) -> Match:
+        weight, bias = self.step.argument("weight"), self.step.argument("bias")
+        if not self._stored(weight) or not (bias is None or self._stored(bias)):
+            return Unknown("linear with a weight that is computed")
+        return self._unary({"linear": {"out_features": self._parameter(weight)[0], "bias": bias is not None}})
+
+    def _addmm(self) -> Match:
+        return Unknown("a product with a weight that is stored as inputs x outputs")
+
+    def _batch_norm(self) -> Match:
+        step = self.step
+        parameters = [step.argument(name) for name in ("weight", "bias")]
+        statistics = [step.argument(name) for name in ("running_mean", "running_var")]
+        if not all(self._stored(one) for one in parameters) or not all(isinstance(one, Stored) for one in statistics):
+            return Unknown("batch_norm without scale and bias, or without running statistics")
+        if not step.argument("training"):
+            return Unknown("batch_norm with fixed statistics")
+        value = self._input()
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or self.units.steps[value].rows != 1 or len(sample) not in (1, 3):
+            return Unknown("batch_norm of something other than images and vectors")
+        return Kind({"batch_norm": {"epsilon": step.argument("eps"), "momentum": step.argument("momentum")}}, (value,))
+
+    def _layer_norm(self) -> Match:
+        step = self.step
+        if not self._stored(step.argument("weight")) or not self._stored(step.argument("bias")):
+            return Unknown("layer_norm without scale or bias")
+        if len(step.argument("normalized_shape")) != 1:
+            return Unknown("layer_norm over several dimensions")
+        return self._unary({"layer_norm": {"epsilon": step.argument("eps")}})
+
+    def _embedding(self) -> Match:
+        step = self.step
+        weight, tokens = step.argument("weight"), step.argument("indices")
+        if not self._stored(weight):
+            return Unknown("embedding with a weight that is computed")
+        if not isinstance(tokens, Ref) or tokens.index != 0 or len(self._sample(0) or ()) != 1:
+            return Unknown("embedding of something other than the network's input, a vector of tokens")
+        if step.argument("padding_idx") >= 0 or step.argument("scale_grad_by_freq") or step.argument("sparse"):
+            return Unknown("embedding with padding_idx, scale_grad_by_freq or sparse gradients")
+        vocabulary, features = self._parameter(weight)
+        return Kind({"embedding": {"vocabulary": vocabulary, "features": features}}, (0,))
+
+    # Windows.
+
+    def _pool(self) -> Match:
+        step = self.step
+        is_max = self.op == "max_pool2d"
+        kernel = _pair(step.argument("kernel_size"))
+        stride = _pair(step.argument("stride") or kernel)
+        padding = _pair(step.argument("padding"))
+        if is_max and _pair(step.argument("dilation")) != [1, 1]:
+            return Unknown("max_pool2d with dilation")
+        if not is_max and step.argument("divisor_override") is not None:
+            return Unknown("avg_pool2d with divisor_override")
+        value = self._input()
+        sample = self._sample(value) if value is not None else None
+        if sample is None or len(sample) != 3 or step.sample is None:
+            return Unknown(f"{self.op} of something other than images")
+        # Rounding the number of windows up comes to more padding at the bottom and at the right.
+        extra = [
+            max(0, (windows - 1) * step_ + size - 2 * before - length)
+            for windows, step_, size, before, length in zip(step.sample[1:], stride, kernel, padding, sample[1:])
+        ]
+        options: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": padding}
+        if extra != [0, 0]:
+            options["extra_padding"] = extra
+        if not is_max:
+            counts = bool(step.argument("count_include_pad"))
+            if counts and extra != [0, 0] and padding != [0, 0]:
+                return Unknown("avg_pool2d whose padding counts, in windows of which some reach beyond it (ceil_mode)")
+            # Without any padding, counting it or not is the same.
+            if (not counts or extra != [0, 0]) and (padding != [0, 0] or extra != [0, 0]):
+                options["count_padding"] = False
+        return self._image({self.op: options})
+
+    # Element by element.
+
+    def _dropout(self) -> Match:
+        p = self.step.argument("p")
+        value = self._input()
+        if value is not None and (p == 0 or not self.step.argument("train")):
+            return Same(value)
+        if p >= 1:
+            return Unknown("dropout of everything")
+        return self._unary({"dropout": {"probability": p}})
+
+    def _softmax(self) -> Match:
+        value = self._input()
+        if value is None or self.step.argument("dtype") is not None:
+            return Unknown("softmax with another type")
+        sample = self._sample(value)
+        if sample is None or self._dim(value, self.step.argument("dim")) != len(sample) - 1:
+            return Unknown("softmax over another dimension than the innermost")
+        return self._unary("softmax")
+
+    def _add(self) -> Match:
+        step = self.step
+        if step.argument("alpha", 1) != 1 or len(step.args) < 2:
+            return Unknown("a sum with a factor")
+        one, other = self._input(0), self._input(1)
+        if one is not None and other is not None:
+            if self._sample(one) is None or self._sample(one) != self._sample(other) or self._sample(one) != step.sample:
+                return Unknown("a sum of different shapes")
+            return Kind("add", (one, other))
+        value, table = (one, step.args[1]) if one is not None else (other, step.args[0])
+        stored = self._positions(table, value) if value is not None else None
+        if value is None or stored is None:
+            return Unknown("a sum with something that is no layer's output")
+        # A parameter is as long as its first dimension but one.
+        positions = self._parameter(stored)[-2]
+        return Kind({"position_embedding": {"positions": positions}}, (value,), stored.name)
+
+    def _positions(self, table: Any, value: int) -> Stored | None:
+        """The parameter whose first rows are added to the positions of a sequence."""
+        sample = self._sample(value)
+        if sample is None or len(sample) != 2 or self.units.steps[value].rows != 1 or self.step.sample != sample:
+            return None
+        while isinstance(table, Ref):
+            step = self.units.steps[table.index]
+            if step.op == "embedding":
+                weight, indices = step.argument("weight"), step.argument("indices")
+                is_plain = step.argument("padding_idx") < 0 and not step.argument("sparse")
+                if self._stored(weight) and is_plain and self._counts(indices, sample[0]):
+                    table = weight
+                    break
+                return None
+            is_prefix = step.op == "slice" and step.argument("start") in (None, 0) and step.argument("step") == 1
+            if not is_prefix and step.op not in ("unsqueeze", "alias", "expand"):
+                return None
+            table = step.args[0]
+        if not self._stored(table):
+            return None
+        dims = self._parameter(table)
+        return table if dims[-1] == sample[1] and len(dims) in (2, 3) and all(dim == 1 for dim in dims[:-2]) else None
+
+    def _counts(self, indices: Any, length: int) -> bool:
+        """Whether position numbers are 0, 1, 2 and so on."""
+        found = self.units.constant(indices)
+        return found is not None and found.numel() == length and bool((found.flatten() == torch.arange(length)).all())
+
+    # Elements moved.
+
+    def _concat(self) -> Match:
+        step = self.step
+        tensors, dim = step.args[0], step.argument("dim")
+        values = [leaf.index for leaf in tensors if isinstance(leaf, Ref) and leaf.index not in self.units.free]
+        if len(values) == len(tensors) and len(values) > 1:
+            samples = [self._sample(value) for value in values]
+            rows = {self.units.steps[value].rows for value in values}
+            if all(sample and len(sample) == 3 for sample in samples) and rows == {1} and self._dim(values[0], dim) == 0:
+                return Kind("concat", tuple(values))
+            return Unknown("a concatenation of something other than images by channels")
+        if len(values) == 1 and len(tensors) == 2 and tensors[1] == Ref(values[0]) and self._dim(values[0], dim) == 0:
+            token = self._token(tensors[0], self._sample(values[0]))
+            if token is not None:
+                return Kind("class_token", (values[0],), token.name)
+        return Unknown("a concatenation with something that is no layer's output")
+
+    def _token(self, token: Any, sample: tuple[int, ...] | None) -> Stored | None:
+        while isinstance(token, Ref) and self.units.steps[token.index].op in ("expand", "alias", "repeat", "unsqueeze"):
+            token = self.units.steps[token.index].args[0]
+        if not self._stored(token) or sample is None or len(sample) != 2:
+            return None
+        dims = self._parameter(token)
+        return token if dims == (1,) * (len(dims) - 1) + (sample[1],) else None
+
+    def _select(self) -> Match:
+        value = self._input()
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or len(sample) < 2 or self._dim(value, self.step.argument("dim")) != 0:
+            return Unknown("select of another dimension than the outermost")
+        return Kind({"select": {"index": self.step.argument("index") % sample[0]}}, (value,))
+
+    def _slice(self) -> Match:
+        value = self._input()
+        if value is not None and self._sample(value) == self.step.sample and self.step.argument("step") == 1:
+            return Same(value)
+        return Unknown("no kind of layer is slice")
+
+    def _view(self) -> Match:
+        value, output = self._input(), self.step.sample
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or output is None:
+            return Unknown(f"{self.op} of something other than a batch")
+        if sample == output:
+            return Same(value)
+        if _product(sample) != _product(output):
+            return Unknown(f"{self.op} that repeats elements")
+        if len(output) == 1:
+            return Kind("flatten", (value,))
+        return Kind({"reshape": {"output": list(output)}}, (value,))
+
+    def _move(self) -> Match:
+        value = self._input()
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None:
+            return Unknown(f"{self.op} of something other than a batch")
+        step = self.units.steps[value]
+        assert step.dims is not None
+        # The order of the dimensions, as the operation makes it of an empty tensor whose sizes tell them apart.
+        probe = torch.empty([index + 1 for index in range(len(step.dims))], device="meta")
+        target: Any = self.step.target
+        order = [size - 1 for size in target(probe, *self.step.args[1:]).shape]
+        if order[0] != 0:
+            return Unknown(f"{self.op} that moves the batch")
+        if step.rows == 1:
+            order = [dim - 1 for dim in order[1:]]
+        if order == sorted(order):
+            return Same(value)
+        return Kind({"permute": {"order": order}}, (value,))
+
+
+def _pair(sizes: Any) -> list[int]:
+    if isinstance(sizes, int):
+        return [sizes, sizes]
+    sizes = list(sizes)
+    return sizes * 2 if len(sizes) == 1 else sizes
+
+
+def _product(dims: tuple[int, ...]) -> int:
+    result = 1
+    for dim in dims:
+        result *= dim
+    return result

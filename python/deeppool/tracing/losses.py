@@ -1,0 +1,105 @@
+"""The loss as the last layer of a network: a value for each sample, whose mean over the global batch is minimised."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from deeppool.tracing.cost import cost
+from deeppool.tracing.errors import TraceError
+from deeppool.tracing.island import Island
+
+if TYPE_CHECKING:
+    from deeppool.tracing.trace import Draft
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def drafts(loss: Loss | None, targets: torch.Tensor | None, output: str, scores: tuple[int, ...]) -> list[Draft]:
+    """The layers from the network's output, of samples of shape ``scores``, to the loss."""
+    from deeppool.tracing.trace import Draft
+
+    if loss is None or _is_plain_cross_entropy(loss):
+        if len(scores) > 3:
+            raise TraceError(f"the output has samples of shape {list(scores)}, which are no class scores: give a `loss`")
+        found = []
+        if len(scores) == 3:
+            # Scores of each pixel: as positions x classes.
+            pixels = scores[1] * scores[2]
+            island = _island("loss.reshape", lambda x: x.flatten(2), (scores[0], pixels))
+            found.append(Draft(island.name, {"reshape": {"output": [scores[0], pixels]}}, [output], island))
+            island = _island("loss.permute", lambda x: x.transpose(1, 2), (pixels, scores[0]))
+            found.append(Draft(island.name, {"permute": {"order": [1, 0]}}, ["loss.reshape"], island))
+            output = "loss.permute"
+        island = _island("loss", _cross_entropy, (1,))
+        return [*found, Draft("loss", "softmax_cross_entropy", [output], island)]
+    by_sample = _by_sample(loss)
+    what = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", "loss")
+    return [Draft("loss", None, [output], _island(what, by_sample, (1,)), f"the loss is {what}")]
+
+
+def _is_plain_cross_entropy(loss: Loss) -> bool:
+    if loss is F.cross_entropy:
+        return True
+    plain = isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean"
+    return plain and loss.weight is None and loss.label_smoothing == 0  # type: ignore[union-attr]
+
+
+def _cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Of each sample the mean over its positions: ``samples``."""
+    classes = scores.shape[-1]
+    losses = F.cross_entropy(scores.reshape(-1, classes), targets.reshape(-1), reduction="none")
+    return losses.reshape(len(scores), -1).mean(1)
+
+
+def _by_sample(loss: Loss) -> Loss:
+    """A loss that gives a value for each sample."""
+    if isinstance(loss, nn.Module) and isinstance(getattr(loss, "reduction", None), str):
+        if loss.reduction != "mean":
+            raise TraceError(f"the loss has reduction={loss.reduction!r}: the loss is a mean over samples, reduction='mean'")
+        if getattr(loss, "weight", None) is not None:
+            raise TraceError(
+                f"{type(loss).__name__} weighs classes, so that its mean depends on the labels of the other samples: give a function "
+                "that weighs the loss of each sample and takes the mean"
+            )
+        each = copy.copy(loss)
+        each.reduction = "none"
+
+        def of_elements(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            values: torch.Tensor = each(output, targets)
+            return values.reshape(len(output), -1).mean(1)
+
+        return of_elements
+
+    def of_samples(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        values = [loss(output[i : i + 1], targets[i : i + 1]).reshape(()) for i in range(len(output))]
+        return torch.stack(values)
+
+    return of_samples
+
+
+def _island(name: str, function: Callable[..., torch.Tensor], output: tuple[int, ...]) -> Island:
+    def run(samples: int, tensors: Any, training: Any, *inputs: torch.Tensor) -> torch.Tensor:
+        return function(*inputs)
+
+    source = f"# {getattr(function, '__name__', name)}(*inputs)"
+    return Island(name, run, source, (), (), output)
+
+
+def cost_of(island: Island, output: torch.Tensor, targets: torch.Tensor | None) -> dict[str, Any]:
+    """What a loss that is no kind of ours costs, as the graph format has it."""
+    if targets is None:
+        raise TraceError("what a loss of your own costs is counted by executing it: give `targets` of the examples")
+    times = -(-len(output) // len(targets))
+    labels = torch.cat([targets] * times)[: len(output)]
+    document = {"op": island.name, "output": [1], "labels": max(1, targets[0].numel())}
+
+    def run(scores: torch.Tensor) -> torch.Tensor:
+        return island(scores, labels[: len(scores)])  # type: ignore[no-any-return]
+
+    return document | cost(run, [], [output], False)

@@ -1,0 +1,328 @@
+"""From a module to layers: the units of its program, each as one or more layers of our kinds, or as an opaque one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppool.tracing import attention, losses
+from deeppool.tracing.cost import cost
+from deeppool.tracing.errors import TraceError
+from deeppool.tracing.fingerprint import fingerprint
+from deeppool.tracing.island import Island, Writer
+from deeppool.tracing.kinds import Kind, Op, Same, Unknown, kind_of, label
+from deeppool.tracing.program import Step, batch_of, export
+from deeppool.tracing.traced import Traced, TracedLayer
+from deeppool.tracing.units import Unit, Units
+
+SCHEMA = "deeppool/graph/v1"
+
+#: Which parts of a module are training.
+Modes = dict[nn.Module, bool]
+
+#: Samples of the batch that layers are tried with.
+SAMPLES = 4
+
+
+@dataclass
+class Draft:
+    """A layer before the costs of opaque ones are known."""
+
+    name: str
+    op: Op | None
+    #: The names of the layers that it takes, ``input`` among them.
+    inputs: list[str]
+    island: Island
+    reason: str | None = None
+    #: The operations that it is made of.
+    steps: list[Step] = field(default_factory=list)
+    parameters_of: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return "opaque" if self.op is None else label(self.op)
+
+
+def trace(
+    module: nn.Module,
+    *example_inputs: torch.Tensor,
+    loss: nn.Module | Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    targets: torch.Tensor | None = None,
+    name: str | None = None,
+) -> Traced:
+    """The network that a module is, and each of its layers as a module.
+
+    The module is exported by ``torch.export`` as it trains. Its layers are its leaf modules, by their names, and the operations
+    between them, named after the module that they are in and the operation. What our kinds of layers express exactly becomes
+    one of them; everything else is an *opaque* layer with the floating-point operations and bytes of what it executes, and
+    :attr:`Traced.opaque` says why.
+
+    The module itself, its mode and its buffers stay as they are.
+
+    Args:
+        module: takes one tensor, ``samples x ...``, and returns one, ``samples x ...``.
+        example_inputs: one tensor of at least one sample.
+        loss: what is minimised, a mean over samples: by default :class:`torch.nn.CrossEntropyLoss` of class scores (``classes``
+            a sample, ``positions x classes`` or ``classes x height x width``); or a function of output and targets. It is
+            the last layer, ``loss``.
+        targets: with ``loss``, targets of the examples, ``samples x ...``.
+        name: the network's name; by default that of the module's class.
+
+    Raises:
+        TraceError: where the module cannot be exported, or is no network of layers that treat samples alike; it names the layer.
+    """
+    if len(example_inputs) != 1 or not isinstance(example_inputs[0], torch.Tensor):
+        raise TraceError(
+            f"a network has one input, and {len(example_inputs)} were given: wrap the module in one that takes one tensor, "
+            "and makes the others of it"
+        )
+    example = example_inputs[0]
+    if example.dim() < 2 or len(example) == 0:
+        raise TraceError(f"expected a batch of examples, samples x ..., got one of shape {list(example.shape)}")
+    with _training(module) as modes, _unchanged(module), torch.random.fork_rng(devices=_devices(module)):
+        program = export(module, example)
+        units = Units(module, program)
+        attention.find(units)
+        drafts, output = _Layers(units).drafts()
+        scores = program.steps[program.output].sample
+        if scores is None:
+            raise TraceError("the first dimension of the output is not the batch")
+        drafts += losses.drafts(loss, targets, output, scores)
+        _tie(drafts)
+        costs = _try_out(modes, drafts, batch_of(example, SAMPLES), targets)
+    document = {
+        "schema": SCHEMA,
+        "name": name or type(module).__name__,
+        "input": list(example.shape[1:]),
+        "layers": [_document(draft, costs) for draft in drafts],
+    }
+    layers = [
+        TracedLayer(draft.name, draft.kind, tuple(draft.inputs), draft.island, draft.parameters_of) for draft in drafts
+    ]
+    opaque = {draft.name: draft.reason or "" for draft in drafts if draft.op is None}
+    return Traced(document, layers, opaque, output, module, fingerprint(module), (example,))
+
+
+class _Layers:
+    """Gives units their kinds and names."""
+
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self.names = {"input", "loss"}
+        #: The layer whose output a value is.
+        self.layer_of = {0: "input"}
+
+    def drafts(self) -> tuple[list[Draft], str]:
+        """The layers, and the one whose output is the network's."""
+        drafts: list[Draft] = []
+        for unit in self.units.units:
+            drafts += self._layers(unit)
+        if self.units.program.output not in self.layer_of:
+            raise TraceError("the network's output does not depend on its input")
+        return drafts, self.layer_of[self.units.program.output]
+
+    def _layers(self, unit: Unit) -> list[Draft]:
+        outputs = self._outputs(unit)
+        if not outputs:
+            return []  # Nothing takes what it makes.
+        found = attention.layers(self.units, unit, self._free_name)
+        if found is not None:
+            drafts = []
+            for layer in found:
+                inputs = [self.layer_of[value] if isinstance(value, int) else value for value in layer.inputs]
+                drafts.append(Draft(layer.name, layer.op, inputs, layer.island))
+            self.layer_of[outputs[0]] = drafts[-1].name
+            return drafts
+        steps = self._significant(unit)
+        matches = [(step, kind_of(self.units, step)) for step in steps]
+        unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
+        if unknown or len(outputs) > 1:
+            return [self._opaque(unit, outputs, unknown)]
+        kinds = [match for _, match in matches if isinstance(match, Kind)]
+        drafts = []
+        for step, match in matches:
+            if isinstance(match, Same):
+                self.layer_of[step.index] = self.layer_of[match.value]
+            elif isinstance(match, Kind):
+                drafts.append(self._known(unit, step, match, kinds))
+                self.layer_of[step.index] = drafts[-1].name
+        return drafts
+
+    def _outputs(self, unit: Unit) -> list[int]:
+        return self.units.outputs()[self.units.units.index(unit)]
+
+    def _significant(self, unit: Unit) -> list[Step]:
+        """The steps of a unit without the counters of batch normalisation, which are part of it."""
+        steps = [self.units.steps[index] for index in unit.steps]
+        if any(step.op == "batch_norm" for step in steps):
+            return [step for step in steps if not step.writes]
+        return steps
+
+    def _known(self, unit: Unit, step: Step, match: Kind, kinds: list[Kind]) -> Draft:
+        alone = len(kinds) == 1
+        part = unit if alone and len(self._significant(unit)) == 1 else Unit(unit.module, False, "", [step.index])
+        learns = any(tensor.is_parameter for tensor in self.units.stored(part))
+        # Of several layers the one with parameters is called as the module, so that they have the names they have there.
+        has_name = unit.is_call and (alone or learns or match is kinds[-1] and not self._learns(unit))
+        wanted = match.name or (unit.module if has_name else self._functional(unit.module, step.op))
+        name = self._free_name(wanted)
+        is_simple = part.is_call and self.units.program.simple_calls.get(unit.call, False)
+        island = Writer(self.units, part).island(name, step.index, list(match.inputs), is_simple)
+        return Draft(name, match.op, [self.layer_of[value] for value in match.inputs], island)
+
+    def _learns(self, unit: Unit) -> bool:
+        return any(tensor.is_parameter for tensor in self.units.stored(unit))
+
+    def _opaque(self, unit: Unit, outputs: list[int], unknown: list[str]) -> Draft:
+        steps = [self.units.steps[index] for index in unit.steps]
+        if len(outputs) > 1 or self.units.steps[outputs[0]].sample is None:
+            raise TraceError(
+                f"layer `{unit.module or steps[-1].op}` gives something else than one batch of samples: the first dimension of "
+                "the output has to be the batch"
+            )
+        significant = [step for step in steps if not isinstance(kind_of(self.units, step), Same)] or steps
+        names = list(dict.fromkeys(step.op for step in significant))
+        wanted = unit.module if unit.is_call or unit.module and unit.merged else self._functional(unit.module, names[-1])
+        name = self._free_name(wanted)
+        inputs = self.units.needs(unit)[1]
+        if not inputs:
+            raise TraceError(f"layer `{name}` does not depend on the input")
+        is_simple = unit.is_call and self.units.program.simple_calls.get(unit.call, False)
+        island = Writer(self.units, unit).island(name, outputs[0], inputs, is_simple and len(inputs) == 1)
+        self.layer_of[outputs[0]] = name
+        reason = "; ".join(dict.fromkeys([*unit.merged, *unknown]))
+        return Draft(name, None, [self.layer_of[value] for value in inputs], island, reason, significant)
+
+    def _functional(self, module: str, op: str) -> str:
+        op = op.strip("_")
+        return f"{module}.{op}" if module else op
+
+    def _free_name(self, wanted: str) -> str:
+        name, number = wanted, 2
+        while name in self.names:
+            name, number = f"{wanted}.{number}", number + 1
+        self.names.add(name)
+        return name
+
+
+def _tie(drafts: list[Draft]) -> None:
+    """Notes which layers use an earlier one's parameters."""
+    owners: dict[tuple[int, ...], str] = {}
+    users: dict[int, str] = {}
+    for draft in drafts:
+        parameters = tuple(id(parameter) for _, parameter in draft.island.named_parameters())
+        if not parameters:
+            continue
+        if parameters in owners:
+            draft.parameters_of = owners[parameters]
+            continue
+        for parameter in parameters:
+            if parameter in users:
+                raise TraceError(
+                    f"layers `{users[parameter]}` and `{draft.name}` share some of their parameters and not all: "
+                    "give both the same (such as no bias), or make them one module"
+                )
+            users[parameter] = draft.name
+        owners[parameters] = draft.name
+
+
+def _document(draft: Draft, costs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": draft.name}
+    document["op"] = draft.op if draft.op is not None else {"opaque": costs[draft.name]}
+    document["inputs"] = draft.inputs
+    if draft.parameters_of is not None:
+        document["parameters_of"] = draft.parameters_of
+    return document
+
+
+# Trying layers out.
+
+
+def _try_out(
+    modes: Modes, drafts: list[Draft], batch: torch.Tensor, targets: torch.Tensor | None
+) -> dict[str, dict[str, Any]]:
+    """Makes sure that each layer treats samples alike, and counts what opaque ones cost."""
+    last_use = {name: index for index, draft in enumerate(drafts) for name in draft.inputs}
+    values = {"input": batch}
+    costs: dict[str, dict[str, Any]] = {}
+    for index, draft in enumerate(drafts):
+        inputs = [values[name] for name in draft.inputs]
+        if draft.name == "loss":
+            if draft.op is None:
+                costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets)
+            continue
+        if draft.op is None:
+            costs[draft.name] = _opaque(draft, inputs)
+        _set(dict.fromkeys(modes, False))
+        with torch.no_grad():
+            values[draft.name] = output = draft.island(*inputs)
+            if tuple(output.shape[1:]) != draft.island.output_shape:
+                raise TraceError(f"layer `{draft.name}` gives samples of another shape when there are {len(batch)} of them")
+            alone = draft.island(*(tensor[:1] for tensor in inputs))
+        _set(modes)
+        if not _is_same(alone, output[:1]) and not any(step.op == "batch_norm" for step in draft.steps):
+            raise TraceError(
+                f"layer `{draft.name}` mixes the samples of a batch: its output for one sample is another when there are more, "
+                "so that ranks cannot share a batch"
+            )
+        for name in draft.inputs:
+            if last_use[name] == index:
+                values.pop(name, None)
+    return costs
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    bound = 1e-9 if one.dtype == torch.float64 else 1e-3
+    largest = float(other.abs().max()) if other.numel() else 0.0
+    return float((one - other).abs().max()) <= bound * largest + 1e-12 if one.numel() else True
+
+
+def _opaque(draft: Draft, inputs: list[torch.Tensor]) -> dict[str, Any]:
+    parameters = list(draft.island.named_parameters())
+    names = [name.rpartition(".")[2] for name, _ in parameters]
+    if len(set(names)) < len(names):
+        names = [name for name, _ in parameters]
+    recurrent = any(step.op in ("lstm", "gru", "rnn_tanh", "rnn_relu") for step in draft.steps)
+    document: dict[str, Any] = {
+        "op": "+".join(dict.fromkeys(step.op.strip("_") for step in draft.steps))[:60],
+        "output": list(draft.island.output_shape),
+        "parameters": [{"name": name, "dims": list(p.shape)} for name, (_, p) in zip(names, parameters)],
+    }
+    return document | cost(draft.island, [parameter for _, parameter in parameters], inputs, recurrent)
+
+
+def _devices(module: nn.Module) -> list[torch.device]:
+    return list({tensor.device for tensor in module.parameters() if tensor.device.type == "cuda"})
+
+
+@contextlib.contextmanager
+def _training(module: nn.Module) -> Iterator[Modes]:
+    """The module as it trains, and afterwards in the mode that it was in."""
+    before = {part: part.training for part in module.modules()}
+    module.train()
+    try:
+        yield {part: part.training for part in module.modules()}
+    finally:
+        _set(before)
+
+
+def _set(modes: Modes) -> None:
+    for part, mode in modes.items():
+        part.training = mode
+
+
+@contextlib.contextmanager
+def _unchanged(module: nn.Module) -> Iterator[None]:
+    """Buffers keep their values: a layer that is tried out in training updates its statistics."""
+    saved = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in saved:
+                buffer.copy_(value)

@@ -1,0 +1,363 @@
+"""Steps grouped into layers: what a leaf module computes is one layer, and so is a functional operation between modules.
+
+Three things are moved so that each layer has one output tensor whose first dimension is the batch:
+
+- Values that no gradient goes through to the input (position numbers, masks made of token numbers, tables made of parameters)
+  are computed by each layer that uses them.
+- A layer whose output is something else (several tensors, another first dimension, integers) becomes one with those that use it.
+- So do layers that use one parameter in different ways, and steps that change each other's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppool.tracing.program import PerSample, Program, Ref, Step, Stored, map_arguments
+
+#: Modules with children that are one layer all the same.
+WHOLE = (nn.MultiheadAttention,)
+
+#: Operations that take no more of their first argument than its type and device.
+LIKE = {"new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
+
+
+@dataclass
+class Unit:
+    """Steps that are one layer."""
+
+    #: The module that they belong to.
+    module: str
+    #: Whether they are all that a call of this module computes.
+    is_call: bool
+    call: str
+    #: In order of execution, without those that are computed by each layer that uses them.
+    steps: list[int]
+    #: What several units were made one for.
+    merged: list[str] = field(default_factory=list)
+
+
+class Units:
+    """The units of a program in a topological order, with what goes from one to another."""
+
+    def __init__(self, module: nn.Module, program: Program) -> None:
+        self.program = program
+        self.modules = dict(module.named_modules(remove_duplicate=False))
+        self.steps = program.steps
+        self._find_writers()
+        self.live = self._live()
+        self.free = self._free()
+        self.units: list[Unit] = self._first()
+        self._merge_writers()
+        self._repair()
+
+    # What is computed at all, and where.
+
+    def _find_writers(self) -> None:
+        """Which memory each value is in, and which steps change it."""
+        self.root: list[object] = []
+        self.writers: dict[object, list[int]] = {}
+        for step in self.steps:
+            shared = [leaf for leaf in step.views if isinstance(leaf, Ref | Stored)]
+            root: object = step.index
+            if shared:
+                first = shared[0]
+                root = self.root[first.index] if isinstance(first, Ref) else first
+            self.root.append(root)
+            if any(isinstance(leaf, Ref | Stored) for leaf in step.writes):
+                self.writers.setdefault(root, []).append(step.index)
+
+    def _before(self, index: int) -> Iterable[int]:
+        """Steps that have to come before this one: those that make what it takes, and those that write there."""
+        step = self.steps[index]
+        for needed in step.refs():
+            yield needed
+            yield from (writer for writer in self.writers.get(self.root[needed], []) if needed < writer < index)
+
+    def _live(self) -> set[int]:
+        # Changes of buffers are kept although nothing takes what they make: running statistics.
+        pending = [self.program.output]
+        pending += [w for root, writers in self.writers.items() if isinstance(root, Stored) for w in writers]
+        live: set[int] = set()
+        while pending:
+            index = pending.pop()
+            if index not in live:
+                live.add(index)
+                pending.extend(self._before(index))
+        return live
+
+    def _free(self) -> set[int]:
+        """Steps that each layer that uses them repeats."""
+        depends: list[bool] = []
+        learned: list[bool] = []
+        free: set[int] = set()
+        for step in self.steps:
+            needed = [] if step.op in LIKE else list(self._before(step.index))
+            depends.append(step.index == 0 or any(depends[i] for i in needed))
+            own = any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves())
+            learned.append(own or any(learned[i] for i in needed))
+            if step.index == 0:
+                # Token numbers have no gradient.
+                if step.dtype is not None and not step.dtype.is_floating_point:
+                    free.add(0)
+            elif all(i in free for i in needed) and not step.is_random and not self._changes_buffer(step):
+                if not (depends[-1] and learned[-1]):
+                    free.add(step.index)
+        return free
+
+    def _changes_buffer(self, step: Step) -> bool:
+        return any(isinstance(leaf, Stored) for leaf in step.writes)
+
+    def constant(self, argument: Any) -> torch.Tensor | None:
+        """The value of something that depends on nothing but constants and buffers, if it does."""
+        found: dict[int, Any] = {}
+
+        def value(leaf: Any) -> Any:
+            match leaf:
+                case Ref(index) if index != 0 and index in self.free and index not in self.writers.get(self.root[index], []):
+                    if index not in found:
+                        step = self.steps[index]
+                        arguments, keywords = map_arguments(value, (step.args, step.kwargs))
+                        found[index] = step.target(*arguments, **keywords)
+                    return found[index]
+                case Stored(constant=torch.Tensor()):
+                    return leaf.constant
+                case Stored(is_parameter=False):
+                    return getattr(self.modules[leaf.owner], leaf.attribute)
+                case Ref() | Stored() | PerSample():
+                    raise _NotConstant
+            return leaf
+
+        try:
+            with torch.no_grad():
+                result = value(argument)
+        except _NotConstant:
+            return None
+        return result if isinstance(result, torch.Tensor) else None
+
+    def dynamic(self, index: int) -> bool:
+        """Whether a live step belongs to exactly one layer."""
+        return index in self.live and index not in self.free and index != 0
+
+    # Grouping.
+
+    def _is_leaf(self, path: str) -> bool:
+        module = self.modules.get(path)
+        return module is not None and path != "" and (isinstance(module, WHOLE) or not any(module.children()))
+
+    def _first(self) -> list[Unit]:
+        units: list[Unit] = []
+        for step in self.steps:
+            if not self.dynamic(step.index):
+                continue
+            leaf = self._is_leaf(step.module)
+            if leaf and units and units[-1].call == step.call:
+                units[-1].steps.append(step.index)
+            else:
+                units.append(Unit(step.module, leaf, step.call, [step.index]))
+        return units
+
+    def needs(self, unit: Unit) -> tuple[list[int], list[int]]:
+        """The free steps that a unit repeats, in order, and the values of other units that it takes, in order of first use; 0 is
+        the network's input."""
+        own = set(unit.steps)
+        repeated: set[int] = set()
+        inputs: list[int] = []
+        pending = []
+        for index in unit.steps:
+            pending.extend((i, self.steps[index].op in LIKE) for i in self._before(index) if i not in own)
+        # A stack, so that values come in the order of the steps: the first input is the one that the original passes first.
+        pending.reverse()
+        while pending:
+            index, is_like = pending.pop()
+            if index in repeated:
+                continue
+            if index in self.free and index != 0:
+                repeated.add(index)
+                step = self.steps[index]
+                more = [(i, step.op in LIKE) for i in self._before(index) if i not in own]
+                pending.extend(reversed(more))
+            elif not is_like and index not in inputs:
+                inputs.append(index)
+        return sorted(repeated), inputs
+
+    def stored(self, unit: Unit) -> list[Stored]:
+        """The stored tensors that a unit uses, in order, each once."""
+        found: dict[str, Stored] = {}
+        for index in sorted([*self.needs(unit)[0], *unit.steps]):
+            for leaf in self.steps[index].leaves():
+                if isinstance(leaf, Stored):
+                    found.setdefault(leaf.name, leaf)
+        return list(found.values())
+
+    def owner(self) -> dict[int, int]:
+        """The position of the unit of each step."""
+        return {index: position for position, unit in enumerate(self.units) for index in unit.steps}
+
+    def outputs(self) -> list[list[int]]:
+        """For each unit the values that others, or the network's output, take."""
+        owner = self.owner()
+        outputs: list[list[int]] = [[] for _ in self.units]
+
+        def take(value: int, position: int | None) -> None:
+            if value in owner and owner[value] != position and value not in outputs[owner[value]]:
+                outputs[owner[value]].append(value)
+
+        for position, unit in enumerate(self.units):
+            for value in self.needs(unit)[1]:
+                take(value, position)
+        take(self.program.output, None)
+        return outputs
+
+    # Merging.
+
+    def _merge_writers(self) -> None:
+        """Steps that change memory that others see by another value are one unit with them."""
+        users: dict[object, set[int]] = {}
+        for step in self.steps:
+            for leaf in step.refs():
+                users.setdefault(self.root[leaf], set()).add(step.index)
+        for root, writers in self.writers.items():
+            if isinstance(root, Stored):
+                continue
+            for writer in writers:
+                changed = self.steps[writer].refs()[0]
+                others = [
+                    user
+                    for user in users.get(root, ())
+                    if user > writer and any(r < writer and self.root[r] == root for r in self.steps[user].refs())
+                ]
+                if others and self.dynamic(writer):
+                    together = [*others, writer, changed, *(i for i in [root] if isinstance(i, int))]
+                    self.merge([i for i in together if self.dynamic(i)], "a tensor is changed in place while others see it")
+
+    def merge(self, steps: list[int], why: str) -> None:
+        """Makes the units of these steps one, with all units on the ways between them."""
+        owner = self.owner()
+        chosen = {owner[index] for index in steps if index in owner}
+        if len(chosen) < 2:
+            return
+        before: list[int] = []  # Bits of the units before each, itself included.
+        takes: list[set[int]] = []
+        for position, unit in enumerate(self.units):
+            needed = {owner[i] for i in self._all_needed(unit) if i in owner} - {position}
+            takes.append(needed)
+            bits = 1 << position
+            for producer in needed:
+                bits |= before[producer]
+            before.append(bits)
+        mask = sum(1 << position for position in chosen)
+        last = max(chosen)
+        reached = mask
+        for position in range(min(chosen), last + 1):
+            if takes[position] and any(reached >> producer & 1 for producer in takes[position]):
+                reached |= 1 << position
+        ancestors = 0
+        for position in chosen:
+            ancestors |= before[position]
+        inside = [p for p in range(len(self.units)) if (reached & ancestors | mask) >> p & 1]
+        members = [self.units[position] for position in inside]
+        reasons = [reason for unit in members for reason in unit.merged]
+        merged = Unit(
+            _common([unit.module for unit in members]),
+            False,
+            "",
+            sorted(index for unit in members for index in unit.steps),
+            list(dict.fromkeys([*reasons, why])),
+        )
+        rest = [unit for position, unit in enumerate(self.units) if position not in inside]
+        self.units = self._sorted([*rest, merged])
+
+    def _all_needed(self, unit: Unit) -> list[int]:
+        return self.needs(unit)[1]
+
+    def _sorted(self, units: list[Unit]) -> list[Unit]:
+        """Topologically, in the order of execution where there is a choice."""
+        self.units = sorted(units, key=lambda unit: unit.steps[-1])
+        owner = self.owner()
+        done: dict[int, None] = {}
+
+        def visit(position: int) -> None:
+            stack = [(position, False)]
+            while stack:
+                current, ready = stack.pop()
+                if current in done:
+                    continue
+                if ready:
+                    done[current] = None
+                    continue
+                stack.append((current, True))
+                needed = {owner[i] for i in self.needs(self.units[current])[1] if i in owner}
+                stack.extend((p, False) for p in sorted(needed - {current}, reverse=True))
+
+        for position in range(len(self.units)):
+            visit(position)
+        return [self.units[position] for position in done]
+
+    def _repair(self) -> None:
+        """Makes one unit of those between which something goes that is no batch of samples."""
+        while True:
+            consumers = self._consumers()
+            outputs = self.outputs()
+            for position, unit in enumerate(self.units):
+                why = self._unfit(unit, outputs[position])
+                if why is None:
+                    continue
+                together = [unit.steps[0], *(self.units[p].steps[0] for p in consumers[position])]
+                if len(set(together)) < 2:
+                    continue  # The network's output: what is wrong with it is said where layers are made.
+                self.merge(together, why)
+                break
+            else:
+                return
+
+    def _consumers(self) -> list[set[int]]:
+        owner = self.owner()
+        consumers: list[set[int]] = [set() for _ in self.units]
+        for position, unit in enumerate(self.units):
+            for value in self.needs(unit)[1]:
+                if value in owner:
+                    consumers[owner[value]].add(position)
+        return consumers
+
+    def _unfit(self, unit: Unit, outputs: list[int]) -> str | None:
+        """Why a unit cannot be a layer."""
+        if not outputs:
+            return None
+        if len(outputs) > 1:
+            return "it has several outputs"
+        step = self.steps[outputs[0]]
+        if step.dims is None:
+            return "it has several outputs"
+        if step.sample is None:
+            return "its first dimension is not the batch"
+        if step.dtype is None or not step.dtype.is_floating_point:
+            return "its output is not of floating-point numbers"
+        if not self.needs(unit)[1]:
+            return "it has no input"
+        return None
+
+
+class _NotConstant(Exception):
+    pass
+
+
+def _common(paths: list[str]) -> str:
+    """The module that holds all of these."""
+    parts = [path.split(".") if path else [] for path in paths]
+    shared = []
+    for level in zip(*parts):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    return ".".join(shared)
+
+
+def is_view(step: Step) -> bool:
+    """Whether a step moves or copies elements and computes nothing."""
+    return bool(step.views and not step.writes) or step.op in ("clone", "contiguous", "cat", "stack", "expand", "repeat", "flip", "roll")
+
