@@ -220,6 +220,7 @@ impl Error {
             Self::Collectives(error) => error.is_input(),
             Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
+            Self::Engine(layer_engine::EngineError::Opaque { .. }) => true,
             Self::Engine(_)
             | Self::Mux(_)
             | Self::NotFinite { .. }

@@ -1,3 +1,5 @@
+use layer_graph::{Layer, LayerKind};
+
 use crate::{Pass, Precision};
 
 /// What can go wrong when an engine prepares or runs a kernel.
@@ -23,6 +25,19 @@ pub enum EngineError {
         kind: &'static str,
         /// The pass that was asked for.
         pass: Pass,
+    },
+    /// Of a layer nothing but its cost is known.
+    #[error(
+        "{engine} cannot run layer `{layer}`: of its operation `{op}` only the cost is known. Train the module that the network was made \
+         from in its own framework; this network can be planned and simulated"
+    )]
+    Opaque {
+        /// The engine.
+        engine: &'static str,
+        /// The layer's name.
+        layer: String,
+        /// What it computes, as its maker calls it.
+        op: String,
     },
     /// A kernel was given the wrong number of buffers, or one of the wrong length.
     #[error("{kernel}: operand {operand} has {got} elements, expected {expected}")]
@@ -88,4 +103,16 @@ pub enum EngineError {
         /// What the library said.
         problem: String,
     },
+}
+
+impl EngineError {
+    /// An engine has no kernel for a pass of this layer.
+    pub(crate) fn unsupported(engine: &'static str, layer: &Layer, pass: Pass) -> Self {
+        match layer.kind() {
+            LayerKind::Opaque(opaque) => {
+                Self::Opaque { engine, layer: layer.name().into(), op: opaque.op.clone() }
+            }
+            kind => Self::Unsupported { engine, layer: layer.name().into(), kind: kind.label(), pass },
+        }
+    }
 }

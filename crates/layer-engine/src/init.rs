@@ -14,7 +14,7 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     let mut values = Vec::with_capacity(layer.parameter_count());
     for parameter in &parameters {
         let elements = parameter.elements();
-        match parameter.name {
+        match &*parameter.name {
             "weight" if normalises => values.extend(std::iter::repeat_n(1.0, elements)),
             "weight" if *layer.kind() != LayerKind::ClassToken => {
                 let inputs = match layer.kind() {

@@ -1,4 +1,4 @@
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::Pass;
 
@@ -55,12 +55,18 @@ impl Role {
                     samples * attention.heads * layer.output_shape().elements() / features(layer)
                 }
                 LayerKind::SoftmaxCrossEntropy => samples * layer.input_shapes()[0].elements(),
+                LayerKind::Opaque(opaque) => samples * saved_elements(opaque),
                 _ => 0,
             },
             Self::Moments | Self::GradientMoments => 2 * channels(layer) + 1,
             Self::Metrics => 2,
         }
     }
+}
+
+/// Elements of single precision that hold what an opaque layer keeps of one sample.
+fn saved_elements(opaque: &Opaque) -> usize {
+    opaque.saved_bytes.div_ceil(4) as usize
 }
 
 fn channels(layer: &Layer) -> usize {
@@ -89,7 +95,7 @@ impl Signature {
             return Self::of_first(layer, pass);
         }
         // The loss is followed by its backward pass at once.
-        let is_loss = *layer.kind() == LayerKind::SoftmaxCrossEntropy;
+        let is_loss = layer.kind().is_loss();
         let mut again = Self::of_first(layer, Pass::Forward).filter(|_| !is_loss)?;
         again.writes.retain(|role| *role != Role::Statistics);
         Some(again)
@@ -113,6 +119,7 @@ impl Signature {
             (K::Conv2d(_) | K::Linear(_) | K::Embedding(_), Pass::BackwardParameters) => {
                 (vec![Input(0), OutputGradient], vec![ParameterGradient])
             }
+            (K::Opaque(opaque), _) => return Self::of_opaque(layer, opaque, pass),
             (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
             (K::BatchNorm(_), Pass::Forward) => {
                 (vec![Input(0), Parameters, Moments], vec![Output, Saved, Statistics])
@@ -192,6 +199,39 @@ impl Signature {
                 | K::Add,
                 Pass::Backward,
             ) => (vec![OutputGradient], slots.map(InputGradient).collect()),
+            _ => return None,
+        };
+        Some(Self { reads, writes })
+    }
+
+    /// The operands of a layer of which nothing but the cost is known: what it keeps is in addition to its inputs.
+    fn of_opaque(layer: &Layer, opaque: &Opaque, pass: Pass) -> Option<Self> {
+        let is_loss = opaque.labels.is_some();
+        let some = |role: Role, is_there: bool| is_there.then_some(role);
+        let inputs = (0..layer.input_shapes().len()).map(Role::Input);
+        let gradients = (0..layer.input_shapes().len()).map(Role::InputGradient);
+        let learns = layer.parameter_count() > 0;
+        let parameters = some(Role::Parameters, learns);
+        let parameter_gradient = some(Role::ParameterGradient, learns);
+        let labels = some(Role::Labels, is_loss);
+        let saved = some(Role::Saved, opaque.saved_bytes > 0);
+        let (reads, writes): (Vec<Role>, Vec<Role>) = match pass {
+            Pass::Forward => (
+                inputs.chain(parameters).chain(labels).collect(),
+                [Role::Output].into_iter().chain(saved).chain(some(Role::Metrics, is_loss)).collect(),
+            ),
+            Pass::Infer => (
+                inputs.chain(parameters).chain(labels).collect(),
+                [Role::Output].into_iter().chain(some(Role::Metrics, is_loss)).collect(),
+            ),
+            Pass::Backward | Pass::BackwardParameters => {
+                let with_inputs = pass == Pass::Backward;
+                let reads = inputs.chain(parameters).chain(saved).chain(labels);
+                (
+                    reads.chain([Role::OutputGradient]).collect(),
+                    gradients.filter(|_| with_inputs).chain(parameter_gradient).collect(),
+                )
+            }
             _ => return None,
         };
         Some(Self { reads, writes })

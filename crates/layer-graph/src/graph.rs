@@ -5,7 +5,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use crate::infer::output_shape;
-use crate::{GraphError, Layer, LayerKind, Shape};
+use crate::{GraphError, Layer, LayerKind, Opaque, Shape};
 
 /// Identifies a layer of one [`LayerGraph`]. Ids count up from 0, the input layer, in topological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -240,6 +240,14 @@ impl LayerGraph {
                 layer.parameter_count() > 0 || self.producers(id).iter().any(|producer| needs[producer.0]);
         }
         needs
+    }
+
+    /// The layers of which only the cost is known, with what that is, in topological order.
+    pub fn opaque_layers(&self) -> impl Iterator<Item = (&Layer, &Opaque)> {
+        self.graph.node_weights().filter_map(|layer| match layer.kind() {
+            LayerKind::Opaque(opaque) => Some((layer, opaque)),
+            _ => None,
+        })
     }
 
     /// The petgraph graph behind this network, for its algorithms. Edges carry the position among the consumer's

@@ -1,6 +1,6 @@
 //! Shape inference: the output shape of a layer, or why it does not fit its inputs.
 
-use crate::{Conv2d, GraphError, LayerKind, MultiHeadAttention, Permute, Pool2d, Reshape, Shape};
+use crate::{Conv2d, GraphError, LayerKind, MultiHeadAttention, Opaque, Permute, Pool2d, Reshape, Shape};
 
 /// The output shape of a layer of this kind over these inputs.
 pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Result<Shape, GraphError> {
@@ -94,6 +94,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),
         },
+        LayerKind::Opaque(opaque) => described(name, opaque)?,
     };
     if shape.is_valid() {
         Ok(shape)
@@ -106,6 +107,7 @@ fn check_input_count(name: &str, kind: &LayerKind, got: usize) -> Result<(), Gra
     let (fits, expected) = match kind {
         LayerKind::Input => (got == 0, "no inputs"),
         LayerKind::Concat | LayerKind::Add => (got >= 2, "at least two inputs"),
+        LayerKind::Opaque(_) => (got >= 1, "at least one input"),
         _ => (got == 1, "one input"),
     };
     if fits {
@@ -222,6 +224,29 @@ fn permuted(name: &str, permute: &Permute, input: &Shape) -> Result<Shape, Graph
         return Err(shape_error(name, problem));
     }
     Ok(Shape::new(permute.order.iter().map(|&dim| dims[dim]).collect::<Vec<_>>()))
+}
+
+/// The output that an opaque layer says it has.
+fn described(name: &str, opaque: &Opaque) -> Result<Shape, GraphError> {
+    for (index, parameter) in opaque.parameters.iter().enumerate() {
+        if opaque.parameters[..index].iter().any(|other| other.name == parameter.name) {
+            return Err(shape_error(name, format!("has two parameters named `{}`", parameter.name)));
+        }
+        // A parameter may be a single number, which has no dimensions.
+        if !parameter.dims.is_empty() && !Shape::new(parameter.dims.as_slice()).is_valid() {
+            let problem =
+                format!("parameter `{}` is empty or too large: {:?}", parameter.name, parameter.dims);
+            return Err(shape_error(name, problem));
+        }
+    }
+    match opaque.labels {
+        Some(0) => Err(shape_error(name, "is a loss without labels".into())),
+        Some(_) if opaque.output.elements() != 1 => Err(shape_error(
+            name,
+            format!("is a loss, and has an output of {} a sample, not of 1", opaque.output),
+        )),
+        _ => Ok(opaque.output.clone()),
+    }
 }
 
 /// The positions of a sequence of feature vectors; `None` for a single vector.

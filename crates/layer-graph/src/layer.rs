@@ -1,3 +1,7 @@
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
 use crate::{LayerKind, Shape};
 
 /// Bytes of one element. Activations and parameters are counted in single precision.
@@ -13,17 +17,20 @@ pub struct Layer {
 }
 
 /// A tensor that a layer owns: a learned parameter, or a running statistic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LayerTensor {
     /// Its name within the layer, as in PyTorch: `weight`, `bias`, `running_mean`, `running_var`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its dimensions, outermost first: `out x in x height x width` for a convolution's weight.
     pub dims: Vec<usize>,
 }
 
 impl LayerTensor {
-    fn new(name: &'static str, dims: impl Into<Vec<usize>>) -> Self {
-        Self { name, dims: dims.into() }
+    /// A tensor of this name with these dimensions, outermost first.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>, dims: impl Into<Vec<usize>>) -> Self {
+        Self { name: name.into(), dims: dims.into() }
     }
 
     /// Elements of the tensor.
@@ -89,6 +96,7 @@ impl Layer {
                 vec![LayerTensor::new("weight", [1, embedding.positions, features])]
             }
             LayerKind::ClassToken => vec![LayerTensor::new("weight", [1, 1, self.inputs[0].innermost()])],
+            LayerKind::Opaque(opaque) => opaque.parameters.clone(),
             _ => Vec::new(),
         }
     }
@@ -124,11 +132,13 @@ impl Layer {
         }
     }
 
-    /// Labels of one sample: one at each position of a sequence for a [`LayerKind::SoftmaxCrossEntropy`], none for other kinds.
+    /// Labels of one sample: one at each position of a sequence for a [`LayerKind::SoftmaxCrossEntropy`], as many as it says for an opaque
+    /// loss, none for other kinds.
     #[must_use]
     pub fn label_count(&self) -> usize {
-        match self.kind {
+        match &self.kind {
             LayerKind::SoftmaxCrossEntropy => self.inputs[0].elements() / self.inputs[0].innermost(),
+            LayerKind::Opaque(opaque) => opaque.labels.unwrap_or_default(),
             _ => 0,
         }
     }
@@ -195,6 +205,7 @@ impl Layer {
             LayerKind::AdaptiveAvgPool2d(_) => inputs,
             LayerKind::Add => outputs * (self.inputs.len() as u64 - 1),
             LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => 5 * inputs,
+            LayerKind::Opaque(opaque) => opaque.forward.flops,
         }
     }
 
@@ -211,6 +222,7 @@ impl Layer {
             | LayerKind::MultiHeadAttention(_) => 2 * self.forward_flops(),
             LayerKind::Embedding(_) => self.output.elements() as u64,
             LayerKind::SoftmaxCrossEntropy => 2 * self.inputs[0].elements() as u64,
+            LayerKind::Opaque(opaque) => opaque.backward.flops,
             _ => self.forward_flops(),
         }
     }

@@ -15,7 +15,8 @@ pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
 pub use kind::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select,
+    LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d, PositionEmbedding, Reshape,
+    Select,
 };
 pub use layer::{Layer, LayerTensor};
 pub use shape::Shape;

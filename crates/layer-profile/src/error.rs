@@ -207,16 +207,27 @@ pub enum ProfileError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Of a layer nothing but its cost is known: no engine runs it.
+    #[error(
+        "layer `{layer}` cannot be measured: of its operation `{op}` only the cost is known. Measure the module that the network was made \
+         from in its own framework, or use a device model"
+    )]
+    Opaque {
+        /// The layer.
+        layer: String,
+        /// What it computes, as its maker calls it.
+        op: String,
+    },
     /// The engine failed while it was measured.
     #[cfg(feature = "measure")]
-    #[error("measuring {subject} at batch {batch}: {source}")]
+    #[error("measuring {subject} at batch {batch}: {problem}")]
     Engine {
         /// What was being measured, such as ``layer `conv1` ``.
         subject: String,
         /// Samples of the batch.
         batch: usize,
         /// What the engine says.
-        source: layer_engine::EngineError,
+        problem: layer_engine::EngineError,
     },
 }
 

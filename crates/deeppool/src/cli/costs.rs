@@ -246,7 +246,7 @@ pub(crate) fn size(
     Ok((gpus, agree("samples a batch", batch, planned_batch)?))
 }
 
-/// A background job as `MODEL:BATCH` or `FILE.onnx:BATCH`.
+/// A background job as `MODEL:BATCH`, `FILE.onnx:BATCH` or, for a network as JSON, `FILE.json:BATCH`.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundSpec {
     pub(crate) model: String,
@@ -255,8 +255,12 @@ pub(crate) struct BackgroundSpec {
 
 impl BackgroundSpec {
     pub(crate) fn network(&self) -> anyhow::Result<LayerGraph> {
-        let is_file = Path::new(&self.model).extension().is_some_and(|extension| extension == "onnx");
-        Ok(if is_file { import(Path::new(&self.model))? } else { zoo::model(&self.model)? })
+        let path = Path::new(&self.model);
+        match path.extension().and_then(std::ffi::OsStr::to_str) {
+            Some("onnx") => import(path),
+            Some("json") => Ok(LayerGraph::load(path)?),
+            _ => Ok(zoo::model(&self.model)?),
+        }
     }
 }
 
@@ -266,7 +270,7 @@ impl std::str::FromStr for BackgroundSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "expected MODEL:BATCH or FILE.onnx:BATCH with a batch of at least 1, such as vgg16:8, got `{text}`"
+                "expected MODEL:BATCH, FILE.onnx:BATCH or FILE.json:BATCH with a batch of at least 1, such as vgg16:8, got `{text}`"
             )
         };
         let (model, batch) = text.rsplit_once(':').ok_or_else(expected)?;

@@ -2,18 +2,21 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use layer_graph::zoo;
+use layer_graph::{LayerGraph, zoo};
 use serde_json::json;
 
-use super::network::import;
+use super::network::{import, opaque_line, opaque_names};
 use super::output::{print_json, say, table};
 
-/// List the built-in networks, or those of ONNX files
+/// List the built-in networks, or those of files
 #[derive(Args)]
 pub(crate) struct Models {
     /// ONNX files, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     onnx: Vec<PathBuf>,
+    /// Files of the format deeppool/graph/v1, instead of the built-in networks
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    graph: Vec<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -21,13 +24,17 @@ pub(crate) struct Models {
 
 impl Models {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let (mut rows, mut unread) = (Vec::new(), Vec::new());
+        let (mut rows, mut unread, mut opaque) = (Vec::new(), Vec::new(), Vec::new());
         let mut shown = table(&["model", "layers", "parameters", "GFLOP forward", "activations"]);
-        let networks = if self.onnx.is_empty() {
+        let networks = if self.onnx.is_empty() && self.graph.is_empty() {
             zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
         } else {
-            let mut read = |path: &PathBuf| import(path).map_err(|error| unread.push(error.to_string())).ok();
-            self.onnx.iter().filter_map(&mut read).collect()
+            let of_onnx = self.onnx.iter().map(|path| import(path));
+            let of_graphs = self.graph.iter().map(|path| Ok(LayerGraph::load(path)?));
+            let mut read = |network: anyhow::Result<LayerGraph>| {
+                network.map_err(|error| unread.push(error.to_string())).ok()
+            };
+            of_onnx.chain(of_graphs).filter_map(&mut read).collect()
         };
         for network in networks {
             let name = network.name();
@@ -41,12 +48,17 @@ impl Models {
             ]);
             rows.push(json!({"name": name, "input": input.dims(), "layers": network.len() - 1,
                 "parameters": network.parameter_count(), "forward_flops": network.forward_flops(),
-                "backward_flops": network.backward_flops(), "activation_bytes": network.activation_bytes()}));
+                "backward_flops": network.backward_flops(), "activation_bytes": network.activation_bytes(),
+                "opaque_layers": opaque_names(&network)}));
+            opaque.extend(opaque_line(&network).map(|line| format!("{name}: {line}")));
         }
         if self.json {
             print_json(&json!({"models": rows, "unread": unread}));
         } else if !rows.is_empty() {
             say!("{shown}\n\nFLOP and activations are of one sample, in single precision.");
+            for line in opaque {
+                say!("{line}");
+            }
         }
         match unread.split_first() {
             None => Ok(()),

@@ -17,7 +17,7 @@ use super::compare::CostedBackground;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::{BATCH, within};
 use super::explanations::print_runs;
-use super::network::NetworkArgs;
+use super::network::{NetworkArgs, opaque_names};
 use super::output::{check_outputs, micros, parse_micros, print_json, rate, save_json, say};
 use super::plan_table::plan_text;
 use super::problem::{ProblemQuestion, print_frontier};
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     /// A problem of the format deeppool/plan-problem/v1 (times that add up) or /v2 (a training program), instead of a network; -
     /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm",
+        "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm",
         "memory", "compare", "objective", "background"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
@@ -226,7 +226,7 @@ impl Plan {
         let runs = self.explain.then(|| job.explain(&plan, &self.mode.gpu_counts)).transpose()?;
         self.write(&job, &plan)?;
         if self.json {
-            print_json(&report(&plan, frontier.as_ref(), runs.as_deref())?);
+            print_json(&report(&network, &plan, frontier.as_ref(), runs.as_deref())?);
             return Ok(());
         }
         say!("{}", plan_text(&job, &plan)?);
@@ -273,7 +273,7 @@ impl Plan {
         self.write(job, plan)?;
         let CostedBackground { spec, .. } = background;
         if self.json {
-            let mut report = report(plan, None, runs.as_deref())?;
+            let mut report = report(job.costs().network(), plan, None, runs.as_deref())?;
             report["objective"] = json!({
                 "foreground": foreground, "fastest_iteration_us": fastest_us, "simulated": true,
                 "background": {"model": spec.model, "batch": spec.batch},
@@ -322,11 +322,16 @@ impl Plan {
 
 /// A plan as its file has it, with what else was asked for.
 fn report(
+    network: &LayerGraph,
     plan: &ExecutionPlan,
     frontier: Option<&PlanFrontier<'_>>,
     runs: Option<&[RunExplanation]>,
 ) -> anyhow::Result<Value> {
     let mut report = serde_json::to_value(plan)?;
+    let opaque = opaque_names(network);
+    if !opaque.is_empty() {
+        report["opaque_layers"] = json!(opaque);
+    }
     if let Some(frontier) = frontier {
         let point = |(iteration_us, amplification, gpus): (f64, f64, usize)| json!({"iteration_us": iteration_us, "amplification": amplification, "gpus": gpus});
         report["frontier"] = points(frontier.arrangements()).map(point).collect();

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use deeppool::plan::{ExecutionPlan, PlanMode};
 
+use super::network::opaque_line;
 use super::output::{byte_size, gpus, micros, ranks, table};
 
 /// What there is to say about a plan: what it is made from, what it takes beside data parallelism, and where layers run.
@@ -27,6 +28,7 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
     if let Some(accuracy) = &profile.accuracy {
         lines.push(format!("model of {}: {accuracy}", profile.device));
     }
+    lines.extend(opaque_line(job.costs().network()));
     let limit = match (plan.amplification_limit, plan.mode) {
         (Some(limit), _) => format!(" (limit {limit})"),
         (None, PlanMode::DataParallel) => " (data parallel, no limit)".into(),

@@ -30,6 +30,8 @@ mod memory_limit;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod mpi;
 #[cfg(feature = "cli")]
+mod opaque;
+#[cfg(feature = "cli")]
 mod pages;
 #[cfg(feature = "cli")]
 mod perfetto;

@@ -29,12 +29,7 @@ use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<T>, EngineError> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
-            let unsupported = || EngineError::Unsupported {
-                engine: NAME,
-                layer: layer.name().into(),
-                kind: layer.kind().label(),
-                pass: *pass,
-            };
+            let unsupported = || EngineError::unsupported(NAME, layer, *pass);
             let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
             let operation = operation(layer, *pass, *shard, workers).ok_or_else(unsupported)?;
             let lengths =

@@ -21,10 +21,7 @@ use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, Failure> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
-            let unsupported = || {
-                let (layer, kind, pass) = (layer.name().into(), layer.kind().label(), *pass);
-                Failure(EngineError::Unsupported { engine: NAME, layer, kind, pass })
-            };
+            let unsupported = || Failure(EngineError::unsupported(NAME, layer, *pass));
             let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
             let lengths =
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();

@@ -1,10 +1,12 @@
 mod image;
+mod opaque;
 mod rearrange;
 mod sequence;
 
 use serde::{Deserialize, Serialize};
 
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
+pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select};
 pub use sequence::{Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding};
 
@@ -72,6 +74,8 @@ pub enum LayerKind {
     /// Softmax and cross entropy against the sample's label; its output is the loss of each sample. Over a sequence,
     /// `positions x classes`, a sample has a label at each position, and its loss is their mean.
     SoftmaxCrossEntropy,
+    /// Whatever no other kind is, of which only the cost is known: it can be planned, and no engine runs it.
+    Opaque(Opaque),
 }
 
 impl LayerKind {
@@ -104,6 +108,17 @@ impl LayerKind {
             Self::Add => "add",
             Self::Dropout(_) => "dropout",
             Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
+            Self::Opaque(_) => "opaque",
+        }
+    }
+
+    /// Whether its output is the loss of each sample.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::SoftmaxCrossEntropy => true,
+            Self::Opaque(opaque) => opaque.labels.is_some(),
+            _ => false,
         }
     }
 }
@@ -138,5 +153,6 @@ into_kind!(
     Reshape,
     Permute,
     Select,
-    Dropout
+    Dropout,
+    Opaque
 );

@@ -1,6 +1,6 @@
 //! The `graph` file format.
 
-use layer_graph::{GraphError, LayerGraph, zoo};
+use layer_graph::{GraphError, LayerGraph, LayerTensor, Opaque, OpaquePass, Shape, zoo};
 
 #[test]
 fn every_model_survives_the_round_trip() {
@@ -48,4 +48,57 @@ fn files_are_saved_and_loaded_and_errors_name_them() {
     let error = LayerGraph::load(&path).unwrap_err();
     assert!(matches!(&error, GraphError::File { .. }) && error.to_string().contains("net.json"));
     assert!(net.save(folder.path().join("no/such/folder.json")).is_err());
+}
+
+/// A network of one opaque layer.
+fn with_opaque(opaque: Opaque) -> Result<LayerGraph, GraphError> {
+    let mut net = LayerGraph::new("net", Shape::sequence(8, 16))?;
+    net.add("lstm", opaque, [net.input()])?;
+    Ok(net)
+}
+
+fn lstm() -> Opaque {
+    Opaque::new("LSTM", Shape::sequence(8, 32))
+        .parameters([
+            LayerTensor::new("weight_ih_l0", [128, 16]),
+            LayerTensor::new("weight_hh_l0", [128, 32]),
+        ])
+        .forward(OpaquePass { flops: 1_000, bytes: 2_000, kernels: 3 })
+        .backward(OpaquePass { flops: 2_000, bytes: 3_000, kernels: 5 })
+        .saved_bytes(512)
+}
+
+#[test]
+fn an_opaque_layer_says_all_there_is_to_know_of_it() {
+    let net = with_opaque(lstm()).unwrap();
+    assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+    let layer = net.layer(net.find("lstm").unwrap());
+    assert_eq!((layer.forward_flops(), layer.backward_flops()), (1_000, 2_000));
+    assert_eq!(layer.parameter_count(), 128 * 16 + 128 * 32);
+    assert_eq!(layer.tensor_name(&layer.parameters()[0]), "lstm.weight_ih_l0");
+    assert_eq!(net.opaque_layers().map(|(_, opaque)| &*opaque.op).collect::<Vec<_>>(), ["LSTM"]);
+
+    let text = r#"{"schema": "deeppool/graph/v1", "name": "net", "input": [4], "layers": [
+        {"name": "loss", "inputs": ["input"], "op": {"opaque": {"op": "mse_loss", "output": [1], "labels": 4,
+            "forward": {"flops": 12, "bytes": 36, "kernels": 1},
+            "backward": {"flops": 8, "bytes": 36, "kernels": 1}}}}]}"#;
+    let net = LayerGraph::from_json(text).unwrap();
+    let loss = net.layer(net.find("loss").unwrap());
+    assert!(loss.kind().is_loss());
+    assert_eq!(loss.label_count(), 4);
+}
+
+#[test]
+fn an_opaque_layer_that_cannot_be_is_refused() {
+    let twice = [LayerTensor::new("w", [1]), LayerTensor::new("w", [2])];
+    for (opaque, expected) in [
+        (lstm().parameters(twice), "two parameters named `w`"),
+        (lstm().parameters([LayerTensor::new("w", [0, 3])]), "parameter `w` is empty"),
+        (Opaque::new("nothing", Shape::new([])), "is empty or too large"),
+        (lstm().loss(1), "not of 1"),
+        (Opaque::new("loss", Shape::features(1)).loss(0), "without labels"),
+    ] {
+        let error = with_opaque(opaque).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("lstm"), "{error}");
+    }
 }

@@ -91,6 +91,18 @@ impl Demand {
             }
             // The same bytes under another shape.
             LayerKind::Flatten | LayerKind::Reshape(_) => self.add(Term::Launch, 1.0),
+            // Several operations one after another, each of them bound by its arithmetic or by memory: what they take adds up.
+            LayerKind::Opaque(opaque) => {
+                let work = if backward { opaque.backward } else { opaque.forward };
+                let passes_over_parameters = if backward { 2.0 } else { 1.0 };
+                let parameters = passes_over_parameters * megabytes(layer.parameter_bytes());
+                self.add(Term::Launch, f64::from(work.kernels));
+                self.add(
+                    Term::Product(Product::Linear, pass, Part::Arithmetic),
+                    samples * work.flops as f64 / 1e9,
+                );
+                self.add(Term::Stream(pass), samples * megabytes(work.bytes) + parameters);
+            }
             kind => {
                 self.add(Term::Launch, 1.0);
                 let parameters = megabytes(layer.parameter_bytes());

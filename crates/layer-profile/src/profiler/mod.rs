@@ -115,10 +115,10 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     /// Measures a network.
     ///
     /// # Errors
-    /// [`ProfileError::Batches`] when the batch sizes are none, zero or not ascending; [`ProfileError::Engine`] when the
-    /// engine fails; [`ProfileError::Invalid`] when the network has no layer but its input.
+    /// [`ProfileError::Batches`] when the batch sizes are none, zero or not ascending; [`ProfileError::Opaque`] when a layer is;
+    /// [`ProfileError::Engine`] when the engine fails; [`ProfileError::Invalid`] when the network has no layer but its input.
     pub fn profile(&self, network: &LayerGraph) -> Result<ProfileTable, ProfileError> {
-        check_batches(&self.batches)?;
+        self.check(network)?;
         let (device, measurement) = self.describe();
         Ok(self.run(network, device, measurement, None)?.table)
     }
@@ -139,7 +139,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         network: &LayerGraph,
         path: impl AsRef<Path>,
     ) -> Result<ProfileRun, ProfileError> {
-        check_batches(&self.batches)?;
+        self.check(network)?;
         let (device, measurement) = self.describe();
         if !whole_file::is_file(&path)? {
             let run = self.run(network, device, measurement, None)?;
@@ -160,6 +160,17 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         let mut path = profile.as_ref().as_os_str().to_owned();
         path.push(".partial");
         path.into()
+    }
+
+    /// Whether this network can be measured at these batch sizes, before anything is.
+    fn check(&self, network: &LayerGraph) -> Result<(), ProfileError> {
+        check_batches(&self.batches)?;
+        match network.opaque_layers().next() {
+            Some((layer, opaque)) => {
+                Err(ProfileError::Opaque { layer: layer.name().into(), op: opaque.op.clone() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// The device's name, and how measurements are made on it.

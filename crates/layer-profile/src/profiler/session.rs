@@ -152,5 +152,5 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
 }
 
 fn failure(subject: impl Fn() -> String, batch: usize) -> impl Fn(EngineError) -> ProfileError {
-    move |source| ProfileError::Engine { subject: subject(), batch, source }
+    move |problem| ProfileError::Engine { subject: subject(), batch, problem }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use layer_graph::{LayerGraph, zoo};
-use layer_profile::{DeviceModel, LayerTime, Origin, ProfileError, ProfileTable};
+use layer_graph::{LayerGraph, LayerTensor, Opaque, OpaquePass, Shape, zoo};
+use layer_profile::{DataSheet, DeviceModel, LayerTime, Origin, ProfileError, ProfileTable};
 use proptest::prelude::*;
 
 fn device(name: &str) -> DeviceModel {
@@ -143,5 +143,34 @@ fn bad_questions_are_answered_with_what_is_known() {
     for batches in [&[][..], &[0, 1], &[2, 2], &[4, 2]] {
         let error = device("a100").profile(&network("digits-cnn"), batches).expect_err("refused");
         assert!(matches!(error, ProfileError::Batches(found) if found == batches));
+    }
+}
+
+#[test]
+fn an_opaque_layer_takes_what_it_computes_and_moves() {
+    let layer = |flops: u64, bytes: u64| {
+        let pass = OpaquePass { flops, bytes, kernels: 2 };
+        let opaque = Opaque::new("swish", Shape::features(8)).forward(pass).backward(pass);
+        let mut net = LayerGraph::new("net", Shape::features(8)).expect("a shape");
+        let tensor = LayerTensor::new("beta", [1 << 20]);
+        let id = net.add("act", opaque.parameters([tensor]), [net.input()]).expect("a layer");
+        net.layer(id).clone()
+    };
+    for device in DeviceModel::names().into_iter().map(device) {
+        let forward = |flops, bytes| device.layer_time(&layer(flops, bytes), 16).forward;
+        let name = device.name();
+        assert!(forward(0, 0) > Duration::ZERO, "{name}: kernels are launched, parameters are read");
+        assert!(forward(1 << 32, 0) > 2 * forward(0, 0), "{name}");
+        assert!(forward(0, 1 << 30) > 2 * forward(0, 0), "{name}");
+        // At 4 Gflop a sample, 16 samples, a GPU reaches less than its peak, and more than a tenth of that.
+        let busy = forward(1 << 32, 0).saturating_sub(forward(0, 0));
+        if let Ok(sheet) = DataSheet::named(name) {
+            let rate = 16.0 * f64::from(1 << 16).powi(2) / busy.as_secs_f64();
+            assert!(0.1 < rate / sheet.peak_flops_per_s && rate < sheet.peak_flops_per_s, "{name}: {rate}");
+        }
+        // The parameters' gradients are written.
+        let time = device.layer_time(&layer(0, 0), 16);
+        assert!(time.backward > time.forward && time.update > Duration::ZERO, "{name}");
+        assert_eq!(device.layer_time(&layer(1 << 20, 1 << 20), 0).forward, Duration::ZERO, "{name}");
     }
 }

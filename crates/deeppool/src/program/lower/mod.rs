@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use layer_engine::{Pass, Role, Sgd, Shard, Signature};
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{LayerGraph, LayerId};
 
 use super::builder::{Bucket, Operands, ProgramBuilder};
 use super::recompute::Recomputation;

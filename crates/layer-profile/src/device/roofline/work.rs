@@ -1,4 +1,4 @@
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::device::Direction;
 
@@ -33,6 +33,7 @@ impl Work {
     pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Option<Self> {
         let class = match layer.kind() {
             LayerKind::Input => return None,
+            LayerKind::Opaque(opaque) => return Some(Self::of_opaque(layer, opaque, pass, samples as f64)),
             LayerKind::Conv2d(conv) if conv.kernel != [1, 1] => Class::Spatial,
             LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_) => Class::Product,
             LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
@@ -85,5 +86,20 @@ impl Work {
             bytes: samples * (inputs + outputs + kept + reread) + passes_over_parameters * parameters,
             outputs: samples * layer.output_shape().elements() as f64,
         })
+    }
+
+    /// The work that an opaque layer says it is. Element by element: nothing is known that would keep it from the peak.
+    fn of_opaque(layer: &Layer, opaque: &Opaque, pass: Direction, samples: f64) -> Self {
+        let (work, passes_over_parameters) = match pass {
+            Direction::Forward => (opaque.forward, 1.0),
+            Direction::Backward => (opaque.backward, 2.0),
+        };
+        Self {
+            class: Class::Elementwise,
+            kernels: work.kernels,
+            flops: samples * work.flops as f64,
+            bytes: samples * work.bytes as f64 + passes_over_parameters * layer.parameter_bytes() as f64,
+            outputs: samples * layer.output_shape().elements() as f64,
+        }
     }
 }

@@ -1,0 +1,87 @@
+//! Layers of which only the cost is known are planned, simulated and counted as any other, and no engine runs them.
+
+use layer_graph::{LayerGraph, LayerKind, LayerTensor, Linear, Opaque, OpaquePass, Shape};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{json, refused, succeed};
+
+/// A network whose activation is opaque, and whose loss is.
+fn network() -> LayerGraph {
+    let mut net = LayerGraph::new("net", Shape::features(256)).unwrap();
+    let x = net.add("fc1", Linear::new(512), [net.input()]).unwrap();
+    let swish = Opaque::new("swish", Shape::features(512))
+        .parameters([LayerTensor::new("beta", [])])
+        .forward(OpaquePass { flops: 6 * 512, bytes: 8 * 512, kernels: 2 })
+        .backward(OpaquePass { flops: 12 * 512, bytes: 16 * 512, kernels: 3 })
+        .saved_bytes(4 * 512);
+    let x = net.add("act", swish, [x]).unwrap();
+    let x = net.add("fc2", Linear::new(10), [x]).unwrap();
+    let loss = Opaque::new("mse_loss", Shape::features(1))
+        .forward(OpaquePass { flops: 30, bytes: 84, kernels: 1 })
+        .backward(OpaquePass { flops: 20, bytes: 84, kernels: 1 })
+        .loss(10);
+    net.add("loss", loss, [x]).unwrap();
+    net
+}
+
+/// A folder with the network as a file.
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    network().save(folder.path().join("net.json")).unwrap();
+    folder
+}
+
+const SIZE: &str = "--device a100 --batch 32";
+
+#[test]
+fn they_are_planned_and_simulated_and_named() {
+    let folder = folder();
+    let folder = folder.path();
+    let planned = json(folder, &format!("plan --graph net.json {SIZE} --gpus 4 -o plan.json --json"));
+    assert_eq!(planned["opaque_layers"], serde_json::json!(["act", "loss"]));
+    let simulated = json(folder, "simulate --graph net.json --plan plan.json --json");
+    let time = |value: &Value| value["iteration_us"].as_f64().unwrap();
+    assert!((time(&simulated) - time(&planned)).abs() < 1e-6 * time(&planned), "{simulated}");
+
+    let models = json(folder, "models --graph net.json --json");
+    assert_eq!(models["models"][0]["parameters"], 256 * 512 + 512 + 1 + 512 * 10 + 10);
+    assert_eq!(models["models"][0]["opaque_layers"], planned["opaque_layers"]);
+    let said = succeed(folder, &format!("plan --graph net.json {SIZE} --gpus 4"));
+    assert!(said.contains("2 layers are opaque"), "{said}");
+    assert!(said.contains("1 mse_loss, 1 swish"), "{said}");
+    succeed(folder, &format!("simulate --graph net.json {SIZE} --gpus 2 --background net.json:8"));
+}
+
+#[test]
+fn what_they_keep_counts() {
+    let folder = folder();
+    let folder = folder.path();
+    let text = network().to_json().replace("\"saved_bytes\": 2048", "\"saved_bytes\": 1002048");
+    std::fs::write(folder.join("more.json"), text).unwrap();
+    let peak = |file: &str| {
+        let plan = json(folder, &format!("plan --graph {file} {SIZE} --gpus 1 --json"));
+        plan["memory_peak_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(peak("more.json") - peak("net.json"), 32 * 1_000_000);
+}
+
+#[test]
+fn no_engine_runs_them() {
+    let folder = folder();
+    let expected = "layer `act` cannot be measured: of its operation `swish` only the cost is known";
+    refused(folder.path(), "profile --graph net.json --engine cpu --batches 1 -o profile.json", expected);
+
+    // With a loss that is known, so that data can be made for it.
+    let mut net = LayerGraph::new("net", Shape::features(64)).unwrap();
+    let x = net.add("fc", Linear::new(10), [net.input()]).unwrap();
+    let x = net.add("act", Opaque::new("swish", Shape::features(10)), [x]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
+    net.save(folder.path().join("net.json")).unwrap();
+    let expected = "cannot run layer `act`: of its operation `swish` only the cost is known";
+    refused(
+        folder.path(),
+        "train --graph net.json --data synthetic --ranks 2 --batch 4 --iterations 1",
+        expected,
+    );
+}
