@@ -4,7 +4,7 @@ use layer_graph::{LayerGraph, LayerKind, LayerTensor, Linear, Opaque, OpaquePass
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{json, refused, succeed};
+use crate::command::{deeppool, json, refused, succeed};
 
 /// A network whose activation is opaque, and whose loss is.
 fn network() -> LayerGraph {
@@ -79,9 +79,9 @@ fn no_engine_runs_them() {
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x]).unwrap();
     net.save(folder.path().join("net.json")).unwrap();
     let expected = "cannot run layer `act`: of its operation `swish` only the cost is known";
-    refused(
-        folder.path(),
-        "train --graph net.json --data synthetic --ranks 2 --batch 4 --iterations 1",
-        expected,
-    );
+    let train = "train --graph net.json --data synthetic --ranks 2 --batch 4 --iterations 1";
+    let output = deeppool(folder.path(), train);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains(expected) && errors.trim_end().lines().count() == 1, "{errors}");
 }
