@@ -1,0 +1,99 @@
+"""The collectives of a program on ``torch.distributed``: each is started without blocking and finished where its result is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from deeppool.torch.program import Collective, RankProgram
+
+#: What a buffer of a program holds: a tensor, or one for each trained parameter of a layer.
+Value = torch.Tensor | list[torch.Tensor]
+
+
+@dataclass
+class Pending:
+    """A collective of this rank under way."""
+
+    works: Sequence[dist.Work]
+    finish: Callable[[], Sequence[Value]]
+    """Gives what it writes, once it is complete."""
+
+    def is_complete(self) -> bool:
+        """Never blocks."""
+        return all(work.is_completed() for work in self.works)
+
+    def wait(self) -> Sequence[Value]:
+        """What it writes. On a GPU it is the device's stream that waits."""
+        for work in self.works:
+            work.wait()
+        return self.finish()
+
+
+class Communication:
+    """The groups of a program, made once, and how its collectives are started. All ranks have to make it at the same time."""
+
+    def __init__(self, program: RankProgram) -> None:
+        self._rank = program.rank
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {tuple(range(program.world)): dist.group.WORLD}
+        # Every rank takes part in making every group, in one order.
+        for collective in program.collectives:
+            ranks = tuple(sorted(collective.ranks))
+            if collective.op != "redistribute" and ranks not in self._groups:
+                self._groups[ranks] = dist.new_group(list(ranks))
+
+    def start_all_reduce(self, collective: Collective, values: Sequence[Value]) -> Pending:
+        """Sums values over ranks: all of them as one."""
+        tensors = [tensor for value in values for tensor in (value if isinstance(value, list) else [value])]
+        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
+        for tensor in tensors:
+            by_type.setdefault(tensor.dtype, []).append(tensor)
+        flat = {dtype: torch.cat([tensor.reshape(-1) for tensor in of_type]) for dtype, of_type in by_type.items()}
+        group = self._groups[tuple(sorted(collective.ranks))]
+        works = [dist.all_reduce(whole, group=group, async_op=True) for whole in flat.values() if whole.numel() > 0]
+
+        def finish() -> list[Value]:
+            parts = {dtype: iter(whole.split([one.numel() for one in by_type[dtype]])) for dtype, whole in flat.items()}
+
+            def summed(tensor: torch.Tensor) -> torch.Tensor:
+                return next(parts[tensor.dtype]).view(tensor.shape)
+
+            return [[summed(one) for one in value] if isinstance(value, list) else summed(value) for value in values]
+
+        return Pending([work for work in works if work is not None], finish)
+
+    def start_redistribution(
+        self, number: int, collective: Collective, held: torch.Tensor | None, sample_shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> Pending:
+        """Moves samples between ranks: ``held`` are those of this rank before, if it has any."""
+        mine = collective.target.get(self._rank)
+        had = collective.source.get(self._rank, (0, 0))
+        wanted: torch.Tensor | None = None
+        operations: list[dist.P2POp] = []
+        if mine is not None:
+            kept = (max(had[0], mine[0]), min(had[1], mine[1]))
+            if held is not None and kept == mine:
+                wanted = held[mine[0] - had[0] : mine[1] - had[0]]
+            else:
+                wanted = torch.empty((mine[1] - mine[0], *sample_shape), dtype=dtype, device=device)
+                if held is not None and kept[0] < kept[1]:
+                    wanted[kept[0] - mine[0] : kept[1] - mine[0]] = held[kept[0] - had[0] : kept[1] - had[0]]
+        for source, target, (first, end) in collective.moves:
+            if source == self._rank:
+                assert held is not None
+                rows = held[first - had[0] : end - had[0]].contiguous()
+                operations.append(dist.P2POp(dist.isend, rows, target, tag=number))
+            elif target == self._rank:
+                assert wanted is not None and mine is not None
+                operations.append(dist.P2POp(dist.irecv, wanted[first - mine[0] : end - mine[0]], source, tag=number))
+        works = dist.batch_isend_irecv(operations) if operations else []
+        sent = [operation.tensor for operation in operations]
+
+        def finish() -> list[Value]:
+            sent.clear()
+            return [wanted] if wanted is not None else []
+
+        return Pending(works, finish)
