@@ -10,7 +10,8 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -55,6 +56,8 @@ class Background:
     def __init__(self, job: Callable[[], object], device: torch.device) -> None:
         self._driver = _deeppool.CpuDriver()
         self._driver.add(_Job(job, device))
+        is_cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
         self._times: list[float] = []
         self._times_alone: list[float] = []
         self._iteration = 0
@@ -64,16 +67,29 @@ class Background:
         """Runs the foreground's iteration to its end."""
         is_alone = self._iteration % ALONE_EVERY == ALONE_EVERY - 1
         began = time.perf_counter()
-        if is_alone:
-            foreground.finish()
-            if foreground.device.type == "cuda":
-                torch.cuda.current_stream(foreground.device).synchronize()
-        else:
-            self._driver.run(_Foreground(foreground))
+        with self._in_front():
+            if is_alone:
+                foreground.finish()
+                if self._stream is not None:
+                    self._stream.synchronize()
+            else:
+                self._driver.run(_Foreground(foreground))
         if self._iteration >= WARM_UP:
             (self._times_alone if is_alone else self._times).append(time.perf_counter() - began)
         self._iteration += 1
         self._warn_of_failure()
+
+    @contextmanager
+    def _in_front(self) -> Iterator[None]:
+        """On a GPU the foreground runs on a stream of higher priority than the background's."""
+        if self._stream is None:
+            yield
+            return
+        users = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(users)
+        with torch.cuda.stream(self._stream):
+            yield
+        users.wait_stream(self._stream)
 
     def _warn_of_failure(self) -> None:
         ((_, _, error),) = self._driver.background()
@@ -99,10 +115,10 @@ class _Foreground:
         if state != _deeppool.CpuDriver.FINISHED or self._executor.device.type != "cuda":
             return state, place
         if self._end is None:
-            self._end = torch.cuda.Event()
+            self._end = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._end.record()
         # The last place is the wait for the device.
-        return (state, None) if self._end.query() else (_deeppool.CpuDriver.COMMUNICATING, len(self._executor.program.steps))
+        return (state, None) if _is_over(self._end) else (_deeppool.CpuDriver.COMMUNICATING, len(self._executor.program.steps))
 
     def run(self) -> None:
         self._executor.run()
@@ -116,14 +132,14 @@ class _Job:
         self._stream: torch.cuda.Stream | None = None
         self._end: torch.cuda.Event | None = None
         if device.type == "cuda":
-            lowest, _ = torch.cuda.Stream.priority_range()
-            self._stream = torch.cuda.Stream(device, priority=lowest)
+            # The lowest priority that there is; the foreground has a higher one.
+            self._stream = torch.cuda.Stream(device, priority=0)  # type: ignore[no-untyped-call]
             self._stream.wait_stream(torch.cuda.current_stream(device))
-            self._end = torch.cuda.Event()
+            self._end = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def poll(self) -> State:
         driver = _deeppool.CpuDriver
-        return (driver.READY if self._end is None or self._end.query() else driver.WAITING), 0
+        return (driver.READY if self._end is None or _is_over(self._end) else driver.WAITING), 0
 
     def run(self) -> None:
         # The foreground may be in any mode; the background trains.
@@ -131,3 +147,7 @@ class _Job:
             self._job()
             if self._end is not None and self._stream is not None:
                 self._end.record(self._stream)
+
+
+def _is_over(event: torch.cuda.Event) -> bool:
+    return bool(event.query())  # type: ignore[no-untyped-call]

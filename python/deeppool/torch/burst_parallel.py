@@ -200,7 +200,7 @@ class BurstParallel(nn.Module):
         if dist.get_rank() != holder and state[0]:
             optimizer.state[parameter] = {name: moved(value, parameter.device) for name, value in state[0].items()}
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The module's own, whole on every rank. A collective: call it on every rank."""
         if not self._is_current:
             self.synchronize()
@@ -263,7 +263,7 @@ class BurstParallel(nn.Module):
         return self._executor
 
     def _read_gradients(self, executor: Executor) -> list[tuple[nn.Parameter, torch.Tensor]]:
-        gradients = []
+        gradients: list[tuple[nn.Parameter, torch.Tensor]] = []
         for step in self._program.steps:
             if step.op == "optimizer_step" and self._layers[step.layer].parameters:
                 value = executor.value(step.reads[0])

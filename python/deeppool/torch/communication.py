@@ -56,7 +56,7 @@ class Communication:
         works = [dist.all_reduce(whole, group=group, async_op=True) for whole in flat.values() if whole.numel() > 0]
 
         def finish() -> list[Value]:
-            parts = {dtype: iter(whole.split([one.numel() for one in by_type[dtype]])) for dtype, whole in flat.items()}
+            parts = {dtype: iter(torch.split(whole, [one.numel() for one in by_type[dtype]])) for dtype, whole in flat.items()}
 
             def summed(tensor: torch.Tensor) -> torch.Tensor:
                 return next(parts[tensor.dtype]).view(tensor.shape)

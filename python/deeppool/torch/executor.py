@@ -8,9 +8,10 @@ pass, and redistributions beside other branches.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -239,15 +240,11 @@ class Executor:
         self._write(step.writes[0], whole[first:end].to(self.device, non_blocking=True))
 
     def _accumulate(self, step: Step) -> None:
-        first, *others = (self._value(buffer) for buffer in step.reads)
-        if isinstance(first, list):
-            sums = [torch.stack(terms).sum(0) if len(terms) > 2 else terms[0] + terms[1] for terms in zip(first, *others)]
-            self._write(step.writes[0], sums)
-            return
-        total = first + others[0]  # type: ignore[operator]
-        for other in others[1:]:
-            total += other  # type: ignore[operator]
-        self._write(step.writes[0], total)
+        values = [self._value(buffer) for buffer in step.reads]
+        if isinstance(values[0], list):
+            self._write(step.writes[0], [_sum(terms) for terms in zip(*values)])
+        else:
+            self._write(step.writes[0], _sum(values))
 
     def _bound_forward(self, index: int, step: Step) -> Callable[[], None]:
         layer = self._layers[step.layer]
@@ -365,3 +362,10 @@ class Executor:
         like = self._layers[step.layer].output_like()
         assert spec.value is not None
         return torch.full_like(like, spec.value)
+
+
+def _sum(terms: Sequence[Any]) -> torch.Tensor:
+    total: torch.Tensor = terms[0] + terms[1]
+    for term in terms[2:]:
+        total += term
+    return total

@@ -93,7 +93,7 @@ class SampledRandom(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seed = 0
         self.iteration = 0
         self.draws = 0
@@ -128,15 +128,17 @@ class SampledRandom(TorchDispatchMode):
                 self.draws += 1
                 self.has_fused_attention = True
             return func(*args, **kwargs)
-        if func.__name__ not in self._warned:
-            self._warned.add(func.__name__)
-            warnings.warn(
-                f"layer {self._layer!r} draws random numbers by {func.__name__}, which are not drawn by sample: what is learned "
-                "depends on the plan",
-                stacklevel=2,
-            )
+        self._warn(func.__name__)
         self.draws += 1
         return func(*args, **kwargs)
+
+    def _warn(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(
+                f"layer {self._layer!r} draws random numbers by {what}, which are not drawn by sample: what is learned depends on the plan",
+                stacklevel=3,
+            )
 
     @staticmethod
     def _drops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -150,7 +152,8 @@ class SampledRandom(TorchDispatchMode):
         if not shape or shape[0] % samples != 0:
             # Recurrent layers have the positions of sequences outermost.
             if len(shape) < 2 or shape[1] != samples:
-                return like.new_full(shape, 1 - probability).bernoulli().bool()
+                self._warn(f"a dropout of shape {list(like.shape)}")
+                return torch.full_like(like, 1 - probability).bernoulli().bool()
             dim = 1
             shape[0], shape[1] = shape[1], shape[0]
         elements = like.numel() // samples

@@ -1,0 +1,145 @@
+"""Small modules of the kinds that plans are made for, and their dropout as an independent implementation draws it."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests/pytorch"))
+import chacha  # noqa: E402  (ChaCha in numpy)
+
+
+class Skips(nn.Module):
+    """A residual network: branches that join, batch normalization, activations in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.conv1 = nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(12)
+        self.down = nn.Sequential(nn.Conv2d(8, 12, 1, stride=2), nn.BatchNorm2d(12))
+        self.act = nn.ELU(inplace=True)
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        self.dropout = nn.Dropout(0.3)
+        self.fc = nn.Linear(48, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = self.act(self.bn1(self.conv1(x)) + self.down(x))
+        return self.fc(self.dropout(torch.flatten(self.pool(x), 1)))
+
+
+class Branches(nn.Module):
+    """Four branches, as in Inception."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.one = nn.Conv2d(6, 4, 1)
+        self.three = nn.Sequential(nn.Conv2d(6, 4, 1), nn.GELU(), nn.Conv2d(4, 6, 3, padding=1))
+        self.five = nn.Sequential(nn.Conv2d(6, 4, 1), nn.GELU(), nn.Conv2d(4, 4, 5, padding=2))
+        self.pooled = nn.Conv2d(6, 3, 1)
+        self.dropout = nn.Dropout(0.2)
+        self.fc = nn.Linear(17, 5)
+
+    def forward(self, x):
+        x = F.gelu(self.stem(x))
+        pooled = F.avg_pool2d(x, 3, stride=1, padding=1)
+        x = torch.cat([self.one(x), self.three(x), self.five(x), self.pooled(pooled)], 1)
+        return self.fc(self.dropout(F.gelu(x).mean((2, 3))))
+
+
+class Block(nn.Module):
+    def __init__(self, features, heads, dropout):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(features), nn.LayerNorm(features)
+        self.qkv, self.proj = nn.Linear(features, 3 * features), nn.Linear(features, features)
+        self.fc1, self.fc2 = nn.Linear(features, 2 * features), nn.Linear(2 * features, features)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        n, length, features = x.shape
+        q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(attended.transpose(1, 2).reshape(n, length, features))
+        return x + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(x)))))
+
+
+class Transformer(nn.Module):
+    """A small language model. Where it is tied, the head has the embedding's parameters."""
+
+    def __init__(self, tied=False, dropout=0.1):
+        super().__init__()
+        self.tokens = nn.Embedding(17, 8)
+        self.positions = nn.Parameter(0.1 * torch.randn(1, 6, 8))
+        self.blocks = nn.Sequential(Block(8, 2, dropout), Block(8, 2, dropout))
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 17, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.positions)))
+
+
+def tied_transformer():
+    return Transformer(tied=True)
+
+
+NETWORKS = {"skips": Skips, "branches": Branches, "transformer": Transformer, "tied": tied_transformer}
+
+
+def make(name, dtype=torch.float64):
+    torch.manual_seed(1)
+    return NETWORKS[name]().to(dtype).train()
+
+
+def batches(name, batch, count, dtype=torch.float64):
+    """The same global batches on every rank."""
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(count):
+        if name in ("transformer", "tied"):
+            tokens = torch.randint(17, (batch, 7), generator=generator)
+            yield tokens[:, :-1], tokens[:, 1:]
+        else:
+            yield torch.randn(batch, 3, 6, 6, generator=generator, dtype=torch.float64).to(dtype), torch.randint(5, (batch,), generator=generator)
+
+
+class SampledDropout(nn.Module):
+    """Dropout of the elements that depend on seed, iteration, layer and sample alone."""
+
+    def __init__(self, name, probability, seed=0):
+        super().__init__()
+        self.name, self.probability, self.seed, self.iteration = name, probability, seed, 0
+
+    def forward(self, x):
+        drawn = chacha.uniform(self.seed, "dropout", self.iteration, self.name, len(x), x[0].numel())
+        self.iteration += 1
+        return x * torch.from_numpy(drawn >= self.probability).view(x.shape) / (1 - self.probability)
+
+
+def with_sampled_dropout(module):
+    """The module, in which each dropout is replaced."""
+    for path, part in list(module.named_modules()):
+        if isinstance(part, nn.Dropout):
+            parent, _, name = path.rpartition(".")
+            setattr(module.get_submodule(parent), name, SampledDropout(path, part.p))
+    return module
+
+
+def losses_alone(name, batch, count, dtype=torch.float64):
+    """The losses of the module by itself on one process, and its state afterwards."""
+    module = with_sampled_dropout(make(name, dtype))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for inputs, targets in batches(name, batch, count, dtype):
+        optimizer.zero_grad()
+        scores = module(inputs)
+        loss = F.cross_entropy(scores.flatten(0, -2), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, module.state_dict()
