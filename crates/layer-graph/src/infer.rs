@@ -14,10 +14,10 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             ));
         }
         LayerKind::Conv2d(conv) => convolution(name, conv, &inputs[0])?,
-        LayerKind::Linear(linear) => match features(name, &inputs[0])? {
-            None => Shape::features(linear.out_features),
-            Some(positions) => Shape::sequence(positions, linear.out_features),
-        },
+        LayerKind::Linear(linear) => {
+            let (_, outer) = inputs[0].dims().split_last().unwrap_or((&0, &[]));
+            Shape::new([outer, &[linear.out_features]].concat())
+        }
         LayerKind::BatchNorm(norm) => {
             let positive = norm.epsilon > 0.0 && norm.epsilon.is_finite();
             if !positive || !(0.0..=1.0).contains(&norm.momentum) {
@@ -29,7 +29,6 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             if !(norm.epsilon > 0.0 && norm.epsilon.is_finite()) {
                 return Err(shape_error(name, "needs epsilon > 0".into()));
             }
-            features(name, &inputs[0])?;
             inputs[0].clone()
         }
         LayerKind::LocalResponseNorm(norm) => {
@@ -246,15 +245,6 @@ fn described(name: &str, opaque: &Opaque) -> Result<Shape, GraphError> {
             format!("is a loss, and has an output of {} a sample, not of 1", opaque.output),
         )),
         _ => Ok(opaque.output.clone()),
-    }
-}
-
-/// The positions of a sequence of feature vectors; `None` for a single vector.
-fn features(name: &str, shape: &Shape) -> Result<Option<usize>, GraphError> {
-    match *shape.dims() {
-        [_] => Ok(None),
-        [positions, _] => Ok(Some(positions)),
-        _ => Err(shape_error(name, format!("needs a feature vector or a sequence of them, got {shape}"))),
     }
 }
 

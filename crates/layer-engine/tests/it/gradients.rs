@@ -203,6 +203,16 @@ proptest! {
     }
 
     #[test]
+    fn linear_of_an_image(size in [1usize..4, 1usize..4], sides in [1usize..6, 1usize..6], samples in 0usize..4) {
+        check(layer(Linear::new(sides[1]), &[Shape::new([size[0], size[1], sides[0]])]), samples);
+    }
+
+    #[test]
+    fn layer_norm_of_an_image(size in [1usize..4, 1usize..4], features in 3usize..20, samples in 0usize..4) {
+        check(layer(LayerNorm { epsilon: 1e-2 }, &[Shape::new([size[0], size[1], features])]), samples);
+    }
+
+    #[test]
     fn layer_norm(positions in 1usize..6, features in 3usize..40, vector: bool, samples in 0usize..4) {
         let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
         check(layer(LayerNorm { epsilon: 1e-2 }, &[shape]), samples);

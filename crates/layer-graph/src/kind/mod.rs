@@ -20,11 +20,13 @@ pub enum LayerKind {
     Input,
     /// Two-dimensional convolution (cross-correlation, as in every framework).
     Conv2d(Conv2d),
-    /// `y = W x + b` over a feature vector, or over each position of a sequence.
+    /// `y = W x + b` over a feature vector, or over each position of a sequence or of an image whose channels come last: over the
+    /// innermost dimension.
     Linear(Linear),
     /// Batch normalisation over each channel of an image, or each feature of a vector.
     BatchNorm(BatchNorm),
-    /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the features of a vector, or of each position of a sequence.
+    /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the features of a vector, or of each position of a sequence or of an
+    /// image whose channels come last: over the innermost dimension.
     LayerNorm(LayerNorm),
     /// Divides each channel of an image by `(k + alpha * mean square of its neighbours)^beta`, where the mean is the sum over
     /// the neighbouring channels that exist divided by `size` (Krizhevsky, Sutskever and Hinton, 2012).

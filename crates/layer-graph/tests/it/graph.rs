@@ -1,8 +1,7 @@
 //! Building a network: inference, wiring, and what is refused.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, LayerGraph, LayerId, LayerKind, Linear,
-    Pool2d, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, LayerGraph, LayerId, LayerKind, Pool2d, Shape,
 };
 use proptest::prelude::*;
 
@@ -61,7 +60,6 @@ fn what_does_not_fit_is_refused_with_the_layers_name() {
         (Conv2d::new(8, 3).stride(0).into(), "at least 1"),
         (Conv2d::new(8, 3).groups(2).into(), "groups"),
         (Conv2d::new(0, 3).into(), "empty"),
-        (Linear::new(10).into(), "feature vector"),
         (LayerKind::MaxPool2d(Pool2d::new(2, 2).padding(2)), "more than half"),
         (AdaptiveAvgPool2d { output: [0, 1] }.into(), "empty"),
         (Dropout { probability: 1.0 }.into(), "not in 0..1"),
