@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +39,9 @@ class Count:
     products: int = 0
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count = Count()
         self.parameters = {parameter.untyped_storage().data_ptr() for parameter in parameters}
 
@@ -115,7 +117,12 @@ def _passes(
         return tensor
 
     # In operations that can be counted, rather than fused ones whose parts are hidden.
-    with torch.enable_grad(), torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         with _Counter(parameters) as forward, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             output = run(*inputs)
         wanted = [tensor for tensor in [*inputs, *parameters] if tensor.requires_grad]

@@ -56,6 +56,15 @@ class Island(nn.Module):
         """The user's module that the layer is one call of, if it is."""
         return self._owned[2]
 
+    @property
+    def stored(self) -> tuple[tuple[Stored, nn.Module | None], ...]:
+        """What it computes with, and where that is."""
+        return self._owned[0]
+
+    def execute(self, tensors: Sequence[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
+        """Computes with other tensors than the module's, without training."""
+        return self._run(len(inputs[0]), list(tensors), [False] * len(self._owned[1]), *inputs)
+
     def tensors(self) -> list[torch.Tensor]:
         """The stored tensors that it computes with, at this moment."""
         return [_look_up(stored, owner) for stored, owner in self._owned[0]]
@@ -110,7 +119,7 @@ def _look_up(stored: Stored, owner: nn.Module | None) -> torch.Tensor:
     if owner is None:
         assert stored.constant is not None
         return stored.constant
-    tensor = owner._parameters.get(stored.attribute)
+    tensor: torch.Tensor | None = owner._parameters.get(stored.attribute)
     if tensor is None:
         tensor = owner._buffers.get(stored.attribute)
     if tensor is None:
@@ -176,7 +185,8 @@ class Writer:
             condition = f"if {self._training(step.module)}: "
         else:
             condition = ""
-        target, first = step.target, None
+        # What makes its input may leave a copy out that makes it contiguous.
+        target, first = (aten.reshape.default if step.op in ("view", "_unsafe_view") else step.target), None
         if any(self._is_outside(leaf) for leaf in step.writes):
             target, first = self._out_of_place(step)
         arguments = [self._text(argument, step, name) for name, argument in self._named(step)]
@@ -283,6 +293,15 @@ class Writer:
             if self.names[name] is value:
                 return name
         raise AssertionError
+
+
+def of_function(name: str, function: Callable[..., torch.Tensor], output_shape: tuple[int, ...]) -> Island:
+    """An island that calls a function, which uses nothing of the module."""
+
+    def run(samples: int, tensors: Any, training: Any, *inputs: torch.Tensor) -> torch.Tensor:
+        return function(*inputs)
+
+    return Island(name, run, f"# {getattr(function, '__name__', name)}", (), (), output_shape)
 
 
 def build(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +27,25 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """A layer that takes one value, and what computes it."""
+
+    op: Op
+    function: Callable[[torch.Tensor], torch.Tensor]
+    output: tuple[int, ...]
+    #: Follows the name; the last piece has the name itself.
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """An operation that is several layers of known kinds, one after another."""
+
+    value: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
 class Same:
     """The operation changes nothing: its result is this value."""
 
@@ -39,13 +59,20 @@ class Unknown:
     reason: str
 
 
-Match = Kind | Same | Unknown
+Match = Kind | Pieces | Same | Unknown
 
 ACTIVATIONS: dict[str, str] = {"relu": "relu"}
 VIEWS = {
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "_unsafe_view", "expand", "alias", "contiguous", "clone",
     "detach", "view_as", "reshape_as",
 }
+#: Operations that are layers of ours, at least with some options.
+KNOWN = {
+    "conv2d", "linear", "batch_norm", "layer_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", "dropout", "gelu",
+    "softmax", "embedding", "add", "cat", "select", "slice", *ACTIVATIONS, *VIEWS,
+}
+#: Begins reasons that follow from others.
+SHAPE = "the shape"
 MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
 
 
@@ -66,8 +93,8 @@ class _Matcher:
 
     def match(self) -> Match:
         step = self.step
-        if step.sample is None:
-            return Unknown(f"{self.op}: its output is not one tensor whose first dimension is the batch")
+        if step.sample is None and (self.op in KNOWN or step.op == "getitem"):
+            return Unknown(f"{SHAPE} of {self.op}")
         match self.op:
             case "conv2d":
                 return self._convolution()
@@ -83,6 +110,8 @@ class _Matcher:
                 return self._pool()
             case "adaptive_avg_pool2d":
                 return self._image({"adaptive_avg_pool2d": {"output": list(step.argument("output_size"))}})
+            case "mean":
+                return self._mean()
             case "dropout":
                 return self._dropout()
             case "gelu":
@@ -124,13 +153,13 @@ class _Matcher:
     def _unary(self, op: Op) -> Match:
         value = self._input()
         if value is None or self._sample(value) is None:
-            return Unknown(f"{self.op} of something other than a batch")
+            return Unknown(f"{SHAPE} of what {self.op} takes")
         return Kind(op, (value,))
 
     def _image(self, op: Op) -> Match:
         value = self._input()
         if value is None or self._sample(value) is None:
-            return Unknown(f"{self.op} of something other than a batch")
+            return Unknown(f"{SHAPE} of what {self.op} takes")
         if self.units.steps[value].rows != 1 or len(self._sample(value) or ()) != 3:
             return Unknown(f"{self.op} of something other than images")
         return Kind(op, (value,))
@@ -253,6 +282,22 @@ class _Matcher:
                 options["count_padding"] = False
         return self._image({self.op: options})
 
+    def _mean(self) -> Match:
+        """A mean over height and width, which is another way to write a global average pooling."""
+        step, value = self.step, self._input()
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or len(sample) != 3 or self.units.steps[value].rows != 1:
+            return Unknown("mean of something other than images")
+        if sorted(dim % 4 for dim in step.argument("dim") or ()) != [2, 3] or step.argument("dtype") is not None:
+            return Unknown("mean over something other than height and width")
+        channels = sample[0]
+        pool = Piece(
+            {"adaptive_avg_pool2d": {"output": [1, 1]}}, lambda x: x.mean((2, 3), keepdim=True), (channels, 1, 1), ".pool"
+        )
+        if step.argument("keepdim"):
+            return Pieces(value, (replace(pool, suffix=""),))
+        return Pieces(value, (pool, Piece("flatten", lambda x: x.flatten(1), (channels,))))
+
     # Element by element.
 
     def _dropout(self) -> Match:
@@ -324,7 +369,9 @@ class _Matcher:
         step = self.step
         tensors, dim = step.args[0], step.argument("dim")
         values = [leaf.index for leaf in tensors if isinstance(leaf, Ref) and leaf.index not in self.units.free]
-        if len(values) == len(tensors) and len(values) > 1:
+        if len(values) == len(tensors) == 1:
+            return Same(values[0])
+        if len(values) == len(tensors):
             samples = [self._sample(value) for value in values]
             rows = {self.units.steps[value].rows for value in values}
             if all(sample and len(sample) == 3 for sample in samples) and rows == {1} and self._dim(values[0], dim) == 0:
@@ -361,7 +408,7 @@ class _Matcher:
         value, output = self._input(), self.step.sample
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None or output is None:
-            return Unknown(f"{self.op} of something other than a batch")
+            return Unknown(f"{SHAPE} of what {self.op} takes")
         if sample == output:
             return Same(value)
         if _product(sample) != _product(output):
@@ -374,7 +421,7 @@ class _Matcher:
         value = self._input()
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None:
-            return Unknown(f"{self.op} of something other than a batch")
+            return Unknown(f"{SHAPE} of what {self.op} takes")
         step = self.units.steps[value]
         assert step.dims is not None
         # The order of the dimensions, as the operation makes it of an empty tensor whose sizes tell them apart.
@@ -393,7 +440,7 @@ class _Matcher:
 def _pair(sizes: Any) -> list[int]:
     if isinstance(sizes, int):
         return [sizes, sizes]
-    sizes = list(sizes)
+    sizes = [int(size) for size in sizes]
     return sizes * 2 if len(sizes) == 1 else sizes
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from deeppool.tracing.cost import cost
 from deeppool.tracing.errors import TraceError
-from deeppool.tracing.island import Island
+from deeppool.tracing.island import Island, of_function
 
 if TYPE_CHECKING:
     from deeppool.tracing.trace import Draft
@@ -31,23 +31,24 @@ def drafts(loss: Loss | None, targets: torch.Tensor | None, output: str, scores:
         if len(scores) == 3:
             # Scores of each pixel: as positions x classes.
             pixels = scores[1] * scores[2]
-            island = _island("loss.reshape", lambda x: x.flatten(2), (scores[0], pixels))
+            island = of_function("loss.reshape", lambda x: x.flatten(2), (scores[0], pixels))
             found.append(Draft(island.name, {"reshape": {"output": [scores[0], pixels]}}, [output], island))
-            island = _island("loss.permute", lambda x: x.transpose(1, 2), (pixels, scores[0]))
+            island = of_function("loss.permute", lambda x: x.transpose(1, 2), (pixels, scores[0]))
             found.append(Draft(island.name, {"permute": {"order": [1, 0]}}, ["loss.reshape"], island))
             output = "loss.permute"
-        island = _island("loss", _cross_entropy, (1,))
+        island = of_function("loss", _cross_entropy, (1,))
         return [*found, Draft("loss", "softmax_cross_entropy", [output], island)]
     by_sample = _by_sample(loss)
     what = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", "loss")
-    return [Draft("loss", None, [output], _island(what, by_sample, (1,)), f"the loss is {what}")]
+    return [Draft("loss", None, [output], of_function(what, by_sample, (1,)), f"the loss is {what}")]
 
 
 def _is_plain_cross_entropy(loss: Loss) -> bool:
     if loss is F.cross_entropy:
         return True
-    plain = isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean"
-    return plain and loss.weight is None and loss.label_smoothing == 0  # type: ignore[union-attr]
+    if not isinstance(loss, nn.CrossEntropyLoss):
+        return False
+    return loss.reduction == "mean" and loss.weight is None and loss.label_smoothing == 0
 
 
 def _cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -68,7 +69,7 @@ def _by_sample(loss: Loss) -> Loss:
                 "that weighs the loss of each sample and takes the mean"
             )
         each = copy.copy(loss)
-        each.reduction = "none"
+        setattr(each, "reduction", "none")
 
         def of_elements(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             values: torch.Tensor = each(output, targets)
@@ -81,14 +82,6 @@ def _by_sample(loss: Loss) -> Loss:
         return torch.stack(values)
 
     return of_samples
-
-
-def _island(name: str, function: Callable[..., torch.Tensor], output: tuple[int, ...]) -> Island:
-    def run(samples: int, tensors: Any, training: Any, *inputs: torch.Tensor) -> torch.Tensor:
-        return function(*inputs)
-
-    source = f"# {getattr(function, '__name__', name)}(*inputs)"
-    return Island(name, run, source, (), (), output)
 
 
 def cost_of(island: Island, output: torch.Tensor, targets: torch.Tensor | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -210,7 +211,10 @@ def batch_of(example: torch.Tensor, samples: int) -> torch.Tensor:
 
 def _export(module: nn.Module, batch: torch.Tensor) -> torch.export.ExportedProgram:
     try:
-        return torch.export.export(module, (batch,), strict=False)
+        with warnings.catch_warnings():
+            # Of caches that modules fill, such as the list of weights of an LSTM.
+            warnings.filterwarnings("ignore", message="The tensor attributes")
+            return torch.export.export(module, (batch,), strict=False)
     except Exception as error:
         problem = str(error).strip().split("\n")[0]
         raise TraceError(
@@ -290,7 +294,7 @@ class _Reader:
         keywords = self._arguments(path, node, node.kwargs, other.kwargs)
         if isinstance(target, torch._ops.HigherOrderOperator):
             raise TraceError(
-                f"`{path}` uses {target.name()}, which has no layer: take contexts such as torch.no_grad or torch.autocast, "
+                f"`{path}` uses {target}, which has no layer: take contexts such as torch.no_grad or torch.autocast, "
                 "and control flow, out of the module"
             )
         if target is operator.getitem:

@@ -14,8 +14,8 @@ from deeppool.tracing import attention, losses
 from deeppool.tracing.cost import cost
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
-from deeppool.tracing.island import Island, Writer
-from deeppool.tracing.kinds import Kind, Op, Same, Unknown, kind_of, label
+from deeppool.tracing.island import Island, Writer, of_function
+from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of, label
 from deeppool.tracing.program import Step, batch_of, export
 from deeppool.tracing.traced import Traced, TracedLayer
 from deeppool.tracing.units import Unit, Units
@@ -105,7 +105,7 @@ def trace(
         TracedLayer(draft.name, draft.kind, tuple(draft.inputs), draft.island, draft.parameters_of) for draft in drafts
     ]
     opaque = {draft.name: draft.reason or "" for draft in drafts if draft.op is None}
-    return Traced(document, layers, opaque, output, module, fingerprint(module), (example,))
+    return Traced(document, layers, opaque, output, module, fingerprint(module), (example,), targets)
 
 
 class _Layers:
@@ -113,6 +113,8 @@ class _Layers:
 
     def __init__(self, units: Units) -> None:
         self.units = units
+        #: Of each unit what others take.
+        self.outputs = units.outputs()
         self.names = {"input", "loss"}
         #: The layer whose output a value is.
         self.layer_of = {0: "input"}
@@ -120,14 +122,13 @@ class _Layers:
     def drafts(self) -> tuple[list[Draft], str]:
         """The layers, and the one whose output is the network's."""
         drafts: list[Draft] = []
-        for unit in self.units.units:
-            drafts += self._layers(unit)
+        for unit, outputs in zip(self.units.units, self.outputs):
+            drafts += self._layers(unit, outputs)
         if self.units.program.output not in self.layer_of:
             raise TraceError("the network's output does not depend on its input")
         return drafts, self.layer_of[self.units.program.output]
 
-    def _layers(self, unit: Unit) -> list[Draft]:
-        outputs = self._outputs(unit)
+    def _layers(self, unit: Unit, outputs: list[int]) -> list[Draft]:
         if not outputs:
             return []  # Nothing takes what it makes.
         found = attention.layers(self.units, unit, self._free_name)
@@ -135,7 +136,7 @@ class _Layers:
             drafts = []
             for layer in found:
                 inputs = [self.layer_of[value] if isinstance(value, int) else value for value in layer.inputs]
-                drafts.append(Draft(layer.name, layer.op, inputs, layer.island))
+                drafts.append(Draft(layer.name, layer.op, inputs, layer.island, layer.reason, layer.steps))
             self.layer_of[outputs[0]] = drafts[-1].name
             return drafts
         steps = self._significant(unit)
@@ -148,13 +149,13 @@ class _Layers:
         for step, match in matches:
             if isinstance(match, Same):
                 self.layer_of[step.index] = self.layer_of[match.value]
+            elif isinstance(match, Pieces):
+                drafts += self._pieces(unit, step, match)
+                self.layer_of[step.index] = drafts[-1].name
             elif isinstance(match, Kind):
                 drafts.append(self._known(unit, step, match, kinds))
                 self.layer_of[step.index] = drafts[-1].name
         return drafts
-
-    def _outputs(self, unit: Unit) -> list[int]:
-        return self.units.outputs()[self.units.units.index(unit)]
 
     def _significant(self, unit: Unit) -> list[Step]:
         """The steps of a unit without the counters of batch normalisation, which are part of it."""
@@ -175,6 +176,16 @@ class _Layers:
         island = Writer(self.units, part).island(name, step.index, list(match.inputs), is_simple)
         return Draft(name, match.op, [self.layer_of[value] for value in match.inputs], island)
 
+    def _pieces(self, unit: Unit, step: Step, match: Pieces) -> list[Draft]:
+        name = unit.module if unit.is_call and len(unit.steps) == 1 else self._functional(unit.module, step.op)
+        name = self._free_name(name)
+        drafts: list[Draft] = []
+        for piece in match.pieces:
+            called = name + piece.suffix
+            inputs = [drafts[-1].name if drafts else self.layer_of[match.value]]
+            drafts.append(Draft(called, piece.op, inputs, of_function(called, piece.function, piece.output)))
+        return drafts
+
     def _learns(self, unit: Unit) -> bool:
         return any(tensor.is_parameter for tensor in self.units.stored(unit))
 
@@ -187,7 +198,7 @@ class _Layers:
             )
         significant = [step for step in steps if not isinstance(kind_of(self.units, step), Same)] or steps
         names = list(dict.fromkeys(step.op for step in significant))
-        wanted = unit.module if unit.is_call or unit.module and unit.merged else self._functional(unit.module, names[-1])
+        wanted = unit.module if unit.is_call or unit.module and (unit.merged or unit.what) else self._functional(unit.module, names[-1])
         name = self._free_name(wanted)
         inputs = self.units.needs(unit)[1]
         if not inputs:
@@ -195,7 +206,8 @@ class _Layers:
         is_simple = unit.is_call and self.units.program.simple_calls.get(unit.call, False)
         island = Writer(self.units, unit).island(name, outputs[0], inputs, is_simple and len(inputs) == 1)
         self.layer_of[outputs[0]] = name
-        reason = "; ".join(dict.fromkeys([*unit.merged, *unknown]))
+        reasons = [reason for reason in unknown if not reason.startswith(SHAPE)] or unknown
+        reason = unit.what or "; ".join(dict.fromkeys([*unit.merged, *reasons]))
         return Draft(name, None, [self.layer_of[value] for value in inputs], island, reason, significant)
 
     def _functional(self, module: str, op: str) -> str:
@@ -263,9 +275,11 @@ def _try_out(
             values[draft.name] = output = draft.island(*inputs)
             if tuple(output.shape[1:]) != draft.island.output_shape:
                 raise TraceError(f"layer `{draft.name}` gives samples of another shape when there are {len(batch)} of them")
-            alone = draft.island(*(tensor[:1] for tensor in inputs))
+            # One in the middle, which sees those before it as well as those after it.
+            middle = slice(SAMPLES // 2, SAMPLES // 2 + 1)
+            alone = draft.island(*(tensor[middle] for tensor in inputs))
         _set(modes)
-        if not _is_same(alone, output[:1]) and not any(step.op == "batch_norm" for step in draft.steps):
+        if not _is_same(alone, output[middle]) and not any(step.op == "batch_norm" for step in draft.steps):
             raise TraceError(
                 f"layer `{draft.name}` mixes the samples of a batch: its output for one sample is another when there are more, "
                 "so that ranks cannot share a batch"

@@ -51,6 +51,7 @@ class Traced:
         module: nn.Module,
         fingerprint: str,
         example_inputs: tuple[torch.Tensor, ...],
+        targets: torch.Tensor | None = None,
     ) -> None:
         #: The network as a document of the format ``deeppool/graph/v1``.
         self.graph = dict(graph)
@@ -64,6 +65,8 @@ class Traced:
         #: Of the module's structure when it was traced.
         self.fingerprint = fingerprint
         self.example_inputs = example_inputs
+        #: Of the examples, where they were given.
+        self.targets = targets
 
     @cached_property
     def network(self) -> Network:

@@ -39,6 +39,8 @@ class Unit:
     steps: list[int]
     #: What several units were made one for.
     merged: list[str] = field(default_factory=list)
+    #: What the steps are together, where that is known.
+    what: str = ""
 
 
 class Units:
@@ -167,7 +169,7 @@ class Units:
         own = set(unit.steps)
         repeated: set[int] = set()
         inputs: list[int] = []
-        pending = []
+        pending: list[tuple[int, bool]] = []
         for index in unit.steps:
             pending.extend((i, self.steps[index].op in LIKE) for i in self._before(index) if i not in own)
         # A stack, so that values come in the order of the steps: the first input is the one that the original passes first.

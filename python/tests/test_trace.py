@@ -1,0 +1,325 @@
+"""Modules as networks, and their layers as modules."""
+
+import copy
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from traced_networks import NETWORKS, SMALL, GPT2, LanguageModel, tokens  # noqa: E402
+
+from deeppool import Network  # noqa: E402
+from deeppool.tracing import TraceError, trace  # noqa: E402
+
+#: Of `NETWORKS` those that are traced without being asked for more: one of each kind, quick ones.
+QUICK = ["alexnet", "mobilenet_v3_large", "lstm"]
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def gradients(output):
+    """Of a loss that weighs all elements differently."""
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    (output * weights).sum().backward()
+
+
+def largest_difference(some, others):
+    assert some.shape == others.shape
+    some, others = some.detach(), others.detach()
+    scale = max(1.0, float(others.abs().max())) if others.numel() else 1.0
+    return float((some - others).abs().max()) / scale if some.numel() else 0.0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_layers_compute_what_the_module_does(name):
+    module, example = SMALL[name].make().double(), SMALL[name].example()
+    example = example.double() if example.is_floating_point() else example
+    traced = trace(module, example)
+    reference = copy.deepcopy(module)
+    for training in (True, False):
+        module.train(training)
+        reference.train(training)
+        # Another number of samples than was traced with.
+        batch = torch.cat([example, example.flip(0), example.flip(-1)])[:5]
+        results = []
+        for run, model in ((traced.run, module), (reference, reference)):
+            model.zero_grad()
+            torch.manual_seed(1)
+            output = run(batch)
+            gradients(output)
+            results.append(output)
+        assert largest_difference(*results) <= 1e-12
+        others = dict(reference.named_parameters())
+        for parameter, value in module.named_parameters():
+            assert largest_difference(value.grad, others[parameter].grad) <= 1e-12, parameter
+        others = dict(reference.named_buffers())
+        for buffer, value in module.named_buffers():
+            assert largest_difference(value.double(), others[buffer].double()) <= 1e-12, buffer
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_layers_take_a_part_of_the_samples_or_none(name):
+    module, example = SMALL[name].make().double().eval(), SMALL[name].example()
+    example = example.double() if example.is_floating_point() else example
+    traced = trace(module, example)
+    values = traced.values(example)
+    for layer in traced.layers:
+        if layer.name.startswith("loss"):
+            continue
+        inputs = [values[name] for name in layer.inputs]
+        one = layer.island(*(value[1:] for value in inputs))
+        assert largest_difference(one, values[layer.name][1:]) <= 1e-12, layer.name
+        none = layer.island(*(value[:0].detach().requires_grad_(value.is_floating_point()) for value in inputs))
+        assert none.shape == (0, *layer.output_shape) and none.dtype == torch.float64
+        learned = [parameter for _, parameter in layer.island.named_parameters()]
+        if none.requires_grad and learned:
+            found = torch.autograd.grad(none.sum(), learned)
+            assert all(float(gradient.abs().max()) == 0 for gradient in found)
+
+
+def names():
+    return NETWORKS if os.environ.get("DEEPPOOL_NETWORKS") == "all" else QUICK
+
+
+@pytest.mark.parametrize("name", names())
+def test_networks_are_traced(name):
+    wanted = NETWORKS[name]
+    module = wanted.make()
+    traced = trace(module, wanted.example())
+    network = traced.network
+    learned = sum(parameter.numel() for parameter in module.parameters())
+    of_network = sum(layer.parameter_count for layer in network.layers if layer.parameters_of is None)
+    assert of_network == learned
+    reasons = set(traced.opaque.values())
+    assert all(any(part in reason for part in wanted.opaque) for reason in reasons), reasons
+    assert all(any(part in reason for reason in reasons) for part in wanted.opaque), reasons
+    table = str(traced)
+    assert f"{len(traced.opaque)} opaque" in table and all(layer.name in table for layer in traced.layers)
+
+
+def test_resnet_50_is_the_one_of_the_zoo():
+    traced = trace(torchvision.models.resnet50(), torch.randn(1, 3, 224, 224))
+    ours = {layer.name: layer for layer in Network.zoo("resnet-50").layers if layer.parameters}
+    theirs = {layer.name: layer for layer in traced.network.layers if layer.parameters}
+    assert ours.keys() == theirs.keys()
+    for name, layer in ours.items():
+        other = theirs[name]
+        assert (layer.kind, layer.shape, layer.forward_flops) == (other.kind, other.shape, other.forward_flops)
+        assert layer.parameters == other.parameters
+
+
+def test_parameters_are_shared_as_in_the_module():
+    module = GPT2(31, 16, 16, 2, 1)
+    traced = trace(module, tokens(31, 10))
+    layers = {layer.name: layer for layer in traced.layers}
+    assert layers["lm_head"].parameters_of == "wte"
+    (of_head,) = dict(layers["lm_head"].island.named_parameters()).values()
+    assert of_head is module.wte.weight
+
+
+def test_a_layer_trains_the_module_that_was_traced():
+    module = torchvision.models.resnet18(num_classes=3)
+    island = trace(module, torch.randn(2, 3, 32, 32)).islands["bn1"]
+    assert island.module is module.bn1
+    assert not island.state_dict()
+    assert {name for name, _ in island.named_parameters()} == {"bn1.weight", "bn1.bias"}
+    assert dict(island.named_buffers())["bn1.running_mean"] is module.bn1.running_mean
+    module.train()
+    island(torch.randn(4, 64, 8, 8) + 3).sum().backward()
+    assert module.bn1.bias.grad is not None and module.bn1.num_batches_tracked == 1
+    assert float(module.bn1.running_mean.mean()) == pytest.approx(0.3, abs=0.05)
+    # Parameters that were replaced are found again.
+    module.bn1.weight = nn.Parameter(torch.zeros(64))
+    module.bn1.bias = nn.Parameter(torch.ones(64))
+    assert torch.equal(island(torch.randn(4, 64, 8, 8)), torch.ones(4, 64, 8, 8))
+
+
+def test_tracing_leaves_the_module_as_it_is():
+    module = torchvision.models.mobilenet_v3_small(num_classes=3).eval()
+    module.features[0].train()
+    modes = [part.training for part in module.modules()]
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    example, state = torch.randn(2, 3, 32, 32), torch.get_rng_state()
+    trace(module, example)
+    assert [part.training for part in module.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_inputs_of_layers_are_not_changed():
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True), nn.Linear(4, 2))
+    traced = trace(module, torch.randn(2, 4))
+    for layer in traced.layers[:-1]:
+        x = torch.randn(3, 4)
+        kept = x.clone()
+        layer.island(x)
+        assert torch.equal(x, kept), layer.name
+
+
+class Manual(nn.Module):
+    """Attention by products of matrices, with a mask that is a buffer."""
+
+    def __init__(self, causal, scale=True):
+        super().__init__()
+        self.qkv = nn.Linear(12, 36)
+        self.register_buffer("mask", torch.ones(9, 9).tril() if causal else torch.ones(9, 9))
+        self.scale = 6**-0.5 if scale else 1.0
+
+    def forward(self, x):
+        samples, positions, features = x.shape
+        q, k, v = self.qkv(x).view(samples, positions, 3, 2, 6).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q * self.scale) @ k.transpose(-2, -1)
+        scores = scores.masked_fill(self.mask[:positions, :positions] == 0, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)[:, 0]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_found_however_it_is_written(causal):
+    traced = trace(Manual(causal), torch.randn(2, 7, 12))
+    (attention,) = [layer for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
+    assert attention["op"] == {"multi_head_attention": {"heads": 2, "causal": causal}}
+    assert not traced.opaque
+
+
+def test_what_is_almost_an_attention_is_opaque():
+    traced = trace(Manual(True, scale=False), torch.randn(2, 7, 12))
+    assert list(traced.opaque.values()) == ["attention of another kind"]
+    traced = trace(nn.TransformerEncoderLayer(12, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 12))
+    assert list(traced.opaque) == ["self_attn"] and "drops" in traced.opaque["self_attn"]
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.fc(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "layer"),
+    [
+        (lambda x: x - x.mean(0), "sub"),
+        (lambda x: x.softmax(0), "softmax"),
+        (lambda x: x.cumsum(0), "cumsum"),
+        (lambda x: x.flip(0), "flip"),
+        (lambda x: x / x.norm(), "div"),
+        (lambda x: x / x.shape[0], "div"),
+    ],
+)
+def test_a_layer_that_mixes_samples_is_refused_by_name(function, layer):
+    with pytest.raises(TraceError, match=f"`[a-z.]*{layer}.*(mixes the samples|number of samples)"):
+        trace(Function(function), torch.randn(4, 6))
+
+
+class Two(nn.Module):
+    def forward(self, x):
+        return x * 2, x
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "message"),
+    [
+        (nn.Linear(4, 4), (torch.randn(2, 4), torch.randn(2, 4)), "one input, and 2 were given"),
+        (nn.Linear(4, 4), (torch.randn(4),), "expected a batch of examples"),
+        (Two(), (torch.randn(2, 4),), "returns 2 tensors"),
+        (Branch(), (torch.randn(2, 4),), "cannot be exported"),
+    ],
+)
+def test_what_is_no_network_is_refused(module, inputs, message):
+    with pytest.raises(TraceError, match=message):
+        trace(module, *inputs)
+
+
+def test_a_module_that_changed_is_noticed():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    traced = trace(module, torch.randn(2, 4))
+    module.train(False)
+    module.double()
+    traced.check_unchanged()
+    module[1].p = 0.1
+    with pytest.raises(TraceError, match="not as it was"):
+        traced.check_unchanged()
+    with pytest.raises(TraceError, match="not as it was"):
+        traced.check_unchanged(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 3)))
+
+
+def test_the_loss_is_a_layer():
+    module, x = nn.Linear(4, 3), torch.randn(5, 4)
+    traced = trace(module, x)
+    labels = torch.tensor([0, 1, 2, 1, 0])
+    losses = traced.islands["loss"](traced.run(x), labels)
+    assert losses.shape == (5,)
+    assert losses.mean().item() == pytest.approx(F.cross_entropy(module(x), labels).item())
+    assert traced.layers[-1].kind == "softmax_cross_entropy"
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), lambda output, target: ((output - target) ** 2).mean()])
+def test_another_loss_is_opaque(loss):
+    module, x, targets = nn.Linear(4, 3), torch.randn(5, 4), torch.randn(5, 3)
+    traced = trace(module, x, loss=loss, targets=targets)
+    assert list(traced.opaque) == ["loss"]
+    losses = traced.islands["loss"](traced.run(x), targets)
+    assert losses.shape == (5,)
+    assert losses.mean().item() == pytest.approx(loss(module(x), targets).item())
+    assert traced.network.layers[-1].name == "loss"
+    with pytest.raises(TraceError, match="give `targets`"):
+        trace(module, x, loss=loss)
+
+
+def test_scores_of_pixels_have_a_loss():
+    module, x, labels = nn.Conv2d(3, 5, 1), torch.randn(2, 3, 4, 6), torch.randint(0, 5, (2, 4, 6))
+    traced = trace(module, x)
+    scores = traced.run(x)
+    values = traced.islands["loss.permute"](traced.islands["loss.reshape"](scores))
+    assert (traced.islands["loss"](values, labels).mean().item()) == pytest.approx(F.cross_entropy(scores, labels).item())
+
+
+def test_an_opaque_layer_costs_what_it_executes():
+    module = LanguageModel(11, 8, 0.0)
+    (lstm,) = [layer for layer in trace(module, tokens(11, 5)).graph["layers"] if layer["name"] == "lstm"]
+    cost = lstm["op"]["opaque"]
+    # 5 positions, 2 layers, 4 gates, of 8 features from 8 and 8 others.
+    products = 5 * 2 * 4 * 8 * (8 + 8) * 2
+    assert products <= cost["forward"]["flops"] <= 1.5 * products
+    assert 1.8 * products <= cost["backward"]["flops"] <= 3 * products
+    assert cost["output"] == [5, 8]
+    assert [parameter["name"] for parameter in cost["parameters"]][0] == "weight_ih_l0"
+
+
+class SideBySide(nn.Module):
+    """Two outputs of one split, a value changed in place while another sees it, and a sum over constants."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 8)
+        self.register_buffer("offset", torch.arange(4.0))
+
+    def forward(self, x):
+        y = self.fc(x)
+        a, b = y[:, :4], y[:, 4:]
+        seen = a[:, :2]
+        a = a.mul_(2)
+        return torch.cat([a + self.offset, b.relu_(), seen], 1)
+
+
+def test_values_in_shared_memory_stay_what_they_are():
+    module, x = SideBySide(), torch.randn(3, 6)
+    traced = trace(module, x)
+    assert torch.equal(traced.run(x), module(x))
