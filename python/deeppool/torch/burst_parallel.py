@@ -117,7 +117,7 @@ class BurstParallel(nn.Module):
             raise BurstParallelError(
                 "the module has other parameters than when it was traced: trace it again, plan again, and make a new BurstParallel"
             )
-        executor = self._executor or self._prepare()
+        executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
         executor.events = [] if self._records else None
         executor.begin(samples, targets)
@@ -256,9 +256,9 @@ class BurstParallel(nn.Module):
             raise BurstParallelError(f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace it with such samples")
         return inputs[0], inputs[1]
 
-    def _prepare(self) -> Executor:
+    def _prepare(self, samples: torch.Tensor) -> Executor:
         """Before the first iteration, in the settings (such as autocast) that it runs in."""
-        specs = probe(self._traced, self._layers, self._random)
+        specs = probe(self._traced, self._layers, self._random, samples)
         self._executor = Executor(self._program, self._layers, specs, self._communication, self._device)
         return self._executor
 

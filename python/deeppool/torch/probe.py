@@ -19,23 +19,24 @@ Specs = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 
 @torch.no_grad()
-def probe(traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom) -> Specs:
-    """By layer the shape of a sample of its output, and the output's type. What layers draw is noted in them.
+def probe(traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom, batch: torch.Tensor) -> Specs:
+    """By layer the shape of a sample of its output, and the output's type, for inputs of the type of a batch. What layers draw is noted in
+    them.
 
     Raises:
         BurstParallelError: where a layer's output for a sample depends on other samples; it names the layer.
     """
     kept = {id(buffer): (buffer, buffer.clone()) for buffer in traced.module.buffers()}
     try:
-        return _probe(traced, layers, random)
+        return _probe(traced, layers, random, batch)
     finally:
         for buffer, before in kept.values():
             buffer.copy_(before)
 
 
-def _probe(traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom) -> Specs:
+def _probe(traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom, batch: torch.Tensor) -> Specs:
     device = next((parameter.device for parameter in traced.module.parameters()), torch.device("cpu"))
-    values = {"input": _two_samples(traced.example_inputs[0]).to(device)}
+    values = {"input": _two_samples(traced.example_inputs[0]).to(device, batch.dtype)}
     specs: Specs = {}
     for layer in traced.layers:
         inputs = [values[name] for name in layer.inputs]

@@ -1,0 +1,353 @@
+"""What `BurstParallel` offers beside plain training, each against the module by itself."""
+
+import copy
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from plan_documents import at_random, data_parallel, plan_document  # noqa: E402
+from ranks import on_ranks  # noqa: E402
+from small_networks import Branches, batches, losses_alone, make, with_sampled_dropout  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from deeppool.torch import BurstParallel  # noqa: E402
+from deeppool.tracing import trace  # noqa: E402
+
+WORLD = 4
+BATCH = 10
+ITERATIONS = 6
+
+
+def traced(name):
+    module = make(name)
+    return module, trace(module, next(batches(name, BATCH, 1))[0][:2])
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(model, name, optimizer, first=0, end=ITERATIONS):
+    losses = []
+    for inputs, targets in list(batches(name, BATCH, end))[first:]:
+        optimizer.zero_grad()
+        loss = model(inputs, targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def ways_to_lower():
+    """Losses by program options: micro-batches that leave ranks without samples, and activations that are computed again."""
+    found = {}
+    for name, options in [
+        ("branches", {"micro_batches": 3}), ("transformer", {"micro_batches": 4}), ("tied", {"micro_batches": 2}),
+        ("branches", {"checkpoints": ["stem", "cat"]}), ("skips", {"checkpoints": ["stem.2", "add"]}),
+    ]:
+        module, parts = traced(name)
+        names = [layer.name for layer in parts.network.layers]
+        if "checkpoints" in options:
+            options = {"checkpoints": [layer for layer in options["checkpoints"] if layer in names]}
+            assert options["checkpoints"]
+        plan = at_random(parts.network, WORLD, BATCH, 5, **options)
+        if "checkpoints" in options:
+            plan = data_parallel(parts.network, WORLD, BATCH, **options)
+        model = BurstParallel(parts, plan)
+        losses = train(model, name, sgd(model))
+        found[name, *options] = losses, model.state_dict() if name == "skips" else None
+    return found
+
+
+def checkpoints():
+    """A run that goes on from another one's checkpoint, on other ranks."""
+    name = "skips"
+    module, parts = traced(name)
+    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 7))
+    optimizer = sgd(model)
+    train(model, name, optimizer, end=3)
+    model.synchronize(optimizer)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    module, parts = traced(name)
+    other = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 8))
+    other.iteration = 3
+    other_optimizer = sgd(other)
+    other.load_state_dict(saved[0])
+    other_optimizer.load_state_dict(saved[1])
+    return train(other, name, other_optimizer, first=3), saved[0]
+
+
+def norms_by_shard():
+    """Against DistributedDataParallel, whose norms are by shard, too."""
+    batch, shard = 8, slice(2 * dist.get_rank(), 2 * dist.get_rank() + 2)
+    module = make("skips")
+    module.dropout.p = 0.0
+    theirs = copy.deepcopy(module)
+    parts = trace(module, torch.randn(2, 3, 6, 6, dtype=torch.float64))
+    model = BurstParallel(parts, data_parallel(parts.network, WORLD, batch, sync_batch_norm=False))
+    parallel = DistributedDataParallel(theirs)
+    optimizers = sgd(model), sgd(parallel)
+    worst = 0.0
+    for inputs, targets in batches("skips", batch, 4):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        ours = model(inputs, targets)
+        ours.backward()
+        loss = F.cross_entropy(parallel(inputs[shard]), targets[shard])
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        worst = max(worst, abs(ours.item() - mean.item() / WORLD))
+    state = model.state_dict()
+    if dist.get_rank() == 0:
+        for name, value in theirs.state_dict().items():
+            worst = max(worst, (state[name] - value).abs().max().item())
+    return worst
+
+
+def gradients():
+    """Gradients that add up, frozen parameters, clipping, and evaluation."""
+    module, parts = traced("branches")
+    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 9))
+    (first, second) = batches("branches", BATCH, 2)
+    (0.5 * model(*first)).backward()
+    (0.5 * model(*second)).backward()
+    norm = model.clip_grad_norm_(0.01).item()
+    own = {name: parameter.grad.clone() for name, parameter in module.named_parameters() if parameter.grad is not None}
+
+    module, _ = traced("branches")
+    module.stem.requires_grad_(False)
+    module.three[0].requires_grad_(False)
+    parts = trace(module, first[0][:2])
+    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 10))
+    optimizer = sgd(model)
+    losses = train(model, "branches", optimizer)
+    model.eval()
+    try:
+        model(first[0])
+        stale = None
+    except RuntimeError as error:
+        stale = str(error)
+    model.synchronize()
+    return norm, own, losses, stale, model(first[0])
+
+
+def order_of_steps():
+    """The steps that ran, by lane, and those of the program."""
+    _, parts = traced("branches")
+    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 11))
+    model.record()
+    train(model, "branches", sgd(model), end=2)
+    events = sorted(model.events(), key=lambda event: event.began_us)
+    assert all(event.ended_us >= event.began_us for event in events)
+    return [(event.lane, event.label) for event in events]
+
+
+class TwoBranches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.left, self.right, self.fc = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.fc(self.left(x) + self.right(x))
+
+
+class Meets(torch.autograd.Function):
+    """Both ranks have to be in their branches at the same time, forward and backward: each waits for the other."""
+
+    @staticmethod
+    def forward(ctx, x, name, other):
+        ctx.names = name, other
+        Meets.meet("forward", name, other)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Meets.meet("backward", *ctx.names)
+        return gradient, None, None
+
+    @staticmethod
+    def meet(what, name, other):
+        store = dist.distributed_c10d._get_default_store()
+        store.set(f"{what}/{name}", "here")
+        store.wait([f"{what}/{other}"], __import__("datetime").timedelta(seconds=30))
+
+
+def branches_meet():
+    module = TwoBranches()
+    parts = trace(module, torch.randn(2, 4))
+    ranks = {"left": [0], "right": [1]}
+    model = BurstParallel(parts, plan_document(parts.network, WORLD, 4, lambda layer: ranks.get(layer, [0, 1, 2, 3])))
+    for name, other in [("left", "right"), ("right", "left")]:
+        passes = model._layers[name]
+        passes.run = lambda x, run=passes.run, name=name, other=other: Meets.apply(run(x), name, other)
+    # What is found out before the first iteration runs all layers on every rank.
+    dist.distributed_c10d._get_default_store().set("forward/left", "here")
+    dist.distributed_c10d._get_default_store().set("forward/right", "here")
+    model._prepare(torch.randn(4, 4))
+    dist.barrier()
+    if dist.get_rank() == 0:
+        for what in ("left", "right"):
+            dist.distributed_c10d._get_default_store().delete_key(f"forward/{what}")
+    dist.barrier()
+    loss = model(torch.randn(4, 4), torch.tensor([0, 1, 2, 0]))
+    loss.backward()
+    return True
+
+
+class Background:
+    """Trains a module of its own."""
+
+    def __init__(self):
+        torch.manual_seed(3)
+        self.module = nn.Linear(6, 1)
+        self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.05)
+        self.inputs = torch.randn(20, 6)
+        self.losses = []
+
+    def __call__(self):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.module(self.inputs), self.inputs.sum(1, keepdim=True))
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+
+
+def with_background():
+    name = "branches"
+    _, parts = traced(name)
+    job = Background()
+    # The first rank does most, so that the others have time.
+    plan = plan_document(parts.network, WORLD, BATCH, lambda layer: [0] if "three" in layer or "five" in layer else [0, 1, 2, 3])
+    model = BurstParallel(parts, plan, background=job)
+    losses = train(model, name, sgd(model), end=ITERATIONS)
+    report = model.background_report()
+
+    def fails():
+        raise ValueError("no more data")
+
+    _, parts = traced(name)
+    model = BurstParallel(parts, plan, background=fails)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        again = train(model, name, sgd(model), end=ITERATIONS)
+    return losses, again, job.losses, report, [str(warning.message) for warning in warned]
+
+
+CASES = (ways_to_lower, checkpoints, norms_by_shard, gradients, order_of_steps, branches_meet, with_background)
+
+
+def all_cases():
+    return {case.__name__: case() for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return on_ranks(WORLD, all_cases)
+
+
+def close(some, others, tolerance=1e-9):
+    return all(abs(a - b) < tolerance for a, b in zip(some, others, strict=True))
+
+
+def test_micro_batches_and_activation_checkpoints_change_no_loss(found):
+    for of_rank in found:
+        for (name, *options), (losses, state) in of_rank["ways_to_lower"].items():
+            expected, state_alone = losses_alone(name, BATCH, ITERATIONS)
+            assert close(losses, expected), (name, options)
+            for tensor, value in (state or {}).items():
+                assert torch.allclose(value, state_alone[tensor], atol=1e-9), tensor
+
+
+def test_a_run_goes_on_from_the_checkpoint_of_another_plan(found):
+    expected, _ = losses_alone("skips", BATCH, ITERATIONS)
+    for of_rank in found:
+        losses, state = of_rank["checkpoints"]
+        assert close(losses, expected[3:])
+        # The module itself loads it.
+        make("skips").load_state_dict(state, strict=True)
+
+
+def test_norms_by_shard_are_those_of_distributed_data_parallel(found):
+    assert max(of_rank["norms_by_shard"] for of_rank in found) < 1e-9
+
+
+def test_gradients_add_up_and_are_clipped_by_the_norm_of_all(found):
+    module = with_sampled_dropout(make("branches"))
+    for inputs, targets in batches("branches", BATCH, 2):
+        (0.5 * F.cross_entropy(module(inputs), targets)).backward()
+    norm = nn.utils.clip_grad_norm_(module.parameters(), 0.01).item()
+    seen = set()
+    for of_rank in found:
+        own_norm, own, *_ = of_rank["gradients"]
+        assert abs(own_norm - norm) < 1e-9
+        for name, gradient in own.items():
+            assert torch.allclose(gradient, module.get_parameter(name).grad, atol=1e-9), name
+        seen |= own.keys()
+    assert seen == {name for name, _ in module.named_parameters()}
+
+
+def test_frozen_parameters_stay_and_evaluation_is_the_module(found):
+    module = with_sampled_dropout(make("branches"))
+    module.stem.requires_grad_(False)
+    module.three[0].requires_grad_(False)
+    optimizer = sgd(module)
+    losses = []
+    for inputs, targets in batches("branches", BATCH, ITERATIONS):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(module(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    plain = Branches().double().eval()
+    plain.load_state_dict(module.state_dict())
+    scores = plain(next(batches("branches", BATCH, 1))[0])
+    for of_rank in found:
+        *_, found_losses, stale, output = of_rank["gradients"]
+        assert close(found_losses, losses)
+        assert stale is not None and "synchronize()" in stale
+        assert torch.allclose(output, scores, atol=1e-9)
+
+
+def test_steps_start_in_the_order_of_the_program(found):
+    import json
+
+    from deeppool import _deeppool
+
+    _, parts = traced("branches")
+    plan = at_random(parts.network, WORLD, BATCH, 11)
+    for rank, of_rank in enumerate(found):
+        (program,) = json.loads(_deeppool.lower(parts.network.to_json(), plan, rank))["ranks"]
+        for lane in ("compute", "communication"):
+            expected = [step["label"] for step in program["steps"] if step["lane"] == lane and step["op"] != "optimizer_step"]
+            assert [label for of_lane, label in of_rank["order_of_steps"] if of_lane == lane] == expected
+
+
+def test_branches_on_different_ranks_run_at_the_same_time(found):
+    assert all(of_rank["branches_meet"] for of_rank in found)
+
+
+def test_a_background_job_runs_and_changes_no_loss(found):
+    expected, _ = losses_alone("branches", BATCH, ITERATIONS)
+    for of_rank in found:
+        losses, again, of_job, report, warned = of_rank["with_background"]
+        assert close(losses, expected)
+        assert close(again, expected)
+        assert report.steps == len(of_job)
+        assert "slowdown" in str(report)
+        assert any("no more data" in message for message in warned) or not warned
+    steps = [of_rank["with_background"][3].steps for of_rank in found]
+    assert sum(steps) > 0, "no rank had time for the background"
+    trained = max((of_rank["with_background"][2] for of_rank in found), key=len)
+    assert len(trained) < 5 or trained[-1] < trained[0]
+    assert any(of_rank["with_background"][4] for of_rank in found), "a background job that fails is reported"
+
+
