@@ -438,10 +438,8 @@ class _Matcher:
 
 
 def _pair(sizes: Any) -> list[int]:
-    if isinstance(sizes, int):
-        return [sizes, sizes]
-    sizes = [int(size) for size in sizes]
-    return sizes * 2 if len(sizes) == 1 else sizes
+    pair: list[int] = [sizes] if isinstance(sizes, int) else list(sizes)
+    return pair * 2 if len(pair) == 1 else pair
 
 
 def _product(dims: tuple[int, ...]) -> int:

@@ -1,0 +1,497 @@
+"""How long each layer of a PyTorch module takes, as PyTorch itself executes it on the user's device."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TextIO
+
+from deeppool._requirements import require_torch
+
+require_torch("deeppool.profiling")
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+from deeppool import _deeppool  # noqa: E402
+from deeppool.costs import Profile  # noqa: E402
+from deeppool.errors import InputError  # noqa: E402
+from deeppool.tracing import Traced, TracedLayer, trace  # noqa: E402
+from deeppool.tracing.program import batch_of  # noqa: E402
+
+SCHEMA = "deeppool/profile/v1"
+
+#: Executions before those that are timed.
+WARM_UP = 3
+
+#: On a GPU one figure is the mean of at least this much work, since events are no finer than half a microsecond.
+GPU_SPAN_US = 500.0
+
+
+@dataclass
+class Spread:
+    """Repeated measurements of one thing."""
+
+    us: float
+    """Their median, microseconds."""
+    mad_us: float
+    """The median distance from it."""
+
+    @classmethod
+    def of(cls, times_us: Sequence[float]) -> Spread:
+        median = statistics.median(times_us)
+        return cls(median, statistics.median(abs(value - median) for value in times_us))
+
+
+def profile(
+    what: Traced | nn.Module,
+    batches: Sequence[int],
+    device: str | torch.device = "cpu",
+    *,
+    example_inputs: tuple[torch.Tensor, ...] = (),
+    output: str | PathLike[str] | None = None,
+    repeats: int = 10,
+) -> Profile:
+    """Measures the layers of a module, forward and backward, and the whole module, training.
+
+    Layers whose work is the same (kind, options, shapes) are measured once. On a GPU each layer is captured in a CUDA graph and
+    timed by events, so that launching it from Python does not count; a layer that cannot be captured is timed as it is. On a
+    processor it is timed by the clock, with as many threads as PyTorch has. The module is on the device meanwhile, and
+    afterwards where it was; its parameters, buffers and gradients stay as they are.
+
+    With ``output``, what is measured is kept in ``OUTPUT.journal`` until the file is written: a profile that was interrupted
+    goes on there. A progress bar is shown on a terminal.
+
+    Args:
+        what: a traced module, or a module with ``example_inputs`` to trace it with.
+        batches: numbers of samples, ascending.
+        device: where to measure: ``cpu``, ``cuda``, ``cuda:1``.
+        output: a file for the profile.
+        repeats: how often each time is measured; its median counts.
+
+    Returns:
+        The profile, microseconds, as :func:`deeppool.plan` and the command ``deeppool`` take it.
+
+    Raises:
+        InputError: batches are not ascending, there is no such device, or ``output`` cannot be written.
+    """
+    sizes = list(batches)
+    if not sizes or sizes[0] < 1 or any(a >= b for a, b in zip(sizes, sizes[1:])):
+        raise InputError(f"expected numbers of samples in ascending order, at least 1, got {sizes}")
+    if repeats < 1:
+        raise InputError(f"expected at least one repeat, got {repeats}")
+    traced = what if isinstance(what, Traced) else trace(what, *example_inputs)
+    traced.check_unchanged()
+    place = _device(device)
+    structures = _structures(traced)
+    journal = _Journal(output, _conditions(traced, place, repeats))
+    with journal, _placed(traced.module, place):
+        measured = _layers(traced, structures, sizes, place, repeats, journal)
+    result = Profile.from_dict(_document(traced, structures, sizes, place, repeats, measured))
+    if output is not None:
+        try:
+            result.save(output)
+        except OSError as error:
+            raise InputError(f"{os.fspath(output)}: {error}") from error
+        journal.delete()
+    return result
+
+
+# What is measured.
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"there is no device {name!s}: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _structures(traced: Traced) -> dict[str, str]:
+    """By layer what its times depend on, as text, in the words of the profile format."""
+    modelled = json.loads(_deeppool.modelled_profile(traced.network.to_json(), "a100", [1]))
+    return {layer["name"]: layer["structure"] for layer in modelled["layers"]}
+
+
+@contextlib.contextmanager
+def _placed(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """The module on the device and training, and afterwards as it was."""
+    tensors = [*module.parameters(), *module.buffers()]
+    home = tensors[0].device if tensors else device
+    modes = {part: part.training for part in module.modules()}
+    module.to(device)
+    saved = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    module.train()
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in saved:
+                buffer.copy_(value)
+        module.to(home)
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _layers(
+    traced: Traced,
+    structures: dict[str, str],
+    sizes: Sequence[int],
+    device: torch.device,
+    repeats: int,
+    journal: _Journal,
+) -> dict[str, dict[str, Spread]]:
+    """By structure and batch size the times of the passes; those of the network are of ``network``."""
+    pending: dict[str, TracedLayer] = {}
+    for layer in traced.layers:
+        pending.setdefault(structures[layer.name], layer)
+    (example,) = traced.example_inputs
+    needs = _needs_gradient(traced)
+    values: dict[str, torch.Tensor] = {}
+    total = (len(pending) + 1) * len(sizes)
+    with _Bar(total) as bar:
+        for size in sizes:
+            if all(f"{structure}@{size}" in journal.found for structure in [*pending, "network"]):
+                bar.step(len(pending) + 1, "")
+                continue
+            if not values:
+                values = _values(traced, example.to(device))
+            for structure, layer in pending.items():
+                bar.step(1, f"{layer.name}, {size} samples")
+                if f"{structure}@{size}" in journal.found:
+                    continue
+                inputs = [
+                    batch_like(values[name], size).requires_grad_(needs[name]) for name in layer.inputs
+                ]
+                extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()
+                learned = [p for _, p in layer.island.named_parameters() if p.requires_grad]
+                journal.add(f"{structure}@{size}", _times(layer.island, inputs, extra, learned, device, repeats))
+            bar.step(1, f"the whole network, {size} samples")
+            if f"network@{size}" not in journal.found:
+                journal.add(f"network@{size}", _whole(traced, batch_like(example.to(device), size), device, repeats))
+    return journal.found
+
+
+def batch_like(examples: torch.Tensor, samples: int) -> torch.Tensor:
+    """So many samples, those that there are again and again."""
+    return examples.detach()[torch.arange(samples, device=examples.device) % len(examples)]
+
+
+def _values(traced: Traced, example: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What each layer gives for a few samples."""
+    with torch.no_grad():
+        values = traced.values(batch_of(example, 2))
+        for layer in traced.layers:
+            if layer.name.startswith("loss."):
+                values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
+    return values
+
+
+def _needs_gradient(traced: Traced) -> dict[str, bool]:
+    """Of which layers' outputs there is a gradient: those with anything to learn, or after such."""
+    needs = {"input": False}
+    for layer in traced.layers:
+        learns = any(parameter.requires_grad for _, parameter in layer.island.named_parameters())
+        needs[layer.name] = learns or any(needs[name] for name in layer.inputs)
+    return needs
+
+
+def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> torch.Tensor:
+    if layer.kind == "softmax_cross_entropy":
+        return torch.zeros(scores.shape[:-1], dtype=torch.long, device=scores.device)
+    assert traced.targets is not None
+    return batch_like(traced.targets.to(scores.device), len(scores))
+
+
+def _whole(traced: Traced, batch: torch.Tensor, device: torch.device, repeats: int) -> dict[str, Spread]:
+    """The module itself, with its loss, and an update of its parameters by SGD with momentum."""
+    last = [layer for layer in traced.layers if layer.name.startswith("loss")]
+    learned = [parameter for parameter in traced.module.parameters() if parameter.requires_grad]
+
+    def forward(batch: torch.Tensor) -> torch.Tensor:
+        values = {traced.output: traced.module(batch)}
+        for layer in last:
+            inputs = [values[name] for name in layer.inputs]
+            extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()
+            values[layer.name] = layer.island(*inputs, *extra)
+        loss: torch.Tensor = values["loss"].mean()
+        return loss
+
+    times = _times(forward, [batch], (), learned, device, repeats, graphs=False)
+    copies = [parameter.detach().clone() for parameter in learned]
+    for copy in copies:
+        copy.grad = torch.zeros_like(copy)
+    optimizer = torch.optim.SGD(copies, lr=1e-3, momentum=0.9) if copies else None
+    update: list[float] = []
+    for index in range(WARM_UP + repeats):
+        with _clock(device) as took:
+            if optimizer is not None:
+                optimizer.step()
+        if index >= WARM_UP:
+            update.append(took())
+    times["update"] = Spread.of(update)
+    return times
+
+
+# Timing.
+
+
+@contextlib.contextmanager
+def _clock(device: torch.device) -> Iterator[Callable[[], float]]:
+    """Times what is executed within, microseconds, by events where the device has them."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+
+        def between() -> float:
+            end.synchronize()
+            return float(start.elapsed_time(end)) * 1e3
+
+        yield between
+        end.record()
+    else:
+        took = [time.perf_counter()]
+        yield lambda: took[0] * 1e6
+        took[0] = time.perf_counter() - took[0]
+
+
+def _times(
+    run: Callable[..., torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    extra: tuple[torch.Tensor, ...],
+    learned: Sequence[torch.Tensor],
+    device: torch.device,
+    repeats: int,
+    graphs: bool = True,
+) -> dict[str, Spread]:
+    wanted = [tensor for tensor in [*inputs, *learned] if tensor.requires_grad]
+    if device.type == "cuda" and graphs:
+        try:
+            return _captured(run, inputs, extra, wanted, device, repeats)
+        except RuntimeError:
+            # It copies to the host, or does something else that no graph has.
+            torch.cuda.synchronize(device)
+    forward: list[float] = []
+    backward: list[float] = []
+    gradient: torch.Tensor | None = None
+    for index in range(WARM_UP + repeats):
+        with _clock(device) as took:
+            output = run(*inputs, *extra)
+        times = [took()]
+        if wanted and output.requires_grad:
+            gradient = torch.ones_like(output) if gradient is None else gradient
+            with _clock(device) as took:
+                torch.autograd.grad(output, wanted, gradient, allow_unused=True)
+            times.append(took())
+        else:
+            times.append(0.0)
+        if index >= WARM_UP:
+            forward.append(times[0])
+            backward.append(times[1])
+    return {"forward": Spread.of(forward), "backward": Spread.of(backward)}
+
+
+def _captured(
+    run: Callable[..., torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    extra: tuple[torch.Tensor, ...],
+    wanted: Sequence[torch.Tensor],
+    device: torch.device,
+    repeats: int,
+) -> dict[str, Spread]:
+    """The passes as CUDA graphs, which are launched many times in a row."""
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                output = run(*inputs, *extra)
+                gradient = torch.ones_like(output)
+                if wanted and output.requires_grad:
+                    torch.autograd.grad(output, wanted, gradient, allow_unused=True)
+        torch.cuda.current_stream().wait_stream(stream)
+        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(forward):
+            output = run(*inputs, *extra)
+        result = {"forward": _replayed(forward, device, repeats), "backward": Spread(0.0, 0.0)}
+        if wanted and output.requires_grad:
+            with torch.cuda.graph(backward, pool=forward.pool()):
+                torch.autograd.grad(output, wanted, gradient, allow_unused=True)
+            result["backward"] = _replayed(backward, device, repeats)
+    return result
+
+
+def _replayed(graph: torch.cuda.CUDAGraph, device: torch.device, repeats: int) -> Spread:
+    def launch(times: int) -> float:
+        with _clock(device) as took:
+            for _ in range(times):
+                graph.replay()
+        return took() / times
+
+    once = max(launch(WARM_UP), 1.0)
+    times = max(1, round(GPU_SPAN_US / once))
+    return Spread.of([launch(times) for _ in range(repeats)])
+
+
+# The file.
+
+
+def _conditions(traced: Traced, device: torch.device, repeats: int) -> dict[str, Any]:
+    network = hashlib.sha256(json.dumps(traced.graph, sort_keys=True).encode()).hexdigest()
+    return {"network": network, "device": _device_name(device), "torch": torch.__version__, "repeats": repeats}
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    threads = torch.get_num_threads()
+    return f"{name}, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def _precision(module: nn.Module) -> str:
+    dtypes = {parameter.dtype for parameter in module.parameters()}
+    short = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
+    return "+".join(sorted(short.get(dtype, str(dtype)) for dtype in dtypes)) or "f32"
+
+
+def _document(
+    traced: Traced,
+    structures: dict[str, str],
+    sizes: Sequence[int],
+    device: torch.device,
+    repeats: int,
+    measured: dict[str, dict[str, Spread]],
+) -> dict[str, Any]:
+    def row(key: str, size: int) -> dict[str, Any]:
+        columns: dict[str, Any] = {"batch": size}
+        for phase, spread in measured[f"{key}@{size}"].items():
+            columns[f"{phase}_us"], columns[f"{phase}_mad_us"] = round(spread.us, 3), round(spread.mad_us, 3)
+        return columns
+
+    layers = [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "structure": structures[layer.name],
+            "times": [row(structures[layer.name], size) for size in sizes],
+        }
+        for layer in traced.layers
+    ]
+    libraries = {"torch": torch.__version__.replace("+", " ")}
+    if device.type == "cuda" and torch.version.cuda is not None:
+        libraries["cuda"] = torch.version.cuda
+    return {
+        "schema": SCHEMA,
+        "model": traced.graph["name"],
+        "device": _device_name(device),
+        "origin": "measured",
+        "measurement": {
+            "profiler": importlib.metadata.version("deeppool"),
+            "libraries": libraries,
+            "precision": _precision(traced.module),
+            "repeats": repeats,
+        },
+        "layers": layers,
+        "network": [row("network", size) for size in sizes],
+    }
+
+
+class _Journal:
+    """What was measured so far, a line each, in a file beside the output."""
+
+    def __init__(self, output: str | PathLike[str] | None, conditions: dict[str, Any]) -> None:
+        self.path = None if output is None else Path(f"{os.fspath(output)}.journal")
+        self.conditions = conditions
+        self.found: dict[str, dict[str, Spread]] = {}
+        self.file: TextIO | None = None
+
+    def __enter__(self) -> _Journal:
+        if self.path is None:
+            return self
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+            is_same = bool(lines) and _parsed(lines[0]) == self.conditions
+            for line in lines[1:] if is_same else []:
+                entry = _parsed(line)
+                if entry is None:
+                    break  # It was being written when the program ended.
+                self.found[entry["what"]] = {phase: Spread(**spread) for phase, spread in entry["times"].items()}
+            self.file = self.path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.path}: {error}") from error
+        self._write(self.conditions)
+        for what, times in self.found.items():
+            self._write(_entry(what, times))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def add(self, what: str, times: dict[str, Spread]) -> None:
+        self.found[what] = times
+        self._write(_entry(what, times))
+
+    def delete(self) -> None:
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self.file is not None:
+            self.file.write(json.dumps(entry) + "\n")
+            self.file.flush()
+
+
+def _entry(what: str, times: dict[str, Spread]) -> dict[str, Any]:
+    return {"what": what, "times": {phase: asdict(spread) for phase, spread in times.items()}}
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+class _Bar:
+    """How far it is, on a terminal."""
+
+    WIDTH = 30
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.shown = sys.stderr.isatty()
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def step(self, count: int, what: str) -> None:
+        """So many more are done once what is named is."""
+        if self.shown:
+            filled = self.WIDTH * self.done // self.total
+            bar = "#" * filled + "." * (self.WIDTH - filled)
+            print(f"\r\x1b[K[{bar}] {self.done}/{self.total} {what}", end="", file=sys.stderr, flush=True)
+        self.done += count
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
