@@ -20,6 +20,9 @@ pub enum Error {
         /// The schema that this crate reads.
         expected: &'static str,
     },
+    /// A search was told to stop before it had an answer.
+    #[error("the search was stopped")]
+    Stopped,
     /// A problem needs at least one GPU.
     #[error("gpus is 0: a problem needs at least one GPU")]
     NoGpus,

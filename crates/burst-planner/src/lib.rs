@@ -65,6 +65,7 @@ mod plan;
 mod problem;
 pub mod program;
 mod search;
+mod stop;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod totals;
@@ -85,5 +86,6 @@ pub use program::{
     TrainingPoint, TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, search_training,
 };
 pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, frontier, supported};
+pub use stop::Stop;
 pub use totals::{Totals, evaluate};
 pub use waves::{Branch, Layout, Link, Region, RegionSchedule, Schedule, evaluate_schedule, layout, regions};

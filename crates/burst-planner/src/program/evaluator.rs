@@ -14,7 +14,7 @@ use super::placed::Placed;
 use super::problem::Structure;
 use super::recompute::Recomputation;
 use super::{Arrangement, TrainingProblem};
-use crate::{Error, NodeId, Result};
+use crate::{Error, NodeId, Result, Stop};
 
 /// Iterations that are run at most to find the steady state.
 const MOST_ITERATIONS: usize = 12;
@@ -52,6 +52,8 @@ pub struct Evaluator<'p> {
     ends: Vec<f64>,
     /// How many arrangements have been evaluated.
     pub(super) evaluations: u64,
+    /// Ends a search, which evaluates all the time.
+    stop: Stop,
 }
 
 /// An arrangement whose lists of ranks are numbers.
@@ -98,7 +100,13 @@ impl<'p> Evaluator<'p> {
             lanes: Lanes::default(),
             ends: Vec::new(),
             evaluations: 0,
+            stop: Stop::default(),
         })
+    }
+
+    /// Evaluates nothing more once this says so.
+    pub(super) fn stopped_by(self, stop: &Stop) -> Self {
+        Self { stop: stop.clone(), ..self }
     }
 
     /// What an arrangement takes.
@@ -220,6 +228,7 @@ impl<'p> Evaluator<'p> {
         numbered: &Numbered,
         recorder: &mut R,
     ) -> Result<(TrainingTime, Rc<Classes>)> {
+        self.stop.check()?;
         self.evaluations += 1;
         let classes = self.classes_of(numbered)?;
         self.ordered.set(&self.structure, &numbered.order);

@@ -24,7 +24,7 @@ pub(crate) use labels::{Slack, keep_nondominated};
 pub(crate) use solver::Solver;
 pub(crate) use window::ROUNDING;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Stop};
 
 /// Times are compared with limits at this relative tolerance.
 const LIMIT_TOLERANCE: f64 = 1e-9;
@@ -96,6 +96,8 @@ pub struct SearchOptions {
     /// How many partial plans one window of the search may keep before it gives up with
     /// [`Error::TooManyLabels`]; one takes some 50 bytes. 20 million by default.
     pub max_labels: usize,
+    /// Ends the search early, without an answer.
+    pub stop: Stop,
 }
 
 impl Default for SearchOptions {
@@ -105,6 +107,7 @@ impl Default for SearchOptions {
             limit_rule: LimitRule::Total,
             time_model: TimeModel::Waves,
             max_labels: 20_000_000,
+            stop: Stop::default(),
         }
     }
 }
@@ -126,6 +129,12 @@ impl SearchOptions {
     #[must_use]
     pub fn with_time_model(self, time_model: TimeModel) -> Self {
         Self { time_model, ..self }
+    }
+
+    /// These options with another way to end the search early.
+    #[must_use]
+    pub fn with_stop(self, stop: Stop) -> Self {
+        Self { stop, ..self }
     }
 
     pub(crate) fn validate(&self) -> Result<()> {

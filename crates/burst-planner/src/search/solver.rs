@@ -334,6 +334,7 @@ impl<'s> Scope<'s> {
     /// time; iteration times rise and GPU times fall.
     pub(crate) fn window(&self, corner: Cost, bound: f64) -> Result<Vec<Found>> {
         let solver = self.solver;
+        solver.options.stop.check()?;
         if self.tables.is_empty() {
             return Ok(Vec::new());
         }

@@ -133,16 +133,6 @@ fn report(
     background: &CostedBackground,
     comparison: &Comparison,
 ) -> Value {
-    let point = |point: &Point| {
-        json!({
-            "mode": point.way.name(), "gpus": point.gpus, "limit": point.amplification,
-            "iteration_us": point.iteration.map(|iteration| 1e6 * iteration.as_secs_f64()),
-            "foreground_samples_per_s": point.foreground_samples_per_s,
-            "background_samples_per_s": point.background_samples_per_s,
-            "foreground_range_samples_per_s": point.foreground_range,
-            "total_range_samples_per_s": point.total_range,
-        })
-    };
     let (profile, spec) = (job.costs().profile(), &background.spec);
     json!({
         "schema": "deeppool/report/v1", "experiment": "compare", "simulated": true,
@@ -154,7 +144,7 @@ fn report(
         "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
         "link": job.costs().link().name(),
         "layers_off": comparison.layers_off, "links_off": comparison.links_off,
-        "points": comparison.points.iter().map(point).collect::<Vec<_>>(),
+        "points": comparison.points,
         "advice": comparison.advice(),
     })
 }

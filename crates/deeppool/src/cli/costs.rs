@@ -7,13 +7,12 @@ use clap::{Args, ValueEnum};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::Job;
-use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
+use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
-use super::capacity::Capacity;
 use super::counts::{BATCH, within};
 use super::network::import;
 use super::progress::while_showing;

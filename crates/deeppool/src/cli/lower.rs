@@ -41,7 +41,7 @@ impl Lower {
         check_outputs([&self.output], self.json)?;
         let network = self.network.load()?;
         let plan = ExecutionPlan::load(&self.plan)?;
-        let placement = in_plan(Some(&self.plan), plan.placement(&network).map_err(Into::into))?;
+        let placement = in_plan(Some(&self.plan), plan.placement(&network))?;
         let options = plan.lowering.options(LowerOptions::default().optimizer);
         let program = lower_training(&network, &placement, plan.batch, &options)?;
         whole_file::write(&self.output, program.to_json(&network, self.rank)? + "\n")?;

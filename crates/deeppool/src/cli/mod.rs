@@ -1,5 +1,4 @@
 mod background;
-mod capacity;
 mod checkpoints;
 mod compare;
 mod compare_figure;

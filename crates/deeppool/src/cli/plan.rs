@@ -6,13 +6,12 @@ use clap::{Args, ValueEnum};
 use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, PlanFrontier, RunExplanation};
-use deeppool::plan::{ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
+use deeppool::plan::{Capacity, ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
-use super::capacity::Capacity;
 use super::compare::CostedBackground;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::{BATCH, within};

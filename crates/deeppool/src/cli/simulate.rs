@@ -1,5 +1,4 @@
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
@@ -8,7 +7,8 @@ use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, MOST_GPUS};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{
-    BackgroundCosts, SimulateOptions, Simulation, contended, policy_named, undisturbed, workload,
+    BackgroundCosts, SimulateOptions, Simulation, SimulationReport, contended, policy_named, undisturbed,
+    workload,
 };
 use serde_json::json;
 
@@ -118,13 +118,12 @@ impl Simulate {
             let workload = workload(&job.lower(&plan)?, job.costs(), rank, background)?;
             whole_file::write(path, workload.to_json() + "\n")?;
         }
-        let alone = options.clone().with_background(None).with_timeline(false);
-        let simulate = |options| while_showing("simulating", || job.simulate(&plan, options));
-        let (result, alone) = (simulate(&options)?, simulate(&alone)?);
+        let simulated = while_showing("simulating", || SimulationReport::new(&job, &plan, &options));
+        let (report, result) = simulated?;
         if let (Some(path), Some(timeline)) = (&self.trace, &result.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
-        self.show(&job, &plan, options.background.as_ref(), &result, &alone)
+        self.show(&job, &plan, options.background.as_ref(), &result, &report)
     }
 
     fn background(
@@ -144,49 +143,30 @@ impl Simulate {
         plan: &ExecutionPlan,
         background: Option<&BackgroundCosts>,
         result: &Simulation,
-        alone: &Simulation,
+        report: &SimulationReport,
     ) -> anyhow::Result<()> {
-        let slowdown = result.iteration.as_secs_f64() / alone.iteration.as_secs_f64();
-        let amplification = 1e6 * result.activity.active().as_secs_f64() / job.single_gpu_us()?;
         let profile = job.costs().profile();
         if self.json {
-            let us = |time: Duration| 1e6 * time.as_secs_f64();
-            let (activity, background) = (&result.activity, &result.background_by_activity);
-            print_json(&json!({
-                "schema": "deeppool/report/v1", "experiment": "simulate", "simulated": true,
-                "model": profile.model(), "gpus": plan.gpus, "batch": plan.batch, "mode": plan.mode,
-                "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
-                "link": job.costs().link().name(),
-                "iteration_us": us(result.iteration),
-                "planned_iteration_us": plan.iteration_us,
-                "amplification": amplification,
-                "computing_us": us(activity.computing), "communicating_us": us(activity.communicating),
-                "idle_us": us(activity.idle),
-                "foreground_samples_per_s": result.foreground_samples_per_s,
-                "background_samples_per_s": result.background_samples_per_s,
-                "background_samples_per_s_while": {
-                    "computing": background.computing, "communicating": background.communicating,
-                    "idle": background.idle,
-                },
-                "foreground_slowdown": slowdown,
-                "gpu_busy_fraction": result.gpu_busy_fraction,
-                "foreground_busy_fraction": result.foreground_busy_fraction,
-                "background_share_of_idle": result.background_share_of_idle,
-                "policy": self.policy, "contention": self.contention,
-            }));
+            let mut report = serde_json::to_value(report)?;
+            report["policy"] = json!(self.policy);
+            report["contention"] = json!(self.contention);
+            print_json(&report);
             return Ok(());
         }
         say!("{}", plan_text(job, plan)?);
         say!("\nsimulated: layer times of {} ({}), in virtual time", profile.device(), profile.origin());
         say!("iteration, planned                  {}", micros(plan.iteration_us));
         say!("iteration, simulated                {}", time(result.iteration));
-        say!("amplification, simulated            {amplification:.3}");
+        say!("amplification, simulated            {:.3}", report.amplification);
         say!("foreground                          {}", rate(result.foreground_samples_per_s));
         self.show_activity(result);
         if let Some(background) = background {
             say!("memory of the background job        {} on each GPU", byte_size(background.memory_bytes()));
             say!("background                          {}", rate(result.background_samples_per_s));
-            say!("foreground slowdown                 {slowdown:.3} (collocated / alone)");
+            say!(
+                "foreground slowdown                 {:.3} (collocated / alone)",
+                report.foreground_slowdown
+            );
             if let Some(share) = result.background_share_of_idle {
                 say!("background's share of idle time     {:.1}%, by policy {}", share * 100.0, self.policy);
             }

@@ -87,6 +87,7 @@ impl Comparison {
         let mut points = Vec::with_capacity(2 * runs.len() + 1);
         let all = runs.len() as f64;
         for (index, (plan, ways)) in runs.iter().enumerate() {
+            request.stop.check()?;
             let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
             let speeds = errors.speeds(job, plan)?;
             for point in simulated(job, plan, ways, (background, has_room), options)? {

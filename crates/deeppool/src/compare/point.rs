@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
 /// How GPUs are shared between a foreground job and background jobs of one GPU each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -77,6 +80,23 @@ pub struct Point {
     pub foreground_range: Option<[f64; 2]>,
     /// The same of both jobs together.
     pub total_range: Option<[f64; 2]>,
+}
+
+/// As in reports: `mode`, `gpus`, `limit`, `iteration_us`, the two rates and their ranges.
+impl Serialize for Point {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Point", 8)?;
+        fields.serialize_field("mode", self.way.name())?;
+        fields.serialize_field("gpus", &self.gpus)?;
+        fields.serialize_field("limit", &self.amplification)?;
+        let iteration_us = self.iteration.map(|iteration| 1e6 * iteration.as_secs_f64());
+        fields.serialize_field("iteration_us", &iteration_us)?;
+        fields.serialize_field("foreground_samples_per_s", &self.foreground_samples_per_s)?;
+        fields.serialize_field("background_samples_per_s", &self.background_samples_per_s)?;
+        fields.serialize_field("foreground_range_samples_per_s", &self.foreground_range)?;
+        fields.serialize_field("total_range_samples_per_s", &self.total_range)?;
+        fields.end()
+    }
 }
 
 impl Point {

@@ -51,6 +51,7 @@ impl Job<'_> {
         let data_parallel = self.data_parallel_times(gpus)?;
         let mut options = TrainingSearch::default();
         options.effort = request.effort;
+        options.stop = request.stop.clone();
         // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
         let costs = match request.gpu_counts {
             GpuCounts::List(_) => self.training_costs_on(counts),

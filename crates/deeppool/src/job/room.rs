@@ -45,6 +45,7 @@ impl Job<'_> {
             search.try_each(least.cuts());
         }
         let Search { fastest, unplanned, .. } = search;
+        request.stop.check()?;
         fastest.ok_or(Error::Planner(unplanned))
     }
 
@@ -76,7 +77,10 @@ impl<'a> Search<'_, 'a> {
                     }
                 }
                 Err(Error::Planner(error)) if is_for_want_of_room(&error, self.request) => {
-                    self.unplanned = error;
+                    // Of another limit than memory's what the whole batch reaches says most.
+                    if matches!(self.unplanned, Unplanned::MemoryExceeded { .. }) {
+                        self.unplanned = error;
+                    }
                 }
                 // Slower, or such as times of smaller shards that a measured profile has not.
                 _ => break,

@@ -1,5 +1,6 @@
 //! Execution plans: the whole decision about how a network is trained, and the question that it answers.
 
+mod capacity;
 mod check;
 mod execution_plan;
 mod file;
@@ -8,6 +9,7 @@ mod request;
 
 pub(crate) use file::SCHEMA;
 
+pub use capacity::Capacity;
 pub use execution_plan::{
     DataParallelTimes, ExecutionPlan, PlanMode, PlannedLayer, PlannedLowering, ProfileOrigin,
 };

@@ -1,3 +1,5 @@
+use burst_planner::Stop;
+
 use super::{GpuCounts, PlanMode};
 use crate::Error;
 
@@ -52,13 +54,22 @@ pub struct PlanRequest {
     pub effort: f64,
     /// What each rank may hold, bytes; `None` is as much as there is. Plans that need more are not found.
     pub memory_limit_bytes: Option<u64>,
+    /// Ends the search early, without an answer.
+    pub stop: Stop,
 }
 
 impl PlanRequest {
     /// Asks for a plan on up to so many GPUs.
     #[must_use]
     pub fn new(gpus: usize, mode: Mode) -> Self {
-        Self { gpus, mode, gpu_counts: GpuCounts::default(), effort: 1.0, memory_limit_bytes: None }
+        Self {
+            gpus,
+            mode,
+            gpu_counts: GpuCounts::default(),
+            effort: 1.0,
+            memory_limit_bytes: None,
+            stop: Stop::default(),
+        }
     }
 
     /// Sets on how many GPUs a layer may run.
@@ -77,6 +88,12 @@ impl PlanRequest {
     #[must_use]
     pub fn with_memory_limit(self, memory_limit_bytes: Option<u64>) -> Self {
         Self { memory_limit_bytes, ..self }
+    }
+
+    /// Sets what ends the search early.
+    #[must_use]
+    pub fn with_stop(self, stop: Stop) -> Self {
+        Self { stop, ..self }
     }
 
     /// Checks that it is in proportion, before anything is made that grows with the number of GPUs.

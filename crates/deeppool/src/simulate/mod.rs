@@ -4,6 +4,7 @@ mod background;
 mod machine;
 mod plan;
 mod rank;
+mod report;
 mod result;
 mod steps;
 mod workload;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
+pub use report::{BackgroundWhile, SimulationReport};
 pub use result::{BackgroundRates, SimulatedActivity, Simulation};
 pub use workload::workload;
 

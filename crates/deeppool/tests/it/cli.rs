@@ -32,7 +32,7 @@ fn bad_options_are_refused_in_one_line() {
         ("plan --model vgg16 --device a100 --link rope --gpus 8 --batch 32".into(), "dgx-a100"),
         ("plan --model vgg16 --gpus 8 --batch 32".into(), "--device NAME or --profile FILE"),
         ("plan --model vgg16 --device a100".into(), "--gpus"),
-        ("plan --model vgg16 --device a100 --gpus 8 --batch 32 --memory 1GB".into(), "leaves nothing to train in"),
+        ("plan --model vgg16 --device a100 --gpus 8 --batch 32 --memory 1GB".into(), "must be more than the 1 GB that is reserved"),
         (format!("{PLAN} --amplification 0.5"), "at least 1"),
         (format!("{PLAN} --amplification NaN"), "at least 1"),
         ("plan --model vgg16 --device a100 --gpus 8 --batch 0".into(), "from 1 to 1048576"),

@@ -20,7 +20,7 @@ use super::bound::Bound;
 use super::costs::{Share, TrainingCosts};
 use super::evaluator::Evaluator;
 use super::{Arrangement, TrainingProblem, TrainingTime};
-use crate::{Error, NodeId, Result};
+use crate::{Error, NodeId, Result, Stop};
 use coarse::{Coarse, CoarseCosts};
 use sequence::Sequence;
 use stage::Stage;
@@ -39,11 +39,13 @@ const FEW_BLOCKS: f64 = 22.0;
 pub struct TrainingSearch {
     /// How many arrangements are tried, as a multiple of the usual number. 1 by default.
     pub effort: f64,
+    /// Ends the search early, without an answer.
+    pub stop: Stop,
 }
 
 impl Default for TrainingSearch {
     fn default() -> Self {
-        Self { effort: 1.0 }
+        Self { effort: 1.0, stop: Stop::default() }
     }
 }
 
@@ -85,8 +87,8 @@ pub struct TrainingFrontier {
 /// evaluations grows with [`TrainingSearch::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).
 ///
 /// # Errors
-/// What [`TrainingProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU, and
-/// [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory.
+/// What [`TrainingProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU,
+/// [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory, and [`Error::Stopped`].
 pub fn search_training(
     problem: &TrainingProblem,
     costs: impl TrainingCosts,
@@ -100,7 +102,7 @@ fn search(
     costs: &dyn TrainingCosts,
     options: &TrainingSearch,
 ) -> Result<TrainingFrontier> {
-    let exact = Evaluator::new(problem, costs)?;
+    let exact = Evaluator::new(problem, costs)?.stopped_by(&options.stop);
     let single_gpu_us = exact.single_gpu_us()?;
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(NodeId(node), 1, Share::Larger).unwrap_or_default().total_us())
@@ -108,7 +110,7 @@ fn search(
     let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
     let coarse = Coarse::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
-    let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?;
+    let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
     let proposed = thinned(&counts(problem));
     let nodes = Sequence::of_nodes(&mut evaluator, &proposed);
     let mut blocks = Stage::new(evaluator, single_gpu_us);

@@ -1,11 +1,10 @@
 //! How much memory each GPU has for a plan.
 
-use anyhow::bail;
 use layer_profile::DataSheet;
 
-use super::output::byte_size;
+use crate::Error;
 
-/// The units of `--memory`; the last one ends all others.
+/// The units of sizes; the last one ends all others.
 const UNITS: [(&str, f64); 7] = [
     ("KiB", 1024.0),
     ("MiB", 1_048_576.0),
@@ -16,18 +15,24 @@ const UNITS: [(&str, f64); 7] = [
     ("B", 1.0),
 ];
 
-/// What a device has.
+/// How much memory a device has for a plan: as text `40GB`, `24 GiB`, a number of bytes, or `unlimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Capacity {
+pub enum Capacity {
     /// So many bytes, less what is reserved.
-    Bytes { memory: u64, reserved: u64 },
+    Bytes {
+        /// What there is.
+        memory: u64,
+        /// What of that a plan may not use.
+        reserved: u64,
+    },
     /// As much as there is.
     Unlimited,
 }
 
 impl Capacity {
     /// What was asked for, or what a device of this name has. Nothing is reserved on what is no known GPU.
-    pub(crate) fn of(asked: Option<Self>, device: &str) -> Self {
+    #[must_use]
+    pub fn of(asked: Option<Self>, device: &str) -> Self {
         let sheet = DataSheet::of_device(device);
         let reserved = if sheet.is_some() { DataSheet::RESERVED_BYTES } else { 0 };
         match (asked, sheet) {
@@ -37,16 +42,19 @@ impl Capacity {
         }
     }
 
-    /// What a plan may use; an error where that is nothing.
-    pub(crate) fn limit_bytes(self) -> anyhow::Result<Option<u64>> {
+    /// What a plan may use, bytes; `None` is as much as there is.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] where that is nothing.
+    pub fn limit_bytes(self) -> Result<Option<u64>, Error> {
         match self {
             Self::Bytes { memory, reserved } => match memory.checked_sub(reserved) {
-                None | Some(0) => bail!(
-                    "GPUs of {}: {} are reserved for the CUDA context and the workspaces of its libraries, which leaves \
-                     nothing to train in: give more by --memory, or unlimited",
-                    byte_size(memory),
-                    byte_size(reserved)
-                ),
+                None | Some(0) => Err(Error::Setting {
+                    setting: "the memory of each GPU",
+                    expected: "more than the 1 GB that is reserved for the CUDA context and the workspaces of its libraries, or \
+                               `unlimited`",
+                    got: format!("{memory} bytes"),
+                }),
                 usable => Ok(usable),
             },
             Self::Unlimited => Ok(None),
@@ -55,9 +63,9 @@ impl Capacity {
 }
 
 impl std::str::FromStr for Capacity {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         if text == "unlimited" {
             return Ok(Self::Unlimited);
         }
@@ -67,8 +75,11 @@ impl std::str::FromStr for Capacity {
         let parsed = text.parse().ok().or_else(|| UNITS.iter().find_map(in_unit));
         let is_size = |bytes: &f64| *bytes >= 1.0 && *bytes < 1e18;
         let memory = parsed.filter(is_size).map(|bytes| bytes as u64);
-        let expected =
-            || "expected a number of bytes such as 40GB, 24GiB or 42949672960, or unlimited".into();
+        let expected = || Error::Setting {
+            setting: "the memory of each GPU",
+            expected: "a number of bytes such as 40GB, 24GiB or 42949672960, or `unlimited`",
+            got: format!("`{text}`"),
+        };
         memory.map(|memory| Self::Bytes { memory, reserved: 0 }).ok_or_else(expected)
     }
 }
