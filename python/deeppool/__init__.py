@@ -1,10 +1,42 @@
 """Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
 
-Planning needs nothing but this package. PyTorch is needed for ``deeppool.tracing`` (networks of PyTorch modules), and for
-``deeppool.torch`` (training them by a plan).
+Planning needs nothing but this package. PyTorch is needed for :mod:`deeppool.tracing` (networks and layer times of PyTorch
+modules), and for :mod:`deeppool.torch` (training them by a plan).
+
+>>> import deeppool
+>>> plan = deeppool.plan("vgg16", gpus=8, batch=32, device="a100", amplification=1.5)
+>>> plan.amplification <= 1.5
+True
 """
 
-from deeppool.errors import DeepPoolError, InputError, TorchMissingError
+from deeppool.costs import Costs, Device, Profile, devices, links
+from deeppool.errors import DeepPoolError, InputError, NoPlanError, TorchMissingError
 from deeppool.network import Layer, Network, Tensor
+from deeppool.plan import DataParallel, Plan, PlannedLayer, frontier, plan
+from deeppool.simulation import Background, Comparison, Point, Simulation, compare, simulate
 
-__all__ = ["DeepPoolError", "InputError", "Layer", "Network", "Tensor", "TorchMissingError"]
+__all__ = [
+    "Background",
+    "Comparison",
+    "Costs",
+    "DataParallel",
+    "DeepPoolError",
+    "Device",
+    "InputError",
+    "Layer",
+    "Network",
+    "NoPlanError",
+    "Plan",
+    "PlannedLayer",
+    "Point",
+    "Profile",
+    "Simulation",
+    "Tensor",
+    "TorchMissingError",
+    "compare",
+    "devices",
+    "frontier",
+    "links",
+    "plan",
+    "simulate",
+]

@@ -11,3 +11,7 @@ class InputError(DeepPoolError, ValueError):
 
 class TorchMissingError(DeepPoolError, ImportError):
     """PyTorch is needed for this, and is not installed."""
+
+
+class NoPlanError(InputError):
+    """No plan keeps the limits that were given: on amplification, on the iteration time, or on memory."""

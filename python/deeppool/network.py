@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from deeppool import _deeppool
+from deeppool._documents import read_text, write_text
 from deeppool.errors import InputError
 
 
@@ -86,14 +87,15 @@ class Network:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Network:
         """Reads a file that :meth:`save` wrote."""
+        text = read_text(path)
         try:
-            return Network(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, InputError) as error:
-            raise InputError(f"{path}: {error}") from error
+            return Network(text)
+        except InputError as error:
+            raise InputError(f"{os.fspath(path)}: {error}") from error
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the document to a file."""
-        Path(path).write_text(self._json + "\n", encoding="utf-8")
+        write_text(path, self._json + "\n")
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Network:
@@ -119,6 +121,11 @@ class Network:
     def layers(self) -> tuple[Layer, ...]:
         """All layers in topological order, the input layer first."""
         return tuple(_layer(layer) for layer in self._description["layers"])
+
+    @property
+    def opaque_layers(self) -> tuple[Layer, ...]:
+        """The layers of which only the cost is known."""
+        return tuple(layer for layer in self.layers if layer.kind == "opaque")
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -1,9 +1,12 @@
 //! The native module of the Python package `deeppool`: what the crates do, for JSON documents. The package around it gives
 //! them types.
 
+mod costs;
 mod error;
+mod interrupt;
 mod mux;
 mod network;
+mod plan;
 mod program;
 mod random;
 
@@ -12,9 +15,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _deeppool {
     #[pymodule_export]
+    use super::costs::{device_models, link_models, modelled_profile};
+    #[pymodule_export]
     use super::mux::CpuDriver;
     #[pymodule_export]
     use super::network::{describe_network, network_names, network_of_onnx, network_of_zoo};
+    #[pymodule_export]
+    use super::plan::{check_plan, compare, frontier, plan, simulate};
     #[pymodule_export]
     use super::program::lower;
     #[pymodule_export]

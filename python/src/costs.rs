@@ -1,0 +1,132 @@
+//! What layers and links take, by name, file or document.
+
+use deeppool::Error;
+use deeppool::collectives::LinkModel;
+use deeppool::costs::{Costs, default_link, shard_sizes};
+use deeppool::layer_graph::LayerGraph;
+use deeppool::layer_profile::{DataSheet, DeviceModel, ProfileTable};
+use deeppool::simulate::BackgroundCosts;
+use pyo3::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::exception;
+
+/// Where times are from.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CostSource {
+    /// The name of a device model, or the file of one.
+    device: Option<String>,
+    /// Instead of that, a document of the format `deeppool/profile/v1`.
+    profile: Option<Value>,
+    /// The name of a link model, or the file of one; those that go with the device where nothing is said.
+    link: Option<String>,
+}
+
+/// A background job on every GPU.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Background {
+    network: Value,
+    batch: usize,
+    /// Where its times are from; as the foreground's where nothing is said.
+    device: Option<String>,
+    profile: Option<Value>,
+}
+
+/// The times of a network's layers, and of links.
+pub(crate) struct Tables {
+    pub(crate) profile: ProfileTable,
+    pub(crate) link: LinkModel,
+}
+
+impl CostSource {
+    pub(crate) fn tables(&self, network: &LayerGraph, batch: usize, gpus: usize) -> Result<Tables, Error> {
+        let profile = profile(self.device.as_deref(), self.profile.as_ref(), network, batch, gpus)?;
+        let link = match &self.link {
+            Some(link) => LinkModel::named_or_loaded(link)?,
+            None => default_link(profile.device(), gpus)?,
+        };
+        link.check_ranks(gpus)?;
+        Ok(Tables { profile, link })
+    }
+}
+
+impl Background {
+    pub(crate) fn costs(&self, source: &CostSource, link: &LinkModel) -> Result<BackgroundCosts, Error> {
+        let network = LayerGraph::from_json(&self.network.to_string())?;
+        let (device, given) = match (&self.device, &self.profile) {
+            (None, None) => (source.device.as_deref(), source.profile.as_ref()),
+            (device, profile) => (device.as_deref(), profile.as_ref()),
+        };
+        let profile = profile(device, given, &network, self.batch, self.batch)?;
+        BackgroundCosts::new(&Costs::new(&network, &profile, link), self.batch)
+    }
+
+    pub(crate) fn batch(&self) -> usize {
+        self.batch
+    }
+}
+
+fn profile(
+    device: Option<&str>,
+    profile: Option<&Value>,
+    network: &LayerGraph,
+    batch: usize,
+    gpus: usize,
+) -> Result<ProfileTable, Error> {
+    match (device, profile) {
+        (_, Some(document)) => {
+            let table = ProfileTable::from_json(&document.to_string())?.for_model(network)?;
+            table.check_undisturbed()?;
+            Ok(table)
+        }
+        (Some(device), None) => {
+            Ok(DeviceModel::named_or_loaded(device)?.profile(network, &shard_sizes(batch, gpus))?)
+        }
+        (None, None) => Err(Error::Setting {
+            setting: "what layer times are from",
+            expected: "a device or a profile",
+            got: "neither".into(),
+        }),
+    }
+}
+
+/// The built-in device models, as a list of what is known of each.
+#[pyfunction]
+pub(crate) fn device_models() -> PyResult<String> {
+    let described = |name: &'static str| {
+        let model = DeviceModel::named(name)?;
+        let sheet = DataSheet::named(name).ok();
+        Ok(json!({
+            "name": name, "accuracy": model.accuracy().to_string(),
+            "memory_bytes": sheet.map(|sheet| sheet.memory_bytes),
+            "peak_flops_per_s": sheet.map(|sheet| sheet.peak_flops_per_s),
+            "bandwidth_bytes_per_s": sheet.map(|sheet| sheet.bandwidth_bytes_per_s),
+        }))
+    };
+    let models: Result<Vec<Value>, Error> = DeviceModel::names().into_iter().map(described).collect();
+    Ok(Value::from(models.map_err(exception)?).to_string())
+}
+
+/// The names of the built-in link models.
+#[pyfunction]
+pub(crate) fn link_models() -> Vec<String> {
+    LinkModel::names()
+}
+
+/// The modelled times of a network on a device, as a document of the format `deeppool/profile/v1`.
+#[pyfunction]
+pub(crate) fn modelled_profile(
+    py: Python<'_>,
+    network: &str,
+    device: &str,
+    batches: Vec<usize>,
+) -> PyResult<String> {
+    py.detach(|| {
+        let network = LayerGraph::from_json(network)?;
+        Ok(DeviceModel::named_or_loaded(device)?.profile(&network, &batches)?.to_json())
+    })
+    .map_err(|error: Error| exception(error))
+}

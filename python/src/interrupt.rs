@@ -1,0 +1,42 @@
+//! Work that Ctrl-C ends.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use deeppool::burst_planner::Stop;
+use pyo3::prelude::*;
+
+/// How often Python is asked whether a signal has come.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// Does work on a thread of its own, without the interpreter's lock, and tells it to stop when Python raises something
+/// meanwhile, such as `KeyboardInterrupt`.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&Stop) -> PyResult<T> + Send,
+) -> PyResult<T> {
+    let stop = &Stop::default();
+    py.detach(|| {
+        std::thread::scope(|scope| {
+            let (sender, receiver) = channel();
+            let worker = scope.spawn(move || {
+                let done = work(stop);
+                // Nobody waits any more after an interruption.
+                _ = sender.send(());
+                done
+            });
+            let interruption = loop {
+                match receiver.recv_timeout(ASK_EVERY) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break None,
+                }
+                if let Err(raised) = Python::attach(|py| py.check_signals()) {
+                    stop.stop();
+                    break Some(raised);
+                }
+            };
+            let done = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            interruption.map_or(done, Err)
+        })
+    })
+}

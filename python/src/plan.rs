@@ -1,0 +1,190 @@
+//! Plans of networks, and what they take.
+
+use deeppool::compare::Comparison;
+use deeppool::costs::Costs;
+use deeppool::job::Job;
+use deeppool::layer_graph::LayerGraph;
+use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::{SimulateOptions, SimulationReport, contended, policy_named, undisturbed};
+use deeppool::{Error, burst_planner::Stop};
+use pyo3::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::costs::{Background, CostSource, Tables};
+use crate::error::{exception, input_error};
+use crate::interrupt::interruptible;
+
+/// Which plan is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    costs: CostSource,
+    gpus: usize,
+    batch: usize,
+    mode: ModeDocument,
+    gpu_counts: String,
+    /// A size, or `unlimited`; what the device has where nothing is said.
+    memory: Option<String>,
+    overlap: bool,
+    sync_batch_norm: bool,
+    effort: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ModeDocument {
+    DataParallel,
+    /// With the limit on the amplification.
+    Burst(Option<f64>),
+    /// With the limit on the iteration time, microseconds.
+    Deadline(f64),
+    Knee,
+}
+
+/// How a plan is simulated.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SimulationQuestion {
+    costs: CostSource,
+    iterations: usize,
+    background: Option<Background>,
+    policy: String,
+    contention: bool,
+    timeline: bool,
+}
+
+impl ModeDocument {
+    pub(crate) fn mode(&self) -> Mode {
+        match *self {
+            Self::DataParallel => Mode::DataParallel,
+            Self::Burst(limit) => Mode::Burst { amplification: limit.unwrap_or(f64::INFINITY) },
+            Self::Deadline(iteration_us) => Mode::Deadline { iteration_us },
+            Self::Knee => Mode::Knee,
+        }
+    }
+}
+
+/// Reads what the package's Python code wrote.
+pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> PyResult<T> {
+    let reader = &mut serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(reader).map_err(input_error)
+}
+
+impl Question {
+    fn request(&self, device: &str, stop: &Stop) -> Result<PlanRequest, Error> {
+        let memory = self.memory.as_ref().map(|memory| memory.parse::<Capacity>()).transpose()?;
+        Ok(PlanRequest::new(self.gpus, self.mode.mode())
+            .with_gpu_counts(self.gpu_counts.parse::<GpuCounts>()?)
+            .with_effort(self.effort)
+            .with_memory_limit(Capacity::of(memory, device).limit_bytes()?)
+            .with_stop(stop.clone()))
+    }
+
+    /// Asks something about the job that the question is about.
+    fn ask<T>(
+        &self,
+        network: &str,
+        stop: &Stop,
+        ask: impl FnOnce(&Job<'_>, &PlanRequest, &Tables) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        // Before tables are made for so many GPUs.
+        PlanRequest::new(self.gpus, self.mode.mode()).check()?;
+        if self.batch == 0 {
+            return Err(Error::EmptyBatch);
+        }
+        let network = LayerGraph::from_json(network)?;
+        let tables = self.costs.tables(&network, self.batch, self.gpus)?;
+        let request = self.request(tables.profile.device(), stop)?;
+        let lowering = LowerOptions::default()
+            .with_overlap_all_reduce(self.overlap)
+            .with_sync_batch_norm(self.sync_batch_norm);
+        let costs = Costs::new(&network, &tables.profile, &tables.link);
+        ask(&Job::new(costs, self.batch, lowering), &request, &tables)
+    }
+}
+
+/// The plan that is asked for, as a document of the format `deeppool/plan/v2`.
+#[pyfunction]
+pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<String> {
+    let question: Question = parse(question)?;
+    interruptible(py, |stop| {
+        let found = question.ask(network, stop, |job, request, _| job.plan_with_room(request)?.1.to_json());
+        found.map_err(exception)
+    })
+}
+
+/// At most so many of the Pareto-optimal plans, fastest first, as documents of the format `deeppool/plan/v2`.
+#[pyfunction]
+pub(crate) fn frontier(py: Python<'_>, network: &str, question: &str, most: usize) -> PyResult<Vec<String>> {
+    let question: Question = parse(question)?;
+    interruptible(py, |stop| {
+        let found = question.ask(network, stop, |job, request, _| {
+            job.frontier(request)?.plans(most)?.iter().map(ExecutionPlan::to_json).collect()
+        });
+        found.map_err(exception)
+    })
+}
+
+/// Ways to share GPUs with a background job on each, side by side.
+#[pyfunction]
+pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background: &str) -> PyResult<String> {
+    let (question, background): (Question, Background) = (parse(question)?, parse(background)?);
+    interruptible(py, |stop| {
+        let found = question.ask(network, stop, |job, request, tables| {
+            let costs = background.costs(&question.costs, &tables.link)?;
+            let comparison = Comparison::new(job, request, &costs, &SimulateOptions::default(), |_| {})?;
+            Ok(json!({
+                "model": job.costs().network().name(), "gpus": request.gpus, "batch": job.batch(),
+                "background_batch": background.batch(),
+                "background_samples_per_s_of_a_gpu": comparison.background_samples_per_s,
+                "points": comparison.points, "advice": comparison.advice(),
+                "layers_off": comparison.layers_off, "links_off": comparison.links_off,
+            }))
+        });
+        found.map(|report| report.to_string()).map_err(exception)
+    })
+}
+
+/// Checks a document of the format `deeppool/plan/v2`.
+#[pyfunction]
+pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
+    ExecutionPlan::from_json(plan).map(drop).map_err(exception)
+}
+
+/// What a plan takes in virtual time: a report, and the timeline of an iteration as Chrome trace events, if it was asked for.
+#[pyfunction]
+pub(crate) fn simulate(
+    py: Python<'_>,
+    network: &str,
+    plan: &str,
+    question: &str,
+) -> PyResult<(String, Option<String>)> {
+    let question: SimulationQuestion = parse(question)?;
+    interruptible(py, |_| simulated(network, plan, &question).map_err(exception))
+}
+
+fn simulated(
+    network: &str,
+    plan: &str,
+    question: &SimulationQuestion,
+) -> Result<(String, Option<String>), Error> {
+    let network = LayerGraph::from_json(network)?;
+    let plan = ExecutionPlan::from_json(plan)?;
+    // Before tables are made for its batch and GPUs.
+    plan.placement(&network)?;
+    let Tables { profile, link } = question.costs.tables(&network, plan.batch, plan.gpus)?;
+    let background = question.background.as_ref().map(|job| job.costs(&question.costs, &link)).transpose()?;
+    let costs = Costs::new(&network, &profile, &link);
+    let job = Job::of_plan(costs, &plan, LowerOptions::default().optimizer)?;
+    let options = SimulateOptions::default()
+        .with_iterations(question.iterations)
+        .with_background(background)
+        .with_policy(policy_named(&question.policy)?)
+        .with_device(if question.contention { contended() } else { undisturbed() })
+        .with_timeline(question.timeline);
+    let (report, simulation) = SimulationReport::new(&job, &plan, &options)?;
+    let report: Value = serde_json::to_value(report).unwrap_or_default();
+    Ok((report.to_string(), simulation.timeline.map(|timeline| timeline.to_chrome_trace().to_string())))
+}
