@@ -10,6 +10,7 @@ from plan_documents import at_random, data_parallel, plan_document  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 from small_networks import NETWORKS, batches, losses_alone, make  # noqa: E402
 
+import deeppool  # noqa: E402
 from deeppool.torch import BurstParallel, dropout_keeps  # noqa: E402
 from deeppool.tracing import trace  # noqa: E402
 
@@ -20,11 +21,17 @@ ITERATIONS = int(os.environ.get("DEEPPOOL_ITERATIONS", "12"))
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
+def searched(network):
+    """As the planner has it."""
+    return deeppool.plan(network, device="a100", gpus=WORLD, batch=BATCH, gpu_counts="all", sync_batch_norm=True).to_json() if network.layers else ""
+
+
 def plans(network):
     """Data parallelism, and layers on other ranks in other ways: cut batches leave some ranks without samples."""
     return {
         "data parallel": data_parallel(network, WORLD, BATCH),
         "no overlap": data_parallel(network, WORLD, BATCH, overlap=False, bucket_bytes=1 << 30),
+        "searched": searched(network),
         "one rank": plan_document(network, WORLD, BATCH, lambda _: [2]),
         "random 1": at_random(network, WORLD, BATCH, 1),
         "random 2": at_random(network, WORLD, BATCH, 2, bucket_bytes=1),

@@ -1,0 +1,121 @@
+"""Times BurstParallel under a data-parallel plan against DistributedDataParallel, and what a step costs beside its layer.
+
+    torchrun --nproc-per-node 2 benchmarks/against_ddp.py [--rounds 9] [--batch 16] [--size 64]
+    python benchmarks/against_ddp.py --overhead
+
+Both train torchvision's ResNet-18 with gloo, one thread a process. They train by turns in the same processes, a few iterations each, and what
+counts is the median of the ratios of those of the same round. `--overhead` trains a chain of layers that compute next to nothing, on one
+process without communication: time an iteration of BurstParallel less that of the module by itself, over its layers.
+"""
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torchvision
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import deeppool
+from deeppool.torch import BurstParallel
+from deeppool.tracing import trace
+
+LAYERS = 200
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--iterations", type=int, default=3, help="of a round, each")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--size", type=int, default=64, help="of images, pixels")
+    parser.add_argument("--overhead", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if options.overhead:
+        overhead(options)
+    else:
+        against_ddp(options)
+
+
+def against_ddp(options):
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    module = torchvision.models.resnet18()
+    theirs = DistributedDataParallel(copy.deepcopy(module))
+    traced = trace(module, torch.randn(2, 3, options.size, options.size))
+    plan = deeppool.plan(traced.network, device="cpu-core", gpus=world, batch=options.batch, mode="data-parallel")
+    ours = BurstParallel(traced, plan)
+    inputs, targets = torch.randn(options.batch, 3, options.size, options.size), torch.randint(1000, (options.batch,))
+    part = slice(rank * options.batch // world, (rank + 1) * options.batch // world)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9) for model in (ours, theirs)]
+
+    def iteration_of_ours():
+        optimizers[0].zero_grad()
+        ours(inputs, targets).backward()
+        optimizers[0].step()
+
+    def iteration_of_theirs():
+        optimizers[1].zero_grad()
+        nn.functional.cross_entropy(theirs(inputs[part]), targets[part]).backward()
+        optimizers[1].step()
+
+    contenders = {"BurstParallel": iteration_of_ours, "DistributedDataParallel": iteration_of_theirs}
+    times = {name: [] for name in contenders}
+    for turn in range(options.rounds + 1):
+        names = list(contenders) if turn % 2 == 0 else list(contenders)[::-1]
+        for name in names:
+            dist.barrier()
+            began = time.perf_counter()
+            for _ in range(options.iterations):
+                contenders[name]()
+            dist.barrier()
+            if turn > 0:  # the first one warms up
+                times[name].append((time.perf_counter() - began) / options.iterations * 1e3)
+    ratios = [a / b for a, b in zip(*times.values())]
+    if rank == 0:
+        print(json.dumps({"network": "resnet18", "ranks": world, **vars(options), "iteration_ms": times,
+                          "median_of_ratios": statistics.median(ratios), "ratios": ratios}))
+    dist.destroy_process_group()
+
+
+def overhead(options):
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("gloo", init_method=f"file://{os.path.join(folder, 'store')}", rank=0, world_size=1)
+        module = nn.Sequential(*(nn.Linear(4, 4) for _ in range(LAYERS)))
+        alone = copy.deepcopy(module)
+        traced = trace(module, torch.randn(2, 4))
+        plan = deeppool.plan(traced.network, device="cpu-core", gpus=1, batch=8, mode="data-parallel")
+        model = BurstParallel(traced, plan)
+        inputs, targets = torch.randn(8, 4), torch.randint(4, (8,))
+
+        def iteration_of_ours():
+            model.zero_grad()
+            model(inputs, targets).backward()
+
+        def iteration_alone():
+            alone.zero_grad()
+            nn.functional.cross_entropy(alone(inputs), targets).backward()
+
+        times = {"BurstParallel": [], "the module": []}
+        for turn in range(50 + 5):
+            for name, iteration in zip(times, (iteration_of_ours, iteration_alone)):
+                began = time.perf_counter()
+                iteration()
+                if turn >= 5:
+                    times[name].append((time.perf_counter() - began) * 1e6)
+        medians = {name: statistics.median(of) for name, of in times.items()}
+        each = (medians["BurstParallel"] - medians["the module"]) / len(traced.layers)
+        print(json.dumps({"layers": len(traced.layers), "iteration_us": medians, "overhead_us_a_layer": each}))
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Trains a ResNet-18 of torchvision on images of CIFAR-10's shape by a burst plan, with another job in the time that is left over.
+
+    torchrun --nproc-per-node 2 examples/cifar_resnet.py [--data FOLDER] [--device cpu-core] [--iterations 30]
+
+Without --data (a folder for torchvision's CIFAR10) the images are random and their classes can be learned.
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torchvision
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import deeppool
+from deeppool.torch import BurstParallel
+from deeppool.tracing import trace
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--data")
+parser.add_argument("--device", default="cpu-core", help="the device model that the plan is made for")
+parser.add_argument("--batch", type=int, default=32)
+parser.add_argument("--iterations", type=int, default=30)
+options = parser.parse_args()
+
+on_gpu = torch.cuda.is_available()
+dist.init_process_group("nccl" if on_gpu else "gloo")
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+torch.manual_seed(0)  # the same order of samples everywhere
+
+if options.data:
+    images = torchvision.datasets.CIFAR10(options.data, download=True, transform=torchvision.transforms.ToTensor())
+else:
+    classes = torch.arange(2048) % 10
+    images = TensorDataset(torch.randn(10, 3, 32, 32)[classes] + torch.randn(2048, 3, 32, 32), classes)
+loader = DataLoader(images, options.batch, shuffle=True, drop_last=True)  # batches of all ranks: no DistributedSampler
+
+module = torchvision.models.resnet18(num_classes=10).to(device)
+traced = trace(module, torch.randn(2, 3, 32, 32, device=device))
+plan = deeppool.plan(traced.network, device=options.device, gpus=dist.get_world_size(), batch=options.batch)
+
+other = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)).to(device)
+other_optimizer = torch.optim.Adam(other.parameters())
+
+
+def step_of_another_job():
+    other_optimizer.zero_grad()
+    other(torch.randn(64, 256, device=device)).square().mean().backward()
+    other_optimizer.step()
+
+
+model = BurstParallel(traced, plan, background=step_of_another_job)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+iteration = 0
+while iteration < options.iterations:
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = model(inputs, targets)
+        loss.backward()
+        optimizer.step()
+        if dist.get_rank() == 0 and iteration % 10 == 0:
+            print(f"iteration {iteration}: loss {loss.item():.4f}", flush=True)
+        iteration += 1
+        if iteration == options.iterations:
+            break
+print(f"rank {dist.get_rank()}: {model.background_report()}", flush=True)
+state = model.state_dict()  # on every rank: it is a collective
+if dist.get_rank() == 0:
+    torch.save(state, "resnet18.pt")
+dist.destroy_process_group()

@@ -1,0 +1,63 @@
+"""The page and the example run as they are written."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/ddp-to-burst-parallel.md").read_text(encoding="utf-8")
+BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+
+
+def run(command, folder):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def commands():
+    return re.findall(r"^    \$ (.*)$", PAGE, re.MULTILINE)
+
+
+def test_the_page_has_commands_for_all_of_its_scripts():
+    scripts = re.findall(r"<!-- (\S+) -->", PAGE)
+    assert scripts == ["before.py", "after.py"]
+    assert all(any(script in command for command in commands()) for script in scripts)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_commands_of_the_page_work(command, tmp_path):
+    for name, script in re.findall(r"<!-- (\S+) -->\n```python\n(.*?)```", PAGE, re.DOTALL):
+        (tmp_path / name).write_text(script)
+    program, *arguments = shlex.split(command)
+    if program == "torchrun":
+        said = run([*TORCHRUN, *arguments], tmp_path)
+        losses = dict(re.findall(r"rank 0, epoch (\d): loss ([\d.]+)", said))
+        assert float(losses["1"]) < 3
+    elif program == "python":
+        assert "times one GPU" in run([sys.executable, *arguments], tmp_path)
+    else:
+        if not BIN.exists():
+            pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool, or DEEPPOOL_BIN=PATH")
+        (before,) = (other for other in commands() if other.startswith("python "))
+        run([sys.executable, *shlex.split(before)[1:]], tmp_path)
+        run([str(BIN), *arguments], tmp_path)
+        assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v1"')
+
+
+def test_the_example_trains_by_a_plan_with_a_background(tmp_path):
+    pytest.importorskip("torchvision")
+    example = ROOT / "python/examples/cifar_resnet.py"
+    said = run([*TORCHRUN, "--nproc-per-node", "2", str(example), "--iterations", "11", "--batch", "8"], tmp_path)
+    assert "iteration 10: loss" in said
+    assert said.count("background: ") == 2 and said.count("slowdown") == 2
+    assert (tmp_path / "resnet18.pt").exists()

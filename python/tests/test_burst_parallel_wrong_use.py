@@ -1,0 +1,122 @@
+"""Wrong use is one exception that says what to do."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from plan_documents import data_parallel  # noqa: E402
+from ranks import on_ranks  # noqa: E402
+from torch import nn  # noqa: E402
+
+from deeppool import DeepPoolError, InputError  # noqa: E402
+from deeppool.torch import BurstParallel, BurstParallelError  # noqa: E402
+from deeppool.tracing import trace  # noqa: E402
+
+BATCH = 4
+
+
+def two_layers():
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+class Centers(nn.Module):
+    """Takes the mean of the batch off."""
+
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+def traced(module):
+    return trace(module, torch.randn(4, 6))
+
+
+def problem(call):
+    try:
+        call()
+    except DeepPoolError as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+def wrong_uses():
+    inputs, targets = torch.randn(BATCH, 6), torch.zeros(BATCH, dtype=torch.long)
+    found = {}
+    parts = traced(two_layers())
+    found["world"] = problem(lambda: BurstParallel(parts, data_parallel(parts.network, 4, BATCH)))
+    other = traced(nn.Sequential(nn.Linear(6, 3)))
+    found["other network"] = problem(lambda: BurstParallel(parts, data_parallel(other.network, 2, BATCH)))
+    found["other plans"] = problem(
+        lambda: BurstParallel(parts, data_parallel(parts.network, 2, BATCH, bucket_bytes=1024 * (dist.get_rank() + 1)))
+    )
+    plan = data_parallel(parts.network, 2, BATCH)
+    model = BurstParallel(parts, plan)
+    found["batch"] = problem(lambda: model(inputs[:3], targets))
+    found["targets"] = problem(lambda: model(inputs, targets[:2]))
+    found["no targets"] = problem(lambda: model(inputs))
+    found["shape"] = problem(lambda: model(torch.randn(BATCH, 7), targets))
+    found["no background"] = problem(model.background_report)
+    loss = model(inputs, targets)
+    loss.backward(retain_graph=True)
+    found["twice"] = problem(loss.backward)
+    parts.module[2].weight = nn.Parameter(torch.zeros(3, 5))
+    found["other parameters"] = problem(lambda: model(inputs, targets))
+    parts.module[0] = nn.Linear(6, 5, bias=False)
+    found["changed"] = problem(lambda: BurstParallel(parts, plan))
+
+    def mixes():
+        parts = traced(nn.Sequential(nn.Linear(6, 5), Centers(), nn.Linear(5, 3)))
+        BurstParallel(parts, data_parallel(parts.network, 2, BATCH))(inputs, targets)
+
+    found["mixes"] = problem(mixes)
+    return found
+
+
+@pytest.fixture(scope="module")
+def found():
+    return on_ranks(2, wrong_uses)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "says"),
+    [
+        ("world", BurstParallelError, ["for 4 ranks, and there are 2", "torchrun --nproc-per-node 4"]),
+        ("other network", InputError, ["made for another network"]),
+        ("other plans", BurstParallelError, ["rank 1 has another plan", "make the plan once"]),
+        ("batch", BurstParallelError, ["batch of 4 samples, and there are 3 inputs", "whole batch"]),
+        ("targets", BurstParallelError, ["batch of 4 samples, and there are 2 targets"]),
+        ("no targets", BurstParallelError, ["loss = model(inputs, targets)"]),
+        ("shape", BurstParallelError, ["shape [6], not [7]", "trace it"]),
+        ("no background", BurstParallelError, ["background="]),
+        ("twice", BurstParallelError, ["call the model again"]),
+        ("other parameters", BurstParallelError, ["other parameters", "trace it again"]),
+        ("changed", None, ["trace it again"]),
+        ("mixes", None, ["1", "sample"]),
+    ],
+)
+def test_it_is_said_what_to_do(what, kind, says, found):
+    for of_rank in found:
+        assert of_rank[what] is not None, "nothing was raised"
+        name, message = of_rank[what]
+        assert kind is None or name == kind.__name__
+        assert all(part in message for part in says), message
+
+
+def test_without_a_process_group_it_is_said_how_to_start():
+    parts = traced(two_layers())
+    with pytest.raises(BurstParallelError, match="torchrun"):
+        BurstParallel(parts, data_parallel(parts.network, 1, BATCH))
+
+
+def test_a_layer_that_mixes_samples_is_named_where_tracing_did_not_see_it():
+    from deeppool.torch.passes import LayerPasses
+    from deeppool.torch.probe import probe
+    from deeppool.torch.sampled_random import SampledRandom
+
+    parts, random = traced(two_layers()), SampledRandom()
+    layers = {layer.name: LayerPasses(layer.name, layer.island, [], random) for layer in parts.layers}
+    first = parts.layers[0].name
+    inner = layers[first].run
+    layers[first].run = lambda x: inner(x).cumsum(0).flip(0)
+    with pytest.raises(BurstParallelError, match=f"layer '{first}' mixes samples"):
+        probe(parts, layers, random, torch.randn(4, 6))
