@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from traced_networks import NETWORKS, SMALL, GPT2, LanguageModel, tokens  # noqa: E402
 
-from deeppool import Network  # noqa: E402
+from deeppool import Network, Profile, plan, simulate  # noqa: E402
 from deeppool.tracing import TraceError, trace  # noqa: E402
 
 #: Of `NETWORKS` those that are traced without being asked for more: one of each kind, quick ones.
@@ -100,6 +100,9 @@ def test_networks_are_traced(name):
     reasons = set(traced.opaque.values())
     assert all(any(part in reason for part in wanted.opaque) for reason in reasons), reasons
     assert all(any(part in reason for reason in reasons) for part in wanted.opaque), reasons
+    found = plan(network, gpus=64, batch=256, device="a100")
+    assert 0 < found.iteration_us and {layer.name for layer in found.layers} >= {layer.name for layer in traced.layers}
+    assert simulate(found).iteration_us == pytest.approx(found.iteration_us, rel=0.05)
     table = str(traced)
     assert f"{len(traced.opaque)} opaque" in table and all(layer.name in table for layer in traced.layers)
 
@@ -113,6 +116,12 @@ def test_resnet_50_is_the_one_of_the_zoo():
         other = theirs[name]
         assert (layer.kind, layer.shape, layer.forward_flops) == (other.kind, other.shape, other.forward_flops)
         assert layer.parameters == other.parameters
+    modelled = [Profile.modelled(network, "a100", [1, 8, 32]).to_dict() for network in ("resnet-50", traced.network)]
+    for row, other in zip(modelled[0]["network"], modelled[1]["network"], strict=True):
+        for phase in ("forward_us", "backward_us", "update_us"):
+            assert other[phase] == pytest.approx(row[phase], rel=0.01)
+    by_name = {layer["name"]: layer["times"] for layer in modelled[1]["layers"]}
+    assert all(by_name[layer["name"]] == layer["times"] for layer in modelled[0]["layers"] if layer["name"] in theirs)
 
 
 def test_parameters_are_shared_as_in_the_module():

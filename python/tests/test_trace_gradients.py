@@ -1,5 +1,6 @@
 """What our own engine learns from a batch is what PyTorch does, of networks that were traced."""
 
+import copy
 import os
 import subprocess
 from pathlib import Path
@@ -46,9 +47,13 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
         if "num_batches" not in key and key != "lm_head.weight"
     }
     module.train()
-    scores = module(example)
-    labels = torch.randint(0, scores.shape[-1], scores.shape[:-1])
-    F.cross_entropy(scores.flatten(0, -2), labels.flatten()).backward()
+    *positions, classes = traced.islands[traced.output].output_shape
+    labels = torch.randint(0, classes, (SAMPLES, *positions))
+    exact = copy.deepcopy(module).double()
+    for model in (module, exact):
+        model.zero_grad()
+        batch = example.double() if model is exact and example.is_floating_point() else example
+        F.cross_entropy(model(batch).flatten(0, -2), labels.flatten()).backward()
     data = {f"{part}.{what}": tensor.clone() for part in ("train", "test") for what, tensor in
             {"inputs": example, "labels": labels}.items()}
     safetensors.save_file(data, tmp_path / "data.safetensors")
@@ -60,7 +65,11 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
     )
     deeppool(tmp_path, "export", "--graph", "graph.json", "--checkpoint", "saved", "-o", "after.safetensors")
     after = safetensors.load_file(tmp_path / "after.safetensors")
+    doubles = dict(exact.named_parameters())
     for key, parameter in module.named_parameters():
         ours = ((state[key] - after[key]) / LEARNING_RATE).reshape(parameter.shape)
-        bound = 1e-5 * (float(parameter.grad.abs().max()) + float(parameter.detach().abs().max()))
-        assert float((ours - parameter.grad).abs().max()) <= bound, key
+        wanted = doubles[key].grad
+        # Single precision, in which a normalisation over few samples magnifies rounding: PyTorch's own, too.
+        rounding = (parameter.grad - wanted).abs().max().item()
+        bound = 2e-6 * (wanted.abs().max().item() + parameter.detach().abs().max().item()) + 5 * rounding
+        assert (ours - wanted).abs().max().item() <= bound, key

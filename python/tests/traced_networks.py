@@ -187,7 +187,8 @@ SMALL = {
     "vit": Traceable(lambda: models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=7), lambda: image(32)),
     "bert": Traceable(lambda: Bert(31, 10, 16, 2, 2), lambda: tokens(31, 10)),
     "bert, padding masked": Traceable(lambda: Bert(31, 10, 16, 2, 2, masked=True), lambda: tokens(31, 10)),
-    "gpt2": Traceable(lambda: GPT2(31, 16, 16, 2, 2), lambda: tokens(31, 10)),
+    "gpt2": Traceable(lambda: GPT2(31, 16, 16, 2, 2, dropout=0.0), lambda: tokens(31, 10)),
+    "gpt2, dropout": Traceable(lambda: GPT2(31, 16, 16, 2, 1), lambda: tokens(31, 10)),
     "unet": Traceable(lambda: UNet(4, 2), lambda: image(16)),
     "lstm": Traceable(lambda: LanguageModel(11, 8, 0.0), lambda: tokens(11, 5)),
 }
