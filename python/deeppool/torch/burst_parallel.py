@@ -88,7 +88,7 @@ class BurstParallel(nn.Module):
         self._random = SampledRandom()
         self._random.seed = seed
         self._layers = {layer.name: self._passes(layer.name) for layer in traced.layers}
-        self._communication = Communication(self._program)
+        self._communication = Communication(self._program, polls=background is not None)
         self._executor: Executor | None = None
         self._background = Background(background, self._device) if background is not None else None
         self._records = False

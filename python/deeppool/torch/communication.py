@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -22,23 +23,39 @@ class Pending:
     finish: Callable[[], Sequence[Value]]
     """Gives what it writes, once it is complete."""
 
+    waiter: Future[None] | None = None
+    """Where another thread waits for it."""
+
     def is_complete(self) -> bool:
         """Never blocks."""
-        return all(work.is_completed() for work in self.works)
+        return self.waiter.done() if self.waiter is not None else all(work.is_completed() for work in self.works)
 
     def wait(self) -> Sequence[Value]:
         """What it writes. On a GPU it is the device's stream that waits."""
-        for work in self.works:
-            work.wait()
+        if self.waiter is not None:
+            self.waiter.result()
+        else:
+            _wait_for(self.works)
         return self.finish()
 
 
-class Communication:
-    """The groups of a program, made once, and how its collectives are started. All ranks have to make it at the same time."""
+def _wait_for(works: Sequence[dist.Work]) -> None:
+    for work in works:
+        work.wait()
 
-    def __init__(self, program: RankProgram) -> None:
+
+class Communication:
+    """The groups of a program, made once, and how its collectives are started. All ranks have to make it at the same time.
+
+    Args:
+        polls: Whether it is asked again and again if collectives are complete.
+    """
+
+    def __init__(self, program: RankProgram, polls: bool) -> None:
         self._rank = program.rank
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {tuple(range(program.world)): dist.group.WORLD}
+        # gloo says of a message that it is complete only when it has been waited for: a thread does that.
+        self._waiter = ThreadPoolExecutor(1, "deeppool-messages") if polls and dist.get_backend() == "gloo" else None
         # Every rank takes part in making every group, in one order.
         for collective in program.collectives:
             ranks = tuple(sorted(collective.ranks))
@@ -96,4 +113,5 @@ class Communication:
             sent.clear()
             return [wanted] if wanted is not None else []
 
-        return Pending(works, finish)
+        waiter = self._waiter.submit(_wait_for, works) if self._waiter is not None and works else None
+        return Pending(works, finish, waiter)
