@@ -6,6 +6,7 @@ pub mod data;
 mod error;
 pub mod job;
 pub mod plan;
+pub mod problem;
 pub mod program;
 pub mod runtime;
 pub mod simulate;

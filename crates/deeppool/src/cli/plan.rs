@@ -7,6 +7,7 @@ use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, PlanFrontier, RunExplanation};
 use deeppool::plan::{Capacity, ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
+use deeppool::problem::{ProblemQuestion, points};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 use layer_graph::LayerGraph;
@@ -19,9 +20,8 @@ use super::explanations::print_runs;
 use super::network::{NetworkArgs, opaque_names};
 use super::output::{check_outputs, micros, parse_micros, print_json, rate, save_json, say};
 use super::plan_table::plan_text;
-use super::problem::{ProblemQuestion, print_frontier};
+use super::problem::{ProblemFile, print_frontier};
 use super::progress::while_showing;
-use super::training_problem::points;
 
 /// Find out how many GPUs each layer should run on
 #[derive(Args)]
@@ -146,7 +146,7 @@ impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs(self.written(), self.json)?;
         match &self.problem {
-            Some(path) => self.problem_question().answer(path)?,
+            Some(path) => self.problem_file().answer(path)?,
             None => self.plan_network()?,
         }
         if !self.json {
@@ -173,16 +173,17 @@ impl Plan {
         }
     }
 
-    fn problem_question(&self) -> ProblemQuestion<'_> {
-        ProblemQuestion {
-            mode: self.mode(),
-            limit_rule: match self.limit_rule {
-                None | Some(LimitRuleName::Total) => LimitRule::Total,
-                Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
-            },
-            pareto: self.pareto,
-            epsilon: self.epsilon,
-            explain: self.explain,
+    fn problem_file(&self) -> ProblemFile<'_> {
+        let mut question = ProblemQuestion::new(self.mode());
+        question.limit_rule = match self.limit_rule {
+            None | Some(LimitRuleName::Total) => LimitRule::Total,
+            Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
+        };
+        question.pareto = self.pareto;
+        question.epsilon = self.epsilon;
+        question.explain = self.explain;
+        ProblemFile {
+            question,
             dot: self.dot.as_deref(),
             trace: self.trace.as_deref(),
             output: self.output.as_deref(),
