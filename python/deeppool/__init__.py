@@ -12,7 +12,8 @@ True
 from deeppool.costs import Costs, Device, Profile, devices, links
 from deeppool.errors import DeepPoolError, InputError, NoPlanError, TorchMissingError
 from deeppool.network import Layer, Network, Tensor
-from deeppool.plan import DataParallel, Plan, PlannedLayer, frontier, plan
+from deeppool.plans import DataParallel, Plan, PlannedLayer, frontier, plan
+from deeppool.problem import Edge, Node, Option, PlanProblem, ProblemPlan
 from deeppool.simulation import Background, Comparison, Point, Simulation, compare, simulate
 
 __all__ = [
@@ -22,13 +23,18 @@ __all__ = [
     "DataParallel",
     "DeepPoolError",
     "Device",
+    "Edge",
     "InputError",
     "Layer",
     "Network",
     "NoPlanError",
+    "Node",
+    "Option",
     "Plan",
+    "PlanProblem",
     "PlannedLayer",
     "Point",
+    "ProblemPlan",
     "Profile",
     "Simulation",
     "Tensor",

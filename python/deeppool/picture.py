@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deeppool.plan import Plan
+    from deeppool.plans import Plan
 
 WIDTH, TOP, LEFT, BOTTOM = 860, 64, 56, 34
 MOST_ROWS = 64

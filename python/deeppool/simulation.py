@@ -13,7 +13,7 @@ from deeppool._documents import write_text
 from deeppool.costs import Costs, Profile
 from deeppool.errors import InputError
 from deeppool.network import Network
-from deeppool.plan import Mode, Plan, question_document
+from deeppool.plans import Mode, Plan, question_document
 
 
 @dataclass(frozen=True)

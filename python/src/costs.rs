@@ -124,7 +124,7 @@ pub(crate) fn modelled_profile(
     device: &str,
     batches: Vec<usize>,
 ) -> PyResult<String> {
-    py.detach(|| {
+    py.detach(move || {
         let network = LayerGraph::from_json(network)?;
         Ok(DeviceModel::named_or_loaded(device)?.profile(&network, &batches)?.to_json())
     })

@@ -30,7 +30,7 @@ pub(crate) fn interruptible<T: Send>(
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break None,
                 }
-                if let Err(raised) = Python::attach(|py| py.check_signals()) {
+                if let Some(raised) = Python::attach(|py| py.check_signals().err()) {
                     stop.stop();
                     break Some(raised);
                 }

@@ -7,6 +7,7 @@ mod interrupt;
 mod mux;
 mod network;
 mod plan;
+mod problem;
 mod program;
 mod random;
 
@@ -22,6 +23,8 @@ mod _deeppool {
     use super::network::{describe_network, network_names, network_of_onnx, network_of_zoo};
     #[pymodule_export]
     use super::plan::{check_plan, compare, frontier, plan, simulate};
+    #[pymodule_export]
+    use super::problem::plan_problem;
     #[pymodule_export]
     use super::program::lower;
     #[pymodule_export]

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from deeppool import InputError, profiling  # noqa: E402
 from deeppool.costs import Profile  # noqa: E402
-from deeppool.plan import plan  # noqa: E402
+from deeppool.plans import plan  # noqa: E402
 from deeppool.simulation import simulate  # noqa: E402
 from deeppool.tracing import trace  # noqa: E402
 
