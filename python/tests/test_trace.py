@@ -232,6 +232,79 @@ def test_a_layer_that_mixes_samples_is_refused_by_name(function, layer):
         trace(Function(function), torch.randn(4, 6))
 
 
+class Tied(nn.Module):
+    """The head has the weights of the embedding, and a bias of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 4), nn.Linear(4, 11)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.embedding(x))
+
+
+def test_a_bias_beside_a_shared_weight_is_a_layer():
+    module, x = Tied(), torch.randint(0, 11, (2, 5))
+    traced = trace(module, x)
+    assert [(layer.name, layer.parameters_of) for layer in traced.layers[:3]] == [
+        ("embedding", None), ("head", "embedding"), ("head.bias", None)
+    ]
+    assert list(traced.opaque) == ["head.bias"]
+    assert torch.allclose(traced.run(x), module(x), atol=1e-6)
+    assert traced.network.layers[2].parameters_of == "embedding"
+
+
+class Recurrent(nn.Module):
+    """One cell, again and again."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        state = x.new_zeros(x.shape[0], 4)
+        for position in range(x.shape[1]):
+            state = self.cell(x[:, position], state)
+        return self.out(state)
+
+
+def test_calls_of_one_module_share_its_parameters():
+    module, x = Recurrent(), torch.randn(2, 3, 4)
+    traced = trace(module, x)
+    assert [layer.name for layer in traced.layers if layer.kind == "opaque"] == ["cell", "cell.2", "cell.3"]
+    assert [layer.parameters_of for layer in traced.layers if layer.kind == "opaque"] == [None, "cell", "cell"]
+    assert torch.equal(traced.run(x), module(x))
+
+
+class Conv1D(nn.Module):
+    """As in Hugging Face's GPT-2."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs)), nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], len(self.bias))
+
+
+def test_a_linear_layer_may_be_written_as_a_product():
+    module, x = nn.Sequential(Conv1D(4, 6), nn.GELU(), Conv1D(6, 3)), torch.randn(2, 5, 4)
+    traced = trace(module, x)
+    assert [(layer.name, layer.kind) for layer in traced.layers[:3]] == [("0", "linear"), ("1", "gelu"), ("2", "linear")]
+    assert torch.equal(traced.run(x), module(x))
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        with torch.no_grad():
+            return self.fc(x)
+
+
 class Two(nn.Module):
     def forward(self, x):
         return x * 2, x
@@ -248,6 +321,7 @@ class Branch(nn.Module):
         (nn.Linear(4, 4), (torch.randn(2, 4), torch.randn(2, 4)), "one input, and 2 were given"),
         (nn.Linear(4, 4), (torch.randn(4),), "expected a batch of examples"),
         (Two(), (torch.randn(2, 4),), "returns 2 tensors"),
+        (Frozen(), (torch.randn(2, 4),), "no_grad"),
         (Branch(), (torch.randn(2, 4),), "cannot be exported"),
     ],
 )

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing.island import Island, Writer
+from deeppool.tracing.island import Island, Writer, of_function
 from deeppool.tracing.kinds import Op
 from deeppool.tracing.program import PerSample, Step, Stored
 from deeppool.tracing.units import Unit, Units
@@ -221,11 +221,7 @@ def _projection(owner: str, prefix: str, has_bias: bool) -> list[Stored]:
 
 
 def _linear(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> Layer:
-    def run(samples: int, tensors: list[torch.Tensor], training: list[bool], x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, *tensors)
-
-    owned = [(one, units.modules[one.owner]) for one in stored]
-    island = Island(name, run, "# torch.nn.functional.linear(x, *t)", owned, (), output)
+    island = of_function(name, F.linear, output, [(one, units.modules[one.owner]) for one in stored])
     return Layer(name, {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}, [], island)
 
 

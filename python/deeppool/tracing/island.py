@@ -295,13 +295,18 @@ class Writer:
         raise AssertionError
 
 
-def of_function(name: str, function: Callable[..., torch.Tensor], output_shape: tuple[int, ...]) -> Island:
-    """An island that calls a function, which uses nothing of the module."""
+def of_function(
+    name: str,
+    function: Callable[..., torch.Tensor],
+    output_shape: tuple[int, ...],
+    stored: Sequence[tuple[Stored, nn.Module | None]] = (),
+) -> Island:
+    """An island that calls a function of the inputs and of stored tensors."""
 
     def run(samples: int, tensors: Any, training: Any, *inputs: torch.Tensor) -> torch.Tensor:
-        return function(*inputs)
+        return function(*inputs, *tensors)
 
-    return Island(name, run, f"# {getattr(function, '__name__', name)}", (), (), output_shape)
+    return Island(name, run, f"# {getattr(function, '__name__', name)}", stored, (), output_shape)
 
 
 def build(

@@ -68,7 +68,7 @@ VIEWS = {
 }
 #: Operations that are layers of ours, at least with some options.
 KNOWN = {
-    "conv2d", "linear", "batch_norm", "layer_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", "dropout", "gelu",
+    "conv2d", "linear", "addmm", "batch_norm", "layer_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", "dropout", "gelu",
     "softmax", "embedding", "add", "cat", "select", "slice", *ACTIVATIONS, *VIEWS,
 }
 #: Begins reasons that follow from others.
@@ -213,7 +213,15 @@ class _Matcher:
         return self._unary({"linear": {"out_features": self._parameter(weight)[0], "bias": bias is not None}})
 
     def _addmm(self) -> Match:
-        return Unknown("a product with a weight that is stored as inputs x outputs")
+        """A linear layer whose weight is stored as ``inputs x outputs``, as Hugging Face's ``Conv1D`` has it."""
+        step = self.step
+        bias, weight = step.args[0], step.argument("mat2")
+        if not self._stored(weight) or not self._stored(bias) or (step.argument("beta"), step.argument("alpha")) != (1, 1):
+            return Unknown("a product with something that is no weight and bias")
+        value, features = self._input(1), self._parameter(weight)[1]
+        if value is None or self._sample(value) is None or self._parameter(bias) != (features,):
+            return Unknown("a product with something that is no weight and bias")
+        return Kind({"linear": {"out_features": features, "bias": True}}, (value,))
 
     def _batch_norm(self) -> Match:
         step = self.step

@@ -290,13 +290,13 @@ class _Reader:
         target = node.target
         assert callable(target)
         path, call = _path(node), _call(node)
-        arguments = self._arguments(path, node, node.args, other.args)
-        keywords = self._arguments(path, node, node.kwargs, other.kwargs)
         if isinstance(target, torch._ops.HigherOrderOperator):
             raise TraceError(
-                f"`{path}` uses {target}, which has no layer: take contexts such as torch.no_grad or torch.autocast, "
-                "and control flow, out of the module"
+                f"`{path or type(self.module).__name__}` uses {target}, which has no layer: take contexts such as torch.no_grad and "
+                "torch.autocast, and control flow, out of the module (requires_grad_(False) keeps parameters as they are)"
             )
+        arguments = self._arguments(path, node, node.args, other.args)
+        keywords = self._arguments(path, node, node.kwargs, other.kwargs)
         if target is operator.getitem:
             part = self._part(arguments[0], arguments[1])
             if part is not None:

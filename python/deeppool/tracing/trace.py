@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from deeppool.tracing import attention, losses
 from deeppool.tracing.cost import cost
@@ -115,6 +117,8 @@ class _Layers:
         self.units = units
         #: Of each unit what others take.
         self.outputs = units.outputs()
+        #: By parameter how many layers use it.
+        self.users = Counter(tensor.name for unit in units.units for tensor in units.stored(unit) if tensor.is_parameter)
         self.names = {"input", "loss"}
         #: The layer whose output a value is.
         self.layer_of = {0: "input"}
@@ -152,6 +156,9 @@ class _Layers:
             elif isinstance(match, Pieces):
                 drafts += self._pieces(unit, step, match)
                 self.layer_of[step.index] = drafts[-1].name
+            elif isinstance(match, Kind) and self._shares_without_bias(step):
+                drafts += self._without_bias(unit, step, match)
+                self.layer_of[step.index] = drafts[-1].name
             elif isinstance(match, Kind):
                 drafts.append(self._known(unit, step, match, kinds))
                 self.layer_of[step.index] = drafts[-1].name
@@ -175,6 +182,25 @@ class _Layers:
         is_simple = part.is_call and self.units.program.simple_calls.get(unit.call, False)
         island = Writer(self.units, part).island(name, step.index, list(match.inputs), is_simple)
         return Draft(name, match.op, [self.layer_of[value] for value in match.inputs], island)
+
+    def _shares_without_bias(self, step: Step) -> bool:
+        """Whether a linear layer has its weight in common with others, and its bias to itself."""
+        if step.op != "linear" or step.argument("bias") is None:
+            return False
+        return self.users[step.argument("weight").name] > 1 and self.users[step.argument("bias").name] == 1
+
+    def _without_bias(self, unit: Unit, step: Step, match: Kind) -> list[Draft]:
+        """Layers share all of their parameters or none: the bias is added by a layer of its own."""
+        assert step.sample is not None
+        weight, bias = step.argument("weight"), step.argument("bias")
+        name = self._free_name(unit.module if unit.is_call else self._functional(unit.module, step.op))
+        modules = self.units.modules
+        product = of_function(name, F.linear, step.sample, [(weight, modules[weight.owner])])
+        op: Op = {"linear": {"out_features": step.sample[-1], "bias": False}}
+        first = Draft(name, op, [self.layer_of[value] for value in match.inputs], product)
+        called = self._free_name(f"{name}.bias")
+        island = of_function(called, torch.add, step.sample, [(bias, modules[bias.owner])])
+        return [first, Draft(called, None, [name], island, "the bias of a layer whose weight others share", [step])]
 
     def _pieces(self, unit: Unit, step: Step, match: Pieces) -> list[Draft]:
         name = unit.module if unit.is_call and len(unit.steps) == 1 else self._functional(unit.module, step.op)
@@ -275,8 +301,8 @@ def _try_out(
             values[draft.name] = output = draft.island(*inputs)
             if tuple(output.shape[1:]) != draft.island.output_shape:
                 raise TraceError(f"layer `{draft.name}` gives samples of another shape when there are {len(batch)} of them")
-            # One in the middle, which sees those before it as well as those after it.
-            middle = slice(SAMPLES // 2, SAMPLES // 2 + 1)
+            # One that has others before it and behind it, and is not in the very middle, where reversing a batch leaves it.
+            middle = slice(1, 2)
             alone = draft.island(*(tensor[middle] for tensor in inputs))
         _set(modes)
         if not _is_same(alone, output[middle]) and not any(step.op == "batch_norm" for step in draft.steps):
