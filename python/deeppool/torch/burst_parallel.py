@@ -219,7 +219,7 @@ class BurstParallel(nn.Module):
         island = self._traced.islands[name]
         is_norm = self._program.layers[name].kind == "batch_norm"
         parameters = [parameter for _, parameter in island.named_parameters() if parameter.requires_grad]
-        return LayerPasses(name, island, parameters, self._random, norm=island.module if is_norm else None)
+        return LayerPasses(name, island.forward, parameters, self._random, norm=island.module if is_norm else None)
 
     def _trained_layers(self) -> list[str]:
         """The layers with parameters of their own that are trained."""
