@@ -37,13 +37,13 @@ def test_a_training_problem_is_planned_by_its_program() -> None:
     document = {
         "schema": "deeppool/plan-problem/v2",
         "gpus": 2,
-        "nodes": [{"name": "a", "options": [{"gpus": 1, **times}, {"gpus": 2, **half}]}],
+        "nodes": [{"name": "a", "gradient_bytes": 100, "options": [{"gpus": 1, **times}, {"gpus": 2, **half}]}],
         "edges": [],
         "all_reduce": [{"gpus": 2, "startup_us": 1.0, "us_per_byte": 0.0}],
     }
     plan = PlanProblem.from_dict(document).plan()
     assert plan.layers[0].gpus == 2
-    assert plan.iteration_us == pytest.approx(95.0)
+    assert plan.iteration_us == pytest.approx(96.0)
     assert plan.single_gpu_us == pytest.approx(155.0)
 
 
