@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
+import deeppool  # noqa: E402
 from deeppool.torch import BurstParallel  # noqa: E402
 from deeppool.tracing import trace  # noqa: E402
 
@@ -139,10 +140,14 @@ def gradients():
     return norm, own, losses, stale, model(first[0])
 
 
+def searched(network):
+    return deeppool.plan(network, device="a100", gpus=WORLD, batch=BATCH, gpu_counts="all")
+
+
 def order_of_steps():
-    """The steps that ran, by lane, and those of the program."""
+    """The steps that ran, in the order in which they began, with their lanes."""
     _, parts = traced("branches")
-    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 11))
+    model = BurstParallel(parts, searched(parts.network))
     model.record()
     train(model, "branches", sgd(model), end=2)
     events = sorted(model.events(), key=lambda event: event.began_us)
@@ -317,18 +322,22 @@ def test_frozen_parameters_stay_and_evaluation_is_the_module(found):
         assert torch.allclose(output, scores, atol=1e-9)
 
 
-def test_steps_start_in_the_order_of_the_program(found):
-    import json
-
-    from deeppool import _deeppool
-
+def test_steps_start_in_the_order_of_the_program_and_of_the_simulator(found):
     _, parts = traced("branches")
-    plan = at_random(parts.network, WORLD, BATCH, 11)
+    plan = searched(parts.network)
+    simulated = deeppool.simulate(plan, timeline=True).timeline
+    assert simulated is not None
+    of_sim = sorted((event for event in simulated["traceEvents"] if event["ph"] == "X"), key=lambda event: event["ts"])
     for rank, of_rank in enumerate(found):
-        (program,) = json.loads(_deeppool.lower(parts.network.to_json(), plan, rank))["ranks"]
+        (program,) = plan.program(rank=rank)["ranks"]
         for lane in ("compute", "communication"):
-            expected = [step["label"] for step in program["steps"] if step["lane"] == lane and step["op"] != "optimizer_step"]
-            assert [label for of_lane, label in of_rank["order_of_steps"] if of_lane == lane] == expected
+            began = [label for of_lane, label in of_rank["order_of_steps"] if of_lane == lane]
+            assert began == [step["label"] for step in program["steps"] if step["lane"] == lane and step["op"] != "optimizer_step"]
+            # What takes no time is not simulated, and the optimizer is the user's.
+            names = [event["name"] for event in of_sim if event["pid"] == rank + 1 and event["cat"] == lane]
+            names = [name for name in names if not name.startswith("update ")]
+            assert [label for label in began if label in names] == names
+    assert of_sim
 
 
 def test_branches_on_different_ranks_run_at_the_same_time(found):
