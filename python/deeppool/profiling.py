@@ -8,14 +8,11 @@ import importlib.metadata
 import json
 import os
 import platform
-import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from deeppool._requirements import require_torch
 
@@ -27,6 +24,7 @@ from torch import nn  # noqa: E402
 from deeppool import _deeppool  # noqa: E402
 from deeppool.costs import Profile  # noqa: E402
 from deeppool.errors import InputError  # noqa: E402
+from deeppool.profiling_journal import Bar, Journal, Spread  # noqa: E402
 from deeppool.tracing import Traced, TracedLayer, trace  # noqa: E402
 from deeppool.tracing.program import batch_of  # noqa: E402
 
@@ -37,21 +35,6 @@ WARM_UP = 3
 
 #: On a GPU one figure is the mean of at least this much work, since events are no finer than half a microsecond.
 GPU_SPAN_US = 500.0
-
-
-@dataclass
-class Spread:
-    """Repeated measurements of one thing."""
-
-    us: float
-    """Their median, microseconds."""
-    mad_us: float
-    """The median distance from it."""
-
-    @classmethod
-    def of(cls, times_us: Sequence[float]) -> Spread:
-        median = statistics.median(times_us)
-        return cls(median, statistics.median(abs(value - median) for value in times_us))
 
 
 def profile(
@@ -95,7 +78,7 @@ def profile(
     traced.check_unchanged()
     place = _device(device)
     structures = _structures(traced)
-    journal = _Journal(output, _conditions(traced, place, repeats))
+    journal = Journal(output, _conditions(traced, place, repeats))
     with journal, _placed(traced.module, place):
         measured = _layers(traced, structures, sizes, place, repeats, journal)
     result = Profile.from_dict(_document(traced, structures, sizes, place, repeats, measured))
@@ -153,7 +136,7 @@ def _layers(
     sizes: Sequence[int],
     device: torch.device,
     repeats: int,
-    journal: _Journal,
+    journal: Journal,
 ) -> dict[str, dict[str, Spread]]:
     """By structure and batch size the times of the passes; those of the network are of ``network``."""
     pending: dict[str, TracedLayer] = {}
@@ -163,7 +146,7 @@ def _layers(
     needs = _needs_gradient(traced)
     values: dict[str, torch.Tensor] = {}
     total = (len(pending) + 1) * len(sizes)
-    with _Bar(total) as bar:
+    with Bar(total) as bar:
         for size in sizes:
             if all(f"{structure}@{size}" in journal.found for structure in [*pending, "network"]):
                 bar.step(len(pending) + 1, "")
@@ -195,9 +178,8 @@ def _values(traced: Traced, example: torch.Tensor) -> dict[str, torch.Tensor]:
     """What each layer gives for a few samples."""
     with torch.no_grad():
         values = traced.values(batch_of(example, 2))
-        for layer in traced.layers:
-            if layer.name.startswith("loss."):
-                values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
+        for layer in traced.loss_layers[:-1]:
+            values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
     return values
 
 
@@ -219,12 +201,11 @@ def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> torch.T
 
 def _whole(traced: Traced, batch: torch.Tensor, device: torch.device, repeats: int) -> dict[str, Spread]:
     """The module itself, with its loss, and an update of its parameters by SGD with momentum."""
-    last = [layer for layer in traced.layers if layer.name.startswith("loss")]
     learned = [parameter for parameter in traced.module.parameters() if parameter.requires_grad]
 
     def forward(batch: torch.Tensor) -> torch.Tensor:
         values = {traced.output: traced.module(batch)}
-        for layer in last:
+        for layer in traced.loss_layers:
             inputs = [values[name] for name in layer.inputs]
             extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()
             values[layer.name] = layer.island(*inputs, *extra)
@@ -412,86 +393,3 @@ def _document(
         "layers": layers,
         "network": [row("network", size) for size in sizes],
     }
-
-
-class _Journal:
-    """What was measured so far, a line each, in a file beside the output."""
-
-    def __init__(self, output: str | PathLike[str] | None, conditions: dict[str, Any]) -> None:
-        self.path = None if output is None else Path(f"{os.fspath(output)}.journal")
-        self.conditions = conditions
-        self.found: dict[str, dict[str, Spread]] = {}
-        self.file: TextIO | None = None
-
-    def __enter__(self) -> _Journal:
-        if self.path is None:
-            return self
-        try:
-            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-            is_same = bool(lines) and _parsed(lines[0]) == self.conditions
-            for line in lines[1:] if is_same else []:
-                entry = _parsed(line)
-                if entry is None:
-                    break  # It was being written when the program ended.
-                self.found[entry["what"]] = {phase: Spread(**spread) for phase, spread in entry["times"].items()}
-            self.file = self.path.open("w", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{self.path}: {error}") from error
-        self._write(self.conditions)
-        for what, times in self.found.items():
-            self._write(_entry(what, times))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.file is not None:
-            self.file.close()
-
-    def add(self, what: str, times: dict[str, Spread]) -> None:
-        self.found[what] = times
-        self._write(_entry(what, times))
-
-    def delete(self) -> None:
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
-
-    def _write(self, entry: dict[str, Any]) -> None:
-        if self.file is not None:
-            self.file.write(json.dumps(entry) + "\n")
-            self.file.flush()
-
-
-def _entry(what: str, times: dict[str, Spread]) -> dict[str, Any]:
-    return {"what": what, "times": {phase: asdict(spread) for phase, spread in times.items()}}
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
-class _Bar:
-    """How far it is, on a terminal."""
-
-    WIDTH = 30
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self.shown = sys.stderr.isatty()
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def step(self, count: int, what: str) -> None:
-        """So many more are done once what is named is."""
-        if self.shown:
-            filled = self.WIDTH * self.done // self.total
-            bar = "#" * filled + "." * (self.WIDTH - filled)
-            print(f"\r\x1b[K[{bar}] {self.done}/{self.total} {what}", end="", file=sys.stderr, flush=True)
-        self.done += count
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -70,9 +70,7 @@ def test_layers_take_a_part_of_the_samples_or_none(name):
     example = example.double() if example.is_floating_point() else example
     traced = trace(module, example)
     values = traced.values(example)
-    for layer in traced.layers:
-        if layer.name.startswith("loss"):
-            continue
+    for layer in traced.layers[: -len(traced.loss_layers)]:
         inputs = [values[name] for name in layer.inputs]
         one = layer.island(*(value[1:] for value in inputs))
         assert largest_difference(one, values[layer.name][1:]) <= 1e-12, layer.name
@@ -230,6 +228,14 @@ class Function(nn.Module):
 def test_a_layer_that_mixes_samples_is_refused_by_name(function, layer):
     with pytest.raises(TraceError, match=f"`[a-z.]*{layer}.*(mixes the samples|number of samples)"):
         trace(Function(function), torch.randn(4, 6))
+
+
+def test_a_module_may_be_called_loss():
+    module, x = nn.ModuleDict({"loss": nn.Linear(4, 3)}), torch.randn(2, 4)
+    module.forward = lambda x: module["loss"](x)
+    traced = trace(module, x)
+    assert [layer.name for layer in traced.layers] == ["loss.2", "loss"]
+    assert torch.equal(traced.run(x), module(x))
 
 
 class Tied(nn.Module):

@@ -66,14 +66,14 @@ VIEWS = {
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "_unsafe_view", "expand", "alias", "contiguous", "clone",
     "detach", "view_as", "reshape_as",
 }
+MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
 #: Operations that are layers of ours, at least with some options.
 KNOWN = {
     "conv2d", "linear", "addmm", "batch_norm", "layer_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", "dropout", "gelu",
-    "softmax", "embedding", "add", "cat", "select", "slice", *ACTIVATIONS, *VIEWS,
+    "softmax", "embedding", "add", "cat", "select", "slice", *ACTIVATIONS, *VIEWS, *MOVES,
 }
 #: Begins reasons that follow from others.
 SHAPE = "the shape"
-MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
 
 
 def label(op: Op) -> str:
@@ -93,7 +93,7 @@ class _Matcher:
 
     def match(self) -> Match:
         step = self.step
-        if step.sample is None and (self.op in KNOWN or step.op == "getitem"):
+        if step.op == "getitem" or step.sample is None and self.op in KNOWN:
             return Unknown(f"{SHAPE} of {self.op}")
         match self.op:
             case "conv2d":

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from deeppool.tracing.cost import cost
+from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.island import Island, of_function
-
-if TYPE_CHECKING:
-    from deeppool.tracing.trace import Draft
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def drafts(loss: Loss | None, targets: torch.Tensor | None, output: str, scores: tuple[int, ...]) -> list[Draft]:
+def drafts(loss: Loss | None, output: str, scores: tuple[int, ...]) -> list[Draft]:
     """The layers from the network's output, of samples of shape ``scores``, to the loss."""
-    from deeppool.tracing.trace import Draft
-
     if loss is None or _is_plain_cross_entropy(loss):
         if len(scores) > 3:
             raise TraceError(f"the output has samples of shape {list(scores)}, which are no class scores: give a `loss`")

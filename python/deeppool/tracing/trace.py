@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,10 +13,11 @@ from torch.nn import functional as F
 
 from deeppool.tracing import attention, losses
 from deeppool.tracing.cost import cost
+from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import Island, Writer, of_function
-from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of, label
+from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
 from deeppool.tracing.program import Step, batch_of, export
 from deeppool.tracing.traced import Traced, TracedLayer
 from deeppool.tracing.units import Unit, Units
@@ -29,25 +29,6 @@ Modes = dict[nn.Module, bool]
 
 #: Samples of the batch that layers are tried with.
 SAMPLES = 4
-
-
-@dataclass
-class Draft:
-    """A layer before the costs of opaque ones are known."""
-
-    name: str
-    op: Op | None
-    #: The names of the layers that it takes, ``input`` among them.
-    inputs: list[str]
-    island: Island
-    reason: str | None = None
-    #: The operations that it is made of.
-    steps: list[Step] = field(default_factory=list)
-    parameters_of: str | None = None
-
-    @property
-    def kind(self) -> str:
-        return "opaque" if self.op is None else label(self.op)
 
 
 def trace(
@@ -94,7 +75,8 @@ def trace(
         scores = program.steps[program.output].sample
         if scores is None:
             raise TraceError("the first dimension of the output is not the batch")
-        drafts += losses.drafts(loss, targets, output, scores)
+        last = losses.drafts(loss, output, scores)
+        drafts += last
         _tie(drafts)
         costs = _try_out(modes, drafts, batch_of(example, SAMPLES), targets)
     document = {
@@ -107,7 +89,7 @@ def trace(
         TracedLayer(draft.name, draft.kind, tuple(draft.inputs), draft.island, draft.parameters_of) for draft in drafts
     ]
     opaque = {draft.name: draft.reason or "" for draft in drafts if draft.op is None}
-    return Traced(document, layers, opaque, output, module, fingerprint(module), (example,), targets)
+    return Traced(document, layers, opaque, output, len(last), module, fingerprint(module), (example,), targets)
 
 
 class _Layers:

@@ -48,6 +48,7 @@ class Traced:
         layers: list[TracedLayer],
         opaque: Mapping[str, str],
         output: str,
+        losses: int,
         module: nn.Module,
         fingerprint: str,
         example_inputs: tuple[torch.Tensor, ...],
@@ -61,6 +62,8 @@ class Traced:
         self.opaque = dict(opaque)
         #: The layer that gives the module's output.
         self.output = output
+        #: From there to the loss.
+        self.loss_layers = layers[len(layers) - losses :]
         self.module = module
         #: Of the module's structure when it was traced.
         self.fingerprint = fingerprint
@@ -86,9 +89,7 @@ class Traced:
         """The output of each layer before the loss, and ``input``."""
         (batch,) = inputs
         values = {"input": batch}
-        for layer in self.layers:
-            if layer.name == "loss" or layer.name.startswith("loss."):
-                continue
+        for layer in self.layers[: len(self.layers) - len(self.loss_layers)]:
             values[layer.name] = layer.island(*(values[name] for name in layer.inputs))
         return values
 

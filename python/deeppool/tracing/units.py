@@ -246,7 +246,7 @@ class Units:
         before: list[int] = []  # Bits of the units before each, itself included.
         takes: list[set[int]] = []
         for position, unit in enumerate(self.units):
-            needed = {owner[i] for i in self._all_needed(unit) if i in owner} - {position}
+            needed = {owner[i] for i in self.needs(unit)[1] if i in owner} - {position}
             takes.append(needed)
             bits = 1 << position
             for producer in needed:
@@ -273,9 +273,6 @@ class Units:
         )
         rest = [unit for position, unit in enumerate(self.units) if position not in inside]
         self.units = self._sorted([*rest, merged])
-
-    def _all_needed(self, unit: Unit) -> list[int]:
-        return self.needs(unit)[1]
 
     def _sorted(self, units: list[Unit]) -> list[Unit]:
         """Topologically, in the order of execution where there is a choice."""
@@ -357,9 +354,3 @@ def _common(paths: list[str]) -> str:
             break
         shared.append(level[0])
     return ".".join(shared)
-
-
-def is_view(step: Step) -> bool:
-    """Whether a step moves or copies elements and computes nothing."""
-    return bool(step.views and not step.writes) or step.op in ("clone", "contiguous", "cat", "stack", "expand", "repeat", "flip", "roll")
-
