@@ -238,6 +238,16 @@ def test_a_module_may_be_called_loss():
     assert torch.equal(traced.run(x), module(x))
 
 
+def test_what_stops_gradients_stops_them():
+    module, x = Function(lambda x: x + 2 * x.detach()), torch.randn(2, 6)
+    traced = trace(module, x)
+    traced.run(x).sum().backward()
+    found = module.fc.weight.grad.clone()
+    module.zero_grad()
+    module(x).sum().backward()
+    assert torch.allclose(found, module.fc.weight.grad)
+
+
 class Tied(nn.Module):
     """The head has the weights of the embedding, and a bias of its own."""
 

@@ -64,7 +64,7 @@ Match = Kind | Pieces | Same | Unknown
 ACTIVATIONS: dict[str, str] = {"relu": "relu"}
 VIEWS = {
     "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "_unsafe_view", "expand", "alias", "contiguous", "clone",
-    "detach", "view_as", "reshape_as",
+    "view_as", "reshape_as",
 }
 MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
 #: Operations that are layers of ours, at least with some options.
