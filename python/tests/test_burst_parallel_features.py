@@ -247,7 +247,34 @@ def with_background():
     return losses, again, job.losses, report, [str(warning.message) for warning in warned]
 
 
-CASES = (ways_to_lower, checkpoints, norms_by_shard, gradients, order_of_steps, branches_meet, with_background)
+class Encoder(nn.Module):
+    """A layer of PyTorch with dropout inside of its attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(17, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+        self.head = nn.Linear(8, 17)
+
+    def forward(self, tokens):
+        return self.head(self.layer(self.tokens(tokens)))
+
+
+def dropout_in_attention():
+    """By plans with all of the samples on one rank, and with few of them on each."""
+    found = []
+    for ranks in ([1], [0, 1, 2, 3], [3, 0]):
+        torch.manual_seed(4)
+        module = Encoder().double()
+        parts = trace(module, next(batches("tied", BATCH, 1))[0][:2])
+        model = BurstParallel(parts, plan_document(parts.network, WORLD, BATCH, lambda _, ranks=ranks: ranks), seed=5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found.append(train(model, "tied", sgd(model)))
+    return found
+
+
+CASES = (ways_to_lower, dropout_in_attention, checkpoints, norms_by_shard, gradients, order_of_steps, branches_meet, with_background)
 
 
 def all_cases():
@@ -270,6 +297,13 @@ def test_micro_batches_and_activation_checkpoints_change_no_loss(found):
             assert close(losses, expected), (name, options)
             for tensor, value in (state or {}).items():
                 assert torch.allclose(value, state_alone[tensor], atol=1e-9), tensor
+
+
+def test_dropout_in_attention_does_not_depend_on_the_plan(found):
+    for of_rank in found:
+        alone, data_parallel_, some = of_rank["dropout_in_attention"]
+        assert close(alone, data_parallel_) and close(alone, some)
+        assert len(set(alone)) == len(alone)
 
 
 def test_a_run_goes_on_from_the_checkpoint_of_another_plan(found):

@@ -9,7 +9,7 @@ Batch normalization over the global batch has passes of its own, because between
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -45,21 +45,19 @@ class LayerPasses:
     _tape: _Taped | None = None
     _stashed: list[torch.Tensor | None] = field(default_factory=list)
 
-    def context(self, first: int, samples: int) -> AbstractContextManager[object]:
-        """What the forward pass runs in, for samples of the global batch."""
-        if not self.draws_random:
-            return nullcontext()
-        return self.random.begin(self.name, first, samples)
-
     def forward(self, inputs: Sequence[torch.Tensor], wanted: Sequence[bool], first: int, is_taped: bool) -> torch.Tensor:
         """The output, and, if it is taped, what the backward pass needs for the gradients of the wanted inputs."""
         leaves = [tensor.requires_grad_() if want else tensor for tensor, want in zip((x.detach() for x in inputs), wanted)]
-        attention = sdpa_kernel(SDPBackend.MATH) if self.fused_attention else nullcontext()
-        with torch.set_grad_enabled(is_taped), attention, self.context(first, len(inputs[0])):
-            output = self.run(*leaves)
+        with torch.set_grad_enabled(is_taped):
+            output = self.run(*leaves) if not self.draws_random else self._run_by_sample(leaves, first)
         if is_taped:
             self._tape = _Taped(leaves, output)
         return output.detach()
+
+    def _run_by_sample(self, inputs: list[torch.Tensor], first: int) -> torch.Tensor:
+        attention = sdpa_kernel(SDPBackend.MATH) if self.fused_attention else nullcontext()
+        with attention, self.random.begin(self.name, first, len(inputs[0])):
+            return self.run(*inputs)
 
     def backward(self, gradient: torch.Tensor) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
         """The gradients of the inputs, as far as they are wanted, and of the parameters."""
