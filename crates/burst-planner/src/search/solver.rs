@@ -121,6 +121,7 @@ impl<'p> Solver<'p> {
         waves: Option<Waves>,
         options: &SearchOptions,
     ) -> Result<Self> {
+        options.stop.check()?;
         let regions = waves.as_ref().map_or(&[][..], |waves| &waves.tables);
         let Elimination { tables, decisions, memory_limit } = Elimination::new(problem, weights, regions)?;
         let steps = window::steps(&tables) as f64;

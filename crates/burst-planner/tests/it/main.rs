@@ -13,5 +13,6 @@ mod overlap;
 mod queries;
 mod random;
 mod schedules;
+mod stop;
 mod training;
 mod waves;
