@@ -163,7 +163,9 @@ NETWORKS = {
     "convnext_tiny": Traceable(models.convnext_tiny, image, ("mul", STOCHASTIC_DEPTH)),
     "vit_b_16": Traceable(models.vit_b_16, image),
     "swin_t": Traceable(
-        models.swin_t, image, ("pad", "roll", "slice", "a concatenation", "matmul", STOCHASTIC_DEPTH)
+        models.swin_t,
+        image,
+        ("pad", "roll", "slice", "a concatenation", "matmul", "attention of another kind", STOCHASTIC_DEPTH),
     ),
     "maxvit_t": Traceable(
         models.maxvit_t, image, ("slice", "einsum", "mul", "silu", "sigmoid", "tanh", "a sum with", STOCHASTIC_DEPTH)
