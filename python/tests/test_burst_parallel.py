@@ -30,13 +30,20 @@ def plans(network):
     """Data parallelism, and layers on other ranks in other ways: cut batches leave some ranks without samples."""
     return {
         "data parallel": data_parallel(network, WORLD, BATCH),
-        "no overlap": data_parallel(network, WORLD, BATCH, overlap=False, bucket_bytes=1 << 30),
         "searched": searched(network),
         "one rank": plan_document(network, WORLD, BATCH, lambda _: [2]),
         "random 1": at_random(network, WORLD, BATCH, 1),
         "random 2": at_random(network, WORLD, BATCH, 2, bucket_bytes=1),
-        "random 3": at_random(network, WORLD, BATCH, 3, overlap=False),
+        "random 3": at_random(network, WORLD, BATCH, 3, overlap=False, bucket_bytes=1 << 30),
     }
+
+
+#: What single precision is tried with: it goes the same way.
+IN_SINGLE = ("data parallel", "searched", "random 2")
+
+
+def tried(network, dtype):
+    return {what: plan for what, plan in plans(network).items() if dtype == torch.float64 or what in IN_SINGLE}
 
 
 def train(traced, name, plan, dtype):
@@ -61,7 +68,7 @@ def train_all():
         module = make(name)
         traced = trace(module, next(batches(name, BATCH, 1))[0][:2])
         for dtype in TOLERANCE:
-            for what, plan in plans(traced.network).items():
+            for what, plan in tried(traced.network, dtype).items():
                 module.to(dtype).load_state_dict(make(name, dtype).state_dict())
                 found[name, dtype, what] = train(traced, name, plan, dtype)
     return found
@@ -77,7 +84,7 @@ def trained():
 def test_losses_and_parameters_are_those_of_the_module_alone(name, dtype, trained):
     expected, state = losses_alone(name, BATCH, ITERATIONS, dtype)
     for rank, found in enumerate(trained):
-        for what in plans(NoLayers):
+        for what in tried(NoLayers, dtype):
             losses, whole = found[name, dtype, what]
             worst = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
             assert worst < TOLERANCE[dtype], f"{what} on rank {rank}: losses differ by {worst}"
