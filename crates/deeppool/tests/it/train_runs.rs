@@ -167,20 +167,20 @@ fn the_best_checkpoint_is_kept_beside_the_newest() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let run = format!(
-        "{TRAIN} --lr 0.2 --checkpoint run --checkpoint-keep 1 --checkpoint-best --checkpoint-every 1h --json"
+        "{TRAIN} --lr 0.1 --checkpoint run --checkpoint-keep 1 --checkpoint-best --checkpoint-every 1h --json"
     );
     let first = json(path, &format!("{run} --epochs 3"));
-    let second = json(path, &format!("{run} --epochs 12 --resume"));
+    let second = json(path, &format!("{run} --epochs 8 --resume"));
     let accuracies: Vec<f64> = [first, second]
         .iter()
         .flat_map(|report| report["epochs"].as_array().unwrap().clone())
         .map(|epoch| epoch["test_accuracy"].as_f64().unwrap())
         .collect();
-    assert_eq!(accuracies.len(), 12);
+    assert_eq!(accuracies.len(), 8);
     let best = accuracies.iter().copied().fold(0.0, f64::max);
     let epoch = 1 + accuracies.iter().position(|&accuracy| accuracy >= best).unwrap();
     let mut kept = vec![format!("iteration-{:010}", epoch * 44)];
-    kept.extend((epoch < 12).then(|| format!("iteration-{:010}", 12 * 44)));
+    kept.extend((epoch < 8).then(|| format!("iteration-{:010}", 8 * 44)));
     assert_eq!(files(&path.join("run")), kept);
 
     let eval = "eval --model digits-cnn --data digits --json --checkpoint run";
