@@ -6,14 +6,14 @@ use crate::{Error, NodeOption, PlanProblem, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// One iteration, microseconds. Without a schedule: the sum of the chosen `time_us + all_reduce_us` and of the `transfer_us`
-    /// between them. With one, a wave takes as long as its slowest branch.
+    /// One iteration, microseconds. Without a schedule: the sum of `time_us + all_reduce_us` of all chosen options and of `transfer_us` of
+    /// all edges. With a schedule, a wave takes as long as its slowest branch.
     pub iteration_us: f64,
-    /// The same sum with every node weighted by its GPU count and every transfer by the larger count of its two
-    /// ends, GPU-microseconds.
+    /// The time of every node times its GPU count, and of every transfer times the larger count of its two ends, summed over all nodes
+    /// and edges, GPU-microseconds.
     pub gpu_time_us: f64,
-    /// GPU time as a multiple of [`PlanProblem::single_gpu_time_us`]: how many times more GPU time an iteration takes than on one
-    /// GPU. 1 is no overhead; 2 is a parallel efficiency of 50%.
+    /// GPU time / [`PlanProblem::single_gpu_time_us`]: 1 is no overhead, 2 is twice the GPU time of an iteration on one GPU. GPUs that are
+    /// idle while a node runs on others do not count.
     pub amplification: f64,
 }
 
@@ -39,8 +39,7 @@ impl PlanProblem {
 /// Adds up what `choice` costs, where `choice[n]` is the index of the option that node `n` takes.
 ///
 /// All nodes run one after another; [`evaluate_schedule`](crate::evaluate_schedule) is for branches that run at the same time. It
-/// does not call [`PlanProblem::validate`]: on an invalid problem the result is meaningless, or it panics. Time linear in nodes
-/// and edges.
+/// does not call [`PlanProblem::validate`]: on an invalid problem the result is meaningless, or it panics. O(nodes + edges).
 ///
 /// # Errors
 /// [`Error::ChoiceLength`] and [`Error::ChoiceOption`] for a choice that does not belong to the problem.

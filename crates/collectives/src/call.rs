@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{ElementType, ReduceOp};
 
-/// A collective or a message as one rank called it. Ranks in it count within the group that was called.
+/// A collective or point-to-point call as one rank made it. Ranks are numbered within the group that it was called on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The operation with its arguments.
@@ -13,17 +13,17 @@ pub struct Call {
     pub element: Option<ElementType>,
 }
 
-/// The operation of a [`Call`] with what has to fit across the ranks.
+/// The operation of a [`Call`], with the arguments that have to match between ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
     /// Every rank waits for every other.
     Barrier,
-    /// The group is divided into smaller ones.
+    /// The group is divided into smaller ones, by a colour of each rank, as by `MPI_Comm_split`.
     Split,
-    /// The members of a subgroup create it together, on backends where they have to.
+    /// The members of a subgroup create it: a collective call among them, on backends that need one.
     Group {
-        /// Its ranks, counted in the group that it is made from.
+        /// Its members in their order, numbered in the group that it is made from.
         ranks: Vec<usize>,
     },
     /// Element-wise reduction, the result on every rank.
@@ -80,7 +80,7 @@ pub enum Operation {
 }
 
 impl Call {
-    /// Whether this call, made by member `at`, and `other`, made by member `other_at`, are halves of one operation.
+    /// Whether this call, made by member `at`, and `other`, made by member `other_at`, match as parts of one operation.
     pub(crate) fn agrees_with(&self, at: usize, other: &Call, other_at: usize) -> bool {
         use Operation::{AllToAllV, Receive, Send};
         let operations_agree = match (&self.operation, &other.operation) {

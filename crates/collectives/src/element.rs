@@ -10,7 +10,7 @@ use half::{bf16, f16};
 /// Sealed: a backend has to know each type, so only this crate implements it (`f32`, `f64`, `i32`, `i64`, `u8`, `f16`,
 /// `bf16`).
 pub trait Element: sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static {
-    /// The type's name at run time, compared across ranks.
+    /// Identifies the type at run time; compared across ranks.
     const TYPE: ElementType;
 
     /// Fills `output` with the reduction of `inputs`, element by element in their order, as far as the shortest slice
@@ -42,7 +42,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// The bytes of an element.
+    /// Size of one element, bytes.
     #[must_use]
     pub const fn size_bytes(self) -> usize {
         match self {

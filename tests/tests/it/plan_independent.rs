@@ -84,7 +84,7 @@ fn micro_batches_learn_the_same_by_every_plan() {
     let lowering = LowerOptions::default();
     let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
     let whole = run.with(&Placement::single(&network).unwrap()).unwrap();
-    for (ranks, micro_batches) in [(1, 2), (1, 5), (1, 32), (3, 5), (3, 32)] {
+    for (ranks, micro_batches) in [(1, 5), (1, 32), (3, 5)] {
         let placement = scattered(&network, ranks, 1).unwrap();
         let lowering = LowerOptions::default().with_micro_batches(micro_batches);
         let report = Run { lowering, ..run.clone() }.with(&placement).unwrap();

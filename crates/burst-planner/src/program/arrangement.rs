@@ -7,15 +7,16 @@ use crate::{Error, Result};
 /// Which ranks each node runs on, and the order in which every rank comes to the nodes that it has a part in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Arrangement {
-    /// By node: its ranks, in the order of their samples.
+    /// For each node the ranks that run it: the first has the first samples of the batch, the next the ones after them.
     pub ranks: Vec<Vec<usize>>,
-    /// All nodes: each after its producers, and after the node whose parameters it uses. The forward pass takes this
-    /// order, the backward pass its reverse.
+    /// The indices of all nodes in the order of the forward pass: a node comes after its producers, and after the node whose
+    /// parameters it uses. The backward pass runs in the reverse order.
     pub order: Vec<usize>,
 }
 
 impl Arrangement {
-    /// Every node on the first `gpus` ranks, in the order of the nodes as far as the edges allow.
+    /// Every node on the first `gpus` ranks, in the order of the nodes as far as the edges allow. That there are so many is checked by
+    /// [`validate`](Self::validate).
     ///
     /// # Errors
     /// What [`TrainingProblem::validate`] reports.
@@ -24,7 +25,7 @@ impl Arrangement {
         Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
     }
 
-    /// Checks that it belongs to the problem.
+    /// Checks that every node of the problem has ranks that exist, each once, and that the order keeps all dependencies.
     ///
     /// # Errors
     /// [`Error::BadArrangement`], which says what is wrong with which node.

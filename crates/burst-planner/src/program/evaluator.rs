@@ -16,25 +16,25 @@ use super::recompute::Recomputation;
 use super::{Arrangement, TrainingProblem};
 use crate::{Error, NodeId, Result, Stop};
 
-/// Iterations that are run at most to find the steady state.
+/// The most iterations that are simulated to find the steady state.
 const MOST_ITERATIONS: usize = 12;
 /// Ranks are as far apart as an iteration before when that has changed by less, relatively.
 const STEADY: f64 = 1e-9;
 
-/// What a training program takes, iteration after iteration.
+/// The predicted time of one training iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct TrainingTime {
-    /// From one iteration to the next, in the steady state, microseconds.
+    /// From one iteration to the next in the steady state, microseconds; where none is reached soon, the mean of later iterations.
     pub iteration_us: f64,
-    /// The time in which ranks are active (see [`Activity`]), of all ranks together, GPU-microseconds.
+    /// The time in which ranks compute or communicate (see [`Activity`]) in one iteration, summed over all ranks, GPU-microseconds.
     pub gpu_time_us: f64,
 }
 
 /// Evaluates arrangements of one problem.
 ///
-/// It remembers what it has asked the costs, so that evaluating many arrangements is fast. An evaluation takes
-/// O((nodes + edges) x classes), where a class are the ranks that do the same thing: a handful, whatever the number of GPUs.
+/// It looks every cost up once, so that evaluating many arrangements is fast. An evaluation takes O((nodes + edges) x classes), where a
+/// class is a set of ranks that do identical work: a handful, whatever the number of GPUs.
 pub struct Evaluator<'p> {
     problem: &'p TrainingProblem,
     structure: Structure,
@@ -80,7 +80,7 @@ struct Slots {
 const UNUSED: Slot = Slot::MAX;
 
 impl<'p> Evaluator<'p> {
-    /// An evaluator of a problem by these costs.
+    /// An evaluator of arrangements of `problem`, whose steps take what `costs` says.
     ///
     /// # Errors
     /// What [`TrainingProblem::validate`] reports.
@@ -109,16 +109,17 @@ impl<'p> Evaluator<'p> {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// What an arrangement takes.
+    /// Predicts the time of an iteration by this arrangement.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`], or [`Error::NoTimes`] where the costs lack a GPU count.
+    /// [`Error::BadArrangement`], [`Error::NoTimes`] where the costs lack a GPU count, or [`Error::TooManyClasses`].
     pub fn evaluate(&mut self, arrangement: &Arrangement) -> Result<TrainingTime> {
         let numbered = self.numbered(arrangement)?;
         self.time(&numbered).map(|(time, _)| time)
     }
 
-    /// Where the time of each rank goes, in the steady state. Ranks without a node are idle.
+    /// For each rank, how many microseconds of an iteration in the steady state it computes, only communicates and idles. Ranks without
+    /// a node are idle.
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
@@ -136,10 +137,11 @@ impl<'p> Evaluator<'p> {
         Ok(by_rank)
     }
 
-    /// The time of everything on one GPU, one step after another, microseconds: what amplification is a multiple of.
+    /// Time of an iteration on one GPU, microseconds, by which GPU time is divided to give amplification: what the problem says, or the sum of
+    /// all steps on one GPU.
     ///
     /// # Errors
-    /// [`Error::NoTimes`] where a node has no times for one GPU.
+    /// [`Error::NoTimes`] where a node has no times for one GPU, [`Error::ZeroSingleGpuTime`] where nothing takes any time.
     pub fn single_gpu_us(&self) -> Result<f64> {
         if let Some(given_us) = self.problem.single_gpu_us {
             return if given_us > 0.0 { Ok(given_us) } else { Err(Error::ZeroSingleGpuTime) };

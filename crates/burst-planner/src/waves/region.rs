@@ -10,9 +10,10 @@ pub struct Region {
     pub fork: NodeId,
     /// The node where they meet again. It does not belong to the region.
     pub join: NodeId,
-    /// At least two, ordered by the smallest index of an edge in them.
+    /// At least two, sorted by the smallest index of an edge in them.
     pub branches: Vec<Branch>,
-    /// The region and its branch that this region is a link of; `None` for an outermost region.
+    /// Where this region is nested: the index of the enclosing region in the list of [`regions`](crate::regions), and of the branch in its
+    /// `branches`; `None` for an outermost region.
     pub parent: Option<(usize, usize)>,
 }
 
@@ -21,15 +22,15 @@ pub struct Region {
 pub struct Branch {
     /// The nodes in the branch, from fork to join, without those in nested regions. Empty for a skip connection.
     pub nodes: Vec<NodeId>,
-    /// What leads from each to the next; one more than nodes.
+    /// What connects the fork, the nodes and the join, in their order: one more than there are nodes.
     pub links: Vec<Link>,
 }
 
-/// What leads from one node of a branch to the next.
+/// What connects a node of a branch, or its fork, with the next one, or its join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The edge of this index.
+    /// An edge: its index in [`PlanProblem::edges`](crate::PlanProblem::edges).
     Edge(usize),
-    /// The nested region of this index.
+    /// A nested region: its index in the list of [`regions`](crate::regions).
     Region(usize),
 }

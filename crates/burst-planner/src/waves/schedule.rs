@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::region::Region;
 use crate::{Error, NodeId, PlanProblem, Result};
 
-/// Which branches run at once. The default runs all branches one after another.
+/// Which branches run at the same time. The default runs all branches one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedule {
-    /// The regions with branches at the same time, in any order. The branches of a region that is not listed run one
-    /// after another.
+    /// The regions some of whose branches run at the same time, in any order, each once. The branches of a region that is not listed run
+    /// one after another.
     pub regions: Vec<RegionSchedule>,
 }
 

@@ -13,9 +13,9 @@ pub struct Measurement {
     pub collective: CollectiveKind,
     /// Ranks in the group.
     pub ranks: usize,
-    /// See [`CollectiveKind`].
+    /// Size of the message, bytes, counted as [`CollectiveKind`] says for the operation.
     pub bytes: u64,
-    /// What it took.
+    /// The measured time of one operation; not zero.
     pub time: Duration,
 }
 
@@ -23,9 +23,9 @@ pub struct Measurement {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Fit {
-    /// The model.
+    /// The model. Its relative error is [`worst_error`](Fit::worst_error).
     pub link: LinkModel,
-    /// By measurement: the model's time by the measured one, less 1.
+    /// For each measurement, in their order: modelled time / measured time - 1.
     pub relative_errors: Vec<f64>,
 }
 
@@ -55,16 +55,16 @@ impl Fit {
 const TURNS: usize = 30;
 
 impl LinkModel {
-    /// The link of one level that explains the measurements best: the sum of the squared logarithms of modelled by
-    /// measured time is smallest (half as long is as wrong as twice as long), and no figure is negative.
+    /// Fits startup, latency and bandwidth of a link of one level, called `name`: none of them is negative, and the sum of the squared logarithms
+    /// of modelled / measured time is the smallest that was found (half as long is as wrong as twice as long).
     ///
     /// Startup is distinguished from latency by operations of different numbers of steps, that is among groups of different
     /// sizes, and both from bandwidth by different numbers of bytes. Which algorithm an operation uses depends on the
-    /// figures, and so do the errors' weights that make logarithms of them: all are found in turns, by linear least
-    /// squares. O(measurements).
+    /// parameters, and so do the weights that make logarithms of errors: linear least squares are solved again, with the
+    /// algorithms and weights of the solution before, up to 30 times. O(measurements).
     ///
     /// # Errors
-    /// [`Error::UnfitMeasurements`] when there are too few or too similar ones, or one has no time.
+    /// [`Error::UnfitMeasurements`] when there are fewer than three, or too similar ones, or one took no time.
     pub fn fit(name: &str, measurements: &[Measurement]) -> Result<Fit> {
         let mut level = first_guess(measurements)?;
         let mut weights = vec![1.0; measurements.len()];
@@ -97,7 +97,7 @@ fn weight(error: f64) -> f64 {
 fn first_guess(measurements: &[Measurement]) -> Result<Level> {
     if measurements.len() < 3 {
         let reason = format!(
-            "three figures need at least 3 of them, for two group sizes and two sizes, and there are {}",
+            "at least 3 are needed, for two sizes of groups and two sizes of messages, and there are {}",
             measurements.len()
         );
         return Err(unfit(&reason));
@@ -105,7 +105,7 @@ fn first_guess(measurements: &[Measurement]) -> Result<Level> {
     let times = measurements.iter().map(|m| m.time);
     let shortest = times.min().unwrap_or_default();
     if shortest.is_zero() {
-        return Err(unfit("one has no time"));
+        return Err(unfit("one took no time"));
     }
     let (first, others) = (&measurements[0], &measurements[1..]);
     if others.iter().all(|other| other.bytes == first.bytes) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::LinkModel;
 use crate::Redistribution;
 
-/// What a redistribution asks of links: see [`LinkModel::traffic`].
+/// The load that a redistribution puts on each level of links, in samples: see [`LinkModel::traffic`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     /// By level of links, from the inside.
@@ -24,18 +24,18 @@ struct LevelTraffic {
 }
 
 impl LinkModel {
-    /// A redistribution of samples of `sample_bytes`: as long as the busiest rank sends or receives, one message after another, or the
-    /// busiest host, if that takes longer; nothing when nothing moves. Messages within hosts and between them go at the same time.
+    /// The time of a redistribution of samples of `sample_bytes` bytes: as long as the busiest rank sends or receives, one message after
+    /// another, or the busiest host by all its adapters, if that takes longer; zero when nothing moves. Messages within hosts and between them go at the same time.
     ///
-    /// So many ranks that send to one are charged for this: it receives all their bytes by its own adapter, and pays the latency
-    /// once a message, as in a pairwise exchange.
+    /// Where many ranks send to one, their messages arrive one after another: it receives all bytes by its own adapter, and pays the
+    /// latency once a message, as in a pairwise exchange.
     #[must_use]
     pub fn redistribution(&self, redistribution: &Redistribution, sample_bytes: u64) -> Duration {
         self.traffic_time(&self.traffic(redistribution), sample_bytes)
     }
 
-    /// What a redistribution asks of the links, whatever the size of a sample: for many layers that are redistributed
-    /// in the same way. O(levels x moves x log moves).
+    /// The load that a redistribution puts on the links of this model. It does not depend on the size of a sample, and serves all layers
+    /// that are redistributed in the same way. O(levels x moves x log moves).
     #[must_use]
     pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
         let mut moves: Vec<Move> = redistribution
@@ -57,7 +57,7 @@ impl LinkModel {
         Traffic { by_level }
     }
 
-    /// How long [`traffic`](Self::traffic) of samples of `sample_bytes` takes on these links.
+    /// The time that [`traffic`](Self::traffic) of the same model takes with samples of `sample_bytes` bytes.
     #[must_use]
     pub fn traffic_time(&self, traffic: &Traffic, sample_bytes: u64) -> Duration {
         let mut longest = Duration::ZERO;
@@ -75,7 +75,8 @@ impl LinkModel {
         longest
     }
 
-    /// What it takes a rank at least to send so many bytes, part of them perhaps within a host, and others to other hosts meanwhile.
+    /// A lower bound on the time in which one rank sends so many bytes, by all levels of links at the same time: with a startup and a
+    /// latency, also for no bytes.
     #[must_use]
     pub fn least_send(&self, bytes: u64) -> Duration {
         if let [level] = &self.levels[..] {

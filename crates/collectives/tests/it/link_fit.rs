@@ -66,7 +66,7 @@ fn measurements_that_leave_a_figure_open_are_refused() {
     unfit(&several(&[4]), "all-reduce among 4 ranks: measure a second group size");
     let one_size: Vec<_> = several(&[2, 3, 4]).into_iter().filter(|m| m.bytes == SIZES[1]).collect();
     unfit(&one_size, "all are of 262144 bytes: measure a second size");
-    unfit(&several(&[1, 2]), "one has no time");
+    unfit(&several(&[1, 2]), "one took no time");
     let mut alone = several(&[2, 4]);
     alone[3].ranks = 1;
     unfit(&alone, "all-reduce among fewer than two ranks");

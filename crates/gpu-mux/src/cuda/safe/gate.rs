@@ -11,18 +11,18 @@ pub(in crate::cuda) const TECHNIQUE: &str = "a gate (stream memory operations)";
 const OPEN: u32 = 1;
 const SHUT: u32 = 0;
 
-/// A gate between streams: one opens and shuts it, in the order of its work, and others wait until it is open. The host
-/// takes no part.
+/// A gate between streams: one opens and shuts it, in the order of its work, and others wait until it is open. The host is not needed for
+/// that.
 ///
-/// CUDA does not see that one stream waits for another: a gate that is never opened blocks what waits for it for
-/// ever, a [`Context::synchronize`] too.
+/// CUDA does not see that one stream waits for another: a gate that is never opened blocks the streams that wait for it for ever, and so
+/// [`Context::synchronize`].
 #[derive(Debug)]
 pub struct Gate {
     word: DeviceBuffer,
 }
 
 impl Gate {
-    /// An open gate. `stream` is one of those that will use it.
+    /// An open gate. It is opened by way of `stream`, for which the host waits.
     ///
     /// # Errors
     /// [`Error::Lacking`] where driver or device have no stream memory operations; what CUDA reports.
@@ -39,17 +39,18 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Opens the gate, in the order of `stream`.
+    /// Puts the opening of the gate into `stream`, and returns at once.
     pub fn open(&self, stream: &Stream) -> Result<()> {
         self.write(stream, OPEN)
     }
 
-    /// Shuts the gate, in the order of `stream`.
+    /// Puts the shutting of the gate into `stream`, and returns at once.
     pub fn shut(&self, stream: &Stream) -> Result<()> {
         self.write(stream, SHUT)
     }
 
-    /// Work that is put into `stream` from now on waits until the gate is open.
+    /// Work that is put into `stream` from now on waits until the gate is open. The host does not wait. A gate that opens only for a moment
+    /// may be missed.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
         stream.context().bind()?;
         // SAFETY: the address is that of a word, which stays until streams are idle.
