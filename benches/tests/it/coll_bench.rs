@@ -256,7 +256,7 @@ fn what_was_measured_is_fitted() {
         &format!("elsewhere.json was measured on another machine (x, 64 cores) than {four} (x, 2 cores)"),
     );
     BENCH.refused(&format!("fit {two} {four} --backend mpi"), "no such measurements");
-    BENCH.refused(&format!("fit {four}"), "at least 3 of them");
+    BENCH.refused(&format!("fit {four}"), "at least 3 are needed");
     BENCH.refused(&format!("fit {}", file("none.json")), "none.json");
     BENCH.refused("fit", "required");
 }
