@@ -23,6 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     module.launch(&memory, "double", Dimensions::linear(1, 1), &arguments, &Options::default())?;
     let mut bytes = [0; 4];
     memory.read(values, &mut bytes)?;
-    assert_eq!(f32::from_le_bytes(bytes), 42.0);
+    let doubled = f32::from_le_bytes(bytes);
+    println!("21 doubled is {doubled}");
+    assert_eq!(doubled, 42.0);
     Ok(())
 }
