@@ -188,7 +188,8 @@ fn extend(access: &Access, value: u64, kind: Kind) -> u64 {
     if kind == Kind::H { value & 0xffff } else { value }
 }
 
-fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usize, value: u64) {
+/// Writes a lane of the register of an element.
+pub(super) fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usize, value: u64) {
     let register = access.registers[index];
     let value = extend(access, value, register.kind);
     if register.kind == Kind::D {

@@ -1,8 +1,7 @@
 //! Atomic operations.
 
 use super::{
-    access::{LaneAccess, Spot},
-    forms::Kind,
+    access::{LaneAccess, Spot, set_lane},
     interpreter::{Context, Stop},
     warp::{Warp, lanes},
 };
@@ -31,12 +30,7 @@ pub(crate) fn atomic(
         let swap = warp.registers.get(wide, atomics.swap, lane);
         let old = update(&one, warp, context, spot, |old| new_value(atomics, wide, old, operand, swap))?;
         if atomics.returns {
-            let register = access.registers[0];
-            if register.kind == Kind::D {
-                warp.registers.doubles[usize::from(register.slot)][lane] = old;
-            } else {
-                warp.registers.words[usize::from(register.slot)][lane] = old as u32;
-            }
+            set_lane(warp, access, 0, lane, old);
         }
     }
     Ok(())

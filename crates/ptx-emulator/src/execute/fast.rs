@@ -52,6 +52,14 @@ fn bytes(access: &Access) -> u32 {
     4 * access.registers.len() as u32
 }
 
+/// The offsets in shared memory, if nothing but their bounds is to be checked and all are within them.
+#[inline(always)]
+fn in_shared(warp: &Warp, context: &Context<'_>, access: &Access, mask: u32) -> Option<Words> {
+    let bytes = bytes(access);
+    let last = context.shared.bytes.checked_sub(bytes.into()).filter(|_| context.shared.is_plain())?;
+    offsets(warp, access, mask, 0, last, bytes)
+}
+
 #[inline(always)]
 pub(crate) fn load_shared(
     warp: &mut Warp,
@@ -61,9 +69,7 @@ pub(crate) fn load_shared(
     at: usize,
 ) -> Result<(), Stop> {
     let access = &context.environment.program.accesses[i.extra as usize];
-    let bytes = bytes(access);
-    let last = context.shared.bytes.checked_sub(bytes.into()).filter(|_| context.shared.is_plain());
-    let Some(offsets) = last.and_then(|last| offsets(warp, access, mask, 0, last, bytes)) else {
+    let Some(offsets) = in_shared(warp, context, access, mask) else {
         return access::load(warp, context, i, mask, at);
     };
     let words = context.shared.words();
@@ -86,9 +92,7 @@ pub(crate) fn store_shared(
     at: usize,
 ) -> Result<(), Stop> {
     let access = &context.environment.program.accesses[i.extra as usize];
-    let bytes = bytes(access);
-    let last = context.shared.bytes.checked_sub(bytes.into()).filter(|_| context.shared.is_plain());
-    let Some(offsets) = last.and_then(|last| offsets(warp, access, mask, 0, last, bytes)) else {
+    let Some(offsets) = in_shared(warp, context, access, mask) else {
         return access::store(warp, context, i, mask, at);
     };
     let words = context.shared.words_mut();

@@ -71,6 +71,13 @@ fn cub_reduces_and_scans() {
     assert_all(&cub::<_, f64>(&mut gpu, "inclusive_sum_f64", &doubles, BLOCKS * TILE), &expected);
 }
 
+/// Each block's part, sorted.
+fn sorted_tiles<T: Copy + Ord>(values: &[T]) -> Vec<T> {
+    let mut sorted = values.to_vec();
+    sorted.chunks_mut(TILE).for_each(<[T]>::sort_unstable);
+    sorted
+}
+
 #[test]
 fn cub_sorts_and_counts() {
     let Some(ptx) = compiled("cub.ptx") else { return };
@@ -79,26 +86,13 @@ fn cub_sorts_and_counts() {
         let values = integers(BLOCKS * TILE, 4);
         // It reads one key behind the last one, and does not use it.
         gpu.options.uninitialised = false;
-        let sorted: Vec<i32> = values
-            .chunks(TILE)
-            .flat_map(|block| {
-                let mut block = block.to_vec();
-                block.sort_unstable();
-                block
-            })
-            .collect();
-        assert_all(&cub::<_, i32>(&mut gpu, "merge_sort_s32", &values, BLOCKS * TILE), &sorted);
+        assert_all(
+            &cub::<_, i32>(&mut gpu, "merge_sort_s32", &values, BLOCKS * TILE),
+            &sorted_tiles(&values),
+        );
         gpu.options.uninitialised = true;
         let words: Vec<u32> = values.iter().map(|value| *value as u32).collect();
-        let sorted: Vec<u32> = words
-            .chunks(TILE)
-            .flat_map(|block| {
-                let mut block = block.to_vec();
-                block.sort_unstable();
-                block
-            })
-            .collect();
-        assert_all(&cub::<_, u32>(&mut gpu, "radix_sort_u32", &words, BLOCKS * TILE), &sorted);
+        assert_all(&cub::<_, u32>(&mut gpu, "radix_sort_u32", &words, BLOCKS * TILE), &sorted_tiles(&words));
         let keys = numbers(BLOCKS * TILE, 5);
         let places: Vec<i32> = (0..keys.len() as i32).collect();
         let [keys_at, places_at] = [gpu.upload(&keys), gpu.upload(&places)];
