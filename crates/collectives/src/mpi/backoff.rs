@@ -40,8 +40,17 @@ impl Backoff {
 
 /// The strategy as this host can afford it: ranks that spin on more cores than there are keep each other from running,
 /// so they yield, as Open MPI's own waits do.
+///
+/// `mpirun` knows whether they are more, and says so to each rank; one that it has bound to a core of its own sees only that
+/// one. Where another launcher says nothing, the ranks of this host are compared with the cores that this one may use.
 pub(super) fn affordable(strategy: WaitStrategy) -> WaitStrategy {
-    let local_ranks: usize =
-        std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok().and_then(|size| size.parse().ok()).unwrap_or(1);
-    strategy.among(local_ranks)
+    let variable = |name| std::env::var(name).ok();
+    match (strategy, variable("OMPI_MCA_mpi_oversubscribe").as_deref()) {
+        (WaitStrategy::Spin, Some("1")) => WaitStrategy::Yield,
+        (WaitStrategy::Spin, Some("0")) => WaitStrategy::Spin,
+        _ => {
+            let local_ranks = variable("OMPI_COMM_WORLD_LOCAL_SIZE").and_then(|size| size.parse().ok());
+            strategy.among(local_ranks.unwrap_or(1))
+        }
+    }
 }

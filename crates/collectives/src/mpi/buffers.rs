@@ -4,13 +4,12 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Range;
 use std::ptr;
 use std::slice;
-use std::sync::Arc;
 
 use mpi::ffi;
 
-use super::along::PIECE_WORDS;
 use crate::{Element, ElementType, Exchanged, ReduceOp, bf16, f16};
 
 /// The vectors of an operation, whatever their elements.
@@ -49,46 +48,56 @@ impl Buffers {
         self.owner.downcast().ok().map(|vectors| *vectors)
     }
 
-    /// The receive buffer in pieces of [`PIECE_WORDS`], of which the last may be shorter, filled up with zeros to whole words.
-    pub(super) fn pieces(&self) -> Vec<Arc<[u64]>> {
-        const PIECE_BYTES: usize = PIECE_WORDS * size_of::<u64>();
+    /// Appends words of the receive buffer to a message; zeros fill the last word up.
+    pub(super) fn append_words(&self, words: Range<usize>, message: &mut Vec<u64>) {
         let bytes = self.receive_len * self.element.size_bytes();
-        let piece = |start: usize| {
-            let len = PIECE_BYTES.min(bytes - start);
-            let mut words = [0_u64; PIECE_WORDS];
-            // SAFETY: the vector has these bytes, and the words have as many; the two are apart. Plain numbers, both.
-            unsafe {
-                let from = self.receive.cast::<u8>().cast_const().add(start);
-                ptr::copy_nonoverlapping(from, words.as_mut_ptr().cast::<u8>(), len);
-            }
-            Arc::from(&words[..len.div_ceil(size_of::<u64>())])
-        };
-        (0..bytes).step_by(PIECE_BYTES).map(piece).collect()
-    }
-
-    /// Replaces the elements of the receive buffer that are in the piece of this number by the reduction of the pieces that all
-    /// ranks have for it, in the order of the ranks.
-    pub(super) fn reduce_piece(&mut self, number: usize, op: ReduceOp, inputs: &[&[u64]]) {
-        match self.element {
-            ElementType::F32 => self.reduce_piece_of::<f32>(number, op, inputs),
-            ElementType::F64 => self.reduce_piece_of::<f64>(number, op, inputs),
-            ElementType::I32 => self.reduce_piece_of::<i32>(number, op, inputs),
-            ElementType::I64 => self.reduce_piece_of::<i64>(number, op, inputs),
-            ElementType::U8 => self.reduce_piece_of::<u8>(number, op, inputs),
-            ElementType::F16 => self.reduce_piece_of::<f16>(number, op, inputs),
-            ElementType::Bf16 => self.reduce_piece_of::<bf16>(number, op, inputs),
+        let (start, end) = (words.start * size_of::<u64>(), bytes.min(words.end * size_of::<u64>()));
+        let Some(last) = words.len().checked_sub(1).filter(|_| start < end) else { return };
+        message.reserve(words.len());
+        let to = message.spare_capacity_mut();
+        to[last].write(0);
+        // SAFETY: the vector has these bytes, and the words have room for as many; the two are apart. Plain numbers, both.
+        // All words are written before the message has them: the last one above, if not by the copy.
+        unsafe {
+            let from = self.receive.cast::<u8>().cast_const().add(start);
+            ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast::<u8>(), end - start);
+            message.set_len(message.len() + words.len());
         }
     }
 
-    fn reduce_piece_of<T: Element>(&mut self, number: usize, op: ReduceOp, inputs: &[&[u64]]) {
+    /// Replaces the elements that are in these words of the receive buffer by the reduction of the words that all ranks have
+    /// for them, in the order of the ranks.
+    pub(super) fn reduce_words<'a>(
+        &mut self,
+        words: Range<usize>,
+        op: ReduceOp,
+        inputs: impl Iterator<Item = &'a [u64]>,
+    ) {
+        match self.element {
+            ElementType::F32 => self.reduce_words_of::<f32>(words, op, inputs),
+            ElementType::F64 => self.reduce_words_of::<f64>(words, op, inputs),
+            ElementType::I32 => self.reduce_words_of::<i32>(words, op, inputs),
+            ElementType::I64 => self.reduce_words_of::<i64>(words, op, inputs),
+            ElementType::U8 => self.reduce_words_of::<u8>(words, op, inputs),
+            ElementType::F16 => self.reduce_words_of::<f16>(words, op, inputs),
+            ElementType::Bf16 => self.reduce_words_of::<bf16>(words, op, inputs),
+        }
+    }
+
+    fn reduce_words_of<'a, T: Element>(
+        &mut self,
+        words: Range<usize>,
+        op: ReduceOp,
+        inputs: impl Iterator<Item = &'a [u64]>,
+    ) {
         let elements = |words: usize| words * size_of::<u64>() / size_of::<T>();
-        let start = elements(number * PIECE_WORDS).min(self.receive_len);
-        let len = elements(PIECE_WORDS).min(self.receive_len - start);
-        let as_elements = |words: &&[u64]| {
+        let start = elements(words.start).min(self.receive_len);
+        let len = elements(words.len()).min(self.receive_len - start);
+        let as_elements = |words: &'a [u64]| {
             // SAFETY: an element is no larger than a word, its alignment neither, and any bits are one.
             unsafe { slice::from_raw_parts(words.as_ptr().cast::<T>(), elements(words.len())) }
         };
-        let inputs: Vec<&[T]> = inputs.iter().map(as_elements).collect();
+        let inputs: Vec<&[T]> = inputs.map(as_elements).collect();
         if len > 0 {
             // SAFETY: the vector is of this type and has these elements, and MPI does not have the pointer now.
             let output = unsafe { slice::from_raw_parts_mut(self.receive.cast::<T>().add(start), len) };

@@ -90,7 +90,7 @@ fn gather_members(shared: &Shared, plan: &GroupPlan, place: usize) -> Result<c_i
     let started = Instant::now();
     let groups_led = {
         let mut engine = shared.engine();
-        engine.catch_up_on_notices(plan.parent);
+        engine.catch_up_on_notices(plan.parent, Instant::now());
         engine.free_released_groups();
         let groups_led = engine.groups[plan.parent].groups_led;
         engine.groups[plan.parent].groups_led += 1;

@@ -4,8 +4,8 @@ use super::work::Fault;
 use crate::lengths::WrongLength;
 use crate::{Call, ElementType, Error, Operation, ReduceOp};
 
-/// Words before the counts of an all-to-all-v.
-const FIXED: usize = 9;
+/// Words before the counts of an all-to-all-v, and all words of other calls than those with lists.
+pub(super) const FIXED: usize = 9;
 
 /// The lengths that a [`Fault::WrongLength`] can be about; their places are their codes.
 const BUFFERS: [&str; 4] = ["send buffer", "receive buffer", "send counts", "receive counts"];
@@ -36,8 +36,9 @@ impl Header {
         FIXED + 2 * size
     }
 
-    /// As words for the members of a group of `size`. Lists of counts that are too long, which is their fault, are cut.
-    pub(super) fn encode(&self, size: usize) -> Vec<u64> {
+    /// As words for the members of a group of `size`, with room for as many as `room` more behind them. Lists of counts that are
+    /// too long, which is their fault, are cut.
+    pub(super) fn encode(&self, size: usize, room: usize) -> Vec<u64> {
         let mut counts: [&[usize]; 2] = [&[], &[]];
         let (code, fields): (u64, [usize; 3]) = match self.call.operation {
             Operation::Barrier => (0, [0; 3]),
@@ -67,7 +68,8 @@ impl Header {
                 (4 + place(&BUFFERS, &buffer), [expected, actual])
             }
         };
-        let mut words = vec![self.sequence, code, element, fault];
+        let mut words = Vec::with_capacity(FIXED + counts[0].len() + counts[1].len() + room);
+        words.extend([self.sequence, code, element, fault]);
         words
             .extend(fields.iter().chain(&details).chain(counts[0]).chain(counts[1]).map(|&word| word as u64));
         words
@@ -76,8 +78,11 @@ impl Header {
     /// What [`encode`](Self::encode) made; `None` for anything else, which only another version of this crate sends.
     pub(super) fn decode(words: &[u64]) -> Option<Self> {
         let (&[sequence, code, element, fault], rest) = words.split_first_chunk::<4>()?;
-        let fields: Vec<usize> = rest.iter().map(|&word| word as usize).collect();
-        let (&[count, argument, tag, expected, actual], counts) = fields.split_first_chunk::<5>()?;
+        let (fields, counts) = rest.split_first_chunk::<5>()?;
+        let [count, argument, tag, expected, actual] = fields.map(|word| word as usize);
+        let list = |from: usize, len: usize| -> Option<Vec<usize>> {
+            Some(counts.get(from..)?.get(..len)?.iter().map(|&word| word as usize).collect())
+        };
         let reduction = || REDUCTIONS.get(argument).copied();
         let operation = match code {
             0 => Operation::Barrier,
@@ -86,13 +91,12 @@ impl Header {
             3 => Operation::Broadcast { count, root: argument },
             4 => Operation::AllGather { count },
             5 => Operation::ReduceScatter { count, op: reduction()? },
-            6 => Operation::AllToAllV {
-                send_counts: counts.get(..count)?.to_vec(),
-                receive_counts: counts.get(count..)?.get(..argument)?.to_vec(),
-            },
+            6 => {
+                Operation::AllToAllV { send_counts: list(0, count)?, receive_counts: list(count, argument)? }
+            }
             7 => Operation::Send { count, to: argument, tag: u32::try_from(tag).ok()? },
             8 => Operation::Receive { count, from: argument, tag: u32::try_from(tag).ok()? },
-            9 => Operation::Group { ranks: counts.get(..count)?.to_vec() },
+            9 => Operation::Group { ranks: list(0, count)? },
             _ => return None,
         };
         let element = match element {
@@ -176,7 +180,7 @@ mod tests {
             for fault in faults.iter().cloned().chain(BUFFERS.map(wrong_length)) {
                 for element in ELEMENTS.map(Some).into_iter().chain([None]) {
                     let sent = header(operation.clone(), element, fault.clone());
-                    let words = sent.encode(3);
+                    let words = sent.encode(3, 0);
                     assert!(words.len() <= Header::capacity(3));
                     assert_eq!(Header::decode(&words), Some(sent));
                 }
@@ -188,12 +192,12 @@ mod tests {
     fn words_of_another_version_are_not_understood() {
         assert_eq!(Header::decode(&[0; 8]), None);
         for (place, word) in [(1, 99), (2, 8), (3, 8)] {
-            let mut words = header(Operation::Barrier, None, None).encode(1);
+            let mut words = header(Operation::Barrier, None, None).encode(1, 0);
             words[place] = word;
             assert_eq!(Header::decode(&words), None, "{place}");
         }
         let counts = Operation::AllToAllV { send_counts: vec![1, 2], receive_counts: vec![2, 1] };
-        let words = header(counts, None, None).encode(2);
+        let words = header(counts, None, None).encode(2, 0);
         assert_eq!(Header::decode(&words[..words.len() - 1]), None);
     }
 }

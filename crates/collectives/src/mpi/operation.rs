@@ -1,12 +1,13 @@
 //! One pending operation: first the headers, then the data.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::along;
 use super::buffers::Buffers;
 use super::group::GroupState;
-use super::header::{Header, first_error};
+use super::header::{FIXED, Header, first_error};
 use super::library::{Failure, NAME};
 use super::tags;
 use super::transfer::Transfer;
@@ -50,9 +51,9 @@ pub(super) struct PendingOperation {
 enum Phase {
     /// Not all headers have been received.
     Checking { own: Checked, others: Vec<Receipt> },
-    /// What the other members have sent along has not all been received: for each of them, in their order, as many pieces as
-    /// this rank's own.
-    Gathering { place: usize, own: Vec<Arc<[u64]>>, others: Vec<Receipt>, buffers: Option<Buffers> },
+    /// What the other members have sent along has not all been received: for each of them, in their order, as many messages as
+    /// this rank's own, the first with the header. Without buffers, the calls do not agree, and they are only received.
+    Gathering { place: usize, own: Vec<Arc<Vec<u64>>>, others: Vec<Receipt>, buffers: Option<Buffers> },
     /// The data moves.
     Moving(Transfer),
 }
@@ -63,8 +64,8 @@ pub(super) struct Checked {
     /// Its place in the group.
     pub(super) place: usize,
     pub(super) header: Header,
-    /// What it has sent along, if it has.
-    pub(super) along: Option<Vec<Arc<[u64]>>>,
+    /// What it has sent: the header, and perhaps data behind it.
+    pub(super) messages: Vec<Arc<Vec<u64>>>,
     /// What it is to do, unless the call has a fault.
     pub(super) work: Option<Work>,
 }
@@ -87,18 +88,30 @@ pub(super) enum Progress {
 
 impl PendingOperation {
     /// An operation whose header is sent, and those of the others expected.
-    pub(super) fn checking(group: usize, channel: Channel, own: Checked, others: Vec<Receipt>) -> Self {
+    pub(super) fn checking(
+        group: usize,
+        channel: Channel,
+        started: Instant,
+        own: Checked,
+        others: Vec<Receipt>,
+    ) -> Self {
         let call = own.header.call.clone();
-        Self::new(group, channel, call, Phase::Checking { own, others })
+        Self::new(group, channel, started, call, Phase::Checking { own, others })
     }
 
     /// An operation that begins without a check.
-    pub(super) fn unchecked(group: usize, channel: Channel, call: Call, transfer: Transfer) -> Self {
-        Self::new(group, channel, call, Phase::Moving(transfer))
+    pub(super) fn unchecked(
+        group: usize,
+        channel: Channel,
+        started: Instant,
+        call: Call,
+        transfer: Transfer,
+    ) -> Self {
+        Self::new(group, channel, started, call, Phase::Moving(transfer))
     }
 
-    fn new(group: usize, channel: Channel, call: Call, phase: Phase) -> Self {
-        Self { group, channel, call, started: Instant::now(), overdue_since: None, abandoned: false, phase }
+    fn new(group: usize, channel: Channel, started: Instant, call: Call, phase: Phase) -> Self {
+        Self { group, channel, call, started, overdue_since: None, abandoned: false, phase }
     }
 
     /// Whether its data has not begun to move, so that what comes after it in its channel has to wait.
@@ -116,21 +129,27 @@ impl PendingOperation {
     pub(super) fn advance(&mut self, group: &GroupState) -> Result<Progress> {
         let library_error = |failure: Failure, call: &Call| failure.error(group.world_rank(), call);
         if let Phase::Checking { own, others } = &mut self.phase {
+            let size = group.members.len();
             let not_understood = || Failure("a header of another version of this crate".into());
             let mut headers = vec![(own.place, own.header.clone())];
-            for receipt in others.iter() {
+            let mut received = Vec::with_capacity(others.len() * own.messages.len());
+            for receipt in others.drain(..) {
                 let header = receipt.transfer.words().and_then(Header::decode);
                 let header = header.filter(|header| header.sequence == own.header.sequence);
                 let header = header.ok_or_else(|| library_error(not_understood(), &self.call))?;
-                headers.push((receipt.member, header));
+                // Also where the calls do not agree: the next operation would receive it otherwise.
+                let member = receipt.member;
+                let further = receive_further(group, member, &header);
+                received.push(receipt);
+                received.extend(further.map_err(|failure| library_error(failure, &self.call))?);
+                headers.push((member, header));
             }
             headers.sort_by_key(|(member, _)| *member);
-            let (place, along, work) = (own.place, own.along.take(), own.work.take());
-            // Also where the calls do not agree: the next operation would receive it otherwise.
-            let others = receive_along(group, place, &headers)
-                .map_err(|failure| library_error(failure, &self.call))?;
+            let work = own.work.take();
+            let is_along = along::parts(&own.header, size).is_some();
+            let (place, own) = (own.place, std::mem::take(&mut own.messages));
             if let Some(error) = first_error(&headers, &group.members) {
-                self.phase = Phase::Gathering { place, own: Vec::new(), others, buffers: None };
+                self.phase = Phase::Gathering { place, own, others: received, buffers: None };
                 return Err(error);
             }
             // A call without work has a fault, which is the first error.
@@ -139,9 +158,9 @@ impl PendingOperation {
             if work.is_barrier() {
                 return Ok(Progress::Complete(work.into_buffers()));
             }
-            if let Some(own) = along {
+            if is_along {
                 let buffers = Some(work.into_buffers());
-                self.phase = Phase::Gathering { place, own, others, buffers };
+                self.phase = Phase::Gathering { place, own, others: received, buffers };
                 return self.gather(group);
             }
             let transfer = Transfer::start_work(group.comm, work)
@@ -165,11 +184,15 @@ impl PendingOperation {
         }
         let Operation::AllReduce { op, .. } = self.call.operation else { return Ok(Progress::Waiting) };
         let Some(mut buffers) = buffers.take() else { return Ok(Progress::Waiting) };
-        for (number, piece) in own.iter().enumerate() {
-            let received = others.iter().skip(number).step_by(own.len());
-            let mut inputs: Vec<&[u64]> = received.filter_map(|receipt| receipt.transfer.words()).collect();
-            inputs.insert(*place, piece);
-            buffers.reduce_piece(number, op, &inputs);
+        let header = Header { sequence: 0, call: self.call.clone(), fault: None };
+        let parts = along::parts(&header, group.members.len()).into_iter().flatten();
+        for (number, (part, message)) in parts.zip(own.iter()).enumerate() {
+            let before = if number == 0 { FIXED } else { 0 };
+            let others = others.iter().skip(number).step_by(own.len());
+            let received = others.filter_map(|receipt| receipt.transfer.words());
+            let lower = received.clone().take(*place);
+            let inputs = lower.chain([message.as_slice()]).chain(received.skip(*place));
+            buffers.reduce_words(part, op, inputs.filter_map(|message| message.get(before..)));
         }
         Ok(Progress::Complete(buffers))
     }
@@ -198,21 +221,18 @@ impl PendingOperation {
     }
 }
 
-/// Begins to receive what the other members have sent along with their headers, which are in the order of the members.
-fn receive_along(
+/// Begins to receive what a member has sent in addition to the message with this header.
+fn receive_further(
     group: &GroupState,
-    place: usize,
-    headers: &[(usize, Header)],
+    member: usize,
+    header: &Header,
 ) -> std::result::Result<Vec<Receipt>, Failure> {
-    let size = group.members.len();
-    let mut receipts = Vec::new();
-    for &(member, ref header) in headers.iter().filter(|(member, _)| *member != place) {
-        for words in along::pieces(header, size).into_iter().flatten() {
-            let transfer = Transfer::receive_words(group.comm, member, tags::ALONG, words)?;
-            receipts.push(Receipt { member, transfer });
-        }
-    }
-    Ok(receipts)
+    let parts = along::parts(header, group.members.len()).into_iter().flatten().skip(1);
+    let receive = |part: Range<usize>| {
+        let transfer = Transfer::receive_words(group.comm, member, tags::ALONG, part.len())?;
+        Ok(Receipt { member, transfer })
+    };
+    parts.map(receive).collect()
 }
 
 fn all_received(receipts: &mut [Receipt]) -> std::result::Result<bool, Failure> {

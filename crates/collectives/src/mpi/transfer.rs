@@ -20,7 +20,7 @@ const IN_PLACE: *const c_void = ptr::without_provenance(1);
 #[derive(Debug)]
 enum Memory {
     Incoming(Vec<u64>),
-    Outgoing(Arc<[u64]>),
+    Outgoing(Arc<Vec<u64>>),
     Elements(Work),
 }
 
@@ -50,7 +50,12 @@ impl Transfer {
     }
 
     /// Sends a message of 64-bit words to a rank.
-    pub(super) fn send_words(comm: Comm, to: usize, tag: c_int, words: Arc<[u64]>) -> Result<Self, Failure> {
+    pub(super) fn send_words(
+        comm: Comm,
+        to: usize,
+        tag: c_int,
+        words: Arc<Vec<u64>>,
+    ) -> Result<Self, Failure> {
         Self::start(Memory::Outgoing(words), |memory, request| {
             let Memory::Outgoing(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
             // SAFETY: the words stay where they are, unchanged, until the transfer is complete.

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 impl Engine {
     pub(in crate::mpi) fn announce(&mut self, plan: &GroupPlan, place: usize, groups_led: u64) -> Result<()> {
-        let words: Arc<[u64]> = plan.encode(groups_led).into();
+        let words = Arc::new(plan.encode(groups_led));
         let call = plan.call();
         let others = plan.ranks.iter().enumerate().filter(|(other, _)| *other != place);
         for (_, &rank) in others {

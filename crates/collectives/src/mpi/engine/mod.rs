@@ -7,10 +7,11 @@ mod arrivals;
 mod notices;
 mod release;
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
 
 use super::along;
 use super::buffers::Buffers;
@@ -45,7 +46,7 @@ pub(super) struct Engine {
     notices: Notices,
     /// In the order in which they were started.
     pending: Vec<(u64, PendingOperation)>,
-    finished: HashMap<u64, Result<Buffers>>,
+    finished: FxHashMap<u64, Result<Buffers>>,
     next_id: u64,
     unattended: Vec<Unattended>,
     /// When this rank last polled.
@@ -73,7 +74,7 @@ impl Engine {
             plans: GroupPlans::default(),
             notices: Notices::default(),
             pending: Vec::new(),
-            finished: HashMap::new(),
+            finished: FxHashMap::default(),
             next_id: 0,
             unattended: Vec::new(),
             worked: Instant::now(),
@@ -90,7 +91,8 @@ impl Engine {
     }
 
     fn begin(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<PendingOperation> {
-        self.catch_up_on_notices(group);
+        let now = Instant::now();
+        self.catch_up_on_notices(group, now);
         let state = &mut self.groups[group];
         state.usable()?;
         let size = state.members.len();
@@ -126,53 +128,42 @@ impl Engine {
             let work = work.map_err(|fault| fault.error(rank, &call, size))?;
             let transfer = Transfer::start_work(state.comm, work)
                 .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
-            return Ok(PendingOperation::unchecked(group, channel, call, transfer));
+            return Ok(PendingOperation::unchecked(group, channel, now, call, transfer));
         }
         let header = Header { sequence, call: call.clone(), fault: work.as_ref().err().cloned() };
-        let words: Arc<[u64]> = header.encode(size).into();
-        // As the others decode it, so that all come to the same result.
-        let header = Header::decode(&words).unwrap_or(header);
         let work = work.ok();
-        let along = along::pieces(&header, size).and(work.as_ref()).map(|work| work.buffers().pieces());
-        // Before the header: a rank that has it need not wait for the rest.
+        let messages = along::messages(&header, work.as_ref(), size);
+        // As the others decode it, so that all come to the same result.
+        let header = messages.first().and_then(|message| Header::decode(message)).unwrap_or(header);
         let others = self
-            .send_along(group, &call, &peers, along.iter().flatten())
-            .and_then(|()| self.exchange(group, &call, &peers, &words, tags))
+            .exchange(group, &call, &peers, &messages, tags)
             .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
-        let own = Checked { place: self.groups[group].rank, header, along, work };
-        Ok(PendingOperation::checking(group, channel, own, others))
+        let own = Checked { place: self.groups[group].rank, header, messages, work };
+        Ok(PendingOperation::checking(group, channel, now, own, others))
     }
 
-    /// Sends what belongs to a header to the same members, piece by piece.
-    fn send_along<'a>(
-        &mut self,
-        group: usize,
-        call: &Call,
-        peers: &[usize],
-        mut pieces: impl Iterator<Item = &'a Arc<[u64]>>,
-    ) -> std::result::Result<(), Failure> {
-        pieces.try_for_each(|piece| {
-            peers.iter().try_for_each(|&member| self.post(group, call, member, tags::ALONG, piece))
-        })
-    }
-
-    /// Sends a header to some members and receives theirs; `tags` are those to send and to receive under.
+    /// Sends messages, of which the first begins with a header, to some members and receives the first of theirs; `tags` are
+    /// those to send and to receive headers under.
     fn exchange(
         &mut self,
         group: usize,
         call: &Call,
         peers: &[usize],
-        words: &Arc<[u64]>,
+        messages: &[Arc<Vec<u64>>],
         tags: (c_int, c_int),
     ) -> std::result::Result<Vec<Receipt>, Failure> {
         let GroupState { comm, ref members, .. } = self.groups[group];
-        let capacity = Header::capacity(members.len());
+        let capacity = along::capacity(members.len());
         let receive = |&member: &usize| {
             let transfer = Transfer::receive_words(comm, member, tags.1, capacity)?;
             Ok(Receipt { member, transfer })
         };
         let receipts = peers.iter().map(receive).collect::<std::result::Result<_, _>>()?;
-        peers.iter().try_for_each(|&member| self.post(group, call, member, tags.0, words))?;
+        // The header last: a rank that has it need not wait for the rest.
+        let rest = messages.iter().skip(1).map(|message| (tags::ALONG, message));
+        for (tag, message) in rest.chain(messages.first().map(|message| (tags.0, message))) {
+            peers.iter().try_for_each(|&member| self.post(group, call, member, tag, message))?;
+        }
         Ok(receipts)
     }
 
@@ -183,7 +174,7 @@ impl Engine {
         call: &Call,
         member: usize,
         tag: c_int,
-        words: &Arc<[u64]>,
+        words: &Arc<Vec<u64>>,
     ) -> std::result::Result<(), Failure> {
         let mut transfer = Transfer::send_words(self.groups[group].comm, member, tag, Arc::clone(words))?;
         if !transfer.test()? {
@@ -194,8 +185,8 @@ impl Engine {
 
     /// Receives the notices that members of a group have sent while this rank did not poll: the group may have failed, and
     /// headers that were sent before would match this rank's next operation.
-    pub(super) fn catch_up_on_notices(&mut self, group: usize) {
-        if self.worked.elapsed() >= NOTICES_AFTER {
+    pub(super) fn catch_up_on_notices(&mut self, group: usize, now: Instant) {
+        if now.saturating_duration_since(self.worked) >= NOTICES_AFTER {
             for _ in 0..POLLS_TO_CATCH_UP {
                 self.poll_notices_of(group);
             }
@@ -213,7 +204,9 @@ impl Engine {
         }
         let mut pending = std::mem::take(&mut self.pending);
         let mut held: Vec<(usize, Channel)> = Vec::new();
+        let mut later = pending.len();
         pending.retain_mut(|(id, operation)| {
+            later -= 1;
             let channel = (operation.group, operation.channel);
             let outcome = if held.contains(&channel) {
                 self.groups[operation.group].usable().map(|()| Progress::Waiting)
@@ -222,7 +215,7 @@ impl Engine {
             };
             let result = match outcome {
                 Ok(Progress::Waiting) => {
-                    if operation.holds_its_channel() {
+                    if later > 0 && operation.holds_its_channel() {
                         held.push(channel);
                     }
                     return true;

@@ -179,7 +179,7 @@ impl Engine {
             .copied()
             .filter(|member| *notice == Notice::Leaving || !state.left.contains(member))
             .collect();
-        let message: Arc<[u64]> = notice.encode(self.groups[group].members.len()).into();
+        let message = Arc::new(notice.encode(self.groups[group].members.len()));
         let call = Call { operation: Operation::Barrier, element: None };
         for member in members {
             // A member that cannot be notified runs into its own time-out.
