@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::header::{FIXED, Header};
+use super::library::EAGER_BYTES;
 use super::work::Work;
 use crate::Operation;
 
@@ -18,9 +19,9 @@ use crate::Operation;
 /// members to all members.
 pub(super) const LIMIT_BYTES: usize = 16 << 10;
 
-/// 64-bit words in a message, the operation's header counted. Open MPI sends up to 4 KiB, its own header counted, within a host
-/// without asking the receiver first, which would take as long as comparing the headers did.
-const MESSAGE_WORDS: usize = 500;
+/// 64-bit words in a message, the operation's header counted: what Open MPI sends within a host without asking the receiver
+/// first, which would take as long as comparing the headers did.
+const MESSAGE_WORDS: usize = EAGER_BYTES / size_of::<u64>();
 
 /// The words of the data of this call, message by message, if the rank that made it sends them along to each other member of
 /// a group of `size`: the first behind the header, the others in messages of their own. `None` if the data moves later.

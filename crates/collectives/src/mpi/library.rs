@@ -21,10 +21,13 @@ const _: () =
 pub(super) struct Failure(pub(super) String);
 
 /// A call's return code as a result.
+#[inline]
 pub(super) fn check(code: c_int) -> Result<(), Failure> {
-    if code == ffi::MPI_SUCCESS as c_int {
-        return Ok(());
-    }
+    if code == ffi::MPI_SUCCESS as c_int { Ok(()) } else { Err(failure(code)) }
+}
+
+#[cold]
+fn failure(code: c_int) -> Failure {
     let mut text: [c_char; ffi::MPI_MAX_ERROR_STRING as usize + 1] =
         [0; ffi::MPI_MAX_ERROR_STRING as usize + 1];
     let mut len = 0;
@@ -33,7 +36,7 @@ pub(super) fn check(code: c_int) -> Result<(), Failure> {
         unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &raw mut len) } == ffi::MPI_SUCCESS as c_int;
     // SAFETY: the text ends with a zero, by its last element at the latest.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-    Err(Failure(if known { text.to_string_lossy().into_owned() } else { format!("error {code}") }))
+    Failure(if known { text.to_string_lossy().into_owned() } else { format!("error {code}") })
 }
 
 /// A communicator of the library, which lives until it is freed or the process leaves MPI.
@@ -55,6 +58,15 @@ pub(super) struct World {
     pub(super) largest_tag: c_int,
 }
 
+/// Bytes that Open MPI sends at once within a host, in messages of [`EAGER_LIMIT`] with its own header.
+pub(super) const EAGER_BYTES: usize = EAGER_LIMIT - 112;
+
+/// Twice Open MPI's default.
+const EAGER_LIMIT: usize = 8 << 10;
+
+/// Open MPI's parameter for it, as an environment variable: the one way to set it in a process that `mpirun` did not give it.
+const EAGER_LIMIT_VARIABLE: &str = "OMPI_MCA_btl_vader_eager_limit";
+
 /// Initialises MPI, which a process can do once.
 pub(super) fn initialise() -> Result<World, Failure> {
     let mut initialised = 0;
@@ -62,6 +74,11 @@ pub(super) fn initialise() -> Result<World, Failure> {
     check(unsafe { ffi::MPI_Initialized(&raw mut initialised) })?;
     if initialised != 0 {
         return Err(Failure("this process has initialised MPI before: clone the communicator".into()));
+    }
+    if std::env::var_os(EAGER_LIMIT_VARIABLE).is_none() {
+        // SAFETY: nothing else may use the environment just now, as the initialisation below asks too: it sets variables of its
+        // own.
+        unsafe { std::env::set_var(EAGER_LIMIT_VARIABLE, EAGER_LIMIT.to_string()) };
     }
     let mut provided = 0;
     // SAFETY: not initialised yet; MPI takes null for both arguments, and the last one is a live integer.

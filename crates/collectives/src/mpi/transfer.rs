@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ const IN_PLACE: *const c_void = ptr::without_provenance(1);
 /// What a request of MPI reads and writes until it is complete.
 #[derive(Debug)]
 enum Memory {
+    /// Empty until it is complete, with room for the longest message.
     Incoming(Vec<u64>),
     Outgoing(Arc<Vec<u64>>),
     Elements(Work),
@@ -73,11 +75,11 @@ impl Transfer {
         tag: c_int,
         capacity: usize,
     ) -> Result<Self, Failure> {
-        Self::start(Memory::Incoming(vec![0; capacity]), |memory, request| {
+        Self::start(Memory::Incoming(Vec::with_capacity(capacity)), |memory, request| {
             let Memory::Incoming(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
-            // SAFETY: the words stay where they are, and nothing else accesses them, until the transfer is complete.
+            // SAFETY: the vector's memory stays where it is, and nothing else accesses it, until the transfer is complete.
             unsafe {
-                let (start, len) = (words.as_mut_ptr().cast(), words.len() as c_int);
+                let (start, len) = (words.as_mut_ptr().cast(), capacity as c_int);
                 ffi::MPI_Irecv(start, len, ffi::RSMPI_UINT64_T, from as c_int, tag, comm.0, request)
             }
         })
@@ -140,10 +142,20 @@ impl Transfer {
     pub(super) fn test(&mut self) -> Result<bool, Failure> {
         if !self.complete {
             let mut done = 0;
-            // SAFETY: an active request, and a live integer. A null request, which MPI may give for a transfer that was
-            // complete at once, is complete.
-            check(unsafe { ffi::MPI_Test(&raw mut self.request, &raw mut done, ffi::RSMPI_STATUS_IGNORE) })?;
+            let mut status = MaybeUninit::uninit();
+            // SAFETY: an active request, and a live integer and status. A null request, which MPI may give for a transfer that
+            // was complete at once, is complete, and its status that of an empty message.
+            check(unsafe { ffi::MPI_Test(&raw mut self.request, &raw mut done, status.as_mut_ptr()) })?;
             self.complete = done != 0;
+            if let (true, Some(Memory::Incoming(words))) = (self.complete, &mut self.memory) {
+                let mut received = 0;
+                // SAFETY: MPI fills in the status of a request that it says is complete; it has written so many words to the
+                // vector, which had room for them.
+                unsafe {
+                    check(ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT64_T, &raw mut received))?;
+                    words.set_len(usize::try_from(received).unwrap_or(0).min(words.capacity()));
+                }
+            }
         }
         Ok(self.complete)
     }

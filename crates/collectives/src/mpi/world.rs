@@ -89,6 +89,10 @@ impl MpiWorld {
     /// Initialises MPI and gives this rank's communicator over all ranks. A program that was not started by `mpirun` is
     /// a world of one rank.
     ///
+    /// It changes the environment of the process, as Open MPI does itself: no other thread may read or change it meanwhile. What
+    /// is sent within a host without asking the receiver is raised from 4 to 8 KiB, unless the program's user has set it
+    /// (`OMPI_MCA_btl_vader_eager_limit`): a small all-reduce is then one message.
+    ///
     /// # Errors
     /// [`Error::Unavailable`] if this process has done so before, or the library cannot be used by several threads.
     pub fn communicator(&self) -> Result<MpiCommunicator> {
