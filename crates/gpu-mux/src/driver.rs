@@ -6,9 +6,9 @@ use crate::{Device, Error, Finished, JobId, Multiplexer, MuxCommand, MuxEvent, P
 
 /// Runs a foreground and background jobs on a [`Device`], as a [`Multiplexer`] decides.
 ///
-/// It is the same loop for a GPU and for the virtual device: whatever has work
-/// [offers](Self::offer) it with a tasklet as soon as it may be launched, [polls](Self::poll) until nothing more has
-/// finished, and then [waits](Self::wait).
+/// It is the same loop for a GPU and for the virtual device: whatever has work, a [`Host`](crate::Host), is
+/// [run](Self::run). A program with a loop of its own [offers](Self::offer) each tasklet as soon as it may be launched,
+/// [polls](Self::poll) until nothing more has finished, and then [waits](Self::wait).
 ///
 /// What goes wrong when background is launched ends that job, and no other: see
 /// [`background_failures`](Self::background_failures).
@@ -20,6 +20,8 @@ pub struct Driver<D: Device> {
     /// When the multiplexer wants to be asked again.
     wake: Option<Duration>,
     failures: Vec<(JobId, D::Error)>,
+    /// Tasklets that were launched and have not finished.
+    in_flight: usize,
 }
 
 /// The work of a job's tasklets that wait in the multiplexer, in launch order.
@@ -36,11 +38,26 @@ pub enum DriverError<E> {
     Device(#[source] E),
 }
 
+impl From<DriverError<Self>> for Error {
+    fn from(error: DriverError<Self>) -> Self {
+        match error {
+            DriverError::Refused(error) | DriverError::Device(error) => error,
+        }
+    }
+}
+
 impl<D: Device> Driver<D> {
     /// A driver of this device by these rules.
     #[must_use]
     pub fn new(policy: Policy, device: D) -> Self {
-        Self { mux: Multiplexer::new(policy), device, waiting: Vec::new(), wake: None, failures: Vec::new() }
+        Self {
+            mux: Multiplexer::new(policy),
+            device,
+            waiting: Vec::new(),
+            wake: None,
+            failures: Vec::new(),
+            in_flight: 0,
+        }
     }
 
     /// Accepts a tasklet that may be launched, as [`MuxEvent::Ready`] says, with its work. It is launched by
@@ -135,6 +152,13 @@ impl<D: Device> Driver<D> {
         &mut self.device
     }
 
+    /// Whether nothing is in flight, and the multiplexer does not want to be asked again: only another offer, or an order
+    /// such as [`resume`](Self::resume), changes anything.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.wake.is_none()
+    }
+
     fn tell(&mut self, event: MuxEvent) -> Result<(), DriverError<D::Error>> {
         self.mux.handle(self.device.now(), event)?;
         self.wake = None;
@@ -148,6 +172,7 @@ impl<D: Device> Driver<D> {
     fn finished(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
         let finished = self.device.finished().map_err(DriverError::Device)?;
         if let Some(Finished { tasklet, took }) = finished {
+            self.in_flight = self.in_flight.saturating_sub(1);
             self.tell(MuxEvent::Finished { tasklet, took })?;
         }
         Ok(finished)
@@ -162,7 +187,10 @@ impl<D: Device> Driver<D> {
                 self.failures.push((id.job, error));
                 self.give_up(id.job)
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.in_flight += 1;
+                Ok(())
+            }
         }
     }
 

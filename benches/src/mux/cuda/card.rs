@@ -8,9 +8,9 @@ use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, Timing
 use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
 
 use super::execution::{Execution, execute};
-use super::hosts::{Host, PreparedStep};
 use super::kernels::{Compute, Kernels};
 use super::rounds::Rounds;
+use super::steps::{JobSteps, PreparedStep};
 use crate::mux::task::CardOptions;
 
 /// Work is timed alone. What kernels have written only they themselves read, and no result rests on it.
@@ -41,7 +41,7 @@ impl Card<'_> {
         execute(device, policy, foreground, background, iterations)
     }
 
-    fn foreground(&mut self, device: &mut CudaDevice) -> Result<Host> {
+    fn foreground(&mut self, device: &mut CudaDevice) -> Result<JobSteps> {
         let mut steps = Vec::new();
         let iteration = &self.workload.foreground;
         for (step, estimate) in iteration.steps.iter().zip(iteration.in_order_times()) {
@@ -73,11 +73,11 @@ impl Card<'_> {
                 }
             });
         }
-        Ok(Host::new(JobId::FOREGROUND, steps))
+        Ok(JobSteps::new(JobId::FOREGROUND, steps))
     }
 
     /// Where the policy does not bound pieces, a step is launched at once.
-    fn background(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<Host> {
+    fn background(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<JobSteps> {
         let iteration = &self.workload.background;
         let kernels_of = |work: &StepWork| match work {
             StepWork::Compute(kernels) => in_micro_batches(kernels, iteration.samples, policy),
@@ -102,7 +102,7 @@ impl Card<'_> {
                 prepared,
             }));
         }
-        Ok(Host::new(JobId::BACKGROUND, steps))
+        Ok(JobSteps::new(JobId::BACKGROUND, steps))
     }
 
     fn launches(&mut self, kernels: impl IntoIterator<Item = Kernel>) -> Result<Vec<Compute>> {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use gpu_mux::cuda::CudaDevice;
-use gpu_mux::{Device, Driver, Finished, JobId, Policy};
+use anyhow::{Context, Result, bail, ensure};
+use gpu_mux::cuda::{CudaDevice, Work};
+use gpu_mux::{Device, Driver, Finished, Host, JobId, Policy, Ran, Tasklet};
 
-use super::hosts::Host;
 use super::spans::{Gaps, Kind, Span, gaps};
+use super::steps::JobSteps;
 
 /// Iterations in which a policy learns the workload and the card comes to speed.
 const WARM_UP: usize = 20;
@@ -35,15 +35,16 @@ impl Execution {
 pub(super) fn execute(
     device: CudaDevice,
     policy: Policy,
-    foreground: Option<Host>,
-    background: Option<Host>,
+    foreground: Option<JobSteps>,
+    background: Option<JobSteps>,
     iterations: usize,
 ) -> Result<Execution> {
-    let driver = Driver::new(policy, device);
-    let mut executor = Executor {
-        driver,
+    let mut driver = Driver::new(policy, device);
+    let mut jobs = Jobs {
         foreground,
         background,
+        iterations,
+        last: driver.device().now(),
         ends: Vec::new(),
         spans: Vec::new(),
         last_end: Duration::ZERO,
@@ -51,30 +52,23 @@ pub(super) fn execute(
         over_long: 0,
         before: (0, 0.0),
     };
-    let mut last = executor.driver.device().now();
-    while executor.ends.len() <= iterations {
-        executor.offer()?;
-        if let Some(finished) = executor.driver.poll()? {
-            executor.finish(finished)?;
-            last = executor.driver.device().now();
-            continue;
+    loop {
+        let until = jobs.last + TIMEOUT;
+        if driver.run(&mut jobs, Some(until))? == Ran::Done {
+            return jobs.execution();
         }
-        if let Some((job, error)) = executor.driver.background_failures().first() {
-            bail!("{job}: {error}");
-        }
-        let now = executor.driver.device().now();
-        if now.saturating_sub(last) > TIMEOUT {
-            bail!("nothing has finished for {} s", TIMEOUT.as_secs());
-        }
-        executor.driver.wait(Some(now + TIMEOUT))?;
+        ensure!(jobs.last + TIMEOUT > until, "nothing has finished for {} s", TIMEOUT.as_secs());
     }
-    executor.execution()
 }
 
-struct Executor {
-    driver: Driver<CudaDevice>,
-    foreground: Option<Host>,
-    background: Option<Host>,
+/// The two jobs, and what is measured of them.
+struct Jobs {
+    foreground: Option<JobSteps>,
+    background: Option<JobSteps>,
+    /// That are to be measured.
+    iterations: usize,
+    /// When the host last saw that something had finished.
+    last: Duration,
     /// When rounds ended, from the last one of the warm-up on; this and the spans by the device's clock.
     ends: Vec<Duration>,
     spans: Vec<Span>,
@@ -86,19 +80,22 @@ struct Executor {
     before: (u64, f64),
 }
 
-impl Executor {
-    fn offer(&mut self) -> Result<()> {
-        for host in [&mut self.foreground, &mut self.background].into_iter().flatten() {
-            while let Some((tasklet, work)) = host.next() {
-                self.driver.offer(tasklet, work)?;
-            }
-        }
-        Ok(())
+impl Host<CudaDevice> for Jobs {
+    type Error = anyhow::Error;
+
+    fn offer(&mut self) -> Option<(Tasklet, Work)> {
+        let mut jobs = [&mut self.foreground, &mut self.background].into_iter().flatten();
+        jobs.find_map(JobSteps::next)
     }
 
-    fn finish(&mut self, Finished { tasklet, took }: Finished) -> Result<()> {
+    fn finish(
+        &mut self,
+        Finished { tasklet, took }: Finished,
+        driver: &mut Driver<CudaDevice>,
+    ) -> Result<()> {
+        self.last = driver.device().now();
         // Not when the host noticed, which can be much later.
-        let end = self.driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
+        let end = driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
         let is_foreground = tasklet.job == JobId::FOREGROUND;
         let host = if is_foreground { &mut self.foreground } else { &mut self.background };
         let Some(step) = host.as_mut().map(|host| host.finish(tasklet)) else { return Ok(()) };
@@ -122,10 +119,20 @@ impl Executor {
         Ok(())
     }
 
+    fn is_done(&self) -> bool {
+        self.ends.len() > self.iterations
+    }
+
+    fn background_failed(&mut self, job: JobId, error: &gpu_mux::cuda::Error) -> Result<()> {
+        bail!("{job}: {error}")
+    }
+}
+
+impl Jobs {
     /// Keeps the time when a round of the job that is measured has ended.
     fn end_rounds(&mut self) {
         let measured = self.foreground.as_ref().or(self.background.as_ref());
-        let measured_rounds = measured.map_or(0, Host::rounds);
+        let measured_rounds = measured.map_or(0, JobSteps::rounds);
         if measured_rounds < WARM_UP + self.ends.len() {
             return;
         }
@@ -138,7 +145,7 @@ impl Executor {
     }
 
     fn progress(&self) -> (u64, f64) {
-        self.background.as_ref().map_or((0, 0.0), Host::progress)
+        self.background.as_ref().map_or((0, 0.0), JobSteps::progress)
     }
 
     fn execution(&self) -> Result<Execution> {

@@ -4,11 +4,11 @@ mod card;
 mod chains;
 mod compile;
 mod execution;
-mod hosts;
 mod kernels;
 mod rounds;
 mod sharing;
 mod spans;
+mod steps;
 #[cfg(test)]
 mod tests;
 

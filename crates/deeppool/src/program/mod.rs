@@ -2,6 +2,7 @@
 
 mod builder;
 mod export;
+mod launch_order;
 mod lower;
 mod memory;
 mod placement;
@@ -17,6 +18,7 @@ use crate::Error;
 
 /// The two lanes of a rank: each runs one step at a time, in order, and the two run side by side.
 pub use gpu_mux::Lane;
+pub use launch_order::Launch;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_training};
 pub use memory::RankMemory;
 pub use placement::Placement;

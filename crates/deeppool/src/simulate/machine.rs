@@ -76,13 +76,14 @@ impl<'a> Machine<'a> {
     /// Events of all devices are processed in the order of time, so that no device is ahead of an event on another one that could
     /// affect it.
     fn run_to(&mut self, iterations: u32) -> Result<Duration, Error> {
-        while !self.ranks.iter().all(|rank| rank.has_ended(iterations)) {
+        while !self.ranks.iter().all(|rank| rank.jobs.has_ended(iterations)) {
             let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
             let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
             self.advance(rank, now)?;
             self.run_collectives()?;
         }
-        let end = self.ranks.iter().filter_map(|rank| rank.ends().last()).max().copied().unwrap_or_default();
+        let end =
+            self.ranks.iter().filter_map(|rank| rank.jobs.ends().last()).max().copied().unwrap_or_default();
         for rank in 0..self.ranks.len() {
             self.advance(rank, end)?;
         }

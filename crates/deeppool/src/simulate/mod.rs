@@ -1,6 +1,7 @@
 //! Executes a program in virtual time: costs instead of work.
 
 mod background;
+mod jobs;
 mod machine;
 mod plan;
 mod rank;
@@ -188,7 +189,7 @@ fn expected<'a>(
     let mut machine = Machine::new(program, &classes, &alone)?;
     machine.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =
-        machine.ranks.iter().map(|rank| rank.partners_after().to_vec()).collect();
+        machine.ranks.iter().map(|rank| rank.jobs.partners_after().to_vec()).collect();
     drop(machine);
     Ok(classes.into_iter().zip(&partners).map(|(class, partners)| class.expecting(partners)).collect())
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use gpu_mux::{ForegroundState, Occupancy};
 
 use super::SimulateOptions;
+use super::jobs::Figures;
 use super::machine::Window;
-use super::rank::{Figures, Rank};
+use super::rank::Rank;
 use crate::program::Program;
 use crate::timeline::{Origin, Timeline};
 
@@ -137,7 +138,7 @@ impl Simulation {
 /// The time of each iteration of the window, which begins after so many iterations.
 fn iteration_times(classes: &[Rank<'_>], window: &Window, warm_up: u32) -> Vec<Duration> {
     let ends = (warm_up..warm_up + window.iterations).map(|iteration| {
-        let ends = classes.iter().filter_map(|class| class.ends().get(iteration as usize));
+        let ends = classes.iter().filter_map(|class| class.jobs.ends().get(iteration as usize));
         ends.max().copied().unwrap_or_default()
     });
     let mut before = window.start;
@@ -201,9 +202,9 @@ impl Totals {
 }
 
 fn timeline(program: &Program, options: &SimulateOptions, classes: &[Rank<'_>]) -> Timeline {
-    let origin = classes.iter().map(Rank::begin).min().unwrap_or_default();
+    let origin = classes.iter().map(|class| class.jobs.begin()).min().unwrap_or_default();
     let background = options.background.as_ref();
-    let events = by_rank(classes.iter().flat_map(|class| class.timelines(program, background, origin)));
+    let events = by_rank(classes.iter().flat_map(|class| class.jobs.timelines(program, background, origin)));
     Timeline::new(Origin::Simulated, events.into_iter().flatten().collect())
 }
 

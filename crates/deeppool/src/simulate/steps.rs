@@ -4,7 +4,7 @@ use gpu_mux::{Communication, Iteration, Kernel, StepWork, WorkloadStep};
 
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
-use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankProgram};
+use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankProgram, Step};
 
 /// A rank's program as its device sees it: the steps that take time, and what each of them waits for on the other lane.
 ///
@@ -124,30 +124,16 @@ impl RankSteps {
         transfers: &[Transfer],
         costs: &Costs<'_>,
     ) -> Result<Self, Error> {
-        let mut steps = Vec::new();
-        let mut origins = Vec::new();
-        // By lane: its last step that takes time, and what the steps since then wait for on the other lane.
-        let mut last: [Option<usize>; 2] = [None; 2];
-        let mut waits: [Option<usize>; 2] = [None; 2];
-        // By step of the program: the last step of its lane that takes time, up to and with it. Since a lane
-        // keeps its order, waiting for that is waiting for the step.
-        let mut ends_with: Vec<Option<usize>> = Vec::with_capacity(rank.steps.len());
-        for (index, step) in rank.steps.iter().enumerate() {
-            let lane = step.lane();
-            let others = step.after.iter().filter(|after| rank.steps[after.0].lane() != lane);
-            let latest = others.filter_map(|after| ends_with[after.0]).max();
-            waits[lane as usize] = waits[lane as usize].max(latest);
-            if let Some(work) = work(rank.rank, &step.op, transfers, costs)? {
-                let collective = if let Op::Collective(id) = step.op { Some(id) } else { None };
-                last[lane as usize] = Some(steps.len());
-                steps.push(WorkloadStep {
-                    name: step.label.clone(),
-                    work,
-                    after: waits[lane as usize].take(),
-                });
-                origins.push((index, collective));
-            }
-            ends_with.push(last[lane as usize]);
+        let works = rank.steps.iter().map(|step| work(rank.rank, &step.op, transfers, costs));
+        let mut works = works.collect::<Result<Vec<_>, Error>>()?;
+        let launches = rank.launches(|step| works[step.0].is_some());
+        let mut steps = Vec::with_capacity(launches.len());
+        let mut origins = Vec::with_capacity(launches.len());
+        for launch in launches {
+            let (index, Step { op, label, .. }) = (launch.step.0, &rank.steps[launch.step.0]);
+            let Some(work) = works[index].take() else { continue };
+            steps.push(WorkloadStep { name: label.clone(), work, after: launch.after });
+            origins.push((index, if let Op::Collective(id) = op { Some(*id) } else { None }));
         }
         Ok(Self { iteration: Iteration { samples: program.batch, steps }, origins })
     }

@@ -5,6 +5,7 @@ mod checkpoint;
 mod compare;
 mod data;
 mod gpu_counts;
+mod launch_order;
 mod memory;
 mod micro_batches;
 mod plan_file;

@@ -179,7 +179,7 @@ fn read(text: &str) -> Value {
 }
 
 /// Branches on different ranks, shards of no samples, and ranks in another order than theirs.
-fn scattered(network: &LayerGraph) -> Placement {
+pub(crate) fn scattered(network: &LayerGraph) -> Placement {
     let sets = [vec![0, 1, 2, 3], vec![2, 0], vec![3], vec![1, 2, 3]];
     let ranks = (1..network.len()).map(|layer| sets[layer % sets.len()].clone()).collect();
     Placement::new(network, 4, ranks).unwrap()

@@ -3,7 +3,8 @@ use std::time::Duration;
 use super::Workload;
 use super::hosts::{BackgroundHost, ForegroundHost};
 use crate::{
-    Device, DeviceParameters, Driver, DriverError, Error, Finished, Occupancy, Policy, VirtualDevice,
+    Device, DeviceParameters, Driver, Error, Finished, Host, Occupancy, Policy, Ran, Tasklet, VirtualDevice,
+    VirtualWork,
 };
 
 /// How a [`Workload`] is simulated on a [`VirtualDevice`].
@@ -119,28 +120,18 @@ impl Workload {
     /// O(events x streams). [`Error::BadFigure`] for a device that cannot be, [`Error::Stalled`] when the policy lets
     /// nothing run.
     pub fn simulate(&self, options: &SimulationOptions) -> Result<SimulationReport, Error> {
-        let mut simulation = Simulation::new(self, options)?;
-        loop {
-            simulation.offer()?;
-            while let Some(finished) = simulation.driver.poll().map_err(cause)? {
-                simulation.finish(finished);
-                if simulation.ends.len() > simulation.iterations {
-                    return Ok(simulation.report());
-                }
-                simulation.offer()?;
-            }
-            let device = simulation.driver.device();
-            let (now, nothing_runs) = (device.now(), device.next_event().is_none());
-            simulation.driver.wait(None).map_err(cause)?;
-            if nothing_runs && simulation.driver.device().now() == now {
-                return Err(Error::Stalled);
-            }
+        let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
+        let mut driver = Driver::new(options.policy, device);
+        let mut simulation = Simulation::new(self, options, &driver)?;
+        match driver.run(&mut simulation, None)? {
+            Ran::Done => Ok(simulation.report(&driver)),
+            Ran::Until | Ran::Stalled => Err(Error::Stalled),
         }
     }
 }
 
+/// The hosts of both jobs, and what is measured.
 struct Simulation<'a> {
-    driver: Driver<VirtualDevice>,
     foreground: Option<ForegroundHost<'a>>,
     background: Option<BackgroundHost>,
     iterations: usize,
@@ -161,16 +152,18 @@ struct Snapshot {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(workload: &'a Workload, options: &SimulationOptions) -> Result<Self, Error> {
+    fn new(
+        workload: &'a Workload,
+        options: &SimulationOptions,
+        driver: &Driver<VirtualDevice>,
+    ) -> Result<Self, Error> {
         let iterations = [("foreground", &workload.foreground), ("background", &workload.background)];
         if let Some((job, _)) = iterations.into_iter().find(|(_, job)| job.compute_time().is_zero()) {
             return Err(Error::EmptyIteration(job));
         }
-        let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
         let foreground = ForegroundHost::new(&workload.foreground, &options.policy, &options.parameters);
         let background = BackgroundHost::new(&workload.background, &options.policy, &options.parameters);
         let mut simulation = Self {
-            driver: Driver::new(options.policy, device),
             foreground: (options.jobs != Jobs::Background).then_some(foreground),
             background: (options.jobs != Jobs::Foreground).then_some(background),
             iterations: options.iterations.max(1),
@@ -179,21 +172,53 @@ impl<'a> Simulation<'a> {
             ends: Vec::new(),
             before: Snapshot::default(),
         };
-        simulation.end_of_iterations(0);
+        simulation.end_of_iterations(0, driver);
         Ok(simulation)
     }
 
-    fn offer(&mut self) -> Result<(), Error> {
-        while let Some((tasklet, work)) = self.foreground.as_mut().and_then(ForegroundHost::offer) {
-            self.driver.offer(tasklet, work).map_err(cause)?;
+    fn end_of_iterations(&mut self, ended: u64, driver: &Driver<VirtualDevice>) {
+        let is_new = ended > self.iterations_ended || self.ends.is_empty();
+        self.iterations_ended = ended;
+        if is_new && ended >= self.warm_up as u64 {
+            if self.ends.is_empty() {
+                self.before = self.snapshot(driver);
+            }
+            self.ends.push(driver.device().now());
         }
-        while let Some((tasklet, work)) = self.background.as_mut().and_then(BackgroundHost::offer) {
-            self.driver.offer(tasklet, work).map_err(cause)?;
-        }
-        Ok(())
     }
 
-    fn finish(&mut self, finished: Finished) {
+    fn snapshot(&self, driver: &Driver<VirtualDevice>) -> Snapshot {
+        let background = self.background.as_ref();
+        Snapshot {
+            occupancy: *driver.device().occupancy(),
+            background_time: background.map_or(Duration::ZERO, |background| background.finished_time),
+            background_pieces: background.map_or(0, |background| background.finished),
+            over_long: driver.multiplexer().over_long(),
+        }
+    }
+
+    fn report(&self, driver: &Driver<VirtualDevice>) -> SimulationReport {
+        let after = self.snapshot(driver);
+        let background_time = after.background_time.saturating_sub(self.before.background_time);
+        SimulationReport {
+            iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
+            occupancy: after.occupancy.since(&self.before.occupancy),
+            background_samples: self.background.as_ref().map_or(0.0, |job| job.samples_in(background_time)),
+            background_pieces: after.background_pieces - self.before.background_pieces,
+            over_long: after.over_long - self.before.over_long,
+        }
+    }
+}
+
+impl Host<VirtualDevice> for Simulation<'_> {
+    type Error = Error;
+
+    fn offer(&mut self) -> Option<(Tasklet, VirtualWork)> {
+        let foreground = self.foreground.as_mut().and_then(ForegroundHost::offer);
+        foreground.or_else(|| self.background.as_mut().and_then(BackgroundHost::offer))
+    }
+
+    fn finish(&mut self, finished: Finished, driver: &mut Driver<VirtualDevice>) -> Result<(), Error> {
         let of_background = self.background.as_mut().filter(|_| !finished.tasklet.job.is_foreground());
         if let Some(background) = of_background {
             background.finish(finished.tasklet);
@@ -208,45 +233,11 @@ impl<'a> Simulation<'a> {
             (None, Some(background)) => background.iterations_ended(),
             (None, None) => 0,
         };
-        self.end_of_iterations(ended);
+        self.end_of_iterations(ended, driver);
+        Ok(())
     }
 
-    fn end_of_iterations(&mut self, ended: u64) {
-        let is_new = ended > self.iterations_ended || self.ends.is_empty();
-        self.iterations_ended = ended;
-        if is_new && ended >= self.warm_up as u64 {
-            if self.ends.is_empty() {
-                self.before = self.snapshot();
-            }
-            self.ends.push(self.driver.device().now());
-        }
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        let background = self.background.as_ref();
-        Snapshot {
-            occupancy: *self.driver.device().occupancy(),
-            background_time: background.map_or(Duration::ZERO, |background| background.finished_time),
-            background_pieces: background.map_or(0, |background| background.finished),
-            over_long: self.driver.multiplexer().over_long(),
-        }
-    }
-
-    fn report(&self) -> SimulationReport {
-        let after = self.snapshot();
-        let background_time = after.background_time.saturating_sub(self.before.background_time);
-        SimulationReport {
-            iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
-            occupancy: after.occupancy.since(&self.before.occupancy),
-            background_samples: self.background.as_ref().map_or(0.0, |job| job.samples_in(background_time)),
-            background_pieces: after.background_pieces - self.before.background_pieces,
-            over_long: after.over_long - self.before.over_long,
-        }
-    }
-}
-
-fn cause(error: DriverError<Error>) -> Error {
-    match error {
-        DriverError::Refused(error) | DriverError::Device(error) => error,
+    fn is_done(&self) -> bool {
+        self.ends.len() > self.iterations
     }
 }

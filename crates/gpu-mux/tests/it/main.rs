@@ -6,6 +6,7 @@
 mod allocations;
 mod cpu;
 mod cuda;
+mod host;
 mod laws;
 mod multiplexer;
 mod pieces;

@@ -1,4 +1,4 @@
-//! The hosts of the two jobs: what they offer, and when.
+//! The steps of a job: what it offers, and when.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct PreparedStep {
 }
 
 /// Offers the steps of a job, round after round.
-pub(super) struct Host {
+pub(super) struct JobSteps {
     job: JobId,
     pub(super) steps: Vec<PreparedStep>,
     offered: u64,
@@ -30,7 +30,7 @@ pub(super) struct Host {
     round_time: Duration,
 }
 
-impl Host {
+impl JobSteps {
     pub(super) fn new(job: JobId, steps: Vec<PreparedStep>) -> Self {
         let round_time = steps.iter().map(|step| step.prepared.estimate).sum();
         Self { job, steps, offered: 0, finished: 0, finished_time: Duration::ZERO, round_time }

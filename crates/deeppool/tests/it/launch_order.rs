@@ -1,0 +1,59 @@
+//! Two queues that keep their order, with one dependency each across, keep all dependencies of a program.
+
+use std::collections::BTreeSet;
+
+use deeppool::program::{LowerOptions, RankProgram, StepId, lower_training};
+use layer_graph::zoo;
+
+use crate::program_export::scattered;
+
+/// By launch: all launches that have ended when it begins.
+fn ended_before(program: &RankProgram, launches: &[deeppool::program::Launch]) -> Vec<BTreeSet<usize>> {
+    let lane = |launch: usize| program.steps[launches[launch].step.0].lane();
+    let mut ended: Vec<BTreeSet<usize>> = Vec::new();
+    for (place, launch) in launches.iter().enumerate() {
+        let on_its_lane = (0..place).rev().find(|&before| lane(before) == lane(place));
+        let mut all = BTreeSet::new();
+        for before in on_its_lane.into_iter().chain(launch.after) {
+            assert!(before < place);
+            all.extend(ended[before].iter().copied().chain([before]));
+        }
+        ended.push(all);
+    }
+    ended
+}
+
+/// The launches that a step depends on, through steps that are not launched.
+fn needed(program: &RankProgram, step: usize, launched: &[Option<usize>]) -> BTreeSet<usize> {
+    let mut all = BTreeSet::new();
+    for after in &program.steps[step].after {
+        match launched[after.0] {
+            Some(launch) => _ = all.insert(launch),
+            None => all.extend(needed(program, after.0, launched)),
+        }
+    }
+    all
+}
+
+#[test]
+fn a_launch_begins_after_all_that_its_step_depends_on() {
+    for model in ["digits-cnn", "resnet-18", "inception-v3"] {
+        let network = zoo::model(model).unwrap();
+        let program = lower_training(&network, &scattered(&network), 8, &LowerOptions::default()).unwrap();
+        for (rank, seed) in program.ranks.iter().flat_map(|rank| (0..5).map(move |seed| (rank, seed))) {
+            // Every step, and then ever more of them without work for a device.
+            let is_launched = |step: StepId| (step.0 * 7 + seed) % 5 >= seed;
+            let launches = rank.launches(is_launched);
+            let mut launched = vec![None; rank.steps.len()];
+            for (place, launch) in launches.iter().enumerate() {
+                launched[launch.step.0] = Some(place);
+            }
+            assert!((0..rank.steps.len()).all(|step| launched[step].is_some() == is_launched(StepId(step))));
+            let ended = ended_before(rank, &launches);
+            for (place, launch) in launches.iter().enumerate() {
+                let missing = &needed(rank, launch.step.0, &launched) - &ended[place];
+                assert!(missing.is_empty(), "{model}, rank {}, {launch:?}: {missing:?}", rank.rank);
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+use std::time::Duration;
+
+use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
+
+/// What has work for a [`Driver`]: offers tasklets as they become ready, and reacts to those that have finished.
+///
+/// One host may stand for several jobs. [`Driver::run`] calls it, for a GPU as for the virtual device.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use gpu_mux::{
+///     DeviceParameters, Device, Driver, Error, Finished, Host, JobId, Kernel, Policy, Ran, Tasklet, VirtualDevice,
+///     VirtualWork,
+/// };
+///
+/// /// Launches a kernel ten times, each when the one before has finished.
+/// struct Kernels {
+///     offered: u64,
+///     finished: u64,
+/// }
+///
+/// impl Host<VirtualDevice> for Kernels {
+///     type Error = Error;
+///
+///     fn offer(&mut self) -> Option<(Tasklet, VirtualWork)> {
+///         if self.offered > self.finished {
+///             return None;
+///         }
+///         let tasklet = Tasklet::new(JobId::FOREGROUND, self.offered);
+///         self.offered += 1;
+///         let kernel = Kernel::new(Duration::from_micros(100), 1.0, 0.5).ok()?;
+///         Some((tasklet, VirtualWork::graph([kernel])))
+///     }
+///
+///     fn finish(&mut self, _: Finished, _: &mut Driver<VirtualDevice>) -> Result<(), Error> {
+///         self.finished += 1;
+///         Ok(())
+///     }
+///
+///     fn is_done(&self) -> bool {
+///         self.finished == 10
+///     }
+/// }
+///
+/// let device = VirtualDevice::new(DeviceParameters::a100().without_overheads())?;
+/// let mut driver = Driver::new(Policy::default(), device);
+/// assert_eq!(driver.run(&mut Kernels { offered: 0, finished: 0 }, None)?, Ran::Done);
+/// assert_eq!(driver.device().now(), Duration::from_millis(1));
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Host<D: Device> {
+    /// What can go wrong.
+    type Error: From<DriverError<D::Error>>;
+
+    /// The next tasklet that may be launched, with its work; `None` until another one has finished.
+    fn offer(&mut self) -> Option<(Tasklet, D::Work)>;
+
+    /// One of its tasklets has finished on the device, of which `driver` can be asked more.
+    ///
+    /// # Errors
+    /// End the run.
+    fn finish(&mut self, finished: Finished, driver: &mut Driver<D>) -> Result<(), Self::Error>;
+
+    /// Whether nothing more is to be done: asked when it has no more to offer, and after each tasklet that has finished.
+    fn is_done(&self) -> bool;
+
+    /// Nothing more has finished for now: called before time passes, and before the run ends by its time.
+    ///
+    /// # Errors
+    /// End the run.
+    fn caught_up(&mut self, driver: &mut Driver<D>) -> Result<(), Self::Error> {
+        let _ = driver;
+        Ok(())
+    }
+
+    /// A background job has ended, since one of its tasklets could not be launched. By default the others go on; the
+    /// driver [keeps](Driver::background_failures) what went wrong.
+    ///
+    /// # Errors
+    /// End the run.
+    fn background_failed(&mut self, job: JobId, error: &D::Error) -> Result<(), Self::Error> {
+        let _ = (job, error);
+        Ok(())
+    }
+}
+
+/// How a [run](Driver::run) ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the host may have more to do"]
+pub enum Ran {
+    /// The host [is done](Host::is_done).
+    Done,
+    /// The time has come until which it was to run.
+    Until,
+    /// The host is not done, but nothing runs and nothing will: it offers nothing, or the policy launches nothing of it.
+    Stalled,
+}
+
+impl<D: Device> Driver<D> {
+    /// Launches what a host offers as the policy says, and tells it what has finished, until it is done, or time has come
+    /// to `until`, or nothing is left that could happen.
+    ///
+    /// # Errors
+    /// The host's, or what the driver cannot go on from.
+    pub fn run<H: Host<D>>(&mut self, host: &mut H, until: Option<Duration>) -> Result<Ran, H::Error> {
+        let mut reported = self.background_failures().len();
+        loop {
+            self.offer_all(host)?;
+            loop {
+                let finished = self.poll()?;
+                for (job, error) in &self.background_failures()[reported..] {
+                    host.background_failed(*job, error)?;
+                }
+                reported = self.background_failures().len();
+                let Some(finished) = finished else { break };
+                host.finish(finished, self)?;
+                if host.is_done() {
+                    return Ok(Ran::Done);
+                }
+                self.offer_all(host)?;
+            }
+            host.caught_up(self)?;
+            if host.is_done() {
+                return Ok(Ran::Done);
+            }
+            if until.is_some_and(|until| self.device().now() >= until) {
+                return Ok(Ran::Until);
+            }
+            if until.is_none() && self.is_idle() {
+                return Ok(Ran::Stalled);
+            }
+            self.wait(until)?;
+        }
+    }
+
+    fn offer_all<H: Host<D>>(&mut self, host: &mut H) -> Result<(), H::Error> {
+        while let Some((tasklet, work)) = host.offer() {
+            self.offer(tasklet, work)?;
+        }
+        Ok(())
+    }
+}
