@@ -77,11 +77,7 @@ fn profile(
     gpus: usize,
 ) -> Result<ProfileTable, Error> {
     match (device, profile) {
-        (_, Some(document)) => {
-            let table = ProfileTable::from_json(&document.to_string())?.for_model(network)?;
-            table.check_undisturbed()?;
-            Ok(table)
-        }
+        (_, Some(document)) => Ok(ProfileTable::from_json(&document.to_string())?.to_decide_by(network)?),
         (Some(device), None) => {
             Ok(DeviceModel::named_or_loaded(device)?.profile(network, &shard_sizes(batch, gpus))?)
         }

@@ -1,6 +1,6 @@
 //! Plans of problems that are no networks.
 
-use deeppool::burst_planner::LimitRule;
+use deeppool::burst_planner::{LimitRule, Problem};
 use deeppool::problem::ProblemQuestion;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -26,6 +26,7 @@ pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyR
         question.limit_rule = if asked.per_layer { LimitRule::PerLayer } else { LimitRule::Total };
         question.pareto = asked.frontier;
         question.stop = stop.clone();
+        let problem = Problem::from_json(problem).map_err(exception)?;
         question.answer(problem).map(|answer| answer.report().to_string()).map_err(exception)
     })
 }

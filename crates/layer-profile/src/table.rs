@@ -214,6 +214,17 @@ impl ProfileTable {
         Ok(())
     }
 
+    /// The table as decisions about this network are made by it: [`for_model`](Self::for_model), and
+    /// [`check_undisturbed`](Self::check_undisturbed).
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn to_decide_by(self, network: &LayerGraph) -> Result<Self, ProfileError> {
+        let table = self.for_model(network)?;
+        table.check_undisturbed()?;
+        Ok(table)
+    }
+
     /// Checks that this table is of this network, by its name and a row of the right kind for each layer but the input. Where
     /// the table recorded them, the hyper-parameters and shapes of each layer and the version of the profiler have to fit
     /// too.

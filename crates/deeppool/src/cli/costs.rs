@@ -60,10 +60,7 @@ impl CostArgs {
             default
         };
         let profile = if let Some(path) = &self.profile {
-            let table = ProfileTable::load(path)?;
-            let table = table.for_model(network);
-            let undisturbed = table.and_then(|table| table.check_undisturbed().map(|()| table));
-            undisturbed.with_context(|| path.display().to_string())?
+            ProfileTable::load(path)?.to_decide_by(network).with_context(|| path.display().to_string())?
         } else {
             let device = match (&self.device, from_plan, default_device) {
                 (Some(device), _, _) => device,

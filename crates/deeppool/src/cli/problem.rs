@@ -34,12 +34,13 @@ impl ProblemFile<'_> {
     }
 
     fn answer_text(&self, text: &str) -> anyhow::Result<()> {
-        if let Problem::Training(..) = Problem::from_json(text)? {
+        let problem = Problem::from_json(text)?;
+        if let Problem::Training(..) = problem {
             self.refuse_what_is_additive()?;
         } else if self.question.epsilon.is_some() && !self.question.pareto {
             bail!("--epsilon is the tolerance of --pareto: give both, or neither");
         }
-        let answer = while_showing("searching for a plan", || self.question.answer(text))?;
+        let answer = while_showing("searching for a plan", || self.question.answer(problem))?;
         if let ProblemAnswer::Additive(answer) = &answer {
             if let Some(path) = self.dot {
                 whole_file::write(path, export::dot(&answer.problem, &answer.plan)?)?;

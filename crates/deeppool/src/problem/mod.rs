@@ -50,9 +50,9 @@ impl ProblemQuestion {
     /// Plans a problem, by what its format means.
     ///
     /// # Errors
-    /// When the document is wrong, no plan keeps the limit, or something is asked that its format has not.
-    pub fn answer(&self, document: &str) -> Result<ProblemAnswer, Error> {
-        match Problem::from_json(document)? {
+    /// When no plan keeps the limit, or something is asked that its format has not.
+    pub fn answer(&self, problem: Problem) -> Result<ProblemAnswer, Error> {
+        match problem {
             Problem::Additive(problem) => {
                 Ok(ProblemAnswer::Additive(Box::new(AdditiveAnswer::new(self, problem)?)))
             }

@@ -183,8 +183,15 @@ impl Program {
     /// When there is no such rank, the program is of another network, or it was lowered
     /// [for simulation](super::lower_for_simulation).
     pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
-        let every = (0..self.world()).map(|rank| self.of_rank(rank)).collect::<Result<Vec<_>, _>>()?;
-        let ranks = rank.map_or(Ok(every), |rank| Ok::<_, Error>(vec![self.of_rank(rank)?]))?;
+        let others =
+            self.ranks.iter().flat_map(|one| one.stands_for.iter().filter(|&&rank| rank != one.rank));
+        if let Some(&missing) = others.min() {
+            self.of_rank(missing)?;
+        }
+        let ranks = match rank {
+            Some(rank) => vec![self.of_rank(rank)?],
+            None => self.ranks.iter().collect(),
+        };
         let names = Names { network, names: network.layers().map(|(_, layer)| layer.name()).collect() };
         let document = ProgramDocument {
             schema: SCHEMA,
