@@ -5,7 +5,9 @@
 
 Both train torchvision's ResNet-18 with gloo, one thread a process. They train by turns in the same processes, a few iterations each, and what
 counts is the median of the ratios of those of the same round. `--overhead` trains a chain of layers that compute next to nothing, on one
-process without communication: time an iteration of BurstParallel less that of the module by itself, over its layers.
+process without communication: the median of the differences between an iteration of BurstParallel and one of the module by itself right
+after it, over the layers. Once as it is trained, where layers without communication between them run as one, and once with each layer by
+itself, as where there is communication between all.
 """
 
 import argparse
@@ -93,28 +95,31 @@ def overhead(options):
         alone = copy.deepcopy(module)
         traced = trace(module, torch.randn(2, 4))
         plan = deeppool.plan(traced.network, device="cpu-core", gpus=1, batch=8, mode="data-parallel")
-        model = BurstParallel(traced, plan)
         inputs, targets = torch.randn(8, 4), torch.randint(4, (8,))
+        found = {}
+        for what, is_by_layer in (("overhead_us_a_layer", False), ("overhead_us_a_layer_by_itself", True)):
+            model = BurstParallel(traced, plan)
+            model.record(is_by_layer)
 
-        def iteration_of_ours():
-            model.zero_grad()
-            model(inputs, targets).backward()
+            def iteration_of_ours():
+                model.zero_grad()
+                model(inputs, targets).backward()
 
-        def iteration_alone():
-            alone.zero_grad()
-            nn.functional.cross_entropy(alone(inputs), targets).backward()
+            def iteration_alone():
+                alone.zero_grad()
+                nn.functional.cross_entropy(alone(inputs), targets).backward()
 
-        times = {"BurstParallel": [], "the module": []}
-        for turn in range(50 + 5):
-            for name, iteration in zip(times, (iteration_of_ours, iteration_alone)):
-                began = time.perf_counter()
-                iteration()
-                if turn >= 5:
-                    times[name].append((time.perf_counter() - began) * 1e6)
-        medians = {name: statistics.median(of) for name, of in times.items()}
-        each = (medians["BurstParallel"] - medians["the module"]) / len(traced.layers)
-        print(json.dumps({"layers": len(traced.layers), "iteration_us": medians, "overhead_us_a_layer": each}))
+            times = [(timed(iteration_of_ours), timed(iteration_alone)) for _ in range(50 + 5)][5:]
+            found[what] = statistics.median(ours - theirs for ours, theirs in times) / len(traced.layers)
+        each = statistics.median(theirs for _, theirs in times) / len(traced.layers)
+        print(json.dumps({"layers": len(traced.layers), "module_us_a_layer": each, **found}))
         dist.destroy_process_group()
+
+
+def timed(function):
+    began = time.perf_counter()
+    function()
+    return (time.perf_counter() - began) * 1e6
 
 
 if __name__ == "__main__":

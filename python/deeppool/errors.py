@@ -15,3 +15,7 @@ class TorchMissingError(DeepPoolError, ImportError):
 
 class NoPlanError(InputError):
     """No plan keeps the limits that were given: on amplification, on the iteration time, or on memory."""
+
+
+class BurstParallelError(DeepPoolError, RuntimeError):
+    """``deeppool.torch.BurstParallel`` is used in a way that cannot work; the message says what to do instead."""

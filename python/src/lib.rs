@@ -28,5 +28,5 @@ mod _deeppool {
     #[pymodule_export]
     use super::program::lower;
     #[pymodule_export]
-    use super::random::dropout_keeps;
+    use super::random::{dropout_keeps, dropout_key};
 }

@@ -32,3 +32,11 @@ pub(crate) fn dropout_keeps<'py>(
         Ok(())
     })
 }
+
+/// The key of these numbers, for an implementation of `ChaCha` on a device: eight words.
+#[pyfunction]
+pub(crate) fn dropout_key(seed: u64, iteration: u64, name: &str) -> Vec<i32> {
+    let key = RandomStream::key(seed, Purpose::Dropout, iteration, name);
+    let words = key.chunks_exact(4).map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    words.collect()
+}

@@ -109,12 +109,12 @@ def test_without_a_process_group_it_is_said_how_to_start():
 
 
 def test_a_layer_that_mixes_samples_is_named_where_tracing_did_not_see_it():
-    from deeppool.torch.passes import LayerPasses
+    from deeppool.torch.segments import LayerPasses
     from deeppool.torch.probe import probe
     from deeppool.torch.sampled_random import SampledRandom
 
     parts, random = traced(two_layers()), SampledRandom()
-    layers = {layer.name: LayerPasses(layer.name, layer.island, [], random) for layer in parts.layers}
+    layers = {layer.name: LayerPasses(layer.name, layer.island, random) for layer in parts.layers}
     first = parts.layers[0].name
     inner = layers[first].run
     layers[first].run = lambda x: inner(x).cumsum(0).flip(0)

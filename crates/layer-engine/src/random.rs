@@ -27,13 +27,19 @@ impl RandomStream {
     /// layer or parameter of this name.
     #[must_use]
     pub fn new(seed: u64, purpose: Purpose, iteration: u64, name: &str, sample: u64) -> Self {
+        let mut generator = ChaCha8Rng::from_seed(Self::key(seed, purpose, iteration, name));
+        generator.set_stream(sample);
+        Self(generator)
+    }
+
+    /// The key of these streams, for other implementations of `ChaCha`: samples are its nonces.
+    #[must_use]
+    pub fn key(seed: u64, purpose: Purpose, iteration: u64, name: &str) -> [u8; 32] {
         let mut key = [0; 32];
         for (part, word) in key.chunks_exact_mut(8).zip([seed, purpose as u64, iteration, fnv1a(name)]) {
             part.copy_from_slice(&word.to_le_bytes());
         }
-        let mut generator = ChaCha8Rng::from_seed(key);
-        generator.set_stream(sample);
-        Self(generator)
+        key
     }
 
     /// A number from the uniform distribution on `0.0..1.0`.

@@ -58,10 +58,9 @@ class Background:
         self._driver.add(_Job(job, device))
         is_cuda = device.type == "cuda"
         self._stream = torch.cuda.Stream(device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
-        self._times: list[float] = []
-        self._times_alone: list[float] = []
+        #: Of iterations with the background, and without.
+        self._times: dict[bool, list[float]] = {False: [], True: []}
         self._iteration = 0
-        self._warned = False
 
     def finish(self, foreground: Executor) -> None:
         """Runs the foreground's iteration to its end."""
@@ -75,9 +74,11 @@ class Background:
             else:
                 self._driver.run(_Foreground(foreground))
         if self._iteration >= WARM_UP:
-            (self._times_alone if is_alone else self._times).append(time.perf_counter() - began)
+            self._times[is_alone].append(time.perf_counter() - began)
         self._iteration += 1
-        self._warn_of_failure()
+        ((_, _, error),) = self._driver.background()
+        if error is not None:  # of which Python warns once
+            warnings.warn(f"the background job failed and does not run any more: {error!r}", stacklevel=2)
 
     @contextmanager
     def _in_front(self) -> Iterator[None]:
@@ -91,15 +92,9 @@ class Background:
             yield
         users.wait_stream(self._stream)
 
-    def _warn_of_failure(self) -> None:
-        ((_, _, error),) = self._driver.background()
-        if error is not None and not self._warned:
-            self._warned = True
-            warnings.warn(f"the background job failed and does not run any more: {error!r}", stacklevel=2)
-
     def report(self) -> BackgroundReport:
         ((steps, busy_s, _),) = self._driver.background()
-        medians = [statistics.median(times) if times else float("nan") for times in (self._times, self._times_alone)]
+        medians = [statistics.median(times) if times else float("nan") for times in self._times.values()]
         return BackgroundReport(steps, busy_s, *medians)
 
 

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
-from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from deeppool import _deeppool
+from deeppool._documents import read_text
+from deeppool.errors import BurstParallelError
+from deeppool.plans import Plan
 from deeppool.torch.background import Background, BackgroundReport
 from deeppool.torch.communication import Communication
-from deeppool.torch.errors import BurstParallelError
 from deeppool.torch.executor import Event, Executor
-from deeppool.torch.passes import LayerPasses
 from deeppool.torch.probe import probe
-from deeppool.torch.program import RankProgram
+from deeppool.torch.program import END, RankProgram
 from deeppool.torch.sampled_random import SampledRandom
+from deeppool.torch.segments import LayerPasses
 from deeppool.tracing import Traced
-
-
-@runtime_checkable
-class HasJson(Protocol):
-    """A plan of :func:`deeppool.plan`, or anything else that is a document of the format ``deeppool/plan/v2``."""
-
-    def to_json(self) -> str: ...
-
-
-Plan = HasJson | Mapping[str, Any] | str | PathLike[str]
 
 
 class BurstParallel(nn.Module):
@@ -61,7 +52,8 @@ class BurstParallel(nn.Module):
 
     Args:
         traced: The module, as ``deeppool.tracing.trace`` gives it. Its parameters should be where they are to be trained.
-        plan: The plan, made for as many GPUs as there are processes: a value with ``to_json``, a document, or the path of a file.
+        plan: The plan, made for as many GPUs as there are processes: of :func:`deeppool.plan`, a document (``deeppool/plan/v2``), or a
+            file's path.
         background: A callable that does a short step of another job. It is called when the rank has nothing to do; see
             :mod:`deeppool.torch.background`.
         seed: Of dropout.
@@ -71,36 +63,38 @@ class BurstParallel(nn.Module):
         deeppool.InputError: where the plan is of another network.
     """
 
-    def __init__(self, traced: Traced, plan: Plan, *, background: Callable[[], object] | None = None, seed: int = 0) -> None:
+    def __init__(self, traced: Traced, plan: Plan | Mapping[str, Any] | str | PathLike[str], *, background: Callable[[], object] | None = None, seed: int = 0) -> None:
         super().__init__()
-        _check_process_group()
         document = _document(plan)
-        _check_world(document)
+        _check_processes(json.loads(document).get("gpus"))
         traced.check_unchanged()
         self.module = traced.module
-        self.seed = seed
         self.iteration = 0
         """How many iterations were trained; dropout depends on it."""
         self._traced = traced
         self._program = RankProgram.from_json(_deeppool.lower(traced.network.to_json(), document, dist.get_rank()))
         self._device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         _check_agreement(self._program, document, traced.fingerprint, seed)
-        self._random = SampledRandom()
-        self._random.seed = seed
-        self._layers = {layer.name: self._passes(layer.name) for layer in traced.layers}
+        self._random = SampledRandom(seed)
         self._communication = Communication(self._program, polls=background is not None)
-        self._executor: Executor | None = None
         self._background = Background(background, self._device) if background is not None else None
         self._records = False
-        self._owners = self._trained_layers()
-        self._identities = self._identify()
         self._is_current = True
-        self._gradients: list[tuple[nn.Parameter, torch.Tensor]] | None = None
-        self._anchor = torch.zeros((), device=self._device, requires_grad=True)
-        with torch.no_grad():
-            # As DistributedDataParallel: all begin with what the first rank has.
-            for tensor in self._tensors():
-                dist.broadcast(tensor.detach(), src=0)
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._bind()
+        # As DistributedDataParallel: all begin with what the first rank has.
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
+
+    def _bind(self) -> None:
+        """Takes the module's parameters as they are now."""
+        self._layers = {layer.name: LayerPasses(layer.name, layer.island, self._random) for layer in self._traced.layers}
+        #: The layers with parameters of their own that are trained.
+        self._owners = [layer.name for layer in self._traced.layers if not layer.parameters_of and self._layers[layer.name].parameters]
+        self._identities = self._identify()
+        self._executor: Executor | None = None
+        #: The updates of this rank's layers: the gradients that they take are for the user's optimizer.
+        self._updates = [(i, step) for i, step in enumerate(self._program.steps) if step.op == "optimizer_step"]
 
     # Training
 
@@ -119,7 +113,6 @@ class BurstParallel(nn.Module):
             )
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
-        executor.events = [] if self._records else None
         executor.begin(samples, targets)
         if self._background is None:
             executor.finish()
@@ -127,26 +120,23 @@ class BurstParallel(nn.Module):
             self._background.finish(executor)
         self.iteration += 1
         self._is_current = False
-        self._gradients = self._read_gradients(executor)
-        loss = self._read_loss(executor)
-        return cast(torch.Tensor, _Loss.apply(self._anchor, loss, self))  # type: ignore[no-untyped-call]
+        parameters = [parameter for _, step in self._updates for parameter in self._layers[step.layer].parameters]
+        gradients = [gradient for i, step in self._updates for gradient in executor.values.take(i, step.reads[0])]
+        return cast(torch.Tensor, _Loss.apply(self._anchor, self._read_loss(executor), gradients, *parameters))  # type: ignore[no-untyped-call]
 
     @property
     def samples(self) -> range:
         """The rows of the global batch that this rank reads: from the first to the last of its inputs or targets."""
-        loads = [step.samples for step in self._program.steps if step.op == "load_batch" and step.sample_count > 0]
+        loads = [step.samples for step in self._program.steps if step.op == "load_batch" and step.samples[0] < step.samples[1]]
         return range(min((first for first, _ in loads), default=0), max((end for _, end in loads), default=0))
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """As ``torch.nn.utils.clip_grad_norm_``, for the norm of the gradients of all layers. A collective: call it on every rank."""
-        rank = self._program.rank
-        squares = torch.zeros((), dtype=torch.float64, device=self._device)
-        for owner in self._owners:
-            # A layer counts on its first rank.
-            if self._program.holders(owner)[0] == rank:
-                for parameter in self._layers[owner].parameters:
-                    if parameter.grad is not None:
-                        squares += parameter.grad.detach().double().square().sum()
+        # A layer counts on its first rank.
+        own = (owner for owner in self._owners if self._program.holders(owner)[0] == self._program.rank)
+        gradients = [parameter.grad for owner in own for parameter in self._layers[owner].parameters if parameter.grad is not None]
+        zero = torch.zeros((), dtype=torch.float64, device=self._device)
+        squares = sum((gradient.double().square().sum() for gradient in gradients), zero)
         dist.all_reduce(squares)
         norm = squares.sqrt()
         scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -162,32 +152,29 @@ class BurstParallel(nn.Module):
         return self._background.report()
 
     def record(self, is_on: bool = True) -> None:
-        """Records the steps of iterations from now on, for :meth:`events`."""
+        """Records the steps of iterations from now on, for :meth:`events`: each layer then runs by itself, so that its time is seen."""
         self._records = is_on
+        self._executor = None
 
     def events(self) -> list[Event]:
         """The steps of the last iteration on this rank, in the order in which they ended."""
-        return list(self._executor.events or []) if self._executor is not None else []
+        return list(self._executor.events) if self._executor is not None else []
 
     # State
 
     @torch.no_grad()
     def synchronize(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Brings all parameters and buffers, and the state of an optimizer, to all ranks. A collective: call it on every rank."""
-        everywhere = set(range(self._program.world))
-        for layer in self._traced.layers:
-            owner = layer.parameters_of or layer.name
+        for owner in self._owners:
             holders = self._program.holders(owner)
-            is_complete = set(holders) == everywhere
-            for parameter in self._layers[layer.name].parameters if owner == layer.name and not is_complete else ():
+            for parameter in self._layers[owner].parameters if len(holders) < self._program.world else ():
                 dist.broadcast(parameter.detach(), src=holders[0])
-            if self._program.world > 1:
-                # By shard, each rank has running statistics of its own.
-                for _, buffer in layer.island.named_buffers():
-                    dist.broadcast(buffer.detach(), src=self._program.layers[layer.name].ranks[0])
-            if optimizer is not None and owner == layer.name and not is_complete:
-                for parameter in self._layers[owner].parameters:
+                if optimizer is not None:
                     self._synchronize_state(optimizer, parameter, holders[0])
+        for layer in self._traced.layers:
+            # By shard, each rank has running statistics of its own.
+            for buffer in layer.island.buffers():
+                dist.broadcast(buffer.detach(), src=self._program.layers[layer.name].ranks[0])
         self._is_current = True
 
     def _synchronize_state(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter, holder: int) -> None:
@@ -209,37 +196,15 @@ class BurstParallel(nn.Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """As the module's: every rank loads all of it."""
         result = self.module.load_state_dict(state_dict, strict=strict, assign=assign)
-        self._identities = self._identify()
+        if self._identify() != self._identities:
+            self._bind()
         self._is_current = True
         return result
 
     # Parts
 
-    def _passes(self, name: str) -> LayerPasses:
-        island = self._traced.islands[name]
-        is_norm = self._program.layers[name].kind == "batch_norm"
-        parameters = [parameter for _, parameter in island.named_parameters() if parameter.requires_grad]
-        return LayerPasses(name, island.forward, parameters, self._random, norm=island.module if is_norm else None)
-
-    def _trained_layers(self) -> list[str]:
-        """The layers with parameters of their own that are trained."""
-        layers = self._traced.layers
-        for layer in layers:
-            if layer.parameters_of is not None:
-                # Gradients of tied layers are added in the order of the owner's parameters.
-                own = {id(parameter): parameter for parameter in self._layers[layer.name].parameters}
-                of_owner = self._layers[layer.parameters_of].parameters
-                if own.keys() != {id(parameter) for parameter in of_owner}:
-                    raise BurstParallelError(f"layer {layer.name!r} shares some of the parameters of {layer.parameters_of!r}, not all")
-                self._layers[layer.name].parameters = list(of_owner)
-        return [layer.name for layer in layers if layer.parameters_of is None and self._layers[layer.name].parameters]
-
     def _identify(self) -> tuple[int, ...]:
         return tuple(map(id, self.module.parameters()))
-
-    def _tensors(self) -> Iterator[torch.Tensor]:
-        yield from self.module.parameters()
-        yield from self.module.buffers()
 
     def _batch(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         if len(inputs) != 2:
@@ -258,85 +223,61 @@ class BurstParallel(nn.Module):
 
     def _prepare(self, samples: torch.Tensor) -> Executor:
         """Before the first iteration, in the settings (such as autocast) that it runs in."""
-        specs = probe(self._traced, self._layers, self._random, samples)
-        self._executor = Executor(self._program, self._layers, specs, self._communication, self._device)
+        no_samples = probe(self._traced, self._layers, self._random, samples)
+        self._executor = Executor(self._program, self._layers, no_samples, self._communication, self._device, self._records)
         return self._executor
-
-    def _read_gradients(self, executor: Executor) -> list[tuple[nn.Parameter, torch.Tensor]]:
-        gradients: list[tuple[nn.Parameter, torch.Tensor]] = []
-        for step in self._program.steps:
-            if step.op == "optimizer_step" and self._layers[step.layer].parameters:
-                value = executor.value(step.reads[0])
-                assert isinstance(value, list)
-                gradients += zip(self._layers[step.layer].parameters, value)
-        return gradients
 
     def _read_loss(self, executor: Executor) -> torch.Tensor:
         """The mean over the global batch, on all ranks."""
         layer = self._traced.layers[-1].name
-        buffers = (b for step in reversed(self._program.steps) for b in step.writes if self._program.buffers[b].role == "metrics")
-        last = next(buffers, None)
-        total = executor.value(last) if last is not None else None
+        totals = (b for step in reversed(self._program.steps) for b in step.writes if self._program.buffers[b].role == "metrics")
+        total = next((executor.values.take(END, buffer) for buffer in totals), torch.zeros((), device=self._device))
         ranks = self._program.layers[layer].ranks
-        loss = total / self._program.batch if isinstance(total, torch.Tensor) else torch.zeros((), device=self._device)
+        loss: torch.Tensor = total / self._program.batch
         if len(ranks) < self._program.world:
             loss = loss.double()
             dist.broadcast(loss, src=ranks[0])
         return loss
 
-    def _deposit(self, gradients: list[tuple[nn.Parameter, torch.Tensor]], scale: torch.Tensor) -> None:
-        is_one = scale.device.type == "cpu" and scale.item() == 1
-        for parameter, gradient in gradients:
-            scaled = gradient if is_one else gradient * scale.to(gradient.dtype)
-            if parameter.grad is None:
-                parameter.grad = scaled.to(parameter.dtype)
-            else:
-                parameter.grad += scaled
-
 
 class _Loss(torch.autograd.Function):
-    """The loss of an iteration that has run: its backward pass hands the gradients over."""
+    """The loss of an iteration that has run: its backward pass hands the gradients to the parameters."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, loss: torch.Tensor, model: BurstParallel) -> torch.Tensor:
-        ctx.model = model
-        ctx.gradients, model._gradients = model._gradients, None
+    def forward(ctx: Any, anchor: torch.Tensor, loss: torch.Tensor, gradients: list[torch.Tensor], *parameters: nn.Parameter) -> torch.Tensor:
+        ctx.gradients = gradients
         return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, None, None]:
-        if ctx.gradients is None:
+    def backward(ctx: Any, *scale: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
             raise BurstParallelError("backward() was called twice for one loss: call the model again before")
-        ctx.model._deposit(ctx.gradients, gradients[0])
-        ctx.gradients = None
-        return None, None, None
+        if scale[0].device.type != "cpu" or scale[0] != 1:
+            gradients = [gradient * scale[0].to(gradient.dtype) for gradient in gradients]
+        return None, None, None, *gradients
 
 
-def _document(plan: Plan) -> str:
+def _document(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:
     """The plan's JSON."""
-    if isinstance(plan, HasJson):
+    if isinstance(plan, Plan):
         return plan.to_json()
     if isinstance(plan, Mapping):
         return json.dumps(plan)
     text = str(plan)
-    return text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
+    return text if text.lstrip().startswith("{") else read_text(text)
 
 
-def _check_process_group() -> None:
+def _check_processes(gpus: int | None) -> None:
     if not dist.is_available() or not dist.is_initialized():
         raise BurstParallelError(
             "there is no process group: start the script by torchrun, and call torch.distributed.init_process_group(\"gloo\") (\"nccl\" on "
             "GPUs) before"
         )
-
-
-def _check_world(document: str) -> None:
-    gpus = json.loads(document).get("gpus")
-    world = dist.get_world_size()
-    if gpus is not None and gpus != world:
+    if gpus is not None and gpus != dist.get_world_size():
         raise BurstParallelError(
-            f"the plan is for {gpus} ranks, and there are {world}: start it by `torchrun --nproc-per-node {gpus}` (all nodes together), or "
-            f"make a plan for {world} GPUs"
+            f"the plan is for {gpus} ranks, and there are {dist.get_world_size()}: start it by `torchrun --nproc-per-node {gpus}` (all nodes "
+            f"together), or make a plan for {dist.get_world_size()} GPUs"
         )
 
 

@@ -65,10 +65,8 @@ class Communication:
     def start_all_reduce(self, collective: Collective, values: Sequence[Value]) -> Pending:
         """Sums values over ranks: all of them as one."""
         tensors = [tensor for value in values for tensor in (value if isinstance(value, list) else [value])]
-        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
-        for tensor in tensors:
-            by_type.setdefault(tensor.dtype, []).append(tensor)
-        flat = {dtype: torch.cat([tensor.reshape(-1) for tensor in of_type]) for dtype, of_type in by_type.items()}
+        by_type = {dtype: [one for one in tensors if one.dtype == dtype] for dtype in dict.fromkeys(one.dtype for one in tensors)}
+        flat = {dtype: torch.cat([one.reshape(-1) for one in of_type]) for dtype, of_type in by_type.items()}
         group = self._groups[tuple(sorted(collective.ranks))]
         works = [dist.all_reduce(whole, group=group, async_op=True) for whole in flat.values() if whole.numel() > 0]
 
@@ -82,36 +80,29 @@ class Communication:
 
         return Pending([work for work in works if work is not None], finish)
 
-    def start_redistribution(
-        self, number: int, collective: Collective, held: torch.Tensor | None, sample_shape: Sequence[int], dtype: torch.dtype, device: torch.device
-    ) -> Pending:
-        """Moves samples between ranks: ``held`` are those of this rank before, if it has any."""
-        mine = collective.target.get(self._rank)
-        had = collective.source.get(self._rank, (0, 0))
-        wanted: torch.Tensor | None = None
+    def start_redistribution(self, number: int, collective: Collective, held: torch.Tensor) -> Pending:
+        """Moves samples between ranks: ``held`` are those of this rank before, if only none."""
+        mine, had = collective.target.get(self._rank, (0, 0)), collective.source.get(self._rank, (0, 0))
+        kept = (max(had[0], mine[0]), min(had[1], mine[1]))
+        if kept == mine:
+            wanted = held[mine[0] - had[0] : mine[1] - had[0]]
+        else:
+            wanted = held.new_empty((mine[1] - mine[0], *held.shape[1:]))
+            if kept[0] < kept[1]:
+                wanted[kept[0] - mine[0] : kept[1] - mine[0]] = held[kept[0] - had[0] : kept[1] - had[0]]
         operations: list[dist.P2POp] = []
-        if mine is not None:
-            kept = (max(had[0], mine[0]), min(had[1], mine[1]))
-            if held is not None and kept == mine:
-                wanted = held[mine[0] - had[0] : mine[1] - had[0]]
-            else:
-                wanted = torch.empty((mine[1] - mine[0], *sample_shape), dtype=dtype, device=device)
-                if held is not None and kept[0] < kept[1]:
-                    wanted[kept[0] - mine[0] : kept[1] - mine[0]] = held[kept[0] - had[0] : kept[1] - had[0]]
         for source, target, (first, end) in collective.moves:
             if source == self._rank:
-                assert held is not None
                 rows = held[first - had[0] : end - had[0]].contiguous()
                 operations.append(dist.P2POp(dist.isend, rows, target, tag=number))
             elif target == self._rank:
-                assert wanted is not None and mine is not None
                 operations.append(dist.P2POp(dist.irecv, wanted[first - mine[0] : end - mine[0]], source, tag=number))
         works = dist.batch_isend_irecv(operations) if operations else []
         sent = [operation.tensor for operation in operations]
 
         def finish() -> list[Value]:
             sent.clear()
-            return [wanted] if wanted is not None else []
+            return [wanted]
 
         waiter = self._waiter.submit(_wait_for, works) if self._waiter is not None and works else None
         return Pending(works, finish, waiter)

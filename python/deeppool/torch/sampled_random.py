@@ -8,7 +8,6 @@ same elements.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,8 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from deeppool import _deeppool
 
 aten = torch.ops.aten
-_DROPOUT = 2
-_MASK = (1 << 64) - 1
 
 
 def dropout_keeps(
@@ -46,10 +43,10 @@ def _keeps_on_device(
 ) -> torch.Tensor:
     """The same by PyTorch's operations, so that no mask has to be copied to a device. A block is 16 words: 8 elements."""
     blocks = -(-elements // 8)
-    key = [word for number in (seed, _DROPOUT, iteration, _fnv1a(name)) for word in _words(number)]
     rows = torch.zeros((4, 4, samples, blocks), dtype=torch.int32, device=device)
-    for place, word in enumerate([0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *key]):
-        rows[place // 4, place % 4] = word - (1 << 32 if word >= 1 << 31 else 0)
+    constants = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574]
+    for place, word in enumerate([*constants, *_deeppool.dropout_key(seed, iteration, name)]):
+        rows[place // 4, place % 4] = word
     rows[3, 0] = torch.arange(blocks, dtype=torch.int32, device=device)
     rows[3, 2] = torch.arange(first, first + samples, dtype=torch.int32, device=device)[:, None]
     a, b, c, d = rows.unbind()
@@ -75,26 +72,15 @@ def _rotated(words: torch.Tensor, left: int) -> torch.Tensor:
     return words << left | (words >> (32 - left)) & ((1 << left) - 1)
 
 
-def _words(number: int) -> Iterable[int]:
-    return (number & 0xFFFFFFFF, number >> 32 & 0xFFFFFFFF)
-
-
-def _fnv1a(text: str) -> int:
-    hashed = 0xCBF29CE484222325
-    for byte in text.encode():
-        hashed = (hashed ^ byte) * 0x100000001B3 & _MASK
-    return hashed
-
-
 class SampledRandom(TorchDispatchMode):
     """Runs a layer with dropout by sample: the numbers that its operations would draw are replaced.
 
     The first dropout of a layer has the layer's name, further ones also their place, as in ``encoder.0/1``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seed = 0
+        self.seed = seed
         self.iteration = 0
         self.draws = 0
         """How often the layer drew so far."""
@@ -123,7 +109,8 @@ class SampledRandom(TorchDispatchMode):
             keeps = self._keeps(x, probability)
             return x * keeps * (1 / (1 - probability) if probability < 1 else 0.0), keeps
         if "attention" in func.__name__:
-            if self._drops(func, args, kwargs):
+            names = [argument.name for argument in func._schema.arguments]
+            if (dict(zip(names, args)) | kwargs).get("dropout_p"):
                 # Its dropout is inside of a kernel: it has to be computed in parts.
                 self.draws += 1
                 self.has_fused_attention = True
@@ -139,11 +126,6 @@ class SampledRandom(TorchDispatchMode):
                 f"layer {self._layer!r} draws random numbers by {what}, which are not drawn by sample: what is learned depends on the plan",
                 stacklevel=3,
             )
-
-    @staticmethod
-    def _drops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        names = [argument.name for argument in func._schema.arguments]
-        return bool(kwargs.get("dropout_p") or dict(zip(names, args)).get("dropout_p"))
 
     def _keeps(self, like: torch.Tensor, probability: float) -> torch.Tensor:
         name = self._layer if self.draws == 0 else f"{self._layer}/{self.draws}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -113,6 +114,18 @@ class _Empty(torch.autograd.Function):
         needs = ctx.needs_input_grad[1:]
         zeros = (torch.zeros_like(t) if needed else None for t, needed in zip(ctx.saved_tensors, needs))
         return (None, *zeros)
+
+
+@contextmanager
+def buffers_kept(module: nn.Module) -> Iterator[None]:
+    """Buffers, such as running statistics, are afterwards what they were before."""
+    kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in kept:
+                buffer.copy_(before)
 
 
 def _look_up(stored: Stored, owner: nn.Module | None) -> torch.Tensor:

@@ -16,7 +16,7 @@ from deeppool.tracing.cost import cost
 from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
-from deeppool.tracing.island import Island, Writer, of_function
+from deeppool.tracing.island import Island, Writer, buffers_kept, of_function
 from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
 from deeppool.tracing.program import Step, batch_of, export
 from deeppool.tracing.traced import Traced, TracedLayer
@@ -67,7 +67,7 @@ def trace(
     example = example_inputs[0]
     if example.dim() < 2 or len(example) == 0:
         raise TraceError(f"expected a batch of examples, samples x ..., got one of shape {list(example.shape)}")
-    with _training(module) as modes, _unchanged(module), torch.random.fork_rng(devices=_devices(module)):
+    with _training(module) as modes, buffers_kept(module), torch.random.fork_rng(devices=_devices(module)):
         program = export(module, example)
         units = Units(module, program)
         attention.find(units)
@@ -336,15 +336,3 @@ def _training(module: nn.Module) -> Iterator[Modes]:
 def _set(modes: Modes) -> None:
     for part, mode in modes.items():
         part.training = mode
-
-
-@contextlib.contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
-    """Buffers keep their values: a layer that is tried out in training updates its statistics."""
-    saved = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in saved:
-                buffer.copy_(value)
