@@ -10,6 +10,7 @@ use crate::{
     execute::{Kind, Op},
     parse::{Operand, Space, Written},
 };
+use arrayvec::ArrayVec;
 
 /// A load, a store or an atomic operation.
 #[derive(Clone, Debug)]
@@ -19,8 +20,8 @@ pub(crate) struct Access {
     pub(crate) bytes: u32,
     /// Elements are extended by their signs.
     pub(crate) signed: bool,
-    /// The registers of the elements, one or more.
-    pub(crate) registers: Vec<Register>,
+    /// The registers of the elements, one, two or four.
+    pub(crate) registers: ArrayVec<Register, 4>,
     pub(crate) address: u16,
     /// The address has 64 bits.
     pub(crate) wide_address: bool,
@@ -174,7 +175,7 @@ impl<'a> Decoder<'_, 'a> {
                 .operands
                 .wrong(format!("`{}` takes {count} values, not {given}", written.opcode)));
         }
-        let mut registers = Vec::new();
+        let mut registers = ArrayVec::new();
         for element in &elements {
             let bits = bytes * 8;
             let register = if stores {
@@ -270,7 +271,7 @@ impl<'a> Decoder<'_, 'a> {
             space: modifiers.space,
             bytes,
             signed: false,
-            registers: vec![Register { kind, slot: result }],
+            registers: ArrayVec::from_iter([Register { kind, slot: result }]),
             address: 0,
             wide_address: true,
             offset: 0,

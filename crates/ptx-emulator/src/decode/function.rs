@@ -4,6 +4,7 @@ use super::{
     Globals, Instruction, Place, Program,
     names::{Names, ScopeIndex, Symbol},
     operands::Operands,
+    slots::Use,
 };
 use crate::{
     LoadError,
@@ -39,6 +40,18 @@ pub(crate) fn program<'a>(
     entry: &Entry<'a>,
     globals: &Globals<'a>,
 ) -> Result<Program, LoadError> {
+    // How registers are used is known at the end.
+    let mut names = Names::new();
+    decode(file, entry, globals, &mut names)?;
+    decode(file, entry, globals, &mut names.sharing())
+}
+
+fn decode<'a>(
+    file: &File<'a>,
+    entry: &Entry<'a>,
+    globals: &Globals<'a>,
+    names: &mut Names<'a>,
+) -> Result<Program, LoadError> {
     let mut program = Program {
         code: Vec::new(),
         places: Vec::new(),
@@ -55,12 +68,11 @@ pub(crate) fn program<'a>(
         max_threads: entry.max_threads,
         required_block: entry.required_block,
     };
-    let mut names = Names::new();
     for parameter in &entry.parameters {
-        add_parameter(&mut program, &mut names, parameter)?;
+        add_parameter(&mut program, names, parameter)?;
     }
     for variable in &file.shared {
-        add_variable(&mut program, &mut names, variable)?;
+        add_variable(&mut program, names, variable)?;
     }
     // Shared variables of all scopes come first, so that those without a size begin behind them.
     let declared = entry.body.iter().filter_map(|statement| match statement {
@@ -77,14 +89,16 @@ pub(crate) fn program<'a>(
             Statement::Open => names.open(),
             Statement::Close => names.close(),
             Statement::Registers { line, kind, name, count } => names.declare(*line, *kind, name, *count)?,
-            Statement::Variable(variable) => add_variable(&mut program, &mut names, variable)?,
+            Statement::Variable(variable) => add_variable(&mut program, names, variable)?,
             Statement::Label { line, name } => names.set_label(*line, name, program.code.len() as u32)?,
             // Line 0 is code that no line is meant for.
             Statement::Location { file, line } if *line > 0 => source = Some((*file, *line as u32)),
             Statement::Location { .. } => {}
             Statement::Instruction(written) => {
-                let mut operands =
-                    Operands { names: &mut names, globals, dynamic_shared, line: written.line };
+                let result_usage = if written.guard.is_none() { Use::Write } else { Use::GuardedWrite };
+                let line = written.line;
+                names.next_instruction();
+                let mut operands = Operands { names, globals, dynamic_shared, line, result_usage };
                 let guard = match written.guard {
                     None => Registers::ALWAYS as u16,
                     Some((name, negated)) => {
@@ -246,6 +260,7 @@ impl<'a> Decoder<'_, 'a> {
         };
         let (at, scope) = (self.program.code.len(), self.operands.names.scope());
         self.jumps.push(Jump { at, label, scope, line: written.line });
+        self.operands.names.jump();
         self.emit(Instruction::new(Op::Branch));
         Ok(())
     }

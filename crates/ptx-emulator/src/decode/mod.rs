@@ -5,6 +5,7 @@ mod convert;
 mod function;
 mod names;
 mod operands;
+mod slots;
 mod special;
 mod warp;
 

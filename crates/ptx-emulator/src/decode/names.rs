@@ -1,6 +1,9 @@
 //! What names mean: registers, variables and labels, by scope.
 
-use super::{Program, Special};
+use super::{
+    Program, Special,
+    slots::{Position, RegisterFile, Use},
+};
 use crate::{LoadError, execute::Kind, execute::Registers};
 use std::collections::HashMap;
 
@@ -42,22 +45,34 @@ struct Scope<'a> {
 pub(crate) struct Names<'a> {
     scopes: Vec<Scope<'a>>,
     current: ScopeIndex,
-    words: usize,
-    doubles: usize,
+    words: RegisterFile,
+    doubles: RegisterFile,
     predicates: usize,
+    position: Position,
     constant_words: HashMap<u32, u16>,
     constant_doubles: HashMap<u64, u16>,
     specials: Vec<(Special, u16)>,
 }
 
 impl<'a> Names<'a> {
+    /// No names, and registers each of which has a slot of its own.
     pub(crate) fn new() -> Self {
+        Self::with_files(RegisterFile::default(), RegisterFile::default())
+    }
+
+    /// No names again, to read the same kernel once more, with registers that share slots by what is known of them now.
+    pub(crate) fn sharing(self) -> Self {
+        Self::with_files(self.words.sharing(), self.doubles.sharing())
+    }
+
+    fn with_files(words: RegisterFile, doubles: RegisterFile) -> Self {
         Self {
             scopes: vec![Scope::default()],
             current: 0,
-            words: 0,
-            doubles: 0,
+            words,
+            doubles,
             predicates: Registers::OWN_PREDICATES,
+            position: Position::default(),
             constant_words: HashMap::new(),
             constant_doubles: HashMap::new(),
             specials: Vec::new(),
@@ -99,21 +114,64 @@ impl<'a> Names<'a> {
     }
 
     /// A register that no name stands for yet.
-    pub(crate) fn new_register(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
-        let (file, limit) = match kind {
-            Kind::P => (&mut self.predicates, 1 << 15),
-            Kind::H | Kind::W => (&mut self.words, usize::from(u16::MAX)),
-            Kind::D => (&mut self.doubles, usize::from(u16::MAX)),
+    fn new_register(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
+        let (count, limit) = match kind {
+            Kind::P => (self.predicates, 1 << 15),
+            Kind::H | Kind::W => (self.words.len(), usize::from(u16::MAX)),
+            Kind::D => (self.doubles.len(), usize::from(u16::MAX)),
         };
-        if *file >= limit {
+        if count >= limit {
             return Err(LoadError::TooLarge { line, what: "a kernel with so many registers".to_owned() });
         }
-        *file += 1;
-        Ok(Register { kind, slot: (*file - 1) as u16 })
+        let slot = match kind {
+            Kind::P => {
+                self.predicates += 1;
+                count as u16
+            }
+            Kind::H | Kind::W => self.words.add(),
+            Kind::D => self.doubles.add(),
+        };
+        Ok(Register { kind, slot })
     }
 
-    /// The register of this name; those of a family are given out when they are first used.
-    pub(crate) fn register(&mut self, line: u32, name: &'a str) -> Result<Option<Register>, LoadError> {
+    /// Goes on to the next instruction.
+    pub(crate) fn next_instruction(&mut self) {
+        self.position.at += 1;
+    }
+
+    /// Lanes come here from elsewhere, or go elsewhere from here.
+    pub(crate) fn jump(&mut self) {
+        self.position.stretch += 1;
+    }
+
+    /// A register as the instruction uses it.
+    fn used(&mut self, register: Register, usage: Use) -> Register {
+        match register.kind {
+            Kind::P => {}
+            Kind::H | Kind::W => self.words.note(register.slot, self.position, usage),
+            Kind::D => self.doubles.note(register.slot, self.position, usage),
+        }
+        register
+    }
+
+    /// A register for a result that nobody wants.
+    pub(crate) fn nowhere(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
+        let register = self.new_register(line, kind)?;
+        Ok(self.used(register, Use::Write))
+    }
+
+    /// The register of this name, which the instruction uses; those of a family are given out when they are first used.
+    pub(crate) fn register(
+        &mut self,
+        line: u32,
+        name: &'a str,
+        usage: Use,
+    ) -> Result<Option<Register>, LoadError> {
+        let register = self.find_register(line, name)?;
+        Ok(register.map(|register| self.used(register, usage)))
+    }
+
+    fn find_register(&mut self, line: u32, name: &'a str) -> Result<Option<Register>, LoadError> {
         let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = name[family.len()..].parse::<u64>().ok();
         let mut index = Some(self.current);
@@ -134,12 +192,18 @@ impl<'a> Names<'a> {
         Ok(None)
     }
 
+    /// A register whose value is there before the kernel begins.
+    fn preset(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
+        let register = self.new_register(line, kind)?;
+        Ok(self.used(register, Use::Read))
+    }
+
     /// A word register with this constant in all lanes.
     pub(crate) fn constant32(&mut self, line: u32, value: u32) -> Result<u16, LoadError> {
         if let Some(slot) = self.constant_words.get(&value) {
             return Ok(*slot);
         }
-        let slot = self.new_register(line, Kind::W)?.slot;
+        let slot = self.preset(line, Kind::W)?.slot;
         self.constant_words.insert(value, slot);
         Ok(slot)
     }
@@ -149,7 +213,7 @@ impl<'a> Names<'a> {
         if let Some(slot) = self.constant_doubles.get(&value) {
             return Ok(*slot);
         }
-        let slot = self.new_register(line, Kind::D)?.slot;
+        let slot = self.preset(line, Kind::D)?.slot;
         self.constant_doubles.insert(value, slot);
         Ok(slot)
     }
@@ -160,7 +224,7 @@ impl<'a> Names<'a> {
         if let Some((_, slot)) = self.specials.iter().find(|(other, _)| *other == special) {
             return Ok(Register { kind, slot: *slot });
         }
-        let register = self.new_register(line, kind)?;
+        let register = self.preset(line, kind)?;
         self.specials.push((special, register.slot));
         Ok(register)
     }
@@ -174,6 +238,7 @@ impl<'a> Names<'a> {
     }
 
     pub(crate) fn set_label(&mut self, line: u32, name: &'a str, to: u32) -> Result<(), LoadError> {
+        self.jump();
         match self.scopes[self.current].labels.insert(name, to) {
             None => Ok(()),
             Some(_) => Err(LoadError::syntax(line, format!("the label `{name}` stands twice"))),
@@ -185,13 +250,13 @@ impl<'a> Names<'a> {
     }
 
     /// Writes the registers' numbers and constants into a program.
-    pub(crate) fn finish(self, program: &mut Program) {
-        program.words = self.words;
-        program.doubles = self.doubles;
+    pub(crate) fn finish(&self, program: &mut Program) {
+        program.words = self.words.slots();
+        program.doubles = self.doubles.slots();
         program.predicates = self.predicates;
-        program.constant_words = self.constant_words.into_iter().map(|(value, slot)| (slot, value)).collect();
+        program.constant_words = self.constant_words.iter().map(|(&value, &slot)| (slot, value)).collect();
         program.constant_doubles =
-            self.constant_doubles.into_iter().map(|(value, slot)| (slot, value)).collect();
-        program.specials = self.specials.into_iter().map(|(special, slot)| (slot, special)).collect();
+            self.constant_doubles.iter().map(|(&value, &slot)| (slot, value)).collect();
+        program.specials = self.specials.iter().map(|&(special, slot)| (slot, special)).collect();
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     Globals, Special,
     names::{Names, Register, Symbol},
+    slots::Use,
 };
 use crate::{
     LoadError,
@@ -17,6 +18,8 @@ pub(crate) struct Operands<'n, 'a> {
     /// Where the shared variables without a size begin.
     pub(crate) dynamic_shared: u64,
     pub(crate) line: u32,
+    /// What the instruction does to the registers of its results.
+    pub(crate) result_usage: Use,
 }
 
 impl<'a> Operands<'_, 'a> {
@@ -28,9 +31,9 @@ impl<'a> Operands<'_, 'a> {
     pub(crate) fn result(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         match operand {
             Operand::Name("_", 0) if kind == Kind::P => Ok(Registers::NOWHERE as u16),
-            Operand::Name("_", 0) => Ok(self.names.new_register(self.line, kind)?.slot),
+            Operand::Name("_", 0) => Ok(self.names.nowhere(self.line, kind)?.slot),
             Operand::Name(name, 0) => {
-                let register = self.known(name)?;
+                let register = self.written(name)?;
                 self.fits(register, kind, name)?;
                 Ok(register.slot)
             }
@@ -41,11 +44,9 @@ impl<'a> Operands<'_, 'a> {
     /// A register that takes a result of any width that holds `kind`.
     pub(crate) fn wide_result(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         match operand {
-            Operand::Name("_", 0) => {
-                self.names.new_register(self.line, if bits > 32 { Kind::D } else { Kind::W })
-            }
+            Operand::Name("_", 0) => self.names.nowhere(self.line, if bits > 32 { Kind::D } else { Kind::W }),
             Operand::Name(name, 0) => {
-                let register = self.known(name)?;
+                let register = self.written(name)?;
                 if width(register.kind) < bits || register.kind == Kind::P {
                     return Err(self.wrong(format!("`{name}` does not hold {bits} bits")));
                 }
@@ -55,8 +56,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    fn known(&mut self, name: &'a str) -> Result<Register, LoadError> {
-        let register = self.names.register(self.line, name)?;
+    fn written(&mut self, name: &'a str) -> Result<Register, LoadError> {
+        let register = self.names.register(self.line, name, self.result_usage)?;
         register.ok_or_else(|| self.wrong(format!("`{name}` is no register")))
     }
 
@@ -76,7 +77,7 @@ impl<'a> Operands<'_, 'a> {
         if let Operand::Name(name, 0) = operand {
             let register = match Special::find(name) {
                 Some(special) => Some(self.names.special(self.line, special)?),
-                None => self.names.register(self.line, name)?,
+                None => self.names.register(self.line, name, Use::Read)?,
             };
             if let Some(register) = register {
                 // Special registers of 32 bits are moved to 16 and 64 bits by compilers of old.
@@ -100,7 +101,7 @@ impl<'a> Operands<'_, 'a> {
     /// A register of its own width, for what takes a value of `bits` bits from a register of as many or more.
     pub(crate) fn wide_value(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         if let Operand::Name(name, 0) = operand {
-            if let Some(register) = self.names.register(self.line, name)? {
+            if let Some(register) = self.names.register(self.line, name, Use::Read)? {
                 if width(register.kind) < bits || register.kind == Kind::P {
                     return Err(self.wrong(format!("`{name}` does not hold {bits} bits")));
                 }
@@ -169,7 +170,7 @@ impl<'a> Operands<'_, 'a> {
     pub(crate) fn address(&mut self, operand: &Operand<'a>) -> Result<(Register, i64), LoadError> {
         match operand {
             Operand::Address(Some(name), offset) => {
-                if let Some(register) = self.names.register(self.line, name)? {
+                if let Some(register) = self.names.register(self.line, name, Use::Read)? {
                     if !matches!(register.kind, Kind::W | Kind::D) {
                         return Err(self.wrong(format!("`{name}` is no address")));
                     }

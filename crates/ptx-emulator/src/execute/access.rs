@@ -208,7 +208,7 @@ pub(crate) fn load(
     at: usize,
 ) -> Result<(), Stop> {
     let index = i.extra as usize;
-    let access = &context.environment.program.accesses[index];
+    let access = &context.accesses[index];
     for lane in lanes(mask) {
         let one = LaneAccess { access, index, lane, at, write: false, atomic: false };
         let spot = one.spot(warp, context)?;
@@ -229,7 +229,7 @@ pub(crate) fn store(
     at: usize,
 ) -> Result<(), Stop> {
     let index = i.extra as usize;
-    let access = &context.environment.program.accesses[index];
+    let access = &context.accesses[index];
     for lane in lanes(mask) {
         let one = LaneAccess { access, index, lane, at, write: true, atomic: false };
         let spot = one.spot(warp, context)?;
@@ -243,7 +243,7 @@ pub(crate) fn store(
 
 /// The same value for all lanes, from bytes that the decoder has checked.
 pub(crate) fn load_parameter(warp: &mut Warp, context: &Context<'_>, i: &Instruction, mask: u32) {
-    let access = &context.environment.program.accesses[i.extra as usize];
+    let access = &context.accesses[i.extra as usize];
     for (element, register) in access.registers.iter().enumerate() {
         let start = access.offset as usize + element * access.bytes as usize;
         let mut number = [0; 8];

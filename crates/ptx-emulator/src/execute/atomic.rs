@@ -20,7 +20,7 @@ pub(crate) fn atomic(
     at: usize,
 ) -> Result<(), Stop> {
     let index = i.extra as usize;
-    let access = &context.environment.program.accesses[index];
+    let access = &context.accesses[index];
     let Some(atomics) = access.atomic else { return Ok(()) };
     for lane in lanes(mask) {
         let one = LaneAccess { access, index, lane, at, write: true, atomic: true };

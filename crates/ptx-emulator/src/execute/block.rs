@@ -42,6 +42,7 @@ impl<'l> Executor<'l> {
         let options = environment.options;
         let context = Context {
             environment,
+            accesses: &program.accesses,
             shared: Shared::new(environment.shared_bytes, options.uninitialised, options.races),
             local: Local::new(threads as usize, program.local_bytes),
             barriers: Barriers::default(),

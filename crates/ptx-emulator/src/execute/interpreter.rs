@@ -13,12 +13,17 @@ use super::{
     shared::Shared,
     warp::{Warp, first},
 };
-use crate::{FaultKind, decode::Instruction};
+use crate::{
+    FaultKind,
+    decode::{Access, Instruction},
+};
 use pulp::{Simd, WithSimd};
 
 /// What the warps of a block share while they are executed.
 pub(crate) struct Context<'l> {
     pub(crate) environment: &'l Environment<'l>,
+    /// The program's.
+    pub(crate) accesses: &'l [Access],
     pub(crate) shared: Shared,
     pub(crate) local: Local,
     pub(crate) barriers: Barriers,
@@ -54,13 +59,36 @@ impl WithSimd for Turn<'_, '_> {
 
     // Everything that is to use the processor's vectors has to be inlined into this.
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Self::Output {
-        interpret(self.warp, self.context, self.instructions)
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        interpret(simd, self.warp, self.context, self.instructions)
     }
 }
 
+/// What is compiled for the processor's vectors as well, but apart from the interpreter's loop: one function of all of it would
+/// take minutes to compile, and its values would be kept in memory instead of registers.
+struct Apart<F>(F);
+
+impl<T, F: FnOnce() -> T> WithSimd for Apart<F> {
+    type Output = T;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> T {
+        (self.0)()
+    }
+}
+
+#[inline(never)]
+fn apart<S: Simd, T>(simd: S, work: impl FnOnce() -> T) -> T {
+    simd.vectorize(Apart(work))
+}
+
 #[inline(always)]
-fn interpret(warp: &mut Warp, context: &mut Context<'_>, instructions: u64) -> Result<Pause, Stop> {
+fn interpret<S: Simd>(
+    simd: S,
+    warp: &mut Warp,
+    context: &mut Context<'_>,
+    instructions: u64,
+) -> Result<Pause, Stop> {
     let code = context.environment.program.code.as_slice();
     let mut left = instructions;
     let pause = loop {
@@ -101,10 +129,16 @@ fn interpret(warp: &mut Warp, context: &mut Context<'_>, instructions: u64) -> R
                         break;
                     }
                 }
-                Op::LoadShared => fast::load_shared(warp, context, i, mask, at - 1)?,
-                Op::LoadGlobal => fast::load_global(warp, context, i, mask, at - 1)?,
-                Op::StoreShared => fast::store_shared(warp, context, i, mask, at - 1)?,
-                Op::StoreGlobal => fast::store_global(warp, context, i, mask, at - 1)?,
+                Op::LoadShared
+                    if apart(simd, || fast::load_shared(&mut warp.registers, context, i, mask)).is_some() => {
+                }
+                Op::LoadGlobal
+                    if apart(simd, || fast::load_global(&mut warp.registers, context, i, mask)).is_some() => {
+                }
+                Op::StoreShared
+                    if apart(simd, || fast::store_shared(&warp.registers, context, i, mask)).is_some() => {}
+                Op::StoreGlobal
+                    if apart(simd, || fast::store_global(&warp.registers, context, i, mask)).is_some() => {}
                 _ => {
                     warp.executed += instructions - left;
                     let instructions_before = left;
@@ -156,8 +190,8 @@ fn other(
     let stop = |kind| Stop { kind, at, lane: first(mask) };
     match i.op {
         Op::LoadParameter => access::load_parameter(warp, context, i, mask),
-        Op::Load => access::load(warp, context, i, mask, at)?,
-        Op::Store => access::store(warp, context, i, mask, at)?,
+        Op::Load | Op::LoadShared | Op::LoadGlobal => access::load(warp, context, i, mask, at)?,
+        Op::Store | Op::StoreShared | Op::StoreGlobal => access::store(warp, context, i, mask, at)?,
         Op::Atomic => atomic::atomic(warp, context, i, mask, at)?,
         Op::Convert => convert(&mut warp.registers, i, mask),
         Op::Barrier | Op::BarrierArrive | Op::BarrierReduce => {

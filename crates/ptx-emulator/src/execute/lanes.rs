@@ -20,15 +20,39 @@ pub(crate) type Doubles = [u64; LANES];
 
 /// The lanes in `mask` of `to` become those of `from`.
 #[inline(always)]
-pub(crate) fn merge<T: Copy>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
+pub(crate) fn merge<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
     if mask == u32::MAX {
         *to = *from;
     } else {
-        for lane in 0..LANES {
-            if mask >> lane & 1 != 0 {
-                to[lane] = from[lane];
-            }
-        }
+        merge_some(to, from, mask);
+    }
+}
+
+/// Apart, so that the lanes' bits are not made of the mask before it is known that they are needed.
+#[inline(never)]
+fn merge_some<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
+    for lane in 0..LANES {
+        to[lane] = T::choose(mask >> lane & 1, from[lane], to[lane]);
+    }
+}
+
+/// A lane of a register.
+pub(crate) trait Lane: Copy {
+    /// `yes` if `bit` is 1, `no` if it is 0. Branches would be one a lane; this becomes vector instructions.
+    fn choose(bit: u32, yes: Self, no: Self) -> Self;
+}
+
+impl Lane for u32 {
+    #[inline(always)]
+    fn choose(bit: u32, yes: Self, no: Self) -> Self {
+        no ^ (yes ^ no) & bit.wrapping_neg()
+    }
+}
+
+impl Lane for u64 {
+    #[inline(always)]
+    fn choose(bit: u32, yes: Self, no: Self) -> Self {
+        no ^ (yes ^ no) & Self::from(bit).wrapping_neg()
     }
 }
 
@@ -78,7 +102,7 @@ shapes! {
 
 /// `selp`: `a` where the predicate `c` holds, else `b`.
 #[inline(always)]
-fn select<T: Copy>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: u32) {
+fn select<T: Lane>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: u32) {
     let mut result = file[usize::from(i.b)];
     merge(&mut result, &file[usize::from(i.a)], chosen);
     merge(&mut file[usize::from(i.d)], &result, mask);
