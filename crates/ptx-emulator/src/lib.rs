@@ -12,13 +12,8 @@ mod memory;
 mod module;
 mod parse;
 
+pub use decode::instruction_forms;
 pub use error::{AddressState, LaunchError, LoadError, MemoryError};
 pub use fault::{Fault, FaultKind, MemorySpace};
 pub use memory::Memory;
 pub use module::{Dimensions, Module, Options};
-
-/// The names of the operations on registers that kernels may use, as `add.s32`; comparisons without their `setp`.
-#[must_use]
-pub fn register_operations() -> &'static [&'static str] {
-    execute::NAMES
-}

@@ -115,45 +115,71 @@ fn modifiers(text: &str) -> Option<Modifiers<'_>> {
     Some(found)
 }
 
-/// The size of an element, and whether it is signed.
-fn element(kind: &str) -> Option<(u32, bool)> {
-    Some(match kind {
-        "b8" | "u8" => (1, false),
-        "s8" => (1, true),
-        "b16" | "u16" | "f16" | "bf16" => (2, false),
-        "s16" => (2, true),
-        "b32" | "u32" | "f32" => (4, false),
-        "s32" => (4, true),
-        "b64" | "u64" | "f64" | "s64" => (8, false),
-        _ => return None,
-    })
-}
+/// Types of elements: their sizes, and whether they are signed.
+pub(super) const ELEMENTS: [(&str, (u32, bool)); 16] = [
+    ("b8", (1, false)),
+    ("u8", (1, false)),
+    ("s8", (1, true)),
+    ("b16", (2, false)),
+    ("u16", (2, false)),
+    ("f16", (2, false)),
+    ("bf16", (2, false)),
+    ("s16", (2, true)),
+    ("b32", (4, false)),
+    ("u32", (4, false)),
+    ("f32", (4, false)),
+    ("s32", (4, true)),
+    ("b64", (8, false)),
+    ("u64", (8, false)),
+    ("s64", (8, false)),
+    ("f64", (8, false)),
+];
 
-fn atomic_operation(name: &str, kind: &str) -> Option<AtomicOperation> {
+/// Names and types of atomic operations.
+pub(super) const ATOMICS: [(&str, &str, AtomicOperation); 26] = {
     use AtomicOperation as Is;
-    Some(match (name, kind) {
-        ("add", "u32" | "s32" | "u64" | "s64") => Is::Add,
-        ("add", "f32") => Is::AddF32,
-        ("add", "f64") => Is::AddF64,
-        ("min", "u32" | "u64") => Is::Minimum,
-        ("min", "s32" | "s64") => Is::MinimumSigned,
-        ("max", "u32" | "u64") => Is::Maximum,
-        ("max", "s32" | "s64") => Is::MaximumSigned,
-        ("and", "b32" | "b64") => Is::And,
-        ("or", "b32" | "b64") => Is::Or,
-        ("xor", "b32" | "b64") => Is::Xor,
-        ("exch", "b32" | "b64") => Is::Exchange,
-        ("inc", "u32") => Is::Increment,
-        ("dec", "u32") => Is::Decrement,
-        ("cas", "b32" | "b64") => Is::CompareAndSwap,
-        _ => return None,
-    })
+    [
+        ("add", "u32", Is::Add),
+        ("add", "s32", Is::Add),
+        ("add", "u64", Is::Add),
+        ("add", "s64", Is::Add),
+        ("add", "f32", Is::AddF32),
+        ("add", "f64", Is::AddF64),
+        ("min", "u32", Is::Minimum),
+        ("min", "u64", Is::Minimum),
+        ("min", "s32", Is::MinimumSigned),
+        ("min", "s64", Is::MinimumSigned),
+        ("max", "u32", Is::Maximum),
+        ("max", "u64", Is::Maximum),
+        ("max", "s32", Is::MaximumSigned),
+        ("max", "s64", Is::MaximumSigned),
+        ("and", "b32", Is::And),
+        ("and", "b64", Is::And),
+        ("or", "b32", Is::Or),
+        ("or", "b64", Is::Or),
+        ("xor", "b32", Is::Xor),
+        ("xor", "b64", Is::Xor),
+        ("exch", "b32", Is::Exchange),
+        ("exch", "b64", Is::Exchange),
+        ("inc", "u32", Is::Increment),
+        ("dec", "u32", Is::Decrement),
+        ("cas", "b32", Is::CompareAndSwap),
+        ("cas", "b64", Is::CompareAndSwap),
+    ]
+};
+
+impl AtomicOperation {
+    /// Whether it changes a value without a need for the old one: `red`.
+    pub(super) fn reduces(self) -> bool {
+        !matches!(self, Self::Exchange | Self::CompareAndSwap)
+    }
 }
 
 impl<'a> Decoder<'_, 'a> {
     pub(super) fn memory(&mut self, written: &Written<'a>, base: &str, text: &str) -> Result<(), LoadError> {
         let Some(modifiers) = modifiers(text) else { return Err(self.unsupported(written)) };
-        let Some((bytes, signed)) = element(modifiers.kind) else { return Err(self.unsupported(written)) };
+        let element = ELEMENTS.iter().find(|(name, _)| *name == modifiers.kind);
+        let Some(&(_, (bytes, signed))) = element else { return Err(self.unsupported(written)) };
         if matches!(base, "atom" | "red") {
             return self.atomic(written, &modifiers, bytes, base == "atom");
         }
@@ -248,7 +274,10 @@ impl<'a> Decoder<'_, 'a> {
         bytes: u32,
         returns: bool,
     ) -> Result<(), LoadError> {
-        let operation = modifiers.operation.and_then(|name| atomic_operation(name, modifiers.kind));
+        let named =
+            |(name, kind, _): &&(&str, &str, _)| modifiers.operation == Some(name) && modifiers.kind == *kind;
+        let operation = ATOMICS.iter().find(named).map(|(_, _, operation)| *operation);
+        let operation = operation.filter(|operation| returns || operation.reduces());
         let (Some(operation), 1) = (operation, modifiers.count) else {
             return Err(self.unsupported(written));
         };

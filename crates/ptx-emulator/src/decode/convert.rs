@@ -25,7 +25,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    const ALL: [(&'static str, Self); 12] = [
+    pub(super) const ALL: [(&'static str, Self); 12] = [
         ("u8", Self::U8),
         ("s8", Self::S8),
         ("u16", Self::U16),
@@ -62,6 +62,9 @@ impl Number {
     }
 }
 
+/// Modifiers of `cvt` that round, to whole numbers the second half.
+pub(super) const ROUNDINGS: [&str; 8] = ["rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi"];
+
 /// What a conversion does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conversion {
@@ -86,7 +89,7 @@ impl Conversion {
             match part {
                 "sat" => found.saturate = true,
                 "ftz" => found.flush = true,
-                "rn" | "rz" | "rm" | "rp" | "rni" | "rzi" | "rmi" | "rpi" if !rounded => {
+                part if ROUNDINGS.contains(&part) && !rounded => {
                     rounded = true;
                     found.whole = part.ends_with('i');
                     found.rounding = match part.as_bytes()[1] {

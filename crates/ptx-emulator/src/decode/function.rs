@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     LoadError,
-    execute::{Combine, Comparison, Kind, Op, Registers, find},
+    execute::{Kind, Op, Registers, find},
     memory::SHARED_LIMIT,
     parse::{Entry, File, Operand, Space, Statement, Variable, Written},
 };
@@ -225,7 +225,7 @@ impl<'a> Decoder<'_, 'a> {
             }
             _ => {}
         }
-        if let Some((op, shape)) = find(opcode) {
+        if let Some((op, shape)) = find(opcode).filter(|(_, shape)| !shape.compares) {
             return self.table(written, op, shape.to, shape.from);
         }
         if base == "cvt" {
@@ -265,73 +265,12 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    /// `setp`: one of a few comparisons, of the operands or of the swapped operands, perhaps inverted.
-    fn compare(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let mut parts = modifiers.split('.');
-        let comparison = parts.next().unwrap_or_default();
-        let rest: Vec<_> = parts.collect();
-        let (combine, kinds) = match rest.as_slice() {
-            ["and", kinds @ ..] => (Combine::And, kinds),
-            ["or", kinds @ ..] => (Combine::Or, kinds),
-            ["xor", kinds @ ..] => (Combine::Xor, kinds),
-            kinds => (Combine::None, kinds),
-        };
-        let float = matches!(kinds, ["f32" | "f64"] | ["ftz", "f32"]);
-        let (name, swapped, inverted) = match comparison {
-            "eq" | "lt" | "le" => (comparison, false, false),
-            "lo" => ("lt", false, false),
-            "ls" => ("le", false, false),
-            "gt" | "hi" => ("lt", true, false),
-            "ge" | "hs" => ("le", true, false),
-            "ne" if float => ("ne", false, false),
-            "ne" => ("eq", false, true),
-            "equ" if float => ("ne", false, true),
-            "neu" if float => ("eq", false, true),
-            "ltu" if float => ("le", true, true),
-            "leu" if float => ("lt", true, true),
-            "gtu" if float => ("le", false, true),
-            "geu" if float => ("lt", false, true),
-            "num" if float => ("num", false, false),
-            "nan" if float => ("num", false, true),
-            _ => return Err(self.unsupported(written)),
-        };
-        let unsigned = matches!(kinds, ["u16" | "u32" | "u64"]);
-        if matches!(comparison, "lo" | "ls" | "hi" | "hs") && !unsigned {
-            return Err(self.unsupported(written));
-        }
-        let found = find(&format!("{name}.{}", kinds.join(".")));
-        let Some((op, shape)) = found.filter(|(_, shape)| shape.compares) else {
-            return Err(self.unsupported(written));
-        };
-        let takes = if matches!(combine, Combine::None) { 3 } else { 4 };
-        if written.operands.len() != takes {
-            let given = written.operands.len();
-            return Err(self
-                .operands
-                .wrong(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
-        }
-        let mut i = Instruction::new(op);
-        i.a = self.operands.value(&written.operands[1], shape.from[0])?;
-        i.b = self.operands.value(&written.operands[2], shape.from[1])?;
-        if swapped {
-            (i.a, i.b) = (i.b, i.a);
-        }
-        if let Some(other) = written.operands.get(3) {
-            let (slot, negated) = self.operands.predicate(other)?;
-            (i.c, i.e) = (slot, negated.into());
-        }
-        let (d, second) = self.operands.with_predicate(&written.operands[0], Kind::P)?;
-        i.d = d;
-        i.extra = Comparison { inverted, combine, second }.pack();
-        self.emit(i);
-        Ok(())
-    }
-
     /// `mov.b64 {lo, hi}, d` and `mov.b64 d, {lo, hi}`, and the same for halves of words.
     fn pack_or_unpack(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        // No opcode is written with a blank.
         let forms = match modifiers {
-            "b32" => ["pack.b32", "unpack.low.b32", "unpack.high.b32"],
-            "b64" => ["pack.b64", "unpack.low.b64", "unpack.high.b64"],
+            "b32" => ["pack b32", "unpack low b32", "unpack high b32"],
+            "b64" => ["pack b64", "unpack low b64", "unpack high b64"],
             _ => return Err(self.unsupported(written)),
         };
         let part = |operands: Vec<Operand<'a>>, opcode| Written {

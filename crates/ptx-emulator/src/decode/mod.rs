@@ -1,12 +1,14 @@
 //! A kernel's statements as instructions whose operands are numbered registers.
 
 mod access;
+mod compare;
 mod convert;
 mod function;
 mod names;
 mod operands;
 mod slots;
 mod special;
+mod supported;
 mod warp;
 
 pub(crate) use access::{Access, AtomicOperation, Atomics};
@@ -14,6 +16,7 @@ pub(crate) use convert::{Conversion, Number};
 pub(crate) use function::program;
 pub(crate) use names::Globals;
 pub(crate) use special::Special;
+pub use supported::instruction_forms;
 pub(crate) use warp::{NEGATED, ReduceOperation, ShuffleMode, VoteMode};
 
 use crate::execute::Op;

@@ -58,6 +58,51 @@ packed!(ReduceOperation: Add, Minimum, MinimumSigned, Maximum, MaximumSigned, An
 /// The bit of an extra word that says that the operand is negated.
 pub(crate) const NEGATED: u32 = 16;
 
+/// Modifiers of `shfl`.
+pub(super) const SHUFFLES: [(&str, ShuffleMode); 4] = [
+    ("sync.up.b32", ShuffleMode::Up),
+    ("sync.down.b32", ShuffleMode::Down),
+    ("sync.bfly.b32", ShuffleMode::Butterfly),
+    ("sync.idx.b32", ShuffleMode::Index),
+];
+
+/// Modifiers of `vote`.
+pub(super) const VOTES: [(&str, VoteMode); 4] = [
+    ("sync.all.pred", VoteMode::All),
+    ("sync.any.pred", VoteMode::Any),
+    ("sync.uni.pred", VoteMode::Uniform),
+    ("sync.ballot.b32", VoteMode::Count),
+];
+
+/// Modifiers of `match`: whether all lanes have to be equal, and what is compared.
+pub(super) const MATCHES: [(&str, (bool, Kind)); 4] = [
+    ("any.sync.b32", (false, Kind::W)),
+    ("any.sync.b64", (false, Kind::D)),
+    ("all.sync.b32", (true, Kind::W)),
+    ("all.sync.b64", (true, Kind::D)),
+];
+
+/// Modifiers of `redux`.
+pub(super) const REDUCTIONS: [(&str, ReduceOperation); 9] = [
+    ("sync.add.u32", ReduceOperation::Add),
+    ("sync.add.s32", ReduceOperation::Add),
+    ("sync.min.u32", ReduceOperation::Minimum),
+    ("sync.min.s32", ReduceOperation::MinimumSigned),
+    ("sync.max.u32", ReduceOperation::Maximum),
+    ("sync.max.s32", ReduceOperation::MaximumSigned),
+    ("sync.and.b32", ReduceOperation::And),
+    ("sync.or.b32", ReduceOperation::Or),
+    ("sync.xor.b32", ReduceOperation::Xor),
+];
+
+/// Modifiers of `bar` and `barrier`, beside `cta` and `aligned`, by which a predicate is reduced.
+pub(super) const BARRIER_REDUCTIONS: [(&str, VoteMode); 3] =
+    [("red.popc.u32", VoteMode::Count), ("red.and.pred", VoteMode::All), ("red.or.pred", VoteMode::Any)];
+
+fn lookup<T: Copy>(table: &[(&str, T)], modifiers: &str) -> Option<T> {
+    table.iter().find(|(name, _)| *name == modifiers).map(|(_, meaning)| *meaning)
+}
+
 impl<'a> Decoder<'_, 'a> {
     pub(super) fn warp_or_block(
         &mut self,
@@ -97,10 +142,10 @@ impl<'a> Decoder<'_, 'a> {
                 i.op = Op::BarrierArrive;
                 None
             }
-            ["red", "popc", "u32"] => Some(VoteMode::Count),
-            ["red", "and", "pred"] => Some(VoteMode::All),
-            ["red", "or", "pred"] => Some(VoteMode::Any),
-            _ => return Err(self.unsupported(written)),
+            parts => match lookup(&BARRIER_REDUCTIONS, &parts.join(".")) {
+                None => return Err(self.unsupported(written)),
+                mode => mode,
+            },
         };
         if let Some(mode) = mode {
             let (Some((to, rest)), kind) =
@@ -135,13 +180,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     fn shuffle(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let mode = match modifiers {
-            "sync.up.b32" => ShuffleMode::Up,
-            "sync.down.b32" => ShuffleMode::Down,
-            "sync.bfly.b32" => ShuffleMode::Butterfly,
-            "sync.idx.b32" => ShuffleMode::Index,
-            _ => return Err(self.unsupported(written)),
-        };
+        let Some(mode) = lookup(&SHUFFLES, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, lane, clamp, mask] = self.take::<5>(written)?;
         let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&lane, Kind::W)?);
         let (c, e) = (self.operands.value(&clamp, Kind::W)?, self.operands.value(&mask, Kind::W)?);
@@ -152,13 +191,8 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     fn vote(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let (mode, kind) = match modifiers {
-            "sync.all.pred" => (VoteMode::All, Kind::P),
-            "sync.any.pred" => (VoteMode::Any, Kind::P),
-            "sync.uni.pred" => (VoteMode::Uniform, Kind::P),
-            "sync.ballot.b32" => (VoteMode::Count, Kind::W),
-            _ => return Err(self.unsupported(written)),
-        };
+        let Some(mode) = lookup(&VOTES, modifiers) else { return Err(self.unsupported(written)) };
+        let kind = if mode == VoteMode::Count { Kind::W } else { Kind::P };
         let [to, predicate, mask] = self.take::<3>(written)?;
         let (a, negated) = self.operands.predicate(&predicate)?;
         let b = self.operands.value(&mask, Kind::W)?;
@@ -170,13 +204,7 @@ impl<'a> Decoder<'_, 'a> {
 
     /// `match.any` and `match.all`, whose second result is a predicate.
     fn matching(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let (all, kind) = match modifiers {
-            "any.sync.b32" => (false, Kind::W),
-            "any.sync.b64" => (false, Kind::D),
-            "all.sync.b32" => (true, Kind::W),
-            "all.sync.b64" => (true, Kind::D),
-            _ => return Err(self.unsupported(written)),
-        };
+        let Some((all, kind)) = lookup(&MATCHES, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, mask] = self.take::<3>(written)?;
         let a = self.operands.value(&value, kind)?;
         let b = self.operands.value(&mask, Kind::W)?;
@@ -192,18 +220,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     fn reduce(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        use ReduceOperation as Is;
-        let operation = match modifiers {
-            "sync.add.u32" | "sync.add.s32" => Is::Add,
-            "sync.min.u32" => Is::Minimum,
-            "sync.min.s32" => Is::MinimumSigned,
-            "sync.max.u32" => Is::Maximum,
-            "sync.max.s32" => Is::MaximumSigned,
-            "sync.and.b32" => Is::And,
-            "sync.or.b32" => Is::Or,
-            "sync.xor.b32" => Is::Xor,
-            _ => return Err(self.unsupported(written)),
-        };
+        let Some(operation) = lookup(&REDUCTIONS, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, mask] = self.take::<3>(written)?;
         let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&mask, Kind::W)?);
         let d = self.operands.result(&to, Kind::W)?;

@@ -64,7 +64,7 @@ fn places<'p>(
         wrong |= offset | last.wrapping_sub(offset);
         places[lane] = offset / 4;
     }
-    if wrong & (1 << 63 | bytes - 1) != 0 {
+    if wrong & (1 << 63 | (bytes - 1)) != 0 {
         return None;
     }
     Some(if different == 0 { Places::One(one.wrapping_add(add) / 4) } else { Places::Each(places) })

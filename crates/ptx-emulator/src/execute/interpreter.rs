@@ -6,11 +6,12 @@ use super::{
     convert::convert,
     exchange::{exchange, waits},
     fast,
-    forms::{Op, compute, compute_rare},
+    forms::Op,
     launch::Environment,
     local::Local,
     registers::Registers,
     shared::Shared,
+    vectors::apart,
     warp::{Warp, first},
 };
 use crate::{
@@ -64,24 +65,6 @@ impl WithSimd for Turn<'_, '_> {
     }
 }
 
-/// What is compiled for the processor's vectors as well, but apart from the interpreter's loop: one function of all of it would
-/// take minutes to compile, and its values would be kept in memory instead of registers.
-struct Apart<F>(F);
-
-impl<T, F: FnOnce() -> T> WithSimd for Apart<F> {
-    type Output = T;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> T {
-        (self.0)()
-    }
-}
-
-#[inline(never)]
-fn apart<S: Simd, T>(simd: S, work: impl FnOnce() -> T) -> T {
-    simd.vectorize(Apart(work))
-}
-
 #[inline(always)]
 fn interpret<S: Simd>(
     simd: S,
@@ -105,7 +88,11 @@ fn interpret<S: Simd>(
             let guard = warp.registers.predicates[usize::from(i.guard & !Instruction::NEGATED)];
             let mask = active & if i.guard & Instruction::NEGATED != 0 { !guard } else { guard };
             at += 1;
-            if mask == 0 || compute(&mut warp.registers, i, mask) {
+            if mask == 0 {
+                continue;
+            }
+            if let Op::Hot(op) = i.op {
+                op.compute(simd, &mut warp.registers, i, mask);
                 continue;
             }
             match i.op {
@@ -142,7 +129,7 @@ fn interpret<S: Simd>(
                 _ => {
                     warp.executed += instructions - left;
                     let instructions_before = left;
-                    let flow = other(warp, context, i, mask, at - 1)?;
+                    let flow = other(simd, warp, context, i, mask, at - 1)?;
                     warp.executed -= instructions - instructions_before;
                     match flow {
                         Flow::On => {}
@@ -180,7 +167,8 @@ enum Flow {
 
 /// What is rare or takes long anyway.
 #[inline(never)]
-fn other(
+fn other<S: Simd>(
+    simd: S,
     warp: &mut Warp,
     context: &mut Context<'_>,
     i: &Instruction,
@@ -210,10 +198,12 @@ fn other(
             warp.registers.set(i.extra != 0, i.d, &now, mask);
         }
         Op::Trap => return Err(stop(FaultKind::Trap)),
-        _ => {
-            let done = compute_rare(&mut warp.registers, i, mask);
-            debug_assert!(done, "{:?} is done elsewhere", i.op);
-        }
+        Op::Transfer(op) => op.compute(simd, &mut warp.registers, i, mask),
+        Op::Integer(op) => op.compute(simd, &mut warp.registers, i, mask),
+        Op::Carry(op) => op.compute(simd, &mut warp.registers, i, mask),
+        Op::Float(op) => op.compute(simd, &mut warp.registers, i, mask),
+        Op::Compare(op) => op.compute(simd, &mut warp.registers, i, mask),
+        Op::Hot(_) | Op::Branch | Op::Exit => debug_assert!(false, "{:?} is done in the loop", i.op),
     }
     Ok(Flow::On)
 }

@@ -24,7 +24,9 @@ pub(crate) fn merge<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) 
     if mask == u32::MAX {
         *to = *from;
     } else {
-        merge_some(to, from, mask);
+        // A copy, since what a function is given the address of is not kept in vector registers.
+        let from = *from;
+        merge_some(to, &from, mask);
     }
 }
 

@@ -18,9 +18,10 @@ mod order;
 mod race;
 mod registers;
 mod shared;
+mod vectors;
 mod warp;
 
 pub(crate) use float::Rounding;
-pub(crate) use forms::{Kind, NAMES, Op, find};
+pub(crate) use forms::{Kind, Op, Shape, find, names};
 pub(crate) use launch::{Launching, launch};
 pub(crate) use registers::{Combine, Comparison, Registers};

@@ -1,0 +1,93 @@
+//! `setp`: one of a few comparisons, of the operands or of the swapped operands, perhaps inverted.
+
+use super::{Instruction, function::Decoder};
+use crate::{
+    LoadError,
+    execute::{Combine, Comparison, Kind, Op, Shape, find},
+    parse::Written,
+};
+
+/// What the modifiers of `setp` say.
+pub(super) struct Compared {
+    op: Op,
+    shape: Shape,
+    swapped: bool,
+    inverted: bool,
+    combine: Combine,
+}
+
+/// The names of comparisons.
+pub(super) const COMPARISONS: [&str; 18] = [
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",
+    "num", "nan",
+];
+
+impl Compared {
+    /// None for what is not supported.
+    pub(super) fn parse(modifiers: &str) -> Option<Self> {
+        let mut parts = modifiers.split('.');
+        let comparison = parts.next()?;
+        let rest: Vec<_> = parts.collect();
+        let (combine, kinds) = match rest.as_slice() {
+            ["and", kinds @ ..] => (Combine::And, kinds),
+            ["or", kinds @ ..] => (Combine::Or, kinds),
+            ["xor", kinds @ ..] => (Combine::Xor, kinds),
+            kinds => (Combine::None, kinds),
+        };
+        let float = matches!(kinds, ["f32" | "f64"] | ["ftz", "f32"]);
+        let unsigned = matches!(kinds, ["u16" | "u32" | "u64"]);
+        let (name, swapped, inverted) = match comparison {
+            "eq" => ("eq", false, false),
+            "ne" if float => ("ne", false, false),
+            "ne" => ("eq", false, true),
+            "lt" | "le" => (comparison, false, false),
+            "gt" => ("lt", true, false),
+            "ge" => ("le", true, false),
+            "lo" if unsigned => ("lt", false, false),
+            "ls" if unsigned => ("le", false, false),
+            "hi" if unsigned => ("lt", true, false),
+            "hs" if unsigned => ("le", true, false),
+            "equ" if float => ("ne", false, true),
+            "neu" if float => ("eq", false, true),
+            "ltu" if float => ("le", true, true),
+            "leu" if float => ("lt", true, true),
+            "gtu" if float => ("le", false, true),
+            "geu" if float => ("lt", false, true),
+            "num" if float => ("num", false, false),
+            "nan" if float => ("num", false, true),
+            _ => return None,
+        };
+        let (op, shape) = find(&format!("{name}.{}", kinds.join("."))).filter(|(_, shape)| shape.compares)?;
+        Some(Self { op, shape, swapped, inverted, combine })
+    }
+}
+
+impl<'a> Decoder<'_, 'a> {
+    pub(super) fn compare(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let Some(Compared { op, shape, swapped, inverted, combine }) = Compared::parse(modifiers) else {
+            return Err(self.unsupported(written));
+        };
+        let takes = if matches!(combine, Combine::None) { 3 } else { 4 };
+        if written.operands.len() != takes {
+            let given = written.operands.len();
+            return Err(self
+                .operands
+                .wrong(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+        }
+        let mut i = Instruction::new(op);
+        i.a = self.operands.value(&written.operands[1], shape.from[0])?;
+        i.b = self.operands.value(&written.operands[2], shape.from[1])?;
+        if swapped {
+            (i.a, i.b) = (i.b, i.a);
+        }
+        if let Some(other) = written.operands.get(3) {
+            let (slot, negated) = self.operands.predicate(other)?;
+            (i.c, i.e) = (slot, negated.into());
+        }
+        let (d, second) = self.operands.with_predicate(&written.operands[0], Kind::P)?;
+        i.d = d;
+        i.extra = Comparison { inverted, combine, second }.pack();
+        self.emit(i);
+        Ok(())
+    }
+}

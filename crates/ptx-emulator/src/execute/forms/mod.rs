@@ -1,0 +1,162 @@
+//! The tables of the operations on registers: what they are called in PTX, the kinds of their operands, and what they do to a lane.
+//!
+//! Everything about such an operation is its row. What is made of it: the decoder's look-up and the interpreter's jump table.
+
+// A row reads like the others of its kind.
+#![allow(
+    clippy::cast_lossless,
+    clippy::precedence,
+    clippy::redundant_closure,
+    clippy::redundant_closure_for_method_calls
+)]
+
+mod carries;
+mod comparisons;
+mod floats;
+mod hot;
+mod integers;
+mod moves;
+
+use {carries::Carry, comparisons::Compare, floats::Float, hot::Hot, integers::Integer, moves::Transfer};
+
+/// The kind of a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A predicate.
+    P,
+    /// 16 bits.
+    H,
+    /// 32 bits.
+    W,
+    /// 64 bits.
+    D,
+}
+
+/// The kinds of an operation's result and operands.
+pub(crate) struct Shape {
+    pub(crate) to: Kind,
+    pub(crate) from: &'static [Kind],
+    /// It is a comparison, which may have a second result and be combined with a predicate.
+    pub(crate) compares: bool,
+}
+
+/// What an instruction does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    Hot(Hot),
+    Transfer(Transfer),
+    Integer(Integer),
+    Carry(Carry),
+    Float(Float),
+    Compare(Compare),
+    Branch,
+    Exit,
+    Trap,
+    Barrier,
+    BarrierArrive,
+    BarrierReduce,
+    WarpBarrier,
+    LoadParameter,
+    LoadShared,
+    LoadGlobal,
+    Load,
+    StoreShared,
+    StoreGlobal,
+    Store,
+    Atomic,
+    Shuffle,
+    Vote,
+    Match,
+    ReduceWarp,
+    ActiveLanes,
+    Clock,
+    Convert,
+}
+
+/// The operation on registers with this name in PTX.
+pub(crate) fn find(form: &str) -> Option<(Op, Shape)> {
+    let tables = [Hot::find, Transfer::find, Integer::find, Carry::find, Float::find, Compare::find];
+    tables.into_iter().find_map(|find| find(form))
+}
+
+/// The names of all operations on registers.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let tables = [Hot::FORMS, Transfer::FORMS, Integer::FORMS, Carry::FORMS, Float::FORMS, Compare::FORMS];
+    tables.into_iter().flatten().copied()
+}
+
+/// A table: its name, how its operations are compiled (see [`vectors`](super::vectors)), and rows by the shapes of their operands.
+macro_rules! table {
+    ($table:ident, $how:ident $($run:ident $kinds:tt { $($name:ident: $($form:literal)+, $function:expr;)* })*) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum $table { $($($name,)*)* }
+
+        impl $table {
+            /// The names in PTX.
+            pub(super) const FORMS: &'static [&'static str] = &[$($($($form,)+)*)*];
+
+            /// The operation with this name.
+            pub(super) fn find(form: &str) -> Option<(super::Op, super::Shape)> {
+                let found = match form {
+                    $($($($form)|+ => (Self::$name, super::shape!($kinds)),)*)*
+                    _ => return None,
+                };
+                Some((super::Op::$table(found.0), found.1))
+            }
+
+            /// Does the operation for the lanes of `mask`.
+            #[inline(always)]
+            pub(crate) fn compute<S: pulp::Simd>(
+                self,
+                simd: S,
+                registers: &mut crate::execute::Registers,
+                i: &crate::decode::Instruction,
+                mask: u32,
+            ) {
+                match self {
+                    $($(Self::$name => $how(simd, || $run(registers, i, mask, $function)),)*)*
+                }
+            }
+        }
+    };
+}
+
+macro_rules! shape {
+    ([$to:ident; $($from:ident)+]) => {
+        $crate::execute::Shape {
+            to: $crate::execute::Kind::$to,
+            from: &[$($crate::execute::Kind::$from),+],
+            compares: false,
+        }
+    };
+    ([$to:ident; $($from:ident)+; compares]) => {
+        $crate::execute::Shape {
+            compares: true,
+            ..super::shape!([$to; $($from)+])
+        }
+    };
+}
+
+use {shape, table};
+
+const fn signed(value: u32) -> i32 {
+    value as i32
+}
+
+/// A signed 16-bit number, from a register.
+const fn short(value: u32) -> i32 {
+    value as i16 as i32
+}
+
+/// A 16-bit result in its register.
+const fn half(value: u32) -> u32 {
+    value & 0xffff
+}
+
+const fn wide(value: u32) -> u64 {
+    value as u64
+}
+
+const fn signed_wide(value: u32) -> i64 {
+    value as i32 as i64
+}
