@@ -24,10 +24,6 @@ impl HostSpan {
         self.address
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
         // SAFETY: valid for reads by the promise made to `new`.

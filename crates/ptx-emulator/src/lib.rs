@@ -16,4 +16,4 @@ pub use decode::instruction_forms;
 pub use error::{AddressState, LaunchError, LoadError, MemoryError};
 pub use fault::{Fault, FaultKind, MemorySpace};
 pub use memory::Memory;
-pub use module::{Dimensions, Module, Options};
+pub use module::{Dimensions, KernelAttributes, Module, Options};

@@ -3,7 +3,7 @@
 use crate::{
     LaunchError, LoadError, Memory, MemoryError,
     decode::{Globals, Program, program},
-    execute::{Launching, launch},
+    execute::{Launching, check, launch},
     parse::{File, parse},
 };
 use std::collections::BTreeMap;
@@ -19,6 +19,20 @@ pub struct Module {
     globals: BTreeMap<String, (u64, u64)>,
     /// All variables are in one allocation, if there are any.
     allocation: Option<u64>,
+}
+
+/// What a kernel declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelAttributes {
+    /// Offset and size in bytes of each parameter in the memory of the parameters.
+    pub parameters: Vec<(usize, usize)>,
+    /// Shared memory of a block, in bytes, without what a launch adds.
+    pub shared_bytes: u64,
+    /// Local memory of a thread, in bytes.
+    pub local_bytes: u64,
+    /// The most threads of a block that it is compiled for.
+    pub max_threads: Option<u64>,
 }
 
 /// How many blocks of how many threads are launched.
@@ -101,6 +115,30 @@ impl Module {
         Some(self.kernels.get(kernel)?.parameters.iter().map(|(_, bytes)| *bytes).collect())
     }
 
+    /// What a kernel declares. None if there is no such kernel.
+    #[must_use]
+    pub fn attributes(&self, kernel: &str) -> Option<KernelAttributes> {
+        let Program { parameters, shared_bytes, local_bytes, max_threads, .. } = self.kernels.get(kernel)?;
+        Some(KernelAttributes {
+            parameters: parameters.clone(),
+            shared_bytes: *shared_bytes,
+            local_bytes: *local_bytes,
+            max_threads: *max_threads,
+        })
+    }
+
+    /// Whether a device takes a launch of these dimensions, as [`launch`](Self::launch) checks it before it begins.
+    pub fn check(&self, kernel: &str, dimensions: Dimensions) -> Result<(), LaunchError> {
+        let Some(program) = self.kernels.get(kernel) else {
+            return Err(LaunchError::Arguments {
+                kernel: kernel.to_owned(),
+                expected: Vec::new(),
+                given: Vec::new(),
+            });
+        };
+        check(kernel, program, dimensions).map(drop)
+    }
+
     /// The address and size of a variable in global or constant memory.
     #[must_use]
     pub fn global(&self, name: &str) -> Option<(u64, u64)> {
@@ -135,14 +173,11 @@ impl Module {
         for ((offset, bytes), argument) in program.parameters.iter().zip(arguments) {
             parameters[*offset..offset + bytes].copy_from_slice(argument);
         }
-        let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
         let launching = Launching {
             name: kernel,
             program,
             sources: &self.sources,
-            grid,
-            block,
-            dynamic_shared_bytes,
+            dimensions,
             parameters: &parameters,
             options,
         };

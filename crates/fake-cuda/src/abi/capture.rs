@@ -1,7 +1,7 @@
 //! Captures.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
+use super::places::{Out, value};
 use crate::state::{Call, Handle};
 
 #[unsafe(no_mangle)]
@@ -31,6 +31,16 @@ pub(super) unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut
         // SAFETY: the caller's promise.
         let status = unsafe { Out::new(status, "captureStatus")? };
         status.set(driver.capture_status(stream)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut u32) -> u32 {
+    Call::initialised("cuThreadExchangeStreamCaptureMode").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (wanted, mode) = unsafe { (value(mode, "mode")?, Out::new(mode, "mode")?) };
+        mode.set(driver.exchange_capture_mode(wanted)?);
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::Out;
-use crate::state::{Call, Driver, Handle};
+use crate::state::{Call, Code, Driver, Fault, Handle};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32) -> u32 {
@@ -34,6 +34,96 @@ pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> u32 {
         context.set(driver.get_current_context());
         Ok(())
     })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    device: i32,
+    flags: *mut u32,
+    active: *mut i32,
+) -> u32 {
+    Call::initialised("cuDevicePrimaryCtxGetState").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (flags, active) = unsafe { (Out::new(flags, "flags")?, Out::new(active, "active")?) };
+        flags.set(0);
+        active.set(i32::from(driver.primary_is_active(device)?));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxCreate_v2(context: *mut Handle, _flags: u32, device: i32) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { create(Call::initialised("cuCtxCreate_v2"), context, device) }
+}
+
+/// Contexts with parameters, for a share of the device or for a video encoder, are not emulated.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxCreate_v4(
+    context: *mut Handle,
+    parameters: *const u8,
+    _flags: u32,
+    device: i32,
+) -> u32 {
+    let call = Call::initialised("cuCtxCreate_v4");
+    if !parameters.is_null() {
+        return call
+            .run(|_| Err(Fault::misuse(Code::NOT_SUPPORTED, "contexts with parameters are not emulated")));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { create(call, context, device) }
+}
+
+/// # Safety
+/// The place is null, or valid for a write.
+unsafe fn create(call: Call, context: *mut Handle, device: i32) -> u32 {
+    call.run(|driver| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Out::new(context, "pctx")? };
+        context.set(driver.create_context(device)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxDestroy_v2(context: Handle) -> u32 {
+    Call::initialised("cuCtxDestroy_v2").destroying().run(|driver| driver.destroy_context(context))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxPushCurrent_v2(context: Handle) -> u32 {
+    Call::initialised("cuCtxPushCurrent_v2").run(|driver| driver.push_context(context))
+}
+
+/// The place may be null.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 {
+    Call::initialised("cuCtxPopCurrent_v2").run(|driver| {
+        let popped = driver.pop_context()?;
+        // SAFETY: the caller's promise.
+        if let Ok(context) = unsafe { Out::new(context, "") } {
+            context.set(popped);
+        }
+        Ok(())
+    })
+}
+
+/// Kernels of one device do not use the memory of another one: peers are copied between.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> u32 {
+    Call::initialised("cuDeviceCanAccessPeer").run(|driver| {
+        // SAFETY: the caller's promise.
+        let can = unsafe { Out::new(can, "canAccessPeer")? };
+        driver.check_device(device)?;
+        driver.check_device(peer)?;
+        can.set(0);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuCtxEnablePeerAccess(_peer: Handle, _flags: u32) -> u32 {
+    Call::on("cuCtxEnablePeerAccess").run(|_| Err(Fault::plain(Code::PEER_ACCESS_UNSUPPORTED)))
 }
 
 #[unsafe(no_mangle)]

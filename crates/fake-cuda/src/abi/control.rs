@@ -39,6 +39,17 @@ unsafe extern "C" fn fake_cuda_set(name: *const c_char, value: i64) -> i32 {
     control(0, |driver| i32::from(driver.settings.set(name, value)))
 }
 
+/// Puts a kernel's virtual time in ns into the table: 1, or 0 for no name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fake_cuda_set_kernel_time(name: *const c_char, nanoseconds: u64) -> i32 {
+    // SAFETY: the caller's promise.
+    let Ok(Ok(name)) = (unsafe { string(name, "name") }).map(|name| name.to_str()) else { return 0 };
+    control(0, |driver| {
+        driver.settings.set_kernel_time(name, nanoseconds);
+        1
+    })
+}
+
 /// Removes a function, by its whole name: 1, or 0 for no name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fake_cuda_lack(name: *const c_char) -> i32 {
@@ -79,6 +90,8 @@ macro_rules! texts {
 texts! {
     /// A line for each misuse: what a correct program would not have done.
     fake_cuda_misuse = |driver| driver.report.misuse_text();
+    /// A line for each kernel that has failed.
+    fake_cuda_faults = |driver| driver.report.faults_text();
     /// A line for everything that is still alive.
     fake_cuda_leaks = |driver| driver.leaks();
     /// A line for each call: its number, its name, its result.

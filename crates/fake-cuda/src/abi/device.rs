@@ -50,7 +50,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetName(name: *mut u8, length: i32, devi
         // SAFETY: the caller's promise.
         unsafe {
             Out::new(name, "name")?;
-            give_text("Fake CUDA device", name, room);
+            give_text("Emulated CUDA device", name, room);
         }
         Ok(())
     })
@@ -72,7 +72,22 @@ pub(super) unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i
         // SAFETY: the caller's promise.
         let bytes = unsafe { Out::new(bytes, "bytes")? };
         driver.check_device(device)?;
-        bytes.set(driver.memory_info().1);
+        bytes.set(driver.memory_info(device).1);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuDeviceComputeCapability(
+    major: *mut i32,
+    minor: *mut i32,
+    device: i32,
+) -> u32 {
+    Call::initialised("cuDeviceComputeCapability").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (major, minor) = unsafe { (Out::new(major, "major")?, Out::new(minor, "minor")?) };
+        major.set(driver.attribute(75, device)?);
+        minor.set(driver.attribute(76, device)?);
         Ok(())
     })
 }
@@ -83,7 +98,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: 
         // SAFETY: the caller's promise.
         let uuid = unsafe { Out::new(uuid, "uuid")? };
         driver.check_device(device)?;
-        let mut bytes = *b"fake-cuda-device";
+        let mut bytes = *b"emulated--device";
         bytes[15] = device as u8;
         uuid.set(bytes);
         Ok(())

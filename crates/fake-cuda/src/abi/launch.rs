@@ -4,6 +4,35 @@
 use super::places::{array, value};
 use crate::state::{Arguments, Call, Code, Dimensions, Driver, Fault, Handle, Outcome};
 
+/// What is in an array of `extra` before a pointer to all arguments, before a pointer to their size, and at the end.
+const END: usize = 0;
+const BUFFER_POINTER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
+/// `CU_LAUNCH_ATTRIBUTE_IGNORE`.
+const IGNORED: u32 = 0;
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct LaunchConfiguration {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: Handle,
+    attributes: *const LaunchAttribute,
+    count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct LaunchAttribute {
+    id: u32,
+    padding: u32,
+    value: [u64; 8],
+}
+
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuLaunchKernel(
     function: Handle,
@@ -19,14 +48,8 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
     extra: *const *const u8,
 ) -> u32 {
     Call::on("cuLaunchKernel").run(|driver| {
-        if !extra.is_null() {
-            return Err(Fault::misuse(
-                Code::NOT_SUPPORTED,
-                "kernels with `extra` arguments are not emulated",
-            ));
-        }
         // SAFETY: the caller's promise.
-        let arguments = unsafe { arguments(driver, function, parameters)? };
+        let arguments = unsafe { arguments(driver, function, parameters, extra)? };
         let dimensions =
             Dimensions { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
         let kernel = driver.kernel(function, dimensions, arguments)?;
@@ -34,26 +57,88 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuLaunchKernelEx(
+    configuration: *const LaunchConfiguration,
+    function: Handle,
+    parameters: *const *const u8,
+    extra: *const *const u8,
+) -> u32 {
+    Call::on("cuLaunchKernelEx").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (configuration, arguments) =
+            unsafe { (value(configuration, "config")?, arguments(driver, function, parameters, extra)?) };
+        let LaunchConfiguration { grid, block, shared_bytes, stream, attributes, count } = configuration;
+        // SAFETY: the caller's promise.
+        let attributes = unsafe { array(attributes, count as usize, "attrs")? };
+        if let Some(attribute) = attributes.iter().find(|attribute| attribute.id != IGNORED) {
+            let text = format!("a launch with the attribute {}", attribute.id);
+            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+        }
+        let kernel = driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)?;
+        driver.launch_kernel(kernel, stream)
+    })
+}
+
 /// Copies a launch's arguments, as far as the function's module declares them.
 ///
 /// # Safety
-/// The place is null, or holds the address of each of the function's arguments.
+/// `parameters` is null, or holds the address of each of the function's arguments; `extra` is null, or pairs as `cuda.h` has
+/// them that name memory with all arguments.
 pub(super) unsafe fn arguments(
     driver: &Driver,
     function: Handle,
-    place: *const *const u8,
+    parameters: *const *const u8,
+    extra: *const *const u8,
 ) -> Outcome<Arguments> {
-    let sizes = driver.parameter_bytes(function)?.unwrap_or_default();
+    let declared = driver.parameters(function)?;
     // SAFETY: the caller's promise.
-    let addresses = unsafe { array(place, sizes.len(), "kernelParams")? };
-    let values = addresses.into_iter().zip(sizes).map(|(address, &bytes)| {
+    let addresses = unsafe {
+        match (parameters.is_null(), extra.is_null()) {
+            (false, false) => return Err(Fault::value("kernelParams and extra exclude each other")),
+            (true, false) => buffer(extra, declared)?,
+            _ => array(parameters, declared.len(), "kernelParams")?,
+        }
+    };
+    let values = addresses.into_iter().zip(declared).map(|(address, &(_, bytes))| {
         let mut words = vec![0_u64; bytes.div_ceil(8)].into_boxed_slice();
         // SAFETY: the caller's promise; null is refused, and there is room for the bytes.
         unsafe {
             value(address, "an argument's address")?;
             words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(address, bytes);
         }
-        Ok(words)
+        Ok((words, bytes))
     });
     Ok(Arguments::new(values.collect::<Outcome<_>>()?))
+}
+
+/// The addresses of arguments that are in one piece of memory.
+///
+/// # Safety
+/// `extra` holds pairs of a number and a pointer, up to the number for the end, and they are what they say.
+unsafe fn buffer(extra: *const *const u8, declared: &[(usize, usize)]) -> Outcome<Vec<*const u8>> {
+    let (mut start, mut bytes, mut place) = (std::ptr::null::<u8>(), 0_usize, extra);
+    loop {
+        // SAFETY: the caller's promise.
+        let (kind, pointer) = unsafe {
+            let kind = place.read() as usize;
+            if kind == END {
+                break;
+            }
+            (kind, place.add(1).read())
+        };
+        match kind {
+            BUFFER_POINTER => start = pointer,
+            // SAFETY: the caller's promise.
+            BUFFER_SIZE => bytes = unsafe { value(pointer.cast(), "the size of the arguments")? },
+            other => return Err(Fault::value(format!("extra holds {other}, which is no kind of argument"))),
+        }
+        // SAFETY: the caller's promise.
+        place = unsafe { place.add(2) };
+    }
+    let needed = declared.last().map_or(0, |(offset, size)| offset + size);
+    if start.is_null() && needed > 0 || bytes < needed {
+        return Err(Fault::value(format!("extra holds {bytes} bytes, and the kernel takes {needed}")));
+    }
+    Ok(declared.iter().map(|(offset, _)| start.wrapping_add(*offset)).collect())
 }

@@ -2,15 +2,14 @@
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::Out;
-use crate::host::HostSpan;
-use crate::state::{Call, Fault, Handle, Outcome, only_zero};
+use crate::state::{Call, Code, Fault, Handle, only_zero};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
     Call::on("cuMemGetInfo_v2").run(|driver| {
         // SAFETY: the caller's promise.
         let (free, total) = unsafe { (Out::new(free, "free")?, Out::new(total, "total")?) };
-        let info = driver.memory_info();
+        let info = driver.memory_info(driver.current_device()?);
         free.set(info.0);
         total.set(info.1);
         Ok(())
@@ -77,50 +76,51 @@ pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     })
 }
 
+/// Which memory an address is in: attributes of `cuPointerGetAttribute`, of which the most used ones are there.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
-    to: u64,
-    from: usize,
-    bytes: usize,
-    stream: Handle,
-) -> u32 {
-    Call::on("cuMemcpyHtoDAsync_v2").run(|driver| {
-        // SAFETY: the caller's promise.
-        let from = unsafe { span(from, bytes)? };
-        driver.copy_to_device(to, &from, stream)
+pub(super) unsafe extern "C" fn cuPointerGetAttribute(place: *mut u8, attribute: u32, address: u64) -> u32 {
+    Call::initialised("cuPointerGetAttribute").run(|driver| {
+        // SAFETY: the caller's promise: the place is as large as the attribute is.
+        unsafe {
+            Out::new(place, "data")?;
+            let (start, bytes) = driver.allocation(address)?;
+            let device = driver.device_at(address);
+            match attribute {
+                // MEMORY_TYPE: host or device.
+                2 => Out::new(place.cast(), "data")?.set(if device.is_some() { 2_u32 } else { 1 }),
+                // DEVICE_POINTER
+                3 => Out::new(place.cast(), "data")?.set(address),
+                // DEVICE_ORDINAL
+                9 => Out::new(place.cast(), "data")?.set(device.unwrap_or(0)),
+                // RANGE_START_ADDR and RANGE_SIZE
+                11 => Out::new(place.cast(), "data")?.set(start),
+                12 => Out::new(place.cast(), "data")?.set(bytes as usize),
+                other => {
+                    let text = format!("the attribute {other} of pointers");
+                    return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+                }
+            }
+        }
+        Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
-    to: usize,
-    from: u64,
-    bytes: usize,
-    stream: Handle,
-) -> u32 {
-    Call::on("cuMemcpyDtoHAsync_v2").run(|driver| {
-        // SAFETY: the caller's promise.
-        let to = unsafe { span(to, bytes)? };
-        driver.copy_to_host(&to, from, stream)
-    })
-}
-
-/// # Safety
-/// As for [`HostSpan::new`], unless the address is null.
-unsafe fn span(address: usize, bytes: usize) -> Outcome<HostSpan> {
-    if address == 0 {
-        return Err(Fault::value("the host's address is null"));
-    }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { HostSpan::new(address, bytes) })
-}
-
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn cuMemsetD32Async(
+pub(super) unsafe extern "C" fn cuMemGetAddressRange_v2(
+    start: *mut u64,
+    bytes: *mut usize,
     address: u64,
-    value: u32,
-    words: usize,
-    stream: Handle,
 ) -> u32 {
-    Call::on("cuMemsetD32Async").run(|driver| driver.fill(address, value, words, stream))
+    Call::on("cuMemGetAddressRange_v2").run(|driver| {
+        // SAFETY: the caller's promise. Null is for what is not asked for.
+        let (start, bytes) = unsafe { (Out::new(start, ""), Out::new(bytes, "")) };
+        let found = driver.allocation(address)?;
+        if let Ok(start) = start {
+            start.set(found.0);
+        }
+        if let Ok(bytes) = bytes {
+            bytes.set(found.1 as usize);
+        }
+        Ok(())
+    })
 }

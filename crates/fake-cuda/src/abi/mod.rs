@@ -6,12 +6,14 @@
 mod capture;
 mod context;
 mod control;
+mod copies;
 mod device;
 mod errors;
 mod events;
 mod execs;
 mod graphs;
 mod green;
+mod lacking;
 mod launch;
 mod memory;
 mod modules;

@@ -1,16 +1,57 @@
 //! Modules and their functions.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{Out, string};
+use super::places::{Out, array, give_text, string};
 use crate::state::{Call, Code, Fault, Handle, Outcome};
-use std::ffi::c_char;
+use std::{
+    ffi::{c_char, c_void},
+    ptr,
+};
+
+/// Options of `cuModuleLoadDataEx` that have a meaning here: where logs go, and how much room there is.
+const INFO_LOG_BUFFER: u32 = 3;
+const INFO_LOG_BUFFER_BYTES: u32 = 4;
+const ERROR_LOG_BUFFER: u32 = 5;
+const ERROR_LOG_BUFFER_BYTES: u32 = 6;
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> u32 {
     Call::on("cuModuleLoadData").run(|driver| {
         // SAFETY: the caller's promise.
         let (module, ptx) = unsafe { (Out::new(module, "module")?, text(image)?) };
-        module.set(driver.load_module(ptx)?);
+        module.set(driver.load_module(ptx, |_| {})?);
+        Ok(())
+    })
+}
+
+/// Of the options, those for logs are used; all others change nothing here.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut Handle,
+    image: *const c_char,
+    count: u32,
+    options: *const u32,
+    values: *mut *mut c_void,
+) -> u32 {
+    Call::on("cuModuleLoadDataEx").run(|driver| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (module, ptx) = (Out::new(module, "module")?, text(image)?);
+            let options = array(options, count as usize, "options")?;
+            let given = array(values.cast_const(), count as usize, "optionValues")?;
+            let place = |wanted| options.iter().position(|option| *option == wanted);
+            let write_log = |buffer, bytes, text: &str| {
+                let (Some(buffer), Some(bytes)) = (place(buffer), place(bytes)) else { return };
+                // A size is in the value itself, in its lower half.
+                let room = given[bytes] as usize & u32::MAX as usize;
+                let needed = give_text(text, given[buffer].cast(), room);
+                values.add(bytes).write(ptr::without_provenance_mut(needed.min(room)));
+            };
+            write_log(INFO_LOG_BUFFER, INFO_LOG_BUFFER_BYTES, "");
+            write_log(ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_BYTES, "");
+            let log = |text: &str| write_log(ERROR_LOG_BUFFER, ERROR_LOG_BUFFER_BYTES, text);
+            module.set(driver.load_module(ptx, log)?);
+        }
         Ok(())
     })
 }
@@ -39,6 +80,29 @@ pub(super) unsafe extern "C" fn cuModuleUnload(module: Handle) -> u32 {
     Call::initialised("cuModuleUnload").destroying().run(|driver| driver.unload_module(module))
 }
 
+/// Null is for what is not asked for.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuModuleGetGlobal_v2(
+    address: *mut u64,
+    bytes: *mut usize,
+    module: Handle,
+    name: *const c_char,
+) -> u32 {
+    Call::on("cuModuleGetGlobal_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (address, bytes, name) =
+            unsafe { (Out::new(address, ""), Out::new(bytes, ""), string(name, "name")?) };
+        let found = driver.module_global(module, name)?;
+        if let Ok(address) = address {
+            address.set(found.0);
+        }
+        if let Ok(bytes) = bytes {
+            bytes.set(found.1);
+        }
+        Ok(())
+    })
+}
+
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleGetFunction(
     function: *mut Handle,
@@ -59,6 +123,43 @@ pub(super) unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function
         // SAFETY: the caller's promise.
         let name = unsafe { Out::new(name, "name")? };
         name.set(driver.function_name(function)?.as_ptr());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: u32, function: Handle) -> u32 {
+    Call::initialised("cuFuncGetAttribute").run(|driver| {
+        // SAFETY: the caller's promise.
+        let value = unsafe { Out::new(value, "pi")? };
+        value.set(driver.function_attribute(attribute, function)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuFuncSetAttribute(function: Handle, attribute: u32, value: i32) -> u32 {
+    Call::initialised("cuFuncSetAttribute")
+        .run(|driver| driver.set_function_attribute(function, attribute, value))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuFuncGetParamInfo(
+    function: Handle,
+    index: usize,
+    offset: *mut usize,
+    bytes: *mut usize,
+) -> u32 {
+    Call::initialised("cuFuncGetParamInfo").run(|driver| {
+        // SAFETY: the caller's promise. The size need not be asked for.
+        let (offset, bytes) = unsafe { (Out::new(offset, "paramOffset")?, Out::new(bytes, "")) };
+        let parameter = driver.parameters(function)?.get(index).copied();
+        // What asks for one parameter after the other ends so.
+        let (place, size) = parameter.ok_or_else(|| Fault::plain(Code::INVALID_VALUE))?;
+        offset.set(place);
+        if let Ok(bytes) = bytes {
+            bytes.set(size);
+        }
         Ok(())
     })
 }

@@ -5,7 +5,7 @@ use super::{
     graphs::EdgeData,
     places::{Out, array, give_list, value},
 };
-use crate::state::{Call, Code, Dimensions, Fault, Handle, NodeWork, Outcome};
+use crate::state::{Call, Code, Dimensions, Driver, Fault, Handle, KernelNode, NodeWork, Outcome};
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`.
 #[repr(C)]
@@ -99,17 +99,48 @@ pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
                 value(parameters, "nodeParams")?,
             )
         };
-        let KernelNodeParameters { function, grid, block, shared_bytes, arguments, extra, kernel, .. } =
-            parameters;
-        if !extra.is_null() || kernel != 0 {
-            let text = "kernels with `extra` arguments or a `kern` are not emulated";
-            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
-        }
         // SAFETY: the caller's promise.
-        let arguments = unsafe { super::launch::arguments(driver, function, arguments)? };
-        let kernel = driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)?;
+        let kernel = unsafe { kernel(driver, &parameters)? };
         node.set(driver.add_node(graph, &before, NodeWork::Kernel(kernel))?);
         Ok(())
+    })
+}
+
+/// # Safety
+/// The arguments are those of the function.
+unsafe fn kernel(driver: &Driver, parameters: &KernelNodeParameters) -> Outcome<KernelNode> {
+    let &KernelNodeParameters { function, grid, block, shared_bytes, arguments, extra, kernel, .. } =
+        parameters;
+    if kernel != 0 {
+        return Err(Fault::misuse(Code::NOT_SUPPORTED, "kernels of libraries (`kern`) are not emulated"));
+    }
+    // SAFETY: the caller's promise.
+    let arguments = unsafe { super::launch::arguments(driver, function, arguments, extra)? };
+    driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
+    node: Handle,
+    parameters: *const KernelNodeParameters,
+) -> u32 {
+    Call::on("cuGraphKernelNodeSetParams_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let kernel = unsafe { kernel(driver, &value(parameters, "nodeParams")?)? };
+        driver.set_kernel_node(node, kernel)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
+    exec: Handle,
+    node: Handle,
+    parameters: *const KernelNodeParameters,
+) -> u32 {
+    Call::on("cuGraphExecKernelNodeSetParams_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let kernel = unsafe { kernel(driver, &value(parameters, "nodeParams")?)? };
+        driver.set_exec_kernel(exec, node, kernel)
     })
 }
 

@@ -39,6 +39,16 @@ pub(super) unsafe extern "C" fn cuStreamGetPriority(stream: Handle, priority: *m
 }
 
 #[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut Handle) -> u32 {
+    Call::on("cuStreamGetCtx").run(|driver| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Out::new(context, "pctx")? };
+        context.set(driver.context_of_stream(stream)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamDestroy_v2(stream: Handle) -> u32 {
     Call::initialised("cuStreamDestroy_v2").destroying().run(|driver| driver.destroy_stream(stream))
 }

@@ -72,14 +72,17 @@ impl FakeCuda {
             unsafe { Library::new(&path) }.map_err(|source| Error::Open { path: path.clone(), source })?;
         let fake = Self { library: ManuallyDrop::new(library), _turn: turn };
         // SAFETY: the signature is that of `fake_cuda_reset`.
-        match unsafe { fake.library.get::<unsafe extern "C" fn()>(b"fake_cuda_reset") } {
-            Err(source) => Err(Error::Open { path, source }),
-            // SAFETY: it may be called at any time.
-            Ok(reset) => {
-                unsafe { reset() };
-                Ok(fake)
-            }
+        if let Err(source) = unsafe { fake.library.get::<unsafe extern "C" fn()>(b"fake_cuda_reset") } {
+            return Err(Error::Open { path, source });
         }
+        fake.reset();
+        Ok(fake)
+    }
+
+    /// Forgets everything, and is as at the test's beginning.
+    pub fn reset(&self) {
+        // SAFETY: the signature is that of the function, which may be called at any time.
+        unsafe { self.function::<unsafe extern "C" fn()>("fake_cuda_reset")() }
     }
 
     /// How many calls that can fail there were.
@@ -99,7 +102,7 @@ impl FakeCuda {
     /// Sets a property of the driver or the device. Call it before the code under test queries it.
     ///
     /// # Panics
-    /// For a value below zero, but for priorities.
+    /// For a value that it cannot have.
     pub fn set(&self, setting: Setting, value: i64) {
         // SAFETY: the signature is that of the function, and the name ends with a zero.
         let done = unsafe {
@@ -141,6 +144,28 @@ impl FakeCuda {
     #[must_use]
     pub fn misuse(&self) -> Vec<String> {
         self.lines("fake_cuda_misuse")
+    }
+
+    /// Puts a kernel into the table of virtual times. Without it, a kernel takes the time that its name ends with
+    /// (`gemm_20us`), or else that of [`Setting::KernelNs`].
+    ///
+    /// # Panics
+    /// For a name with a zero in it.
+    pub fn set_kernel_time(&self, kernel: &str, time: Duration) {
+        let name = CString::new(kernel).expect("a kernel's name");
+        // SAFETY: the signature is that of the function, and the name ends with a zero.
+        unsafe {
+            self.function::<unsafe extern "C" fn(*const c_char, u64) -> i32>("fake_cuda_set_kernel_time")(
+                name.as_ptr(),
+                time.as_nanos() as u64,
+            )
+        };
+    }
+
+    /// A line for each kernel that has failed: the device, what it did, by which thread, at which line.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        self.lines("fake_cuda_faults")
     }
 
     /// A line for everything that is still alive.

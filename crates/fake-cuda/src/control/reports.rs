@@ -6,7 +6,7 @@ use std::{ffi::CStr, time::Duration};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Setting {
-    /// How many devices there are; with none, `cuInit` returns `CUDA_ERROR_NO_DEVICE` (1).
+    /// How many devices there are, at most 8; with none, `cuInit` returns `CUDA_ERROR_NO_DEVICE` (1).
     Devices,
     /// As `cuDriverGetVersion` gives it. Functions that a version does not have return `CUDA_ERROR_NOT_SUPPORTED` (13000).
     DriverVersion,
@@ -14,7 +14,7 @@ pub enum Setting {
     QueryNs,
     /// How many ns a launch takes on the host (0).
     LaunchNs,
-    /// How many ns a kernel without a time in its name takes (10000).
+    /// How many ns a kernel takes that is not in the table of times and has no time in its name (10000).
     KernelNs,
     /// Memory of the device, in bytes (80 GiB).
     MemoryBytes,
@@ -31,6 +31,16 @@ pub enum Setting {
     EventsOfOtherContexts,
     /// Whether graphs list their nodes with the last one first, 0 or 1 (0): the manual promises no order.
     NodesFromTheLast,
+    /// Whether binary images are taken, 0 or 1 (0): every name is found in them, and their kernels take time and do nothing.
+    BinaryImages,
+    /// Shuffles the order of the blocks and warps of kernels; 0 for the order of their numbers (0).
+    OrderSeed,
+    /// Whether races on shared memory are errors, 0 or 1 (0).
+    RaceCheck,
+    /// Whether reads of shared and device memory that was not written are errors, 0 or 1 (0). To be set before memory is allocated.
+    UninitialisedCheck,
+    /// The most instructions of the warps of a block together, after which a kernel counts as hanging (2^36).
+    WatchdogInstructions,
 }
 
 impl Setting {
@@ -48,6 +58,11 @@ impl Setting {
             Setting::MemoryPools => c"memory_pools",
             Setting::EventsOfOtherContexts => c"events_of_other_contexts",
             Setting::NodesFromTheLast => c"nodes_from_the_last",
+            Setting::BinaryImages => c"binary_images",
+            Setting::OrderSeed => c"order_seed",
+            Setting::RaceCheck => c"race_check",
+            Setting::UninitialisedCheck => c"uninitialised_check",
+            Setting::WatchdogInstructions => c"watchdog_instructions",
         }
     }
 }

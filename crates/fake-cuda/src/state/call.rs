@@ -11,7 +11,7 @@ static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
 /// Runs `work` on the process's driver, which starts as after a reset.
 pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
     let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
-    work(driver.get_or_insert_with(Driver::default))
+    work(driver.get_or_insert_with(Driver::new))
 }
 
 /// One of the driver's functions.
@@ -85,9 +85,10 @@ impl Call {
             return Err(Fault::misuse(Code::NOT_INITIALIZED, "called before cuInit"));
         }
         if self.needs == Needs::Context {
-            driver.current_context()?;
-            if driver.has_failed() && !self.destroys {
-                return Err(Fault::plain(Code::LAUNCH_FAILED));
+            let device = driver.current_device()?;
+            driver.settle();
+            if !self.destroys {
+                driver.check_device_lives(device)?;
             }
         }
         work(driver)

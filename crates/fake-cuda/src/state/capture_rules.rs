@@ -4,9 +4,30 @@ use super::{
     Code, Driver, Fault, Handle, Outcome,
     capture::{Capture, GLOBAL, RELAXED},
 };
-use std::thread;
+use std::{cell::Cell, thread};
+
+thread_local! {
+    /// The driver's generation and what `cuThreadExchangeStreamCaptureMode` has set; global where it has not.
+    static MODE: Cell<(u64, u32)> = const { Cell::new((0, GLOBAL)) };
+}
 
 impl Driver {
+    /// How this thread takes captures of others.
+    fn capture_mode(&self) -> u32 {
+        let (generation, mode) = MODE.get();
+        if generation == self.generation { mode } else { GLOBAL }
+    }
+
+    /// `cuThreadExchangeStreamCaptureMode`: what was in force.
+    pub(crate) fn exchange_capture_mode(&self, mode: u32) -> Outcome<u32> {
+        if mode > RELAXED {
+            return Err(Fault::value(format!("there is no capture mode {mode}")));
+        }
+        let before = self.capture_mode();
+        MODE.set((self.generation, mode));
+        Ok(before)
+    }
+
     /// A capturing stream waits for work outside its capture.
     pub(super) fn isolated(&mut self, stream: Handle, event: Handle) -> Outcome<()> {
         let text = format!(
@@ -43,8 +64,12 @@ impl Driver {
     /// Refuses what no thread may do during a global capture, nor a thread during its own unless that is relaxed.
     pub(super) fn unsafe_while_capturing(&mut self, what: &str) -> Outcome<()> {
         let here = thread::current().id();
+        let mode = self.capture_mode();
         let forbids = |capture: &Capture| {
-            !capture.invalid && capture.mode != RELAXED && (capture.mode == GLOBAL || capture.thread == here)
+            !capture.invalid
+                && capture.mode != RELAXED
+                && mode != RELAXED
+                && (capture.thread == here || capture.mode == GLOBAL && mode == GLOBAL)
         };
         let Some((&id, capture)) = self.captures.alive.iter().find(|(_, capture)| forbids(capture)) else {
             return Ok(());

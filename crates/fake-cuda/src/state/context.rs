@@ -1,11 +1,14 @@
 //! Primary contexts, and the context that is current on a thread.
 
 use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind};
-use std::{cell::Cell, collections::BTreeMap};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 thread_local! {
-    /// The driver's generation and the context that is current on this thread; 0 where there is none.
-    static CURRENT: Cell<(u64, Handle)> = const { Cell::new((0, 0)) };
+    /// The driver's generation and this thread's stack of contexts, the current one last; 0 stands for none.
+    static STACK: RefCell<(u64, Vec<Handle>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 /// The contexts of all devices.
@@ -14,6 +17,20 @@ pub(crate) struct Contexts {
     primary: BTreeMap<i32, Primary>,
     /// Those of green contexts too, with their devices.
     alive: BTreeMap<Handle, i32>,
+    /// Those that are neither primary nor green.
+    created: BTreeSet<Handle>,
+}
+
+impl Driver {
+    /// Uses this thread's stack of contexts, which is empty after a reset.
+    fn with_stack<T>(&self, work: impl FnOnce(&mut Vec<Handle>) -> T) -> T {
+        STACK.with_borrow_mut(|(generation, stack)| {
+            if *generation != self.generation {
+                (*generation, *stack) = (self.generation, Vec::new());
+            }
+            work(stack)
+        })
+    }
 }
 
 struct Primary {
@@ -22,6 +39,11 @@ struct Primary {
 }
 
 impl Contexts {
+    /// Contexts that the caller has to destroy.
+    pub(super) fn created(&self) -> impl Iterator<Item = Handle> {
+        self.created.iter().copied()
+    }
+
     /// Devices whose primary context is retained, and how often.
     pub(super) fn retained(&self) -> impl Iterator<Item = (i32, usize)> {
         self.primary.iter().map(|(device, primary)| (*device, primary.retained))
@@ -96,14 +118,69 @@ impl Driver {
             let wrong = |fault: Fault| Fault { code: Code::INVALID_CONTEXT, ..fault };
             self.handles.check(Kind::Context, context).map_err(wrong)?;
         }
-        CURRENT.set((self.generation, context));
+        self.with_stack(|stack| {
+            stack.pop();
+            stack.push(context);
+        });
         Ok(())
+    }
+
+    /// `cuCtxPushCurrent`.
+    pub(crate) fn push_context(&self, context: Handle) -> Outcome<()> {
+        self.with_stack(|stack| stack.push(0));
+        let set = self.set_current_context(context);
+        if set.is_err() {
+            self.with_stack(Vec::pop);
+        }
+        set
+    }
+
+    /// `cuCtxPopCurrent`: the context that was current.
+    pub(crate) fn pop_context(&self) -> Outcome<Handle> {
+        let context = self.current_context()?;
+        self.with_stack(Vec::pop);
+        Ok(context)
+    }
+
+    /// `cuCtxCreate`: a context that is no primary one, current on the thread from now on.
+    pub(crate) fn create_context(&mut self, device: i32) -> Outcome<Handle> {
+        self.check_device(device)?;
+        let context = self.new_context(device);
+        self.contexts.created.insert(context);
+        self.with_stack(|stack| stack.push(context));
+        Ok(context)
+    }
+
+    /// `cuCtxDestroy`.
+    pub(crate) fn destroy_context(&mut self, context: Handle) -> Outcome<()> {
+        self.handles.check(Kind::Context, context)?;
+        if !self.contexts.created.remove(&context) {
+            let text = format!("{} was not made by cuCtxCreate", self.handles.name(context));
+            return Err(Fault::misuse(Code::INVALID_CONTEXT, text));
+        }
+        let ended = self.drain(self.device_of_context(context));
+        if self.get_current_context() == context {
+            self.with_stack(Vec::pop);
+        }
+        self.end_context(context);
+        ended
+    }
+
+    /// `cuDevicePrimaryCtxGetState`: whether it is retained.
+    pub(crate) fn primary_is_active(&self, device: i32) -> Outcome<bool> {
+        self.check_device(device)?;
+        Ok(self.contexts.primary.contains_key(&device))
+    }
+
+    /// `cuStreamGetCtx`.
+    pub(crate) fn context_of_stream(&mut self, stream: Handle) -> Outcome<Handle> {
+        let stream = self.stream(stream)?;
+        Ok(self.streams.get(&stream).map_or(0, |stream| stream.context))
     }
 
     /// `cuCtxGetCurrent`: null where there is none.
     pub(crate) fn get_current_context(&self) -> Handle {
-        let (generation, context) = CURRENT.get();
-        if generation == self.generation { context } else { 0 }
+        self.with_stack(|stack| stack.last().copied().unwrap_or(0))
     }
 
     /// The thread's context, which has to be there.
@@ -120,7 +197,10 @@ impl Driver {
 
     /// The device of the thread's context.
     pub(crate) fn current_device(&self) -> Outcome<i32> {
-        let context = self.current_context()?;
-        Ok(self.contexts.alive.get(&context).copied().unwrap_or(0))
+        Ok(self.device_of_context(self.current_context()?))
+    }
+
+    pub(super) fn device_of_context(&self, context: Handle) -> i32 {
+        self.contexts.alive.get(&context).copied().unwrap_or(0)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Code, Driver, Fault, Handle, Outcome,
-    nodes::{CopyNode, NodeWork, Spot},
+    nodes::{CopyNode, NodeWork, Pattern, Spot},
     work::Work,
 };
 use crate::host::HostSpan;
@@ -10,39 +10,85 @@ use crate::host::HostSpan;
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which makes no difference here.
 const FLUSH: u32 = 1 << 30;
 
-impl Driver {
-    /// `cuMemcpyHtoDAsync`. From pageable memory, the bytes are taken at the call.
-    pub(crate) fn copy_to_device(&mut self, to: u64, from: &HostSpan, stream: Handle) -> Outcome<()> {
-        let stream = self.stream(stream)?;
-        let bytes = from.bytes();
-        self.check_memory(to, bytes)?;
-        let late = self.memory.is_page_locked(from.address()) || self.refuse_invalid_capture(stream)?;
-        let from = if late { Spot::Host(from.clone()) } else { Spot::Snapshot(from.read().into()) };
-        self.submit(stream, NodeWork::Copy(CopyNode { to: Spot::Device(to), from, bytes }))
-    }
+/// One end of a copy, as a call names it.
+pub(crate) enum Place {
+    /// Memory of a device, or page-locked memory by its device pointer.
+    Device(u64),
+    Host(HostSpan),
+}
 
-    /// `cuMemcpyDtoHAsync`. To pageable memory, the host waits for the copy.
-    pub(crate) fn copy_to_host(&mut self, to: &HostSpan, from: u64, stream: Handle) -> Outcome<()> {
+impl Driver {
+    /// A copy in the order of a stream. From pageable memory of the host, the bytes are taken at the call; to it, the host
+    /// waits for the copy, as it does where `waits` says so.
+    pub(crate) fn copy(
+        &mut self,
+        to: Place,
+        from: Place,
+        bytes: usize,
+        stream: Handle,
+        waits: bool,
+    ) -> Outcome<()> {
         let stream = self.stream(stream)?;
-        let bytes = to.bytes();
-        self.check_memory(from, bytes)?;
-        let waits = !self.memory.is_page_locked(to.address()) && !self.refuse_invalid_capture(stream)?;
-        let to = Spot::Host(to.clone());
-        self.submit(stream, NodeWork::Copy(CopyNode { to, from: Spot::Device(from), bytes }))?;
         if waits {
-            self.run_until(|driver| {
-                driver.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
-            })?;
+            self.unsafe_while_capturing("copies and waits for it")?;
+        }
+        let captures = self.refuse_invalid_capture(stream)?;
+        let from = match from {
+            Place::Device(address) => {
+                self.check_memory(address, bytes)?;
+                Spot::Device(address)
+            }
+            Place::Host(span) if captures || self.memory.is_page_locked(span.address()) => Spot::Host(span),
+            Place::Host(span) => Spot::Snapshot(span.read().into()),
+        };
+        let (to, pageable) = match to {
+            Place::Device(address) => {
+                self.check_memory(address, bytes)?;
+                (Spot::Device(address), false)
+            }
+            Place::Host(span) => {
+                let pageable = !self.memory.is_page_locked(span.address());
+                (Spot::Host(span), pageable)
+            }
+        };
+        if bytes > 0 {
+            self.submit(stream, NodeWork::Copy(CopyNode { to, from, bytes }))?;
+        }
+        if waits || (pageable && !captures) {
+            self.drain_stream(stream)?;
         }
         Ok(())
     }
 
-    /// `cuMemsetD32Async`.
-    pub(crate) fn fill(&mut self, address: u64, value: u32, words: usize, stream: Handle) -> Outcome<()> {
+    /// An end of a copy whose kind its address tells.
+    ///
+    /// `host` makes one of the host's memory.
+    pub(crate) fn place_of(&self, address: u64, host: impl FnOnce() -> HostSpan) -> Place {
+        if self.memory.block(address).is_some() { Place::Device(address) } else { Place::Host(host()) }
+    }
+
+    /// `cuMemcpyPeer`: each address is in the memory of its context's device.
+    pub(crate) fn check_peer(&self, address: u64, context: Handle) -> Outcome<()> {
+        self.handles.check(super::handles::Kind::Context, context)?;
+        let device = self.device_of_context(context);
+        if self.device_at(address) == Some(device) {
+            return Ok(());
+        }
+        Err(Fault::value(format!("{address:#x} is not memory of device {device}, whose context is given")))
+    }
+
+    /// `cuMemsetD8Async` and those like it.
+    pub(crate) fn fill(
+        &mut self,
+        address: u64,
+        pattern: Pattern,
+        times: usize,
+        stream: Handle,
+    ) -> Outcome<()> {
         let stream = self.stream(stream)?;
-        self.check_memory(address, words.saturating_mul(4))?;
-        aligned(address)?;
-        self.submit(stream, NodeWork::Fill { address, value, words })
+        self.check_memory(address, times.saturating_mul(pattern.bytes))?;
+        aligned(address, pattern.bytes)?;
+        self.submit(stream, NodeWork::Fill { address, pattern, times })
     }
 
     /// `cuStreamWaitValue32`.
@@ -75,7 +121,7 @@ impl Driver {
         }
         let stream = self.stream(stream)?;
         self.check_memory(address, 4)?;
-        aligned(address)?;
+        aligned(address, 4)?;
         Ok(stream)
     }
 
@@ -83,7 +129,8 @@ impl Driver {
     pub(crate) fn allocate_async(&mut self, bytes: usize, stream: Handle) -> Outcome<u64> {
         let stream = self.pool_operation(stream)?;
         let captures = self.refuse_invalid_capture(stream)?;
-        let address = self.new_block(bytes, captures)?;
+        let device = self.device_of_stream(stream);
+        let address = self.new_block(device, bytes, captures)?;
         if captures {
             self.submit(stream, NodeWork::Allocate)?;
         }
@@ -114,30 +161,36 @@ impl Driver {
         self.stream(stream)
     }
 
-    /// Does work that takes no time, if its turn has come; false if not.
-    pub(super) fn do_now(&mut self, work: &NodeWork) -> bool {
-        match work {
+    /// Does work of a stream that takes no time, if its turn has come; false if not.
+    pub(super) fn do_now(&mut self, stream: Handle, work: &NodeWork) -> bool {
+        let done = match work {
             NodeWork::WaitValue { address, value, flags } => return self.holds(*address, *value, *flags),
-            NodeWork::Copy(copy) => self.copy(copy),
-            NodeWork::Fill { address, value, words } => {
-                self.memory.write(*address, &value.to_ne_bytes().repeat(*words));
+            NodeWork::Copy(copy) => self.do_copy(copy),
+            NodeWork::Fill { address, pattern: Pattern { value, bytes }, times } => {
+                self.memory.write(*address, &value.to_le_bytes()[..*bytes].repeat(*times))
             }
             NodeWork::WriteValue { address, value } => self.memory.write(*address, &value.to_ne_bytes()),
             // What a graph allocates keeps its address from launch to launch.
-            NodeWork::Free { address } if !self.is_of_graph(*address) => self.end_free(*address),
-            NodeWork::Free { .. } | NodeWork::Allocate | NodeWork::Child(_) | NodeWork::Empty => {}
+            NodeWork::Free { address } if !self.is_of_graph(*address) => {
+                self.end_free(*address);
+                Ok(())
+            }
+            NodeWork::Free { .. } | NodeWork::Allocate | NodeWork::Child(_) | NodeWork::Empty => Ok(()),
             NodeWork::Kernel(_) => return false,
+        };
+        if let Err(error) = done {
+            let text = format!("a copy or fill in {}: {error}", self.handles.name(stream));
+            self.lose_device(self.device_of_stream(stream), Code::ILLEGAL_ADDRESS, &text);
         }
         true
     }
 
     fn holds(&mut self, address: u64, value: u32, flags: u32) -> bool {
-        if self.memory.end_of(address).is_none() {
+        let mut bytes = [0; 4];
+        if self.memory.read(address, &mut bytes).is_err() {
             self.warn(format!("a stream waits for a value at {address:#x}, which is freed"));
             return true;
         }
-        let mut bytes = [0; 4];
-        self.memory.read(address, &mut bytes);
         let found = u32::from_ne_bytes(bytes);
         match flags {
             0 => found.wrapping_sub(value) < 1 << 31,
@@ -147,25 +200,28 @@ impl Driver {
         }
     }
 
-    fn copy(&mut self, copy: &CopyNode) {
+    fn do_copy(&mut self, copy: &CopyNode) -> Result<(), String> {
         let mut bytes = vec![0; copy.bytes];
         match &copy.from {
-            Spot::Device(address) => self.memory.read(*address, &mut bytes),
+            Spot::Device(address) => self.memory.read(*address, &mut bytes)?,
             Spot::Host(span) => bytes = span.read(),
             Spot::Snapshot(taken) => bytes.copy_from_slice(taken),
         }
         match &copy.to {
             Spot::Device(address) => self.memory.write(*address, &bytes),
-            Spot::Host(span) => span.write(&bytes),
-            Spot::Snapshot(_) => {}
+            Spot::Host(span) => {
+                span.write(&bytes);
+                Ok(())
+            }
+            Spot::Snapshot(_) => Ok(()),
         }
     }
 }
 
-fn aligned(address: u64) -> Outcome<()> {
-    if address % 4 == 0 {
+fn aligned(address: u64, bytes: usize) -> Outcome<()> {
+    if address % bytes as u64 == 0 {
         Ok(())
     } else {
-        Err(Fault::value(format!("{address:#x} is not aligned to 4 bytes")))
+        Err(Fault::value(format!("{address:#x} is not aligned to {bytes} bytes")))
     }
 }

@@ -6,6 +6,14 @@ impl Driver {
     /// `cuInit`.
     pub(crate) fn init(&mut self, flags: u32) -> Outcome<()> {
         super::driver::only_zero(flags, "Flags")?;
+        if !self.settings.wrong_variables.is_empty() {
+            let text = format!(
+                "the environment has {}, which is no setting of the emulated driver or out of its range",
+                self.settings.wrong_variables.join(" ")
+            );
+            eprintln!("emulated CUDA: {text}");
+            return Err(Fault::value(text));
+        }
         if self.settings.devices == 0 {
             return Err(Fault::plain(Code::NO_DEVICE));
         }
@@ -27,10 +35,16 @@ impl Driver {
         self.check_device(device)?;
         let settings = &self.settings;
         Ok(match attribute {
-            1 => 1024,                                                       // MAX_THREADS_PER_BLOCK
-            10 => 32,                                                        // WARP_SIZE
-            13 => 1_980_000,                                                 // CLOCK_RATE, in kHz
-            16 => settings.multiprocessors as i32,                           // MULTIPROCESSOR_COUNT
+            1..=3 => 1024,                         // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y
+            4 => 64,                               // MAX_BLOCK_DIM_Z
+            5 => i32::MAX,                         // MAX_GRID_DIM_X
+            6 | 7 => 65535,                        // MAX_GRID_DIM_Y, MAX_GRID_DIM_Z
+            8 => 48 << 10,                         // MAX_SHARED_MEMORY_PER_BLOCK
+            97 => 227 << 10,                       // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+            81 => 228 << 10,                       // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+            10 => 32,                              // WARP_SIZE
+            13 => 1_980_000,                       // CLOCK_RATE, in kHz
+            16 => settings.multiprocessors as i32, // MULTIPROCESSOR_COUNT
             31 | 41 | 78 => 1, // CONCURRENT_KERNELS, UNIFIED_ADDRESSING, STREAM_PRIORITIES_SUPPORTED
             39 => 2048,        // MAX_THREADS_PER_MULTIPROCESSOR
             75 => 9,           // COMPUTE_CAPABILITY_MAJOR

@@ -32,9 +32,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    /// A driver as the variables of the environment say.
+    pub(super) fn new() -> Self {
+        Self { settings: Settings::from_environment(), ..Self::default() }
+    }
+
     /// Resets everything, handles, settings and injected errors included.
     pub(crate) fn reset(&mut self) {
-        *self = Self { generation: self.generation + 1, ..Self::default() };
+        *self = Self { generation: self.generation + 1, ..Self::new() };
     }
 
     /// Whether this driver lacks a function: it is too old for it, or the test has removed it.

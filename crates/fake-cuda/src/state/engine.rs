@@ -1,6 +1,6 @@
-//! The virtual device: a clock, and the work of all streams in it.
+//! The virtual devices: a clock, and the work of all streams in it.
 //!
-//! The device runs one kernel at a time. When it is free it takes, of the kernels at the heads of streams and
+//! A device runs one kernel at a time. When it is free it takes, of the kernels at the heads of streams and
 //! graphs, the one with the highest priority, and of those the one that was launched first. A kernel that runs is not
 //! interrupted. Everything else (records, waits, copies, memory operations) takes no time.
 
@@ -24,9 +24,10 @@ const PATIENCE: u32 = 10_000;
 pub(crate) struct Engine {
     /// In ns since the last reset.
     pub(super) now: u64,
-    pub(super) running: Option<Running>,
-    /// A kernel has failed: the device executes nothing any more.
-    pub(super) failed: bool,
+    /// By their devices.
+    pub(super) running: BTreeMap<i32, Running>,
+    /// Devices on which a kernel has failed, and how: they execute nothing any more.
+    pub(super) lost: BTreeMap<i32, Code>,
     launches: u64,
     records: u64,
     /// Event records that are not complete.
@@ -65,10 +66,9 @@ impl Driver {
         self.engine.now
     }
 
-    /// Whether a kernel has failed: every call in the context returns that from then on, as with the real driver.
-    pub(super) fn has_failed(&mut self) -> bool {
-        self.settle();
-        self.engine.failed
+    /// Refuses work on a device on which a kernel has failed: every call in its contexts returns how, as with the real driver.
+    pub(super) fn check_device_lives(&self, device: i32) -> Outcome<()> {
+        self.engine.lost.get(&device).map_or(Ok(()), |code| Err(Fault::plain(*code)))
     }
 
     /// A line for each kernel that has ended: start and end in ns, stream, name.
@@ -82,6 +82,11 @@ impl Driver {
             self.advance(self.settings.launch_ns as u64);
         }
         self.engine.idle_queries = 0;
+        self.order_with_default_stream(stream);
+        self.push(stream, work);
+    }
+
+    fn push(&mut self, stream: Handle, work: Work) {
         self.engine.launches += 1;
         let launch = self.engine.launches;
         if let Some(stream) = self.streams.get_mut(&stream) {
@@ -89,46 +94,69 @@ impl Driver {
         }
     }
 
+    /// What comes into a context's default stream waits for all that is in its blocking streams, and the other way round.
+    fn order_with_default_stream(&mut self, handle: Handle) {
+        let Some(stream) = self.streams.get(&handle).filter(|stream| !stream.non_blocking) else { return };
+        let Some(&default) = self.engine.default_streams.get(&stream.context) else { return };
+        let context = stream.context;
+        let before: Vec<_> = self
+            .streams
+            .iter()
+            .filter(|(other, stream)| {
+                (default == handle || **other == default)
+                    && **other != handle
+                    && stream.context == context
+                    && !stream.non_blocking
+                    && !stream.queue.is_empty()
+            })
+            .map(|(other, _)| *other)
+            .collect();
+        for other in before {
+            let number = self.engine.new_record();
+            // A record of no event.
+            self.push(other, Work::Record { event: 0, number });
+            self.push(handle, Work::Wait { number });
+        }
+    }
+
     /// Advances the clock.
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
         let until = self.engine.now + nanoseconds;
         self.settle();
-        while self.engine.running.as_ref().is_some_and(|running| running.ends <= until) {
-            self.end_kernel();
+        while let Some((device, _)) = self.next_end().filter(|(_, ends)| *ends <= until) {
+            self.end_kernel(device);
             self.settle();
         }
         self.engine.now = until;
     }
 
-    /// Advances the clock until `done`, or fails if it never will be.
-    pub(super) fn run_until(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+    /// Advances the clock until `done`, or fails if it never will be, or if the device has failed that is waited for.
+    pub(super) fn run_until(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.settle();
-        while !self.engine.failed {
+        loop {
+            self.check_device_lives(device)?;
             if done(self) {
                 return Ok(());
             }
-            if self.engine.running.is_none() {
+            let Some((next, _)) = self.next_end() else {
                 let text = format!("waits for ever: {}", self.stuck());
                 return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
-            }
-            self.end_kernel();
+            };
+            self.end_kernel(next);
             self.settle();
         }
-        Err(Fault::plain(Code::LAUNCH_FAILED))
     }
 
     /// Whether it is `done`, after the time of a query.
-    pub(super) fn query(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+    pub(super) fn query(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.advance(self.settings.query_ns as u64);
         self.settle();
-        if self.engine.failed {
-            return Err(Fault::plain(Code::LAUNCH_FAILED));
-        }
+        self.check_device_lives(device)?;
         if done(self) {
             self.engine.idle_queries = 0;
             return Ok(());
         }
-        if self.engine.running.is_none() || self.settings.query_ns == 0 {
+        if self.engine.running.is_empty() || self.settings.query_ns == 0 {
             self.engine.idle_queries += 1;
         }
         if self.engine.idle_queries > PATIENCE {
@@ -148,7 +176,7 @@ impl Driver {
         format!("nothing runs, and work is left in {}", stuck.join(", "))
     }
 
-    /// Executes everything that can be executed now and takes no time, and starts a kernel if the device is free.
+    /// Executes everything that can be executed now and takes no time, and starts kernels where devices are free.
     pub(super) fn settle(&mut self) {
         loop {
             let streams: Vec<_> = self.streams.keys().copied().collect();
@@ -158,11 +186,10 @@ impl Driver {
                     moved = true;
                 }
             }
-            if self.engine.running.is_none() {
-                self.start_kernel();
+            if self.start_kernels() {
                 let now = self.engine.now;
-                if self.engine.running.as_ref().is_some_and(|running| running.ends <= now) {
-                    self.end_kernel();
+                while let Some((device, _)) = self.next_end().filter(|(_, ends)| *ends <= now) {
+                    self.end_kernel(device);
                     moved = true;
                 }
             }
@@ -192,7 +219,7 @@ impl Driver {
             Work::Single(NodeWork::Kernel(_)) => return false,
             Work::Single(work) => {
                 let work = work.clone();
-                if !self.do_now(&work) {
+                if !self.do_now(handle, &work) {
                     return false;
                 }
             }

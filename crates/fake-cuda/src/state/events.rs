@@ -111,15 +111,23 @@ impl Driver {
     /// `cuEventQuery`.
     pub(crate) fn query_event(&mut self, handle: Handle) -> Outcome<()> {
         match self.awaited("cuEventQuery", handle)? {
-            Some(number) => self.query(|driver| driver.engine.has_passed(number)),
+            Some(number) => {
+                self.query(self.device_of_event(handle), |driver| driver.engine.has_passed(number))
+            }
             None => Ok(()),
         }
+    }
+
+    fn device_of_event(&self, handle: Handle) -> i32 {
+        self.events.get(&handle).map_or(0, |event| self.device_of_context(event.context))
     }
 
     /// `cuEventSynchronize`.
     pub(crate) fn synchronise_event(&mut self, handle: Handle) -> Outcome<()> {
         match self.awaited("cuEventSynchronize", handle)? {
-            Some(number) => self.run_until(|driver| driver.engine.has_passed(number)),
+            Some(number) => {
+                self.run_until(self.device_of_event(handle), |driver| driver.engine.has_passed(number))
+            }
             None => Ok(()),
         }
     }

@@ -1,6 +1,12 @@
 //! Executable graphs.
 
-use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind, nodes::NodeWork, plan::Plan, work::Work};
+use super::{
+    Code, Driver, Fault, Handle, Outcome,
+    handles::Kind,
+    nodes::{KernelNode, NodeWork},
+    plan::Plan,
+    work::Work,
+};
 use std::{collections::HashMap, sync::Arc};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD` and `..._USE_NODE_PRIORITY`.
@@ -31,7 +37,8 @@ impl Driver {
                 format!("{} has memory nodes: it cannot be instantiated twice", self.handles.name(graph));
             return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
         }
-        let mut plan = Plan { nodes: Vec::new(), own_priorities: flags & USE_NODE_PRIORITY != 0 };
+        let own_priorities = flags & USE_NODE_PRIORITY != 0;
+        let mut plan = Plan { nodes: Vec::new(), places: HashMap::new(), own_priorities };
         self.lay_out(graph, &[], &mut plan)?;
         let handle = self.handles.give(Kind::Exec);
         self.execs.insert(handle, Exec { graph, plan: Arc::new(plan) });
@@ -60,6 +67,7 @@ impl Driver {
                 work => plan.add(work.clone(), after),
             };
             places.insert(node, place);
+            plan.places.insert(node, place);
         }
         let mut ends: Vec<_> =
             places.into_values().filter(|&end| plan.nodes[end].dependents.is_empty()).collect();
@@ -108,6 +116,27 @@ impl Driver {
         self.exec(handle)?;
         self.handles.end(handle);
         self.execs.remove(&handle);
+        Ok(())
+    }
+
+    /// `cuGraphExecKernelNodeSetParams`: launches in flight keep what they were launched with.
+    pub(crate) fn set_exec_kernel(
+        &mut self,
+        handle: Handle,
+        node: Handle,
+        kernel: KernelNode,
+    ) -> Outcome<()> {
+        self.exec(handle)?;
+        self.kernel_node(node)?;
+        let name = self.handles.name(node);
+        let Some(exec) = self.execs.get_mut(&handle) else { return Ok(()) };
+        let Some(&place) = exec.plan.places.get(&node) else {
+            return Err(Fault::value(format!("{name} is not a node of the graph that this was made from")));
+        };
+        let plan = Arc::make_mut(&mut exec.plan);
+        if let Some(NodeWork::Kernel(old)) = plan.nodes.get_mut(place).map(|node| &mut node.work) {
+            *old = KernelNode { priority: old.priority, ..kernel };
+        }
         Ok(())
     }
 

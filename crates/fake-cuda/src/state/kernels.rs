@@ -1,27 +1,32 @@
-//! Which kernel runs, from its start to its end.
+//! Which kernel each device runs, from its start to its end, at which it is executed.
 
-use super::{Driver, Handle, nodes::NodeWork, work::Work};
-use std::sync::Arc;
+use super::{
+    Code, Driver, Handle,
+    modules::Source,
+    nodes::{KernelNode, NodeWork},
+    work::Work,
+};
+use ptx_emulator::{FaultKind, LaunchError};
 
-/// How the names of kernels begin that fail when they end.
-const FAILING: &str = "fail_";
-
-/// The kernel that the device runs.
+/// The kernel that a device runs.
 pub(crate) struct Running {
     stream: Handle,
     /// The node of the graph at the stream's head, for a graph's kernel.
     node: Option<usize>,
-    name: Arc<str>,
+    kernel: KernelNode,
     started: u64,
     pub(super) ends: u64,
 }
 
 impl Driver {
-    /// Starts the kernel whose turn it is, if there is one.
-    pub(super) fn start_kernel(&mut self) {
-        let mut best: Option<((i32, u64, usize), Running)> = None;
+    /// Starts the kernel whose turn it is on each device that is free; whether one was started.
+    pub(super) fn start_kernels(&mut self) -> bool {
+        let mut best: Vec<(i32, (i32, u64, usize), Running)> = Vec::new();
         for (handle, stream) in &self.streams {
             let Some(head) = stream.queue.front() else { continue };
+            if self.engine.running.contains_key(&stream.device) {
+                continue;
+            }
             let kernels: Vec<_> = match &head.work {
                 Work::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
                 Work::Graph { plan, .. } => {
@@ -32,32 +37,91 @@ impl Driver {
             };
             for (node, priority, kernel) in kernels {
                 let rank = (priority, head.launch, node.unwrap_or(0));
-                if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                    let started = self.engine.now;
-                    let ends = started + kernel.duration_ns;
-                    let name = Arc::clone(&kernel.name);
-                    best = Some((rank, Running { stream: *handle, node, name, started, ends }));
+                let known = best.iter().position(|(device, ..)| *device == stream.device);
+                if known.is_some_and(|index| best[index].1 <= rank) {
+                    continue;
+                }
+                let started = self.engine.now;
+                let ends = started + kernel.duration_ns;
+                let running = Running { stream: *handle, node, kernel: kernel.clone(), started, ends };
+                match known {
+                    Some(index) => best[index] = (stream.device, rank, running),
+                    None => best.push((stream.device, rank, running)),
                 }
             }
         }
-        self.engine.running = best.map(|(_, running)| running);
+        let any = !best.is_empty();
+        self.engine.running.extend(best.into_iter().map(|(device, _, running)| (device, running)));
+        any
     }
 
-    /// Goes to the end of the kernel that runs.
-    pub(super) fn end_kernel(&mut self) {
-        let Some(Running { stream, node, name, started, ends }) = self.engine.running.take() else { return };
+    /// The device whose kernel ends first, and when.
+    pub(super) fn next_end(&self) -> Option<(i32, u64)> {
+        let ends = self.engine.running.iter().map(|(device, running)| (*device, running.ends));
+        ends.min_by_key(|(_, ends)| *ends)
+    }
+
+    /// Goes to the end of the kernel that a device runs, and does what it does.
+    pub(super) fn end_kernel(&mut self, device: i32) {
+        let Some(Running { stream, node, kernel, started, ends }) = self.engine.running.remove(&device)
+        else {
+            return;
+        };
         self.engine.now = self.engine.now.max(ends);
         self.engine.idle_queries = 0;
-        let line = format!("{started} {ends} {} {name}\n", self.handles.name(stream).replace(' ', "-"));
-        self.engine.finished.push(line);
-        if name.starts_with(FAILING) {
-            self.engine.failed = true;
-            self.streams.values_mut().for_each(|stream| stream.queue.clear());
-            return;
+        let stream_name = self.handles.name(stream).replace(' ', "-");
+        self.engine.finished.push(format!("{started} {ends} {stream_name} {}\n", kernel.name));
+        match self.execute(device, &kernel) {
+            Err((code, text)) => self.lose_device(device, code, &text),
+            Ok(()) => match node {
+                None => self.drop_head(stream),
+                Some(node) => self.end_node(stream, node),
+            },
         }
-        match node {
-            None => self.drop_head(stream),
-            Some(node) => self.end_node(stream, node),
+    }
+
+    /// Executes a kernel on a device's memory; how it fails, otherwise.
+    fn execute(&mut self, device: i32, kernel: &KernelNode) -> Result<(), (Code, String)> {
+        let options = self.settings.launch_options();
+        self.device_memory(device);
+        let program = match self.modules.code_of(kernel.function) {
+            Source::Ptx(program) => program,
+            Source::Binary => return Ok(()),
+            Source::Unloaded => {
+                let text = format!("the module of kernel {} is unloaded before it has run", kernel.name);
+                return Err((Code::LAUNCH_FAILED, text));
+            }
+        };
+        let arguments = kernel.arguments.bytes();
+        let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
+        let memory = self.memory.of_device(device, false);
+        match program.launch(memory, &kernel.name, kernel.dimensions.into(), &arguments, &options) {
+            Ok(_) => Ok(()),
+            Err(error) => Err((fault_code(&error), error.to_string())),
         }
+    }
+
+    /// A device executes nothing any more, and its contexts are lost: every call in them returns `code` from now on.
+    pub(super) fn lose_device(&mut self, device: i32, code: Code, text: &str) {
+        let line = format!("device {device}: {text}");
+        eprintln!("emulated CUDA {line}: {code}, and the context is lost");
+        self.report.fault(line);
+        self.engine.lost.insert(device, code);
+        self.engine.running.remove(&device);
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            stream.queue.clear();
+            stream.graph = None;
+        }
+    }
+}
+
+/// How CUDA ends a kernel that has failed so.
+fn fault_code(error: &LaunchError) -> Code {
+    let LaunchError::Fault(fault) = error else { return Code::LAUNCH_FAILED };
+    match fault.kind {
+        FaultKind::IllegalAddress { .. } | FaultKind::OutOfBounds { .. } => Code::ILLEGAL_ADDRESS,
+        FaultKind::Misaligned { .. } => Code::MISALIGNED_ADDRESS,
+        FaultKind::Watchdog { .. } | FaultKind::Deadlock { .. } => Code::LAUNCH_TIMEOUT,
+        _ => Code::LAUNCH_FAILED,
     }
 }

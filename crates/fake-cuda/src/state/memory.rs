@@ -1,45 +1,65 @@
-//! Memory of the device, with its contents, and page-locked memory of the host.
+//! Memory of the devices, and page-locked memory of the host.
 
 use super::{Code, Driver, Fault, Outcome};
 use crate::host::HostBlock;
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    ops::Range,
-};
+use ptx_emulator::Memory as DeviceMemory;
+use std::collections::{BTreeMap, HashSet};
 
-const PAGE_BYTES: usize = 4096;
+/// Addresses of the first device begin here, and those of each other one so much behind: no two devices have an address in
+/// common, as with unified addressing.
 const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
-const ALIGNMENT: u64 = 512;
+const DEVICE_STEP: u64 = 1 << 40;
 
 /// Every allocation, by its address. Addresses are not given out twice.
 #[derive(Default)]
 pub(crate) struct Memory {
-    device: BTreeMap<u64, DeviceBlock>,
+    /// Those whose memory has been used.
+    devices: BTreeMap<i32, DeviceMemory>,
+    /// What the caller has allocated on devices; variables of modules are not among them.
+    allocations: BTreeMap<u64, Allocation>,
     host: BTreeMap<u64, HostBlock>,
-    used_bytes: u64,
-    given_bytes: u64,
     freed: HashSet<u64>,
 }
 
-struct DeviceBlock {
+struct Allocation {
     bytes: usize,
-    /// The pages that were written; all others are zero.
-    pages: HashMap<usize, Box<[u8; PAGE_BYTES]>>,
     /// A stream has still to free it.
     freeing: bool,
     /// A node of a graph allocates it.
     of_graph: bool,
 }
 
+/// The device that an address belongs to, if it is a device's.
+fn device_of(address: u64) -> Option<i32> {
+    i32::try_from(address.checked_sub(FIRST_ADDRESS)? / DEVICE_STEP).ok()
+}
+
 impl Memory {
     /// A line for each allocation that the caller has to free.
     pub(super) fn leaks(&self) -> Vec<String> {
-        let callers = self.device.iter().filter(|(_, block)| !block.freeing && !block.of_graph);
+        let callers = self.allocations.iter().filter(|(_, block)| !block.freeing && !block.of_graph);
         let device =
             callers.map(|(address, block)| format!("allocation of {} bytes at {address:#x}", block.bytes));
         let host =
             self.host.values().map(|block| format!("page-locked allocation of {} bytes", block.bytes()));
         device.chain(host).collect()
+    }
+
+    /// The memory of a device, which remembers writes if that is asked for before its first use.
+    pub(super) fn of_device(&mut self, device: i32, tracks_writes: bool) -> &mut DeviceMemory {
+        self.devices.entry(device).or_insert_with(|| {
+            let mut memory = DeviceMemory::starting_at(FIRST_ADDRESS + DEVICE_STEP * device as u64);
+            if tracks_writes {
+                memory.track_writes();
+            }
+            memory
+        })
+    }
+
+    /// The device whose memory an address is in.
+    pub(super) fn device_at(&self, address: u64) -> Option<i32> {
+        let device = device_of(address)?;
+        self.devices.get(&device)?.allocation(address).map(|_| device)
     }
 
     pub(super) fn is_page_locked(&self, address: usize) -> bool {
@@ -51,83 +71,68 @@ impl Memory {
         (address - start < block.bytes() as u64).then_some((*start, block))
     }
 
-    /// The end of what `address` is in.
-    pub(super) fn end_of(&self, address: u64) -> Option<u64> {
+    /// First address and length of what `address` is in.
+    pub(super) fn block(&self, address: u64) -> Option<(u64, u64)> {
         if let Some((start, block)) = self.host_block(address) {
-            return Some(start + block.bytes() as u64);
+            return Some((start, block.bytes() as u64));
         }
-        let (start, block) = self.device.range(..=address).next_back()?;
-        (address - start < block.bytes as u64).then_some(start + block.bytes as u64)
+        self.devices.get(&device_of(address)?)?.allocation(address)
     }
 
-    /// Fills `into` from an address that was checked; what has been freed since reads as zero.
-    pub(super) fn read(&self, address: u64, into: &mut [u8]) {
+    /// Fills `into` from an address of a device or of page-locked memory; what is wrong with that, otherwise.
+    pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
-            return block.read((address - start) as usize, into);
+            block.read((address - start) as usize, into);
+            return Ok(());
         }
-        let Some((start, block)) = self.device.range(..=address).next_back() else { return };
-        for (page, within, part) in parts((address - start) as usize, into.len()) {
-            match block.pages.get(&page) {
-                Some(page) => into[part].copy_from_slice(&page[within]),
-                None => into[part].fill(0),
-            }
+        match device_of(address).and_then(|device| self.devices.get(&device)) {
+            Some(memory) => memory.read(address, into).map_err(|error| error.to_string()),
+            None => Err(format!("{address:#x} is in no allocation")),
         }
     }
 
-    /// Writes to an address that was checked, unless it has been freed since.
-    pub(super) fn write(&mut self, address: u64, from: &[u8]) {
+    /// Writes to an address of a device or of page-locked memory; what is wrong with that, otherwise.
+    pub(super) fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
-            return block.write((address - start) as usize, from);
+            block.write((address - start) as usize, from);
+            return Ok(());
         }
-        let Some((start, block)) = self.device.range_mut(..=address).next_back() else { return };
-        if address - start >= block.bytes as u64 {
-            return;
-        }
-        for (page, within, part) in parts((address - start) as usize, from.len()) {
-            let page = block.pages.entry(page).or_insert_with(|| Box::new([0; PAGE_BYTES]));
-            page[within].copy_from_slice(&from[part]);
+        match device_of(address).and_then(|device| self.devices.get_mut(&device)) {
+            Some(memory) => memory.write(address, from).map_err(|error| error.to_string()),
+            None => Err(format!("{address:#x} is in no allocation")),
         }
     }
-}
-
-/// The pages under `bytes` bytes from `offset` on: the page, the range in it, the range in the bytes.
-fn parts(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let (page, start) = ((offset + done) / PAGE_BYTES, (offset + done) % PAGE_BYTES);
-        let length = (PAGE_BYTES - start).min(bytes - done);
-        let part = done..done + length;
-        done = part.end;
-        (length > 0).then_some((page, start..start + length, part))
-    })
 }
 
 impl Driver {
-    /// `cuMemGetInfo`: free and total bytes.
-    pub(crate) fn memory_info(&self) -> (usize, usize) {
+    /// Free and total bytes of a device.
+    pub(crate) fn memory_info(&self, device: i32) -> (usize, usize) {
         let total = self.settings.memory_bytes as u64;
-        (total.saturating_sub(self.memory.used_bytes) as usize, total as usize)
+        let used = self.memory.devices.get(&device).map_or(0, DeviceMemory::used_bytes);
+        (total.saturating_sub(used) as usize, total as usize)
+    }
+
+    pub(super) fn device_memory(&mut self, device: i32) -> &mut DeviceMemory {
+        self.memory.of_device(device, self.settings.uninitialised_check != 0)
     }
 
     /// `cuMemAlloc`.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Outcome<u64> {
         self.unsafe_while_capturing("allocates memory")?;
-        self.new_block(bytes, false)
+        let device = self.current_device()?;
+        self.new_block(device, bytes, false)
     }
 
-    pub(super) fn new_block(&mut self, bytes: usize, of_graph: bool) -> Outcome<u64> {
+    pub(super) fn new_block(&mut self, device: i32, bytes: usize, of_graph: bool) -> Outcome<u64> {
         if bytes == 0 {
             return Err(Fault::value("no bytes are asked for"));
         }
-        let memory = &mut self.memory;
-        if bytes as u64 > (self.settings.memory_bytes as u64).saturating_sub(memory.used_bytes) {
+        if bytes > self.memory_info(device).0 {
             return Err(Fault::plain(Code::OUT_OF_MEMORY));
         }
-        let address = FIRST_ADDRESS + memory.given_bytes;
-        // One alignment more, so that what lies behind an allocation belongs to none.
-        memory.given_bytes += (bytes as u64).next_multiple_of(ALIGNMENT) + ALIGNMENT;
-        memory.used_bytes += bytes as u64;
-        memory.device.insert(address, DeviceBlock { bytes, pages: HashMap::new(), freeing: false, of_graph });
+        let given = self.device_memory(device).allocate(bytes as u64);
+        let address = given.map_err(|_| Fault::plain(Code::OUT_OF_MEMORY))?;
+        self.memory.allocations.insert(address, Allocation { bytes, freeing: false, of_graph });
         Ok(address)
     }
 
@@ -135,14 +140,14 @@ impl Driver {
     pub(crate) fn free(&mut self, address: u64) -> Outcome<()> {
         self.unsafe_while_capturing("frees memory")?;
         self.check_free(address)?;
-        let ended = self.drain();
+        let ended = self.drain(device_of(address).unwrap_or(0));
         self.end_free(address);
         ended
     }
 
     /// Refuses what cannot be freed.
     fn check_free(&self, address: u64) -> Outcome<()> {
-        match self.memory.device.get(&address) {
+        match self.memory.allocations.get(&address) {
             Some(block) if !block.freeing => Ok(()),
             None if !self.memory.freed.contains(&address) => {
                 Err(Fault::value(format!("{address:#x} is no allocation of the device")))
@@ -154,21 +159,24 @@ impl Driver {
     /// From here on, the caller may not use it, though a stream has still to free it.
     pub(super) fn begin_free(&mut self, address: u64) -> Outcome<()> {
         self.check_free(address)?;
-        if let Some(block) = self.memory.device.get_mut(&address) {
+        if let Some(block) = self.memory.allocations.get_mut(&address) {
             block.freeing = true;
         }
         Ok(())
     }
 
     pub(super) fn end_free(&mut self, address: u64) {
-        if let Some(block) = self.memory.device.remove(&address) {
-            self.memory.used_bytes -= block.bytes as u64;
+        if self.memory.allocations.remove(&address).is_some() {
             self.memory.freed.insert(address);
+            let memory = device_of(address).and_then(|device| self.memory.devices.get_mut(&device));
+            if let Some(Err(error)) = memory.map(|memory| memory.free(address)) {
+                self.warn(format!("a fault of the emulator itself: {error}"));
+            }
         }
     }
 
     pub(super) fn is_of_graph(&self, address: u64) -> bool {
-        self.memory.device.get(&address).is_some_and(|block| block.of_graph)
+        self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
     }
 
     /// `cuMemHostAlloc`: the address, which is the device's too.
@@ -184,7 +192,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFreeHost`: after everything that the device has to do.
+    /// `cuMemFreeHost`: after everything that the devices have to do.
     pub(crate) fn free_host(&mut self, address: usize) -> Outcome<()> {
         self.unsafe_while_capturing("frees host memory")?;
         let address = address as u64;
@@ -193,7 +201,7 @@ impl Driver {
                 if self.memory.freed.contains(&address) { "freed already" } else { "not page-locked" };
             return Err(Fault::value(format!("host memory at {address:#x} is {state}")));
         }
-        let ended = self.drain();
+        let ended = self.drain(self.current_device()?);
         self.memory.host.remove(&address);
         self.memory.freed.insert(address);
         ended
@@ -207,15 +215,26 @@ impl Driver {
         }
     }
 
-    /// Refuses memory that the device cannot use.
+    /// First address and length of the allocation on a device, or in page-locked memory, that an address is in.
+    pub(crate) fn allocation(&self, address: u64) -> Outcome<(u64, u64)> {
+        self.check_memory(address, 1)?;
+        self.memory.block(address).ok_or_else(|| Fault::value(format!("{address:#x} is in no allocation")))
+    }
+
+    /// The device that an address belongs to; None for the host's.
+    pub(crate) fn device_at(&self, address: u64) -> Option<i32> {
+        self.memory.device_at(address)
+    }
+
+    /// Refuses memory that no device can use.
     pub(super) fn check_memory(&self, address: u64, bytes: usize) -> Outcome<()> {
-        if self.memory.device.get(&address).is_some_and(|block| block.freeing)
+        if self.memory.allocations.get(&address).is_some_and(|block| block.freeing)
             || self.memory.freed.contains(&address)
         {
             return Err(Fault::value(format!("{address:#x} after it was freed")));
         }
-        match self.memory.end_of(address) {
-            Some(end) if end - address >= bytes as u64 => Ok(()),
+        match self.memory.block(address) {
+            Some((start, length)) if start + length - address >= bytes as u64 => Ok(()),
             Some(_) => {
                 Err(Fault::value(format!("{bytes} bytes at {address:#x} go past the end of the allocation")))
             }

@@ -28,9 +28,10 @@ mod work;
 
 pub(crate) use call::{Call, with_driver};
 pub(crate) use code::Code;
+pub(crate) use copies::Place;
 pub(crate) use driver::{Driver, only_zero};
 pub(crate) use fault::{Fault, Outcome};
 pub(crate) use green::Resource;
 pub(crate) use handles::Handle;
 pub(crate) use modules::Arguments;
-pub(crate) use nodes::{Dimensions, NodeWork};
+pub(crate) use nodes::{Dimensions, KernelNode, NodeWork, Pattern};

@@ -1,18 +1,23 @@
 //! Modules and their kernels.
 //!
-//! A module's image is PTX text, whose `.entry` lines are read, or something binary, in which every name is found. A
-//! kernel does nothing; the time that it takes is in its name.
+//! A module's image is PTX text, whose kernels are executed. Something binary, in which every name is found and no kernel
+//! does anything, is taken where the settings say so.
 
 use super::{
     Code, Driver, Fault, Handle, Outcome,
     handles::Kind,
     nodes::{Dimensions, KernelNode, NodeWork},
 };
+use ptx_emulator::{KernelAttributes, LoadError, Module as Program};
 use std::{
     collections::BTreeMap,
     ffi::{CStr, CString},
     sync::Arc,
 };
+
+/// Shared memory that a block may have without being asked for by an attribute, and with it (compute capability 9.0).
+const SHARED_LIMIT: u64 = 48 << 10;
+const SHARED_OPT_IN_LIMIT: u64 = 227 << 10;
 
 /// What is loaded.
 #[derive(Default)]
@@ -22,31 +27,45 @@ pub(crate) struct Modules {
 }
 
 struct Module {
-    /// The kernels of PTX by name, with the sizes of their parameters. None for a binary image.
-    entries: Option<BTreeMap<String, Vec<usize>>>,
+    device: i32,
+    /// None for a binary image.
+    program: Option<Program>,
     given: BTreeMap<String, Handle>,
+}
+
+/// Where the code of a kernel is.
+pub(super) enum Source<'m> {
+    /// Nowhere any more.
+    Unloaded,
+    /// In a binary image, which is not read.
+    Binary,
+    Ptx(&'m Program),
 }
 
 /// A kernel that was asked for.
 pub(crate) struct Function {
     name: CString,
     short: Arc<str>,
-    duration_ns: u64,
-    parameter_bytes: Option<Vec<usize>>,
+    module: Handle,
+    device: i32,
+    /// None for one of a binary image.
+    attributes: Option<KernelAttributes>,
+    /// The most dynamic shared memory of a block.
+    dynamic_limit: u64,
 }
 
 /// A launch's arguments, copied.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// In words, so that every argument is aligned.
-    values: Vec<Box<[u64]>>,
+    /// In words, so that every argument is aligned, with its size in bytes.
+    values: Vec<(Box<[u64]>, usize)>,
     addresses: Vec<usize>,
 }
 
 impl Arguments {
-    /// Keeps values, each in whole words.
-    pub(crate) fn new(values: Vec<Box<[u64]>>) -> Self {
-        let addresses = values.iter().map(|value| value.as_ptr() as usize).collect();
+    /// Keeps values, each in whole words, with its size in bytes.
+    pub(crate) fn new(values: Vec<(Box<[u64]>, usize)>) -> Self {
+        let addresses = values.iter().map(|(value, _)| value.as_ptr() as usize).collect();
         Self { values, addresses }
     }
 
@@ -54,24 +73,57 @@ impl Arguments {
     pub(crate) fn address(&self) -> usize {
         if self.values.is_empty() { 0 } else { self.addresses.as_ptr() as usize }
     }
+
+    /// The bytes of each argument.
+    pub(super) fn bytes(&self) -> Vec<Vec<u8>> {
+        let values = self.values.iter();
+        values
+            .map(|(words, bytes)| words.iter().flat_map(|word| word.to_ne_bytes()).take(*bytes).collect())
+            .collect()
+    }
 }
 
 impl Modules {
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         self.alive.keys().copied()
     }
+
+    /// Where the code of a function is.
+    pub(super) fn code_of(&self, function: Handle) -> Source<'_> {
+        let module = self.functions.get(&function).and_then(|function| self.alive.get(&function.module));
+        match module.map(|module| &module.program) {
+            None => Source::Unloaded,
+            Some(None) => Source::Binary,
+            Some(Some(program)) => Source::Ptx(program),
+        }
+    }
 }
 
 impl Driver {
-    /// `cuModuleLoadData`, of PTX or, with None, of something binary.
-    pub(crate) fn load_module(&mut self, ptx: Option<&str>) -> Outcome<Handle> {
+    /// `cuModuleLoadData`, of PTX or, with None, of something binary. `log` is told what is wrong with a text.
+    pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> Outcome<Handle> {
         self.unsafe_while_capturing("loads a module")?;
-        let entries = ptx.map(entries);
-        if entries.as_ref().is_some_and(BTreeMap::is_empty) {
-            return Err(Fault::misuse(Code::INVALID_PTX, "the image is text without an .entry"));
+        let device = self.current_device()?;
+        let program = match ptx {
+            Some(ptx) => Some(Program::load(ptx, self.device_memory(device)).map_err(|error| {
+                let text = error.to_string();
+                log(&text);
+                load_fault(&error, text)
+            })?),
+            None if self.settings.binary_images != 0 => None,
+            None => {
+                let text = "the image is binary: only PTX text is executed";
+                log(text);
+                return Err(Fault::misuse(Code::NO_BINARY_FOR_GPU, text));
+            }
+        };
+        if program.as_ref().is_some_and(|program| program.kernels().next().is_none()) {
+            let text = "the image is text without an .entry";
+            log(text);
+            return Err(Fault::misuse(Code::INVALID_PTX, text));
         }
         let handle = self.handles.give(Kind::Module);
-        self.modules.alive.insert(handle, Module { entries, given: BTreeMap::new() });
+        self.modules.alive.insert(handle, Module { device, program, given: BTreeMap::new() });
         Ok(handle)
     }
 
@@ -79,20 +131,31 @@ impl Driver {
     pub(crate) fn unload_module(&mut self, handle: Handle) -> Outcome<()> {
         self.handles.check(Kind::Module, handle)?;
         self.unsafe_while_capturing("unloads a module")?;
-        let ended = self.drain();
+        let device = self.modules.alive.get(&handle).map_or(0, |module| module.device);
+        let ended = self.drain(device);
         self.handles.end(handle);
-        let module = self.modules.alive.remove(&handle);
-        for function in module.iter().flat_map(|module| module.given.values()) {
+        let Some(module) = self.modules.alive.remove(&handle) else { return ended };
+        for function in module.given.values() {
             self.handles.end(*function);
             self.modules.functions.remove(function);
         }
+        if let Some(Err(error)) = module.program.map(|program| program.unload(self.device_memory(device))) {
+            self.warn(format!("a fault of the emulator itself: {error}"));
+        }
         ended
+    }
+
+    /// `cuModuleGetGlobal`: address and size of a variable.
+    pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> Outcome<(u64, usize)> {
+        self.handles.check(Kind::Module, handle)?;
+        let program = self.modules.alive.get(&handle).and_then(|module| module.program.as_ref());
+        let found = program.and_then(|program| program.global(&name.to_string_lossy()));
+        found.map(|(address, bytes)| (address, bytes as usize)).ok_or_else(|| Fault::plain(Code::NOT_FOUND))
     }
 
     /// `cuModuleGetFunction`.
     pub(crate) fn get_function(&mut self, module: Handle, name: &CStr) -> Outcome<Handle> {
         self.handles.check(Kind::Module, module)?;
-        let default_ns = self.settings.kernel_ns as u64;
         let text = name.to_string_lossy().into_owned();
         let Some(content) = self.modules.alive.get_mut(&module) else {
             return Err(Fault::plain(Code::INVALID_HANDLE));
@@ -100,14 +163,21 @@ impl Driver {
         if let Some(given) = content.given.get(&text) {
             return Ok(*given);
         }
-        let parameter_bytes = match &content.entries {
-            Some(entries) => Some(entries.get(&text).cloned().ok_or_else(|| Fault::plain(Code::NOT_FOUND))?),
+        let attributes = match &content.program {
+            Some(program) => Some(program.attributes(&text).ok_or_else(|| Fault::plain(Code::NOT_FOUND))?),
             None => None,
         };
         let handle = self.handles.give(Kind::Function);
         content.given.insert(text.clone(), handle);
-        let duration_ns = duration_ns(&text).unwrap_or(default_ns);
-        let function = Function { name: name.to_owned(), short: text.into(), duration_ns, parameter_bytes };
+        let shared_bytes = attributes.as_ref().map_or(0, |attributes| attributes.shared_bytes);
+        let function = Function {
+            name: name.to_owned(),
+            short: text.into(),
+            module,
+            device: content.device,
+            attributes,
+            dynamic_limit: SHARED_LIMIT.saturating_sub(shared_bytes),
+        };
         self.modules.functions.insert(handle, function);
         Ok(handle)
     }
@@ -122,9 +192,55 @@ impl Driver {
         Ok(&self.function(handle)?.name)
     }
 
-    /// The sizes of a kernel's parameters, where its module declares them.
-    pub(crate) fn parameter_bytes(&self, handle: Handle) -> Outcome<Option<&[usize]>> {
-        Ok(self.function(handle)?.parameter_bytes.as_deref())
+    /// Offset and size of each of a kernel's parameters, where its module declares them.
+    pub(crate) fn parameters(&self, handle: Handle) -> Outcome<&[(usize, usize)]> {
+        let attributes = self.function(handle)?.attributes.as_ref();
+        Ok(attributes.map_or(&[], |attributes| &attributes.parameters))
+    }
+
+    /// `cuFuncGetAttribute`.
+    pub(crate) fn function_attribute(&self, attribute: u32, handle: Handle) -> Outcome<i32> {
+        let Function { attributes, dynamic_limit, .. } = self.function(handle)?;
+        let declared = |value: fn(&KernelAttributes) -> u64| attributes.as_ref().map_or(0, value) as i32;
+        Ok(match attribute {
+            0 => declared(|kernel| kernel.max_threads.unwrap_or(1024)).min(1024), // MAX_THREADS_PER_BLOCK
+            1 => declared(|kernel| kernel.shared_bytes),                          // SHARED_SIZE_BYTES
+            3 => declared(|kernel| kernel.local_bytes),                           // LOCAL_SIZE_BYTES
+            5 | 6 => 90,                // PTX_VERSION, BINARY_VERSION
+            8 => *dynamic_limit as i32, // MAX_DYNAMIC_SHARED_SIZE_BYTES
+            other => {
+                let text = format!("the attribute {other} of functions");
+                return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+            }
+        })
+    }
+
+    /// `cuFuncSetAttribute`.
+    pub(crate) fn set_function_attribute(
+        &mut self,
+        handle: Handle,
+        attribute: u32,
+        value: i32,
+    ) -> Outcome<()> {
+        let shared_bytes = self.function_attribute(1, handle)? as u64;
+        let limit = SHARED_OPT_IN_LIMIT - shared_bytes;
+        match (attribute, u64::try_from(value)) {
+            (8, Ok(bytes)) if bytes <= limit => {
+                if let Some(function) = self.modules.functions.get_mut(&handle) {
+                    function.dynamic_limit = bytes;
+                }
+                Ok(())
+            }
+            (8, _) => {
+                Err(Fault::value(format!("{value} bytes of dynamic shared memory, and {limit} are the most")))
+            }
+            // A hint, which part of the cache is shared memory.
+            (9, _) => Ok(()),
+            (other, _) => Err(Fault::misuse(
+                Code::NOT_SUPPORTED,
+                format!("the attribute {other} of functions cannot be set here"),
+            )),
+        }
     }
 
     /// A launch of a kernel.
@@ -135,18 +251,23 @@ impl Driver {
         arguments: Arguments,
     ) -> Outcome<KernelNode> {
         let function = self.function(handle)?;
-        let sides = dimensions.grid.iter().chain(&dimensions.block);
-        let threads: u64 = dimensions.block.iter().map(|&side| u64::from(side)).product();
-        if sides.clone().any(|&side| side == 0) || threads > 1024 {
-            let Dimensions { grid, block, .. } = dimensions;
+        if let Source::Ptx(program) = self.modules.code_of(handle) {
+            program
+                .check(&function.short, dimensions.into())
+                .map_err(|error| Fault::value(error.to_string()))?;
+        }
+        let Dimensions { shared_bytes, .. } = dimensions;
+        if u64::from(shared_bytes) > function.dynamic_limit {
             return Err(Fault::value(format!(
-                "a grid of {grid:?} blocks of {block:?} threads cannot be launched"
+                "kernel {} with {shared_bytes} bytes of dynamic shared memory, where \
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES is {}",
+                function.short, function.dynamic_limit
             )));
         }
         Ok(KernelNode {
             function: handle,
             name: Arc::clone(&function.short),
-            duration_ns: function.duration_ns,
+            duration_ns: self.settings.kernel_time(&function.short),
             dimensions,
             arguments: Arc::new(arguments),
             priority: 0,
@@ -156,68 +277,24 @@ impl Driver {
     /// `cuLaunchKernel`.
     pub(crate) fn launch_kernel(&mut self, kernel: KernelNode, stream: Handle) -> Outcome<()> {
         let stream = self.stream(stream)?;
+        let device = self.streams.get(&stream).map_or(0, |stream| stream.device);
+        let of = self.function(kernel.function)?.device;
+        if of != device {
+            let text = format!(
+                "kernel {} was loaded for device {of}, and {} is of device {device}",
+                kernel.name,
+                self.handles.name(stream)
+            );
+            return Err(Fault::misuse(Code::INVALID_HANDLE, text));
+        }
         self.submit(stream, NodeWork::Kernel(kernel))
     }
 }
 
-/// The time in a kernel's name: the last of its parts between underscores that is a number and `ns`, `us` or `ms`.
-fn duration_ns(name: &str) -> Option<u64> {
-    name.rsplit('_').find_map(|part| {
-        let digits = part.find(|character: char| !character.is_ascii_digit())?;
-        let (number, unit) = part.split_at(digits);
-        let scale = match unit {
-            "ns" => 1,
-            "us" => 1000,
-            "ms" => 1_000_000,
-            _ => return None,
-        };
-        number.parse::<u64>().ok()?.checked_mul(scale)
-    })
-}
-
-/// The kernels of PTX, with the sizes of their parameters.
-fn entries(ptx: &str) -> BTreeMap<String, Vec<usize>> {
-    let texts = ptx.split(".entry").skip(1);
-    texts
-        .filter_map(|text| {
-            let end = text.find(['(', '{', '\n']).unwrap_or(text.len());
-            let name = text[..end].trim();
-            let list = if text[end..].starts_with('(') { text[end + 1..].split(')').next()? } else { "" };
-            (!name.is_empty())
-                .then(|| (name.to_string(), list.split(',').filter_map(parameter_bytes).collect()))
-        })
-        .collect()
-}
-
-/// The size of a parameter such as `.param .align 8 .b8 name[16]`.
-fn parameter_bytes(parameter: &str) -> Option<usize> {
-    let kind = parameter.split_whitespace().filter_map(|word| word.strip_prefix('.')).find_map(|word| {
-        let bits = word.strip_prefix(['b', 'u', 's', 'f'])?;
-        bits.parse::<usize>().ok()
-    })?;
-    let count =
-        parameter.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.trim().parse::<usize>().ok());
-    Some(kind / 8 * count.unwrap_or(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernels_name_tells_its_time() {
-        assert_eq!(duration_ns("spin_250us"), Some(250_000));
-        assert_eq!(duration_ns("spin_3ms_of_background"), Some(3_000_000));
-        assert_eq!(duration_ns("copy_1us_then_40ns"), Some(40));
-        assert_eq!(duration_ns("gemm_128x128"), None);
-        assert_eq!(duration_ns("us"), None);
-    }
-
-    #[test]
-    fn ptx_tells_the_sizes_of_parameters() {
-        let ptx = ".version 8.0\n.visible .entry one(\n\t.param .u64 .ptr .global one_0,\n\t.param .align 8 .b8 one_1[24],\n\t.param .f32 one_2\n)\n{\n}\n.entry two() {}\n";
-        let found = entries(ptx);
-        assert_eq!(found["one"], [8, 24, 4]);
-        assert!(found["two"].is_empty());
+fn load_fault(error: &LoadError, text: String) -> Fault {
+    match error {
+        LoadError::Unsupported { .. } => Fault::misuse(Code::NOT_SUPPORTED, text),
+        LoadError::Memory(_) => Fault::plain(Code::OUT_OF_MEMORY),
+        _ => Fault::misuse(Code::INVALID_PTX, text),
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 pub(crate) enum NodeWork {
     Kernel(KernelNode),
     Copy(CopyNode),
-    /// Sets `words` times 32 bits.
+    /// Writes a pattern of 1, 2 or 4 bytes, so many times.
     Fill {
         address: u64,
-        value: u32,
-        words: usize,
+        pattern: Pattern,
+        times: usize,
     },
     Allocate,
     Free {
@@ -40,6 +40,12 @@ pub(crate) struct Dimensions {
     pub(crate) shared_bytes: u32,
 }
 
+impl From<Dimensions> for ptx_emulator::Dimensions {
+    fn from(Dimensions { grid, block, shared_bytes }: Dimensions) -> Self {
+        Self { grid, block, dynamic_shared_bytes: shared_bytes }
+    }
+}
+
 /// A launch of a kernel.
 #[derive(Clone)]
 pub(crate) struct KernelNode {
@@ -49,6 +55,13 @@ pub(crate) struct KernelNode {
     pub(crate) dimensions: Dimensions,
     pub(crate) arguments: Arc<Arguments>,
     pub(crate) priority: i32,
+}
+
+/// What memory is filled with: the lowest bytes of a number.
+#[derive(Clone, Copy)]
+pub(crate) struct Pattern {
+    pub(crate) value: u32,
+    pub(crate) bytes: usize,
 }
 
 /// A copy between places.
@@ -162,6 +175,15 @@ impl Driver {
             NodeWork::Kernel(kernel) => Ok(kernel),
             _ => Err(Fault::value(format!("{} is no kernel node", self.handles.name(handle)))),
         }
+    }
+
+    /// `cuGraphKernelNodeSetParams`.
+    pub(crate) fn set_kernel_node(&mut self, handle: Handle, kernel: KernelNode) -> Outcome<()> {
+        let priority = self.kernel_node(handle)?.priority;
+        if let Some(node) = self.nodes.get_mut(&handle) {
+            node.work = NodeWork::Kernel(KernelNode { priority, ..kernel });
+        }
+        Ok(())
     }
 
     /// Sets a kernel node's priority, as near as the device can.

@@ -5,16 +5,23 @@ use super::{
     nodes::{KernelNode, NodeWork},
     work::Work,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// A graph that was instantiated.
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub(super) nodes: Vec<PlanNode>,
+    /// Which step stands for each node.
+    pub(super) places: HashMap<Handle, usize>,
     /// Kernels have the priorities of their nodes, rather than their stream's.
     pub(super) own_priorities: bool,
 }
 
 /// One step of a plan.
+#[derive(Clone)]
 pub(crate) struct PlanNode {
     pub(super) work: NodeWork,
     pub(super) dependencies: Vec<usize>,
@@ -90,12 +97,13 @@ impl Driver {
         let mut moved = false;
         for node in run.ready.clone() {
             let work = &plan.nodes[node].work;
-            if !matches!(work, NodeWork::Kernel(_)) && self.do_now(work) {
+            if !matches!(work, NodeWork::Kernel(_)) && self.do_now(stream, work) {
                 run.end(plan, node);
                 moved = true;
             }
         }
-        let ended = run.left == 0;
+        let lost = self.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty());
+        let ended = run.left == 0 || lost;
         if ended {
             self.engine.end_launch(exec);
         } else if let Some(stream) = self.streams.get_mut(&stream) {

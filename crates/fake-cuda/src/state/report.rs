@@ -10,6 +10,7 @@ pub(crate) struct Report {
     failing: Option<(u64, Code)>,
     injecting: bool,
     misuse: Vec<String>,
+    faults: Vec<String>,
     log: Vec<String>,
 }
 
@@ -39,6 +40,15 @@ impl Report {
 
     pub(crate) fn misuse(&mut self, text: String) {
         self.misuse.push(text);
+    }
+
+    pub(super) fn fault(&mut self, text: String) {
+        self.faults.push(text);
+    }
+
+    /// A line for each kernel that has failed: what it did, by which thread, at which line.
+    pub(crate) fn faults_text(&self) -> String {
+        lines(&self.faults)
     }
 
     pub(super) fn log(&mut self, call: &str, code: Code, injected: bool) {
@@ -75,6 +85,7 @@ impl Driver {
         self.execs.keys().for_each(&mut name);
         self.modules.handles().for_each(|handle| name(&handle));
         self.green.handles().for_each(|handle| name(&handle));
+        self.contexts.created().for_each(|handle| name(&handle));
         for (handle, stream) in &self.streams {
             if stream.destroyed {
                 leaks.push(format!("{}: destroyed with work that has not ended", self.handles.name(*handle)));

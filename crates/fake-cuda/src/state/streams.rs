@@ -13,6 +13,8 @@ const DEFAULT_STREAMS: [Handle; 3] = [0, 1, 2];
 /// A queue of work.
 pub(crate) struct Stream {
     pub(super) context: Handle,
+    /// The context's.
+    pub(super) device: i32,
     pub(super) priority: i32,
     /// Does without the legacy default stream.
     pub(super) non_blocking: bool,
@@ -39,6 +41,7 @@ impl Driver {
         let handle = self.handles.give(Kind::Stream);
         let stream = Stream {
             context,
+            device: self.device_of_context(context),
             priority: self.clamped_priority(priority),
             non_blocking,
             destroyed: false,
@@ -102,25 +105,37 @@ impl Driver {
     pub(crate) fn query_stream(&mut self, handle: Handle) -> Outcome<()> {
         let handle = self.stream(handle)?;
         self.no_wait_while_capturing(handle)?;
-        self.query(|driver| driver.is_drained(handle))
+        self.query(self.device_of_stream(handle), |driver| driver.is_drained(handle))
     }
 
     /// `cuStreamSynchronize`.
     pub(crate) fn synchronise_stream(&mut self, handle: Handle) -> Outcome<()> {
         let handle = self.stream(handle)?;
         self.no_wait_while_capturing(handle)?;
-        self.run_until(|driver| driver.is_drained(handle))
+        self.drain_stream(handle)
     }
 
     /// `cuCtxSynchronize`.
     pub(crate) fn synchronise_context(&mut self) -> Outcome<()> {
         self.unsafe_while_capturing("synchronises the context")?;
-        self.drain()
+        let device = self.current_device()?;
+        self.drain(device)
     }
 
-    /// Lets time pass until no stream has work.
-    pub(super) fn drain(&mut self) -> Outcome<()> {
-        self.run_until(|driver| driver.streams.values().all(|stream| stream.queue.is_empty()))
+    /// Lets time pass until no stream of a device has work.
+    pub(super) fn drain(&mut self, device: i32) -> Outcome<()> {
+        let has_work = |stream: &Stream| stream.device == device && !stream.queue.is_empty();
+        self.run_until(device, |driver| !driver.streams.values().any(has_work))
+    }
+
+    /// Lets time pass until a stream has no work.
+    pub(super) fn drain_stream(&mut self, handle: Handle) -> Outcome<()> {
+        let device = self.device_of_stream(handle);
+        self.run_until(device, |driver| driver.is_drained(handle))
+    }
+
+    pub(super) fn device_of_stream(&self, handle: Handle) -> i32 {
+        self.streams.get(&handle).map_or(0, |stream| stream.device)
     }
 
     fn is_drained(&self, handle: Handle) -> bool {

@@ -109,7 +109,7 @@ fn the_safe_layer_of_cudarc_copies_and_times() {
         unsafe { context.disable_event_tracking() };
         assert_eq!(
             (context.name().unwrap().as_str(), context.total_mem().unwrap()),
-            ("Fake CUDA device", 80 << 30)
+            ("Emulated CUDA device", 80 << 30)
         );
         assert_eq!(context.compute_capability().unwrap(), (9, 0));
         assert!(context.uuid().is_ok());

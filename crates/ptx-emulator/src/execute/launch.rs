@@ -1,7 +1,7 @@
 //! A launch: all blocks of a grid, in parallel on the host's cores.
 
 use super::{block::Executor, order::Shuffle};
-use crate::{Fault, LaunchError, Memory, Options, decode::Program, memory::SHARED_LIMIT};
+use crate::{Dimensions, Fault, LaunchError, Memory, Options, decode::Program, memory::SHARED_LIMIT};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,9 +11,7 @@ pub(crate) struct Launching<'l> {
     pub(crate) program: &'l Program,
     /// Source files by their numbers.
     pub(crate) sources: &'l [(u64, String)],
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) dynamic_shared_bytes: u32,
+    pub(crate) dimensions: Dimensions,
     pub(crate) parameters: &'l [u8],
     pub(crate) options: &'l Options,
 }
@@ -60,9 +58,9 @@ fn split(number: u64, sides: [u32; 3]) -> [u32; 3] {
 /// Executes all blocks, and gives the number of instructions, each of a warp. Of several faults, that of the first block in the
 /// order of the launch is the result.
 pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, LaunchError> {
-    let shared_bytes = check(launching)?;
-    let &Launching { name, program, sources, grid, block, dynamic_shared_bytes, parameters, options } =
-        launching;
+    let &Launching { name, program, sources, dimensions, parameters, options } = launching;
+    let shared_bytes = check(name, program, dimensions)?;
+    let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let arch = pulp::Arch::new();
     let environment = Environment {
         name,
@@ -109,8 +107,8 @@ pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, 
 }
 
 /// Refuses launches that a device refuses, and gives the bytes of a block's shared memory.
-fn check(launching: &Launching<'_>) -> Result<u64, LaunchError> {
-    let &Launching { name, program, grid, block, dynamic_shared_bytes, .. } = launching;
+pub(crate) fn check(name: &str, program: &Program, dimensions: Dimensions) -> Result<u64, LaunchError> {
+    let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let wrong = |why: String| Err(LaunchError::Dimensions { grid, block, why });
     let threads: u64 = block.iter().map(|&side| u64::from(side)).product();
     if grid.contains(&0) || block.contains(&0) {

@@ -23,5 +23,5 @@ mod warp;
 
 pub(crate) use float::Rounding;
 pub(crate) use forms::{Kind, Op, Shape, find, names};
-pub(crate) use launch::{Launching, launch};
+pub(crate) use launch::{Launching, check, launch};
 pub(crate) use registers::{Combine, Comparison, Registers};

@@ -34,8 +34,9 @@ pub(crate) const SHARED_LIMIT: u64 = 227 << 10;
 /// assert!(memory.read(address, &mut bytes).is_err());
 /// # Ok::<(), ptx_emulator::MemoryError>(())
 /// ```
-#[derive(Default)]
 pub struct Memory {
+    /// Where the first allocation begins.
+    first_address: u64,
     /// In the order of their addresses.
     blocks: Vec<Block>,
     /// Lengths of allocations that were freed, by their addresses.
@@ -46,6 +47,12 @@ pub struct Memory {
     locks: [Mutex<()>; 16],
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Self::starting_at(FIRST_ADDRESS)
+    }
+}
+
 impl Memory {
     /// Memory of a device, with nothing in it.
     #[must_use]
@@ -53,16 +60,37 @@ impl Memory {
         Self::default()
     }
 
+    /// Memory whose first allocation begins at an address, a multiple of 512 and at least 0xd0000000000: several devices have
+    /// no address in common if there is room enough between them.
+    #[must_use]
+    pub fn starting_at(first_address: u64) -> Self {
+        Self {
+            first_address: first_address.max(FIRST_ADDRESS).next_multiple_of(ALIGNMENT),
+            blocks: Vec::new(),
+            freed: BTreeMap::new(),
+            given_bytes: 0,
+            tracks_writes: false,
+            locks: Default::default(),
+        }
+    }
+
     /// Memory that remembers which bytes were written, for
     /// [`Options::uninitialised`](crate::Options::uninitialised). It takes an eighth more of the host's memory.
     #[must_use]
     pub fn tracking_writes() -> Self {
-        Self { tracks_writes: true, ..Self::default() }
+        let mut memory = Self::default();
+        memory.track_writes();
+        memory
+    }
+
+    /// Remembers from now on which bytes of a new allocation were written, as [`tracking_writes`](Self::tracking_writes).
+    pub fn track_writes(&mut self) {
+        self.tracks_writes = true;
     }
 
     /// Allocates `bytes` bytes, and gives the address of the first one, a multiple of 512.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, MemoryError> {
-        let start = FIRST_ADDRESS + self.given_bytes;
+        let start = self.first_address + self.given_bytes;
         let out_of_memory = || MemoryError::OutOfMemory { bytes };
         let block = Block::new(start, bytes, self.tracks_writes).ok_or_else(out_of_memory)?;
         // One alignment more, so that what lies behind an allocation belongs to none.
@@ -95,6 +123,13 @@ impl Memory {
         let block = self.containing(address, from.len() as u64)?;
         block.write(address - block.start, from);
         Ok(())
+    }
+
+    /// First address and length of the allocation that an address is in.
+    #[must_use]
+    pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
+        let block = &self.blocks[self.find(address)?];
+        Some((block.start, block.bytes))
     }
 
     /// The bytes that are allocated.

@@ -110,6 +110,7 @@ functions! {
     cuGreenCtxDestroy(context: usize);
     cuGreenCtxStreamCreate(stream: *mut usize, context: usize, flags: u32, priority: i32);
     cuCtxFromGreenCtx(context: *mut usize, green: usize);
+    cuTexObjectCreate(texture: *mut u64, resource: *const u8, description: *const u8, view: *const u8);
     cuGetErrorName(error: u32, name: *mut *const c_char);
     cuGetProcAddress_v2(name: *const c_char, function: *mut usize, version: i32, flags: u64, status: *mut u32);
 }
@@ -182,9 +183,10 @@ impl Cuda {
         self.make(|place| self.cuGraphAddEmptyNode(place, graph, before.as_ptr(), before.len()))
     }
 
-    /// A module with these kernels, and the kernels.
+    /// A module with kernels of these names, and the kernels: they do nothing, or fail if the name begins so.
     pub(crate) fn kernels<const N: usize>(&self, names: [&str; N]) -> (usize, [usize; N]) {
-        let ptx: String = names.map(|name| format!(".visible .entry {name}()\n{{ ret; }}\n")).concat();
+        let body = |name: &str| if name.starts_with("fail_") { "trap;" } else { "ret;" };
+        let ptx = names.map(|name| format!(".visible .entry {name}()\n{{ {} }}\n", body(name))).concat();
         let image = CString::new(ptx).unwrap();
         let module = self.make(|place| self.cuModuleLoadData(place, image.as_ptr()));
         (module, names.map(|name| self.kernel(module, name)))

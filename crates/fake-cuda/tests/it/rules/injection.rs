@@ -5,7 +5,7 @@ use cudarc::driver::sys::CUresult::{
     CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN,
 };
 use fake_cuda::Setting;
-use std::ffi::CString;
+use std::{ffi::CString, ptr};
 
 #[test]
 fn a_call_that_is_made_to_fail_does_nothing() {
@@ -100,4 +100,12 @@ fn every_test_starts_anew() {
     let cuda = Cuda::start();
     assert_eq!((cuda.fake.calls(), cuda.make(|place| cuda.cuDeviceGetCount(place))), (3, 1));
     cuda.end();
+}
+
+#[test]
+fn functions_that_are_not_emulated_say_so_by_their_names() {
+    let cuda = Cuda::start();
+    let mut place = 0;
+    let code = cuda.cuTexObjectCreate(&raw mut place, ptr::null(), ptr::null(), ptr::null());
+    cuda.refuses(code, CUDA_ERROR_NOT_SUPPORTED, "cuTexObjectCreate: the emulated driver does not have it");
 }

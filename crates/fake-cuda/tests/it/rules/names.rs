@@ -2,9 +2,10 @@
 
 use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
-    self, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
-    CUDA_ERROR_STREAM_CAPTURE_ISOLATION, CUDA_SUCCESS,
+    self, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_BINARY_FOR_GPU,
+    CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_STREAM_CAPTURE_ISOLATION, CUDA_SUCCESS,
 };
+use fake_cuda::Setting;
 use std::{ffi::CString, ptr};
 
 #[test]
@@ -37,13 +38,17 @@ fn header_code(name: &str) -> Option<u32> {
         R::CUDA_ERROR_NO_DEVICE,
         R::CUDA_ERROR_INVALID_DEVICE,
         R::CUDA_ERROR_INVALID_CONTEXT,
+        R::CUDA_ERROR_NO_BINARY_FOR_GPU,
+        R::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
         R::CUDA_ERROR_INVALID_PTX,
         R::CUDA_ERROR_INVALID_HANDLE,
         R::CUDA_ERROR_ILLEGAL_STATE,
         R::CUDA_ERROR_NOT_FOUND,
         R::CUDA_ERROR_NOT_READY,
+        R::CUDA_ERROR_ILLEGAL_ADDRESS,
         R::CUDA_ERROR_LAUNCH_TIMEOUT,
         R::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        R::CUDA_ERROR_MISALIGNED_ADDRESS,
         R::CUDA_ERROR_LAUNCH_FAILED,
         R::CUDA_ERROR_NOT_SUPPORTED,
         R::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
@@ -70,13 +75,19 @@ fn kernels_are_found_by_their_names() {
     assert_eq!(cuda.text(|place| cuda.cuFuncGetName(place, kernel)), "spin_1us");
     let mut place = 0;
     cuda.fails(cuda.cuModuleGetFunction(&raw mut place, module, c"absent".as_ptr()), CUDA_ERROR_NOT_FOUND);
-    let text = cuda.cuModuleLoadData(&raw mut place, c"nonsense".as_ptr());
+    let text = cuda.cuModuleLoadData(&raw mut place, c".version 8.0".as_ptr());
     cuda.refuses(text, CUDA_ERROR_INVALID_PTX, "text without an .entry");
+    let text = cuda.cuModuleLoadData(&raw mut place, c"\n.entry nothing( {}".as_ptr());
+    cuda.refuses(text, CUDA_ERROR_INVALID_PTX, "line 2: ");
     let wide = cuda.cuLaunchKernel(kernel, 1, 1, 1, 2048, 1, 1, 0, 0, ptr::null_mut(), ptr::null_mut());
     cuda.refuses(wide, CUDA_ERROR_INVALID_VALUE, "cannot be launched");
     let binary = CString::new(b"\x7fELF and more".to_vec()).unwrap();
+    let refused = cuda.cuModuleLoadData(&raw mut place, binary.as_ptr());
+    cuda.refuses(refused, CUDA_ERROR_NO_BINARY_FOR_GPU, "only PTX text is executed");
+    cuda.fake.set(Setting::BinaryImages, 1);
     let module = cuda.make(|place| cuda.cuModuleLoadData(place, binary.as_ptr()));
-    cuda.kernel(module, "anything");
+    cuda.ok(cuda.launch(cuda.kernel(module, "anything"), 0));
+    cuda.ok(cuda.cuCtxSynchronize());
 }
 
 #[test]

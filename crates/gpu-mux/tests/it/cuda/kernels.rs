@@ -1,12 +1,14 @@
-//! Kernels that do nothing, for a time that is in their names.
+//! Kernels that do nothing but take a time that is in their names, or fail.
 #![allow(unsafe_code)]
 
 use gpu_mux::cuda::{Context, Function, LaunchShape, Module, Result, Stream};
 
-/// A kernel called `name`. The fake driver takes its time from that: `layer_20us`.
+/// A kernel called `name`, from which the emulated driver takes its time: `layer_20us`. One called `fail_...` crashes.
 pub(crate) fn kernel(context: &Context, name: &str) -> Result<Function> {
-    let ptx =
-        format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry {name}()\n{{\n ret;\n}}\n");
+    let body = if name.starts_with("fail_") { "trap" } else { "ret" };
+    let ptx = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry {name}()\n{{\n {body};\n}}\n"
+    );
     Module::load(context, &ptx)?.function(name)
 }
 

@@ -1,0 +1,58 @@
+//! Kernels in PTX that are executed, opened through cudarc as a user would.
+#![allow(unsafe_code)]
+
+mod faults;
+mod graphs;
+mod launches;
+mod loading;
+mod peers;
+
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, sys};
+use cudarc::nvrtc::Ptx;
+use fake_cuda::FakeCuda;
+use std::sync::Arc;
+
+const KERNELS: &str = include_str!("kernels.ptx");
+
+/// A device of the emulated driver, with kernels and a stream.
+struct Gpu {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+}
+
+impl Gpu {
+    fn new(device: usize) -> Self {
+        let context = CudaContext::new(device).unwrap();
+        // It waits for events that it has never recorded otherwise, which is reported.
+        // SAFETY: the tests order what their streams do.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().unwrap();
+        Self { context, stream }
+    }
+
+    fn kernel(&self, name: &str) -> CudaFunction {
+        self.context.load_module(Ptx::from_src(KERNELS)).unwrap().load_function(name).unwrap()
+    }
+}
+
+/// Runs a test on the emulated driver, which cudarc finds by its name since it is open already. Nothing may be misused or left behind.
+fn on_emulator(test: impl FnOnce(&FakeCuda)) {
+    // SAFETY: loading a driver does nothing yet.
+    if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
+        println!("SKIPPED: cudarc would open this machine's own libcuda.so");
+        return;
+    }
+    let fake = FakeCuda::new().unwrap();
+    test(&fake);
+    assert_eq!((fake.misuse(), fake.leaks()), (Vec::<String>::new(), Vec::new()));
+}
+
+fn shape(blocks: u32, threads: u32, shared_bytes: u32) -> LaunchConfig {
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared_bytes }
+}
+
+/// What a call has failed with.
+#[track_caller]
+fn code<T>(result: Result<T, cudarc::driver::DriverError>) -> sys::CUresult {
+    result.err().expect("an error").0
+}
