@@ -38,6 +38,24 @@ impl HostSpan {
     }
 }
 
+/// Where a handle is written to after the call that asks for it has returned.
+#[derive(Clone, Copy)]
+pub(crate) struct HandleSlot(usize);
+
+impl HandleSlot {
+    /// # Safety
+    /// The place is valid for writes until the handle has been written, or what writes it has ended.
+    pub(crate) unsafe fn new(place: NonNull<usize>) -> Self {
+        Self(place.as_ptr() as usize)
+    }
+
+    /// The reader may be another thread.
+    pub(crate) fn set(self, handle: usize) {
+        // SAFETY: valid for writes by the promise made to `new`.
+        unsafe { (self.0 as *mut usize).write_volatile(handle) }
+    }
+}
+
 /// Page-locked memory, which the host and the device share.
 pub(crate) struct HostBlock {
     start: NonNull<u32>,

@@ -35,9 +35,9 @@ pub enum Error {
         /// The folder of the running program.
         folder: PathBuf,
     },
-    /// The path of the running program cannot be found.
-    #[error("the path of this program is unknown: {0}")]
-    NoProgram(#[from] std::io::Error),
+    /// The path of the running program cannot be found, or a link cannot be made.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
     /// The library cannot be opened, or is another one.
     #[error("{}: {source}", path.display())]
     Open {
@@ -61,6 +61,17 @@ impl FakeCuda {
             name: name.to_string_lossy().into_owned(),
             folder: folder.to_owned(),
         })
+    }
+
+    /// Puts links to the library into a folder, under the names by which programs ask for CUDA's driver and for NCCL. With
+    /// the folder in `LD_LIBRARY_PATH`, a program finds both there.
+    #[cfg(unix)]
+    pub fn install(folder: &Path) -> Result<(), Error> {
+        let library = Self::library()?;
+        for name in ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so"] {
+            std::os::unix::fs::symlink(&library, folder.join(name))?;
+        }
+        Ok(())
     }
 
     /// Waits for other tests in this process, opens the library and resets it.

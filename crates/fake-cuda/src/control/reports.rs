@@ -41,6 +41,12 @@ pub enum Setting {
     UninitialisedCheck,
     /// The most instructions of the warps of a block together, after which a kernel counts as hanging (2^36).
     WatchdogInstructions,
+    /// What every NCCL communicator's state is, an `ncclResult_t`; 0 for what it really is (0).
+    NcclAsyncError,
+    /// How many ms of real time an abort of a communicator takes once its operations have left their streams (0).
+    NcclAbortMs,
+    /// How many ms of real time a wait lasts for NCCL's ranks in other threads, before it is an error (60000).
+    PatienceMs,
 }
 
 impl Setting {
@@ -63,6 +69,9 @@ impl Setting {
             Setting::RaceCheck => c"race_check",
             Setting::UninitialisedCheck => c"uninitialised_check",
             Setting::WatchdogInstructions => c"watchdog_instructions",
+            Setting::NcclAsyncError => c"nccl_async_error",
+            Setting::NcclAbortMs => c"nccl_abort_ms",
+            Setting::PatienceMs => c"patience_ms",
         }
     }
 }

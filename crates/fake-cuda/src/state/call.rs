@@ -1,18 +1,10 @@
 //! What every call goes through before it does its work.
 
-use super::{Code, Driver, Fault, Outcome};
+use super::{Code, Driver, Fault, NcclCode, Outcome, lending::with_driver};
 use std::{
+    fmt::Display,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex, PoisonError},
 };
-
-static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
-
-/// Runs `work` on the process's driver, which starts as after a reset.
-pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
-    let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
-    work(driver.get_or_insert_with(Driver::new))
-}
 
 /// One of the driver's functions.
 #[derive(Clone, Copy)]
@@ -52,15 +44,34 @@ impl Call {
 
     /// Counts, checks, does and logs a call, and gives its `CUresult`. It never unwinds.
     pub(crate) fn run(self, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> u32 {
-        let guarded = AssertUnwindSafe(|| with_driver(|driver| self.run_on(driver, work).0));
-        catch_unwind(guarded).unwrap_or_else(|_| {
+        self.guarded(Code::UNKNOWN, |driver| {
+            self.run_on(driver, work, |outcome| outcome.map_or_else(|code| code, |()| Code::SUCCESS))
+        })
+        .0
+    }
+
+    /// As [`run`](Self::run), for one of NCCL's functions, which gives an `ncclResult_t`.
+    pub(crate) fn run_nccl(self, work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>) -> u32 {
+        self.guarded(NcclCode::INTERNAL_ERROR, |driver| {
+            self.run_on(driver, work, |outcome| outcome.unwrap_or_else(NcclCode::from))
+        })
+        .0
+    }
+
+    fn guarded<C>(self, fallback: C, call: impl FnOnce(&mut Driver) -> C) -> C {
+        catch_unwind(AssertUnwindSafe(|| with_driver(call))).unwrap_or_else(|_| {
             let text = format!("{}: a fault of the fake driver itself: it panicked", self.name);
             with_driver(|driver| driver.report.misuse(text));
-            Code::UNKNOWN.0
+            fallback
         })
     }
 
-    fn run_on(self, driver: &mut Driver, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> Code {
+    fn run_on<T, C: Copy + Display>(
+        self,
+        driver: &mut Driver,
+        work: impl FnOnce(&mut Driver) -> Outcome<T>,
+        code_of: impl FnOnce(Result<T, Code>) -> C,
+    ) -> C {
         let injected = driver.report.count_call();
         let outcome = match injected {
             Some(code) => {
@@ -72,12 +83,12 @@ impl Call {
             }
             None => self.checked(driver, work),
         };
-        let code = outcome.map_or_else(|fault| driver.note(self.name, fault), |()| Code::SUCCESS);
+        let code = code_of(outcome.map_err(|fault| driver.note(self.name, fault)));
         driver.report.log(self.name, code, injected.is_some());
         code
     }
 
-    fn checked(self, driver: &mut Driver, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> Outcome<()> {
+    fn checked<T>(self, driver: &mut Driver, work: impl FnOnce(&mut Driver) -> Outcome<T>) -> Outcome<T> {
         if driver.lacks(self.name) {
             return Err(Fault::plain(Code::NOT_SUPPORTED));
         }

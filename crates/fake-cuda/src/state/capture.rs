@@ -180,7 +180,11 @@ impl Driver {
     /// Puts work into a stream, or into the graph that it captures.
     pub(super) fn submit(&mut self, stream: Handle, mut work: NodeWork) -> Outcome<()> {
         if !self.refuse_invalid_capture(stream)? {
-            self.enqueue(stream, Work::Single(work));
+            let work = match work {
+                NodeWork::Collectives(group) => Work::Collectives(self.post(stream, &group)),
+                work => Work::Single(work),
+            };
+            self.enqueue(stream, work);
             self.settle();
             return Ok(());
         }

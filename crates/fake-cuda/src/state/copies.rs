@@ -176,7 +176,7 @@ impl Driver {
                 Ok(())
             }
             NodeWork::Free { .. } | NodeWork::Allocate | NodeWork::Child(_) | NodeWork::Empty => Ok(()),
-            NodeWork::Kernel(_) => return false,
+            NodeWork::Kernel(_) | NodeWork::Collectives(_) => return false,
         };
         if let Err(error) = done {
             let text = format!("a copy or fill in {}: {error}", self.handles.name(stream));

@@ -3,7 +3,7 @@
 use super::{
     Code, Fault, Handle, Outcome, capture::Captures, context::Contexts, engine::Engine, events::Event,
     execs::Exec, graphs::Graph, green::GreenContexts, handles::Handles, memory::Memory, modules::Modules,
-    nodes::Node, report::Report, settings::Settings, streams::Stream, versions,
+    nccl::Nccl, nodes::Node, report::Report, settings::Settings, streams::Stream, versions,
 };
 use std::collections::{BTreeMap, HashSet};
 
@@ -29,6 +29,7 @@ pub(crate) struct Driver {
     pub(super) memory: Memory,
     pub(super) captures: Captures,
     pub(super) engine: Engine,
+    pub(super) nccl: Nccl,
 }
 
 impl Driver {

@@ -14,6 +14,7 @@ use super::{
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// So many queries in a row that find nothing in flight are an endless loop.
@@ -132,18 +133,40 @@ impl Driver {
 
     /// Advances the clock until `done`, or fails if it never will be, or if the device has failed that is waited for.
     pub(super) fn run_until(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
-        self.settle();
+        self.wait(Some(device), done)
+    }
+
+    /// Waits for ranks of NCCL, on whatever device.
+    pub(super) fn wait_for_ranks(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+        self.wait(None, done)
+    }
+
+    /// While nothing can be done here, but other threads of the host may bring what is waited for, they have the driver.
+    fn wait(&mut self, device: Option<i32>, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+        let mut patience = None;
         loop {
-            self.check_device_lives(device)?;
+            self.settle();
+            device.map_or(Ok(()), |device| self.check_device_lives(device))?;
             if done(self) {
                 return Ok(());
             }
-            let Some((next, _)) = self.next_end() else {
-                let text = format!("waits for ever: {}", self.stuck());
-                return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
-            };
-            self.end_kernel(next);
-            self.settle();
+            if let Some((next, _)) = self.next_end() {
+                self.end_kernel(next);
+                patience = None;
+                continue;
+            }
+            let deadlock = self.find_deadlock(device);
+            let waits = device.is_none() || self.nccl.waits_for_ranks();
+            if waits && deadlock.is_none() {
+                let limit = Duration::from_millis(self.settings.patience_ms as u64);
+                let until = *patience.get_or_insert_with(|| Instant::now() + limit);
+                self.let_others(until);
+                if Instant::now() < until {
+                    continue;
+                }
+            }
+            let text = deadlock.unwrap_or_else(|| format!("waits for ever: {}", self.stuck()));
+            return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
         }
     }
 
@@ -156,7 +179,12 @@ impl Driver {
             self.engine.idle_queries = 0;
             return Ok(());
         }
-        if self.engine.running.is_empty() || self.settings.query_ns == 0 {
+        if self.nccl.waits_for_ranks() {
+            // Other threads may bring them, however long that takes.
+            if let Some(deadlock) = self.find_deadlock(Some(device)) {
+                self.tell(deadlock);
+            }
+        } else if self.engine.running.is_empty() || self.settings.query_ns == 0 {
             self.engine.idle_queries += 1;
         }
         if self.engine.idle_queries > PATIENCE {
@@ -223,9 +251,15 @@ impl Driver {
                     return false;
                 }
             }
-            Work::Graph { exec, plan } => {
-                let (exec, plan) = (*exec, Arc::clone(plan));
-                let (moved, ended) = self.step_graph(handle, exec, &plan);
+            Work::Collectives(id) => {
+                let id = *id;
+                if !self.run_batch(id) {
+                    return false;
+                }
+            }
+            Work::Graph { exec, plan, batches } => {
+                let (exec, plan, batches) = (*exec, Arc::clone(plan), batches.clone());
+                let (moved, ended) = self.step_graph(handle, exec, &plan, &batches);
                 if !ended {
                     return moved;
                 }

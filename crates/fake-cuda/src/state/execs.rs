@@ -7,7 +7,10 @@ use super::{
     plan::Plan,
     work::Work,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD` and `..._USE_NODE_PRIORITY`.
 const KNOWN_FLAGS: u64 = 1 | 2 | USE_NODE_PRIORITY;
@@ -157,7 +160,13 @@ impl Driver {
                 self.function(kernel.function)?;
             }
         }
-        self.enqueue(stream, Work::Graph { exec: handle, plan });
+        let mut batches = BTreeMap::new();
+        for (place, node) in plan.nodes.iter().enumerate() {
+            if let NodeWork::Collectives(group) = &node.work {
+                batches.insert(place, self.post(stream, group));
+            }
+        }
+        self.enqueue(stream, Work::Graph { exec: handle, plan, batches });
         self.settle();
         Ok(())
     }

@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Function,
     GreenContext,
     ResourceDescription,
+    Comm,
 }
 
 impl fmt::Display for Kind {
@@ -34,6 +35,7 @@ impl fmt::Display for Kind {
             Kind::Function => "function",
             Kind::GreenContext => "green context",
             Kind::ResourceDescription => "resource description",
+            Kind::Comm => "NCCL handle",
         })
     }
 }

@@ -108,6 +108,7 @@ impl Driver {
         self.report.fault(line);
         self.engine.lost.insert(device, code);
         self.engine.running.remove(&device);
+        self.lose_comms(device);
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             stream.queue.clear();
             stream.graph = None;

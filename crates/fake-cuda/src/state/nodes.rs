@@ -1,6 +1,6 @@
 //! The nodes of graphs, and the work that streams and nodes have in common.
 
-use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind, modules::Arguments};
+use super::{Code, Driver, Fault, Group, Handle, Outcome, handles::Kind, modules::Arguments};
 use crate::host::HostSpan;
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub(crate) enum NodeWork {
     },
     Child(Handle),
     Empty,
+    /// Operations of NCCL, of which a real graph has the kernels.
+    Collectives(Group),
 }
 
 /// Grid and block, and the block's dynamic shared memory.
@@ -85,7 +87,7 @@ impl NodeWork {
     /// The `CUgraphNodeType`.
     pub(crate) fn kind(&self) -> u32 {
         match self {
-            NodeWork::Kernel(_) => 0,
+            NodeWork::Kernel(_) | NodeWork::Collectives(_) => 0,
             NodeWork::Copy(_) => 1,
             NodeWork::Fill { .. } => 2,
             NodeWork::Child(_) => 4,
@@ -188,6 +190,9 @@ impl Driver {
 
     /// Sets a kernel node's priority, as near as the device can.
     pub(crate) fn set_node_priority(&mut self, handle: Handle, priority: i32) -> Outcome<()> {
+        if matches!(self.node(handle)?.work, NodeWork::Collectives(_)) {
+            return Ok(());
+        }
         self.kernel_node(handle)?;
         let priority = self.clamped_priority(priority);
         if let Some(Node { work: NodeWork::Kernel(kernel), .. }) = self.nodes.get_mut(&handle) {

@@ -2,11 +2,12 @@
 
 use super::{
     Driver, Handle,
+    nccl::BatchId,
     nodes::{KernelNode, NodeWork},
     work::Work,
 };
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -54,6 +55,11 @@ impl PlanRun {
         Self { left: waiting.len(), waiting, ready }
     }
 
+    /// The nodes whose turn it is.
+    pub(super) fn ready(&self) -> impl Iterator<Item = usize> {
+        self.ready.iter().copied()
+    }
+
     /// Kernels whose turn it is: node, priority, kernel.
     pub(super) fn kernels<'a>(
         &'a self,
@@ -84,7 +90,13 @@ impl PlanRun {
 
 impl Driver {
     /// Does what a graph's launch can do now: whether anything was done, and whether the launch has ended.
-    pub(super) fn step_graph(&mut self, stream: Handle, exec: Handle, plan: &Plan) -> (bool, bool) {
+    pub(super) fn step_graph(
+        &mut self,
+        stream: Handle,
+        exec: Handle,
+        plan: &Plan,
+        batches: &BTreeMap<usize, BatchId>,
+    ) -> (bool, bool) {
         let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
             if !self.engine.begin_launch(exec) {
                 return (false, false);
@@ -96,8 +108,12 @@ impl Driver {
         };
         let mut moved = false;
         for node in run.ready.clone() {
-            let work = &plan.nodes[node].work;
-            if !matches!(work, NodeWork::Kernel(_)) && self.do_now(stream, work) {
+            let done = match &plan.nodes[node].work {
+                NodeWork::Kernel(_) => false,
+                NodeWork::Collectives(_) => batches.get(&node).is_none_or(|id| self.run_batch(*id)),
+                work => self.do_now(stream, work),
+            };
+            if done {
                 run.end(plan, node);
                 moved = true;
             }

@@ -1,7 +1,7 @@
 //! Calls counted and logged, errors injected, misuse taken down.
 
 use super::{Code, Driver};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// What happened since the last reset.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Report {
         lines(&self.faults)
     }
 
-    pub(super) fn log(&mut self, call: &str, code: Code, injected: bool) {
+    pub(super) fn log(&mut self, call: &str, code: impl Display, injected: bool) {
         let mark = if injected { " (injected)" } else { "" };
         self.log.push(format!("{} {call}: {code}{mark}", self.calls));
     }
@@ -95,6 +95,7 @@ impl Driver {
             self.captures.origins().map(|origin| format!("capture on {}", self.handles.name(origin))),
         );
         leaks.extend(self.memory.leaks());
+        leaks.extend(self.nccl.leaks());
         leaks.extend(self.contexts.retained().map(|(device, times)| {
             format!("primary context of device {device}: retained {times} times more than released")
         }));

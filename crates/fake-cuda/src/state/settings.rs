@@ -47,6 +47,12 @@ pub(crate) struct Settings {
     pub(crate) uninitialised_check: i64,
     /// The most instructions of all warps of a block together; 0 for the emulator's own limit.
     pub(crate) watchdog_instructions: i64,
+    /// What every NCCL communicator's state is, an `ncclResult_t`; 0 for what it really is.
+    pub(crate) nccl_async_error: i64,
+    /// How long an abort of a communicator takes once its operations have left, in ms of real time.
+    pub(crate) nccl_abort_ms: i64,
+    /// How long a wait lasts for ranks of other threads that do not come, in ms of real time.
+    pub(crate) patience_ms: i64,
     /// How long kernels take, by their names, in ns.
     kernel_times: BTreeMap<String, u64>,
     /// Variables of the environment that are no settings.
@@ -73,6 +79,9 @@ impl Default for Settings {
             race_check: 0,
             uninitialised_check: 0,
             watchdog_instructions: 0,
+            nccl_async_error: 0,
+            nccl_abort_ms: 0,
+            patience_ms: 60_000,
             kernel_times: BTreeMap::new(),
             wrong_variables: Vec::new(),
         }
@@ -144,6 +153,9 @@ impl Settings {
             "race_check" => &mut self.race_check,
             "uninitialised_check" => &mut self.uninitialised_check,
             "watchdog_instructions" => &mut self.watchdog_instructions,
+            "nccl_async_error" => &mut self.nccl_async_error,
+            "nccl_abort_ms" => &mut self.nccl_abort_ms,
+            "patience_ms" => &mut self.patience_ms,
             _ => return false,
         };
         let fits = (least..=most).contains(&value);

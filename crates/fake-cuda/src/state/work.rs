@@ -1,7 +1,7 @@
 //! The work of streams.
 
-use super::{Handle, nodes::NodeWork, plan::Plan};
-use std::sync::Arc;
+use super::{Handle, nccl::BatchId, nodes::NodeWork, plan::Plan};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What is in a stream's queue.
 pub(crate) struct Queued {
@@ -24,5 +24,9 @@ pub(crate) enum Work {
     Graph {
         exec: Handle,
         plan: Arc<Plan>,
+        /// The batches of NCCL operations that nodes stand for in this launch.
+        batches: BTreeMap<usize, BatchId>,
     },
+    /// Operations of NCCL.
+    Collectives(BatchId),
 }

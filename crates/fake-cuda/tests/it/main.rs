@@ -2,4 +2,5 @@
 
 mod cudarc;
 mod execution;
+mod nccl;
 mod rules;

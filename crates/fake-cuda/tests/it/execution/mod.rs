@@ -15,13 +15,13 @@ use std::sync::Arc;
 const KERNELS: &str = include_str!("kernels.ptx");
 
 /// A device of the emulated driver, with kernels and a stream.
-struct Gpu {
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
+pub(crate) struct Gpu {
+    pub(crate) context: Arc<CudaContext>,
+    pub(crate) stream: Arc<CudaStream>,
 }
 
 impl Gpu {
-    fn new(device: usize) -> Self {
+    pub(crate) fn new(device: usize) -> Self {
         let context = CudaContext::new(device).unwrap();
         // It waits for events that it has never recorded otherwise, which is reported.
         // SAFETY: the tests order what their streams do.
@@ -30,13 +30,13 @@ impl Gpu {
         Self { context, stream }
     }
 
-    fn kernel(&self, name: &str) -> CudaFunction {
+    pub(crate) fn kernel(&self, name: &str) -> CudaFunction {
         self.context.load_module(Ptx::from_src(KERNELS)).unwrap().load_function(name).unwrap()
     }
 }
 
 /// Runs a test on the emulated driver, which cudarc finds by its name since it is open already. Nothing may be misused or left behind.
-fn on_emulator(test: impl FnOnce(&FakeCuda)) {
+pub(crate) fn on_emulator(test: impl FnOnce(&FakeCuda)) {
     // SAFETY: loading a driver does nothing yet.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
@@ -47,12 +47,12 @@ fn on_emulator(test: impl FnOnce(&FakeCuda)) {
     assert_eq!((fake.misuse(), fake.leaks()), (Vec::<String>::new(), Vec::new()));
 }
 
-fn shape(blocks: u32, threads: u32, shared_bytes: u32) -> LaunchConfig {
+pub(crate) fn shape(blocks: u32, threads: u32, shared_bytes: u32) -> LaunchConfig {
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared_bytes }
 }
 
 /// What a call has failed with.
 #[track_caller]
-fn code<T>(result: Result<T, cudarc::driver::DriverError>) -> sys::CUresult {
+pub(crate) fn code<T>(result: Result<T, cudarc::driver::DriverError>) -> sys::CUresult {
     result.err().expect("an error").0
 }

@@ -1,0 +1,437 @@
+//! NCCL, under its names in `nccl.h` (2.28): the same library opens in place of `libnccl.so.2`.
+#![allow(unsafe_code, non_snake_case)]
+
+use super::places::Out;
+use crate::{
+    host::HandleSlot,
+    state::{Call, Code, Driver, Fault, Group, Handle, InitRank, NcclCode, NcclKind, Operation, Outcome},
+};
+use std::{
+    cell::RefCell,
+    ffi::{CString, c_char},
+    ptr::NonNull,
+};
+
+/// 2.28.9, as `ncclGetVersion` writes it.
+const VERSION: i32 = 22_809;
+
+/// `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct UniqueId([u8; 128]);
+
+/// How `ncclConfig_t` begins.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Configuration {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: i32,
+}
+
+const MAGIC: u32 = 0xcafe_beef;
+
+/// What a thread has called since it started a group.
+#[derive(Default)]
+struct Calls {
+    /// Groups within groups.
+    depth: usize,
+    operations: Vec<(Handle, Handle, Operation)>,
+    /// Communicators whose other ranks may be in the same group.
+    begun: Vec<Handle>,
+}
+
+thread_local! {
+    static CALLS: RefCell<Calls> = RefCell::default();
+    /// What was wrong with the thread's last call that failed.
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Runs one of NCCL's functions, and keeps what is wrong for `ncclGetLastError`.
+fn run(name: &'static str, work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>) -> u32 {
+    Call::always(name).run_nccl(|driver| keeping_errors(driver, work))
+}
+
+fn keeping_errors(
+    driver: &mut Driver,
+    work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>,
+) -> Outcome<NcclCode> {
+    let outcome = work(driver);
+    if let Err(fault) = &outcome {
+        let text = fault.misuse.clone().unwrap_or_default();
+        LAST_ERROR.set(CString::new(text).unwrap_or_default());
+    }
+    outcome
+}
+
+fn done(outcome: Outcome<()>) -> Outcome<NcclCode> {
+    outcome.map(|()| NcclCode::SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclGetVersion(version: *mut i32) -> u32 {
+    run("ncclGetVersion", |_| {
+        // SAFETY: the caller's promise.
+        unsafe { Out::new(version, "version")? }.set(VERSION);
+        Ok(NcclCode::SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(code: u32) -> *const c_char {
+    NcclCode(code).known().map_or(c"unknown result code", |(_, text)| text).as_ptr()
+}
+
+/// What was wrong with the thread's last call that failed, until its next one.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(_comm: Handle) -> *const c_char {
+    LAST_ERROR.with_borrow(|text| text.as_ptr())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> u32 {
+    run("ncclGetUniqueId", |driver| {
+        // SAFETY: the caller's promise.
+        let id = unsafe { Out::new(id, "uniqueId")? };
+        let mut bytes = [0; 128];
+        bytes[..8].copy_from_slice(&driver.nccl_id().to_le_bytes());
+        id.set(UniqueId(bytes));
+        Ok(NcclCode::SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitRank(comm: *mut Handle, ranks: i32, id: UniqueId, rank: i32) -> u32 {
+    run("ncclCommInitRank", |driver| {
+        // SAFETY: the caller's promise.
+        unsafe { init(driver, comm, ranks, id, rank, true) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitRankConfig(
+    comm: *mut Handle,
+    ranks: i32,
+    id: UniqueId,
+    rank: i32,
+    configuration: *const Configuration,
+) -> u32 {
+    run("ncclCommInitRankConfig", |driver| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let blocking = blocks(configuration)?.unwrap_or(true);
+            init(driver, comm, ranks, id, rank, blocking)
+        }
+    })
+}
+
+/// One communicator for each of the devices, all of this thread.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *const i32) -> u32 {
+    run("ncclCommInitAll", |driver| {
+        let size = usize::try_from(count).unwrap_or(0);
+        let mut devices = if devices.is_null() {
+            (0..count).collect()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { super::places::array(devices, size, "devlist")? }
+        };
+        devices.truncate(size);
+        let id = driver.nccl_id();
+        for (rank, device) in (0..count).zip(devices) {
+            driver.check_device(device)?;
+            let handle = driver.nccl_init(&InitRank { id, ranks: count, rank, device, blocking: true })?;
+            // SAFETY: the caller's promise: there is room for as many handles.
+            unsafe { Out::new(comms.wrapping_add(rank as usize), "comm")? }.set(handle);
+        }
+        Ok(NcclCode::SUCCESS)
+    })
+}
+
+/// # Safety
+/// The place is null, or valid for a write.
+unsafe fn init(
+    driver: &mut Driver,
+    comm: *mut Handle,
+    ranks: i32,
+    UniqueId(id): UniqueId,
+    rank: i32,
+    blocking: bool,
+) -> Outcome<NcclCode> {
+    // SAFETY: the caller's promise.
+    let place = unsafe { Out::new(comm, "comm")? };
+    let id = u64::from_le_bytes(std::array::from_fn(|index| id[index]));
+    let device = driver.current_device()?;
+    let handle = driver.nccl_init(&InitRank { id, ranks, rank, device, blocking })?;
+    place.set(handle);
+    let grouped = CALLS.with_borrow_mut(|calls| {
+        let grouped = calls.depth > 0;
+        if grouped {
+            calls.begun.push(handle);
+        }
+        grouped
+    });
+    if grouped { Ok(NcclCode::SUCCESS) } else { driver.comm_begun(handle) }
+}
+
+/// Whether calls block, if a configuration says so.
+///
+/// # Safety
+/// It is null, or begins as NCCL's do.
+unsafe fn blocks(configuration: *const Configuration) -> Outcome<Option<bool>> {
+    if configuration.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise; not null.
+    let Configuration { size, magic, blocking, .. } = unsafe { configuration.read() };
+    if magic != MAGIC || size < size_of::<Configuration>() {
+        return Err(Fault::value("a configuration that was not initialised"));
+    }
+    Ok((blocking != i32::MIN).then_some(blocking != 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommSplit(
+    comm: Handle,
+    color: i32,
+    key: i32,
+    new: *mut Handle,
+    configuration: *const Configuration,
+) -> u32 {
+    run("ncclCommSplit", |driver| {
+        let place = NonNull::new(new).ok_or_else(|| Fault::value("newcomm is null"))?;
+        // SAFETY: the caller's promise.
+        let (slot, blocking) = unsafe { (HandleSlot::new(place), blocks(configuration)?) };
+        driver.comm_split(comm, color, key, slot, blocking)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommGetAsyncError(comm: Handle, state: *mut u32) -> u32 {
+    run("ncclCommGetAsyncError", |driver| {
+        // SAFETY: the caller's promise.
+        let state = unsafe { Out::new(state, "asyncError")? };
+        state.set(driver.comm_state(comm)?.0);
+        Ok(NcclCode::SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommFinalize(comm: Handle) -> u32 {
+    run("ncclCommFinalize", |driver| driver.comm_finalize(comm))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommDestroy(comm: Handle) -> u32 {
+    Call::always("ncclCommDestroy")
+        .destroying()
+        .run_nccl(|driver| keeping_errors(driver, |driver| done(driver.comm_destroy(comm))))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclCommAbort(comm: Handle) -> u32 {
+    Call::always("ncclCommAbort")
+        .destroying()
+        .run_nccl(|driver| keeping_errors(driver, |driver| done(driver.comm_abort(comm))))
+}
+
+fn counted(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// A number that a communicator's place gives.
+macro_rules! places {
+    ($($name:ident: $place:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(comm: Handle, number: *mut i32) -> u32 {
+            run(stringify!($name), |driver| {
+                // SAFETY: the caller's promise.
+                let number = unsafe { Out::new(number, "the place of the result")? };
+                let place: fn((usize, usize, i32)) -> i32 = $place;
+                number.set(place(driver.comm_place(comm)?));
+                Ok(NcclCode::SUCCESS)
+            })
+        }
+    )*};
+}
+
+places! {
+    ncclCommUserRank: |(rank, ..)| counted(rank);
+    ncclCommCount: |(_, ranks, _)| counted(ranks);
+    ncclCommCuDevice: |(.., device)| device;
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGroupStart() -> u32 {
+    run("ncclGroupStart", |_| {
+        CALLS.with_borrow_mut(|calls| calls.depth += 1);
+        Ok(NcclCode::SUCCESS)
+    })
+}
+
+/// Whatever it returns, the group has ended.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGroupEnd() -> u32 {
+    let ended = CALLS.with_borrow_mut(|calls| match calls.depth {
+        0 => None,
+        1 => Some(std::mem::take(calls)),
+        _ => {
+            calls.depth -= 1;
+            Some(Calls::default())
+        }
+    });
+    run("ncclGroupEnd", |driver| {
+        let Some(Calls { operations, begun, .. }) = ended else {
+            return Err(Fault::misuse(Code::ILLEGAL_STATE, "no group was started"));
+        };
+        let mut code = NcclCode::SUCCESS;
+        for (stream, group) in grouped(operations) {
+            let blocking = driver.comm_blocks(group.comm)?;
+            driver.submit_group(stream, group)?;
+            if !blocking {
+                code = NcclCode::IN_PROGRESS;
+            }
+        }
+        for comm in begun {
+            if driver.comm_begun(comm)? != NcclCode::SUCCESS {
+                code = NcclCode::IN_PROGRESS;
+            }
+        }
+        Ok(code)
+    })
+}
+
+/// The operations of each communicator and stream together, in the order of their calls.
+fn grouped(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, Group)> {
+    let mut groups: Vec<(Handle, Group)> = Vec::new();
+    for (comm, stream, operation) in operations {
+        match groups.iter_mut().find(|(other, group)| *other == stream && group.comm == comm) {
+            Some((_, group)) => group.operations.push(operation),
+            None => groups.push((stream, Group { comm, operations: vec![operation] })),
+        }
+    }
+    groups
+}
+
+/// One operation, in the thread's group if there is one. Nothing is done for no elements, on any rank.
+fn operate(name: &'static str, comm: Handle, stream: Handle, operation: Operation) -> u32 {
+    run(name, |driver| {
+        driver.check_operation(comm, stream, &operation)?;
+        if operation.count == 0 {
+            return Ok(NcclCode::SUCCESS);
+        }
+        let grouped = CALLS.with_borrow_mut(|calls| {
+            let grouped = calls.depth > 0;
+            if grouped {
+                calls.operations.push((comm, stream, operation));
+            }
+            grouped
+        });
+        if !grouped {
+            driver.submit_group(stream, Group { comm, operations: vec![operation] })?;
+        }
+        Ok(NcclCode::SUCCESS)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclAllReduce(
+    send: u64,
+    receive: u64,
+    count: usize,
+    element: u32,
+    reduction: u32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::AllReduce { reduction };
+    operate("ncclAllReduce", comm, stream, Operation { kind, send, receive, count, element })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclReduce(
+    send: u64,
+    receive: u64,
+    count: usize,
+    element: u32,
+    reduction: u32,
+    root: i32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::Reduce { reduction, root: rank(root) };
+    operate("ncclReduce", comm, stream, Operation { kind, send, receive, count, element })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclBroadcast(
+    send: u64,
+    receive: u64,
+    count: usize,
+    element: u32,
+    root: i32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::Broadcast { root: rank(root) };
+    operate("ncclBroadcast", comm, stream, Operation { kind, send, receive, count, element })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclAllGather(
+    send: u64,
+    receive: u64,
+    count: usize,
+    element: u32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::AllGather;
+    operate("ncclAllGather", comm, stream, Operation { kind, send, receive, count, element })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclReduceScatter(
+    send: u64,
+    receive: u64,
+    count: usize,
+    element: u32,
+    reduction: u32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::ReduceScatter { reduction };
+    operate("ncclReduceScatter", comm, stream, Operation { kind, send, receive, count, element })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclSend(
+    send: u64,
+    count: usize,
+    element: u32,
+    peer: i32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::Send { to: rank(peer) };
+    operate("ncclSend", comm, stream, Operation { kind, send, receive: 0, count, element })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ncclRecv(
+    receive: u64,
+    count: usize,
+    element: u32,
+    peer: i32,
+    comm: Handle,
+    stream: Handle,
+) -> u32 {
+    let kind = NcclKind::Receive { from: rank(peer) };
+    operate("ncclRecv", comm, stream, Operation { kind, send: 0, receive, count, element })
+}
+
+/// No communicator has a rank of a negative number, which is refused as one too large.
+fn rank(number: i32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,244 @@
+//! How communicators begin and end.
+
+use super::{Comm, NcclCode, POLLS, clique::Clique, clique::SplitCall};
+use crate::{
+    host::HandleSlot,
+    state::{Code, Driver, Fault, Handle, Outcome, handles::Kind},
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How a rank joins a communicator.
+pub(crate) struct InitRank {
+    pub(crate) id: u64,
+    pub(crate) ranks: i32,
+    pub(crate) rank: i32,
+    pub(crate) device: i32,
+    pub(crate) blocking: bool,
+}
+
+impl Driver {
+    /// `ncclGetUniqueId`: numbers that are not given twice.
+    pub(crate) fn nccl_id(&mut self) -> u64 {
+        self.nccl.ids += 1;
+        // Not one that the caller's zeros would be taken for.
+        self.nccl.ids << 16 | 0x1d
+    }
+
+    /// `ncclCommInitRank`: the handle, before the other ranks have come.
+    pub(crate) fn nccl_init(&mut self, init: &InitRank) -> Outcome<Handle> {
+        let &InitRank { id, ranks, rank, device, blocking } = init;
+        let (Ok(size @ 1..), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else {
+            return Err(Fault::value(format!("rank {rank} of {ranks}")));
+        };
+        if rank >= size {
+            return Err(Fault::value(format!("rank {rank} of {size}")));
+        }
+        let known = self.nccl.cliques.iter().position(|clique| clique.id == Some(id));
+        let clique = known.unwrap_or_else(|| {
+            self.nccl.cliques.push(Clique { id: Some(id), size, ..Clique::default() });
+            self.nccl.cliques.len() - 1
+        });
+        let members = &self.nccl.cliques[clique].members;
+        if self.nccl.cliques[clique].size != size || members.contains_key(&rank) {
+            return Err(Fault::value(format!(
+                "rank {rank} of {size} where the id is used by ranks {:?} of {}",
+                members.keys().collect::<Vec<_>>(),
+                self.nccl.cliques[clique].size
+            )));
+        }
+        let comms = &self.nccl.comms;
+        let same = |member: &Handle| comms.get(member).is_some_and(|comm| comm.device == device);
+        if let Some((other, _)) = members.iter().find(|(_, member)| same(member)) {
+            let text = format!("ranks {other} and {rank} of a communicator both on device {device}");
+            return Err(Fault::misuse(Code::ILLEGAL_STATE, text));
+        }
+        Ok(self.add_comm(clique, rank, device, blocking))
+    }
+
+    fn add_comm(&mut self, clique: usize, rank: usize, device: i32, blocking: bool) -> Handle {
+        let handle = self.handles.give(Kind::Comm);
+        let comm = Comm {
+            clique,
+            rank,
+            device,
+            blocking,
+            collectives: 0,
+            sent: BTreeMap::new(),
+            received: BTreeMap::new(),
+            splits: 0,
+            batches: VecDeque::new(),
+            finalized: false,
+            polls: POLLS,
+        };
+        self.nccl.comms.insert(handle, comm);
+        self.nccl.cliques[clique].members.insert(rank, handle);
+        handle
+    }
+
+    pub(super) fn comm(&self, handle: Handle) -> Outcome<&Comm> {
+        self.handles.check(Kind::Comm, handle)?;
+        self.nccl.comms.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    }
+
+    pub(super) fn comm_mut(&mut self, handle: Handle) -> Outcome<&mut Comm> {
+        self.handles.check(Kind::Comm, handle)?;
+        self.nccl.comms.get_mut(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    }
+
+    /// Rank, number of ranks and device.
+    pub(crate) fn comm_place(&self, handle: Handle) -> Outcome<(usize, usize, i32)> {
+        let comm = self.comm(handle)?;
+        Ok((comm.rank, self.nccl.cliques[comm.clique].size, comm.device))
+    }
+
+    /// Whether calls of a communicator return when they are through.
+    pub(crate) fn comm_blocks(&self, handle: Handle) -> Outcome<bool> {
+        Ok(self.comm(handle)?.blocking)
+    }
+
+    /// What a call of a communicator returns that has not failed: at once if it does not block, or when all ranks have come.
+    pub(crate) fn comm_begun(&mut self, handle: Handle) -> Outcome<NcclCode> {
+        if !self.comm(handle)?.blocking {
+            return Ok(NcclCode::IN_PROGRESS);
+        }
+        self.wait_for_ranks(|driver| driver.comm_is_through(handle))?;
+        Ok(NcclCode::SUCCESS)
+    }
+
+    /// Whether all ranks have come to its start and to each of its splits; so, too, where it has gone.
+    fn comm_is_through(&self, handle: Handle) -> bool {
+        let Some(comm) = self.nccl.comms.get(&handle) else { return true };
+        let clique = &self.nccl.cliques[comm.clique];
+        clique.is_complete() && clique.splits.iter().take(comm.splits).all(|split| split.len() == clique.size)
+    }
+
+    /// `ncclCommSplit`.
+    pub(crate) fn comm_split(
+        &mut self,
+        handle: Handle,
+        color: i32,
+        key: i32,
+        slot: HandleSlot,
+        blocking: Option<bool>,
+    ) -> Outcome<NcclCode> {
+        let comm = self.comm_mut(handle)?;
+        let (parent, number, rank, device) = (comm.clique, comm.splits, comm.rank, comm.device);
+        let (pending, blocking) = (comm.batches.len(), blocking.unwrap_or(comm.blocking));
+        comm.splits += 1;
+        comm.polls = POLLS;
+        slot.set(0);
+        let splits = &mut self.nccl.cliques[parent].splits;
+        splits.resize_with(splits.len().max(number + 1), BTreeMap::new);
+        splits[number].insert(rank, SplitCall { color, key, slot, device, blocking });
+        if pending > 0 {
+            let name = self.handles.name(handle);
+            self.warn(format!("ncclCommSplit of {name} with {pending} operations that are not done"));
+        }
+        self.complete_split(parent, number);
+        self.comm_begun(handle)
+    }
+
+    /// Makes the communicators of a split that all ranks have called.
+    fn complete_split(&mut self, parent: usize, number: usize) {
+        let size = self.nccl.cliques[parent].size;
+        let calls = &self.nccl.cliques[parent].splits[number];
+        if calls.len() < size {
+            return;
+        }
+        let mut members: Vec<_> = calls.iter().map(|(rank, call)| (call.color, call.key, *rank)).collect();
+        members.sort_unstable();
+        for group in members.chunk_by(|a, b| a.0 == b.0).filter(|group| group[0].0 >= 0) {
+            let clique = self.nccl.cliques.len();
+            self.nccl.cliques.push(Clique { size: group.len(), ..Clique::default() });
+            for (rank, (.., old)) in group.iter().enumerate() {
+                let call = &self.nccl.cliques[parent].splits[number][old];
+                let (device, blocking, slot) = (call.device, call.blocking, call.slot);
+                slot.set(self.add_comm(clique, rank, device, blocking));
+            }
+        }
+    }
+
+    /// `ncclCommGetAsyncError`.
+    pub(crate) fn comm_state(&mut self, handle: Handle) -> Outcome<NcclCode> {
+        self.settle();
+        let through = self.comm_is_through(handle);
+        let injected = self.settings.nccl_async_error as u32;
+        let comm = self.comm_mut(handle)?;
+        comm.polls = comm.polls.saturating_sub(1);
+        let (polls, ended) = (comm.polls, !comm.finalized || comm.batches.is_empty());
+        Ok(match injected {
+            0 if through && polls == 0 && ended => NcclCode::SUCCESS,
+            0 => NcclCode::IN_PROGRESS,
+            error => NcclCode(error),
+        })
+    }
+
+    /// `ncclCommFinalize`: once its operations are done.
+    pub(crate) fn comm_finalize(&mut self, handle: Handle) -> Outcome<NcclCode> {
+        let comm = self.comm_mut(handle)?;
+        (comm.finalized, comm.polls) = (true, POLLS);
+        if !comm.blocking {
+            return Ok(NcclCode::IN_PROGRESS);
+        }
+        self.wait_for_ranks(move |driver| driver.has_no_operations(handle))?;
+        Ok(NcclCode::SUCCESS)
+    }
+
+    fn has_no_operations(&self, handle: Handle) -> bool {
+        self.nccl.comms.get(&handle).is_none_or(|comm| comm.batches.is_empty())
+    }
+
+    /// `ncclCommDestroy`. One that does not block has to be finalized first; another one waits for its operations.
+    pub(crate) fn comm_destroy(&mut self, handle: Handle) -> Outcome<()> {
+        let comm = self.comm(handle)?;
+        let (blocking, finalized) = (comm.blocking, comm.finalized);
+        if blocking {
+            self.wait_for_ranks(move |driver| driver.has_no_operations(handle))?;
+        } else if !finalized {
+            let name = self.handles.name(handle);
+            self.warn(format!("ncclCommDestroy of {name} before ncclCommFinalize"));
+        }
+        self.drop_comm(handle);
+        Ok(())
+    }
+
+    /// `ncclCommAbort`: its operations leave their streams, as far as they have come.
+    pub(crate) fn comm_abort(&mut self, handle: Handle) -> Outcome<()> {
+        self.comm(handle)?;
+        self.drop_comm(handle);
+        let until =
+            std::time::Instant::now() + std::time::Duration::from_millis(self.settings.nccl_abort_ms as u64);
+        while self.let_others(until) {}
+        self.settle();
+        Ok(())
+    }
+
+    fn drop_comm(&mut self, handle: Handle) {
+        self.handles.end(handle);
+        let Some(comm) = self.nccl.comms.remove(&handle) else { return };
+        let clique = &mut self.nccl.cliques[comm.clique];
+        clique.members.insert(comm.rank, 0);
+        clique.meetings.retain(|_, calls| {
+            calls.retain(|_, (batch, _)| !comm.batches.contains(batch));
+            !calls.is_empty()
+        });
+        for batch in comm.batches {
+            self.nccl.batches.remove(&batch);
+        }
+    }
+}
+
+impl Driver {
+    /// What was under way on a device that is lost never ends, which the other ranks are told.
+    pub(in crate::state) fn lose_comms(&mut self, device: i32) {
+        let nccl = &mut self.nccl;
+        for comm in nccl.comms.values().filter(|comm| comm.device == device && !comm.batches.is_empty()) {
+            let clique = &mut nccl.cliques[comm.clique];
+            clique.disagreement.get_or_insert(format!(
+                "the device of rank {} of NCCL communicator {} is lost with operations under way",
+                comm.rank,
+                comm.clique + 1
+            ));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Streams that wait for each other in a circle, or for ranks that disagree.
+
+use super::BatchId;
+use crate::state::{Driver, Handle, NodeWork, plan::PlanRun, work::Work};
+
+impl Driver {
+    /// Why the streams of a device, or of all, never get on, if that is known: whatever other threads do, it stays so.
+    pub(in crate::state) fn find_deadlock(&self, device: Option<i32>) -> Option<String> {
+        let from =
+            self.streams.iter().filter(|(_, stream)| device.is_none_or(|device| stream.device == device));
+        let mut ended = Vec::new();
+        from.map(|(handle, _)| *handle).find_map(|stream| self.search(stream, &mut Vec::new(), &mut ended))
+    }
+
+    /// Goes along what streams wait for, depth first.
+    fn search(&self, stream: Handle, path: &mut Vec<Handle>, ended: &mut Vec<Handle>) -> Option<String> {
+        if ended.contains(&stream) {
+            return None;
+        }
+        if let Some(start) = path.iter().position(|other| *other == stream) {
+            let circle: Vec<_> = path[start..].iter().map(|stream| self.what_waits(*stream)).collect();
+            return Some(format!(
+                "deadlock: {}, which waits for the first",
+                circle.join(", which waits for ")
+            ));
+        }
+        path.push(stream);
+        let batches = self.batches_at_head(stream);
+        let cliques = batches.iter().filter_map(|id| {
+            let batch = self.nccl.batches.get(id)?;
+            self.nccl.cliques.get(self.nccl.comms.get(&batch.comm)?.clique)
+        });
+        let found = cliques.into_iter().find_map(|clique| clique.disagreement.clone()).or_else(|| {
+            self.waits_for(stream, &batches).into_iter().find_map(|next| self.search(next, path, ended))
+        });
+        path.pop();
+        ended.push(stream);
+        found
+    }
+
+    /// What is at the head of a stream, in words.
+    fn what_waits(&self, stream: Handle) -> String {
+        let name = self.handles.name(stream);
+        let batch = self.batches_at_head(stream).into_iter().find_map(|id| self.nccl.batches.get(&id));
+        let operation = batch.and_then(|batch| batch.entries.iter().find(|entry| !entry.done));
+        match batch.zip(operation) {
+            Some((batch, entry)) => {
+                let comm = self.nccl.comms.get(&batch.comm);
+                let place = comm.map_or(String::new(), |comm| {
+                    format!(" by rank {} in NCCL communicator {}", comm.rank, comm.clique + 1)
+                });
+                format!("{name} with {}{place}", entry.operation)
+            }
+            None => format!("{name} with an event"),
+        }
+    }
+
+    /// The batches that a stream's head consists of.
+    fn batches_at_head(&self, stream: Handle) -> Vec<BatchId> {
+        let Some(stream) = self.streams.get(&stream) else { return Vec::new() };
+        match stream.queue.front().map(|head| &head.work) {
+            Some(Work::Collectives(id)) => vec![*id],
+            Some(Work::Graph { plan, batches, .. }) => {
+                let ready = stream.graph.iter().flat_map(PlanRun::ready);
+                ready
+                    .filter(|node| matches!(plan.nodes[*node].work, NodeWork::Collectives(_)))
+                    .filter_map(|node| batches.get(&node).copied())
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The streams without which a stream's head does not get on.
+    fn waits_for(&self, stream: Handle, batches: &[BatchId]) -> Vec<Handle> {
+        if let Some(Work::Wait { number }) =
+            self.streams.get(&stream).and_then(|stream| stream.queue.front()).map(|head| &head.work)
+        {
+            let records = |work: &Work| matches!(work, Work::Record { number: other, .. } if other == number);
+            let holders = self.streams.iter();
+            return holders
+                .filter(|(_, stream)| stream.queue.iter().any(|queued| records(&queued.work)))
+                .map(|(handle, _)| *handle)
+                .collect();
+        }
+        let mut found = Vec::new();
+        for id in batches {
+            let Some(batch) = self.nccl.batches.get(id) else { continue };
+            let Some(comm) = self.nccl.comms.get(&batch.comm) else { continue };
+            let stream_of = |id: &BatchId| self.nccl.batches.get(id).map(|batch| batch.stream);
+            match comm.batches.front() {
+                Some(first) if first != id => found.extend(stream_of(first)),
+                _ => {
+                    let clique = &self.nccl.cliques[comm.clique];
+                    let open = batch.entries.iter().filter(|entry| !entry.done);
+                    let calls = open
+                        .filter_map(|entry| clique.meetings.get(&entry.meeting))
+                        .flat_map(|calls| calls.values());
+                    let late = calls.filter(|(other, _)| {
+                        self.nccl.batches.get(other).is_some_and(|batch| !batch.started)
+                    });
+                    found.extend(late.filter_map(|(other, _)| stream_of(other)));
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,97 @@
+//! What is asked of NCCL.
+
+use std::fmt;
+
+/// One call between the start and the end of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    /// Addresses; 0 where an operation has none.
+    pub(crate) send: u64,
+    pub(crate) receive: u64,
+    /// In elements.
+    pub(crate) count: usize,
+    /// An `ncclDataType_t`.
+    pub(crate) element: u32,
+}
+
+/// Which operation. Reductions are `ncclRedOp_t`s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    AllReduce { reduction: u32 },
+    Broadcast { root: usize },
+    Reduce { reduction: u32, root: usize },
+    AllGather,
+    ReduceScatter { reduction: u32 },
+    Send { to: usize },
+    Receive { from: usize },
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce { .. } => "ncclAllReduce",
+            Self::Broadcast { .. } => "ncclBroadcast",
+            Self::Reduce { .. } => "ncclReduce",
+            Self::AllGather => "ncclAllGather",
+            Self::ReduceScatter { .. } => "ncclReduceScatter",
+            Self::Send { .. } => "ncclSend",
+            Self::Receive { .. } => "ncclRecv",
+        }
+    }
+
+    pub(super) fn reduction(self) -> Option<u32> {
+        match self {
+            Self::AllReduce { reduction }
+            | Self::Reduce { reduction, .. }
+            | Self::ReduceScatter { reduction } => Some(reduction),
+            _ => None,
+        }
+    }
+
+    /// The other rank of a message, or the root of a collective.
+    pub(super) fn peer(self) -> Option<usize> {
+        match self {
+            Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
+            Self::Send { to } => Some(to),
+            Self::Receive { from } => Some(from),
+            _ => None,
+        }
+    }
+}
+
+impl Operation {
+    /// How many bytes a rank gives and gets, among `ranks`.
+    pub(super) fn bytes(&self, ranks: usize, element_bytes: usize) -> (usize, usize) {
+        let one = self.count * element_bytes;
+        match self.kind {
+            Kind::AllGather => (one, one * ranks),
+            Kind::ReduceScatter { .. } => (one * ranks, one),
+            Kind::Send { .. } => (one, 0),
+            Kind::Receive { .. } => (0, one),
+            _ => (one, one),
+        }
+    }
+
+    /// Whether two ranks' calls belong together.
+    pub(super) fn agrees_with(&self, other: &Self) -> bool {
+        let message = |kind: Kind| matches!(kind, Kind::Send { .. } | Kind::Receive { .. });
+        let same_kind = self.kind == other.kind || message(self.kind) && message(other.kind);
+        same_kind && self.count == other.count && self.element == other.element
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} elements of type {}", self.kind.name(), self.count, self.element)?;
+        if let Some(reduction) = self.kind.reduction() {
+            write!(f, ", reduction {reduction}")?;
+        }
+        match self.kind {
+            Kind::Broadcast { root } | Kind::Reduce { root, .. } => write!(f, ", root {root}"),
+            Kind::Send { to } => write!(f, " to rank {to}"),
+            Kind::Receive { from } => write!(f, " from rank {from}"),
+            _ => Ok(()),
+        }
+    }
+}

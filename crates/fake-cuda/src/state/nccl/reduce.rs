@@ -1,0 +1,108 @@
+//! Elements and their reductions.
+
+use half::{bf16, f16};
+
+/// The size of an `ncclDataType_t`, if there is one here: the integers of 8, 32 and 64 bits and the floating-point numbers of 16, 32
+/// and 64 bits.
+pub(super) fn element_bytes(element: u32) -> Option<usize> {
+    Some(match element {
+        0 | 1 => 1,
+        6 | 9 => 2,
+        2 | 3 | 7 => 4,
+        4 | 5 | 8 => 8,
+        _ => return None,
+    })
+}
+
+/// Whether there is an `ncclRedOp_t`: the sum, the product, the greatest, the least and the mean.
+pub(super) fn is_reduction(reduction: u32) -> bool {
+    reduction < 5
+}
+
+/// The reduction of what the ranks give, all of one length, in the order of the ranks. Numbers of 16 bits are reduced as `f32`
+/// and rounded once.
+pub(super) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
+    macro_rules! integers {
+        ($type:ty) => {
+            fold::<$type, _>(
+                reduction,
+                inputs,
+                <$type>::from_le_bytes,
+                [<$type>::wrapping_add, <$type>::wrapping_mul, Ord::max, Ord::min],
+                |sum, ranks| sum / <$type>::try_from(ranks).unwrap_or(<$type>::MAX),
+                |value| value.to_le_bytes(),
+            )
+        };
+    }
+    macro_rules! floats {
+        ($type:ty, $from:expr, $to:expr) => {
+            fold::<$type, _>(
+                reduction,
+                inputs,
+                $from,
+                [|a, b| a + b, |a, b| a * b, <$type>::max, <$type>::min],
+                |sum, ranks| sum / ranks as $type,
+                $to,
+            )
+        };
+    }
+    match element {
+        0 => integers!(i8),
+        1 => integers!(u8),
+        2 => integers!(i32),
+        3 => integers!(u32),
+        4 => integers!(i64),
+        5 => integers!(u64),
+        6 => floats!(f32, |bytes| f16::from_le_bytes(bytes).to_f32(), |value| f16::from_f32(value)
+            .to_le_bytes()),
+        7 => floats!(f32, f32::from_le_bytes, f32::to_le_bytes),
+        8 => floats!(f64, f64::from_le_bytes, f64::to_le_bytes),
+        _ => floats!(f32, |bytes| bf16::from_le_bytes(bytes).to_f32(), |value| bf16::from_f32(value)
+            .to_le_bytes()),
+    }
+}
+
+fn fold<T: Copy, const BYTES: usize>(
+    reduction: u32,
+    inputs: &[Vec<u8>],
+    from: impl Fn([u8; BYTES]) -> T,
+    [sum, product, greatest, least]: [fn(T, T) -> T; 4],
+    mean: impl Fn(T, usize) -> T,
+    to: impl Fn(T) -> [u8; BYTES],
+) -> Vec<u8> {
+    let combine = [sum, product, greatest, least, sum][reduction.min(4) as usize];
+    let elements = |bytes: &[u8]| -> Vec<T> {
+        let numbers = bytes.chunks_exact(BYTES).filter_map(|bytes| bytes.try_into().ok());
+        numbers.map(&from).collect()
+    };
+    let Some((first, others)) = inputs.split_first() else { return Vec::new() };
+    let mut result = elements(first);
+    for other in others {
+        for (held, given) in result.iter_mut().zip(elements(other)) {
+            *held = combine(*held, given);
+        }
+    }
+    let ends = |value| if reduction == 4 { mean(value, inputs.len()) } else { value };
+    result.into_iter().flat_map(|value| to(ends(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reductions_are_those_of_the_type() {
+        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+        let inputs = [bytes(&[1, -5, i32::MAX]), bytes(&[3, 9, 1])];
+        let expected =
+            [[4, 4, i32::MIN], [3, -45, i32::MAX], [3, 9, i32::MAX], [1, -5, 1], [2, 2, i32::MIN / 2]];
+        for (reduction, expected) in expected.iter().enumerate() {
+            assert_eq!(reduce(2, reduction as u32, &inputs), bytes(expected), "{reduction}");
+        }
+        // 2048 + 1 + 1 in steps of f16 would stay 2048.
+        let halves = [2048.0, 1.0, 1.0].map(|value| f16::from_f32(value).to_le_bytes().to_vec());
+        assert_eq!(reduce(6, 0, &halves), f16::from_f32(2050.0).to_le_bytes());
+        let unsigned = [vec![200_u8], vec![100]];
+        assert_eq!((reduce(1, 2, &unsigned), reduce(0, 2, &unsigned)), (vec![200], vec![100]));
+    }
+}

@@ -1,0 +1,174 @@
+//! What operations do, in one thread and in many.
+
+use super::{F32, Nccl, Rank, SUM, on_devices, ranks};
+use crate::execution::Gpu;
+use cudarc::{driver::sys, nccl::sys::ncclUniqueId};
+use std::{mem::MaybeUninit, thread};
+
+/// Runs `call` for every rank in one group.
+fn group(nccl: &Nccl, ranks: &[Rank], call: impl Fn(usize, &Rank) -> u32) {
+    assert_eq!(nccl.ncclGroupStart(), 0);
+    for (number, rank) in ranks.iter().enumerate() {
+        assert_eq!(call(number, rank), 0, "{}", nccl.last_error());
+    }
+    assert_eq!(nccl.ncclGroupEnd(), 0, "{}", nccl.last_error());
+}
+
+#[test]
+fn every_operation_gives_what_nccl_documents() {
+    on_devices(|_, nccl| {
+        for size in [1, 2, 3, 5, 8] {
+            let ranks = ranks(nccl, size);
+            for (number, rank) in ranks.iter().enumerate() {
+                assert_eq!(Nccl::number(|place| nccl.ncclCommUserRank(rank.comm, place)), number as i32);
+                assert_eq!(Nccl::number(|place| nccl.ncclCommCount(rank.comm, place)), size as i32);
+                assert_eq!(Nccl::number(|place| nccl.ncclCommCuDevice(rank.comm, place)), number as i32);
+            }
+            // Each rank has as many pairs as there are ranks: (10 * rank + i, -1).
+            let own = |rank: usize| -> Vec<f32> {
+                (0..size).flat_map(|i| [(10 * rank + i) as f32, -1.0]).collect()
+            };
+            let all: Vec<Vec<f32>> = (0..size).map(own).collect();
+            let over = |combine: fn(f32, f32) -> f32| -> Vec<f32> {
+                (0..2 * size).map(|i| all.iter().map(|one| one[i]).reduce(combine).unwrap()).collect()
+            };
+            let run = |room: usize, call: &dyn Fn(&Rank, usize, u64, u64) -> u32| -> Vec<Vec<f32>> {
+                let sent: Vec<_> = ranks.iter().zip(&all).map(|(rank, own)| rank.held(own)).collect();
+                let got: Vec<_> = ranks.iter().map(|rank| rank.held(&vec![7.0; room])).collect();
+                group(nccl, &ranks, |number, rank| {
+                    call(rank, number, rank.address(&sent[number]), rank.address(&got[number]))
+                });
+                ranks.iter().zip(&got).map(|(rank, got)| rank.gpu.stream.clone_dtoh(got).unwrap()).collect()
+            };
+            let reductions: [fn(f32, f32) -> f32; 4] = [|a, b| a + b, |a, b| a * b, f32::max, f32::min];
+            for (reduction, combine) in (0..).zip(reductions) {
+                let found = run(2 * size, &|rank, _, send, receive| {
+                    nccl.ncclAllReduce(send, receive, 2 * size, F32, reduction, rank.comm, rank.stream())
+                });
+                assert_eq!(found, vec![over(combine); size]);
+            }
+            let mean = run(2 * size, &|rank, _, send, receive| {
+                nccl.ncclAllReduce(send, receive, 2 * size, F32, 4, rank.comm, rank.stream())
+            });
+            assert!((mean[0][0] - 5.0 * (size - 1) as f32).abs() < 1e-5, "{mean:?}");
+            let root = size - 1;
+            let found = run(2 * size, &|rank, _, send, receive| {
+                nccl.ncclReduce(send, receive, 2 * size, F32, SUM, root as i32, rank.comm, rank.stream())
+            });
+            for (number, found) in found.iter().enumerate() {
+                let expected = if number == root { over(|a, b| a + b) } else { vec![7.0; 2 * size] };
+                assert_eq!(*found, expected);
+            }
+            let found = run(2 * size, &|rank, _, send, receive| {
+                nccl.ncclBroadcast(send, receive, 2 * size, F32, root as i32, rank.comm, rank.stream())
+            });
+            assert_eq!(found, vec![all[root].clone(); size]);
+            let found = run(2 * size * size, &|rank, _, send, receive| {
+                nccl.ncclAllGather(send, receive, 2 * size, F32, rank.comm, rank.stream())
+            });
+            assert_eq!(found, vec![all.concat(); size]);
+            let found = run(2, &|rank, _, send, receive| {
+                nccl.ncclReduceScatter(send, receive, 2, F32, SUM, rank.comm, rank.stream())
+            });
+            assert_eq!(found.concat(), over(|a, b| a + b));
+            // Everything around the ring, to oneself if there is nobody else.
+            let found = run(2 * size, &|rank, number, send, receive| {
+                let (next, last) = ((number + 1) % size, (number + size - 1) % size);
+                let sent = nccl.ncclSend(send, 2 * size, F32, next as i32, rank.comm, rank.stream());
+                sent.max(nccl.ncclRecv(receive, 2 * size, F32, last as i32, rank.comm, rank.stream()))
+            });
+            for (number, found) in found.iter().enumerate() {
+                assert_eq!(*found, all[(number + size - 1) % size]);
+            }
+            for rank in ranks {
+                assert_eq!(nccl.ncclCommDestroy(rank.comm), 0);
+            }
+        }
+    });
+}
+
+#[test]
+fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_streams() {
+    on_devices(|_, nccl| {
+        let size = 4;
+        let mut id = MaybeUninit::<ncclUniqueId>::uninit();
+        assert_eq!(nccl.ncclGetUniqueId(id.as_mut_ptr()), 0);
+        // SAFETY: it was written.
+        let id = unsafe { id.assume_init() };
+        thread::scope(|scope| {
+            for number in 0..size {
+                scope.spawn(move || {
+                    let gpu = Gpu::new(number);
+                    let mut comm = 0;
+                    let started = nccl.ncclCommInitRank(&raw mut comm, size as i32, id, number as i32);
+                    assert_eq!(started, 0, "it returns when all have come");
+                    let rank = Rank { gpu, comm };
+                    let kernel = rank.gpu.kernel("scale");
+                    let mut held = rank.held(&[number as f32; 32]);
+                    for _ in 0..3 {
+                        rank.scale(&kernel, &mut held, 2.0);
+                        assert_eq!(rank.all_reduce(nccl, &held), 0);
+                    }
+                    rank.scale(&kernel, &mut held, 0.5);
+                    // 6 = 0 + 1 + 2 + 3, twice, then four times twice, twice.
+                    assert_eq!(rank.gpu.stream.clone_dtoh(&held).unwrap(), [6.0 * 2.0 * 8.0 * 8.0 / 2.0; 32]);
+
+                    let mut half = 0;
+                    let split = nccl.ncclCommSplit(
+                        comm,
+                        (number % 2) as i32,
+                        -(number as i32),
+                        &raw mut half,
+                        std::ptr::null(),
+                    );
+                    assert_eq!(split, 0);
+                    let place = Nccl::number(|place| nccl.ncclCommUserRank(half, place));
+                    assert_eq!(place, i32::from(number < 2), "by the key");
+                    let rank = Rank { comm: half, ..rank };
+                    let held = rank.held(&[number as f32]);
+                    assert_eq!(rank.all_reduce(nccl, &held), 0);
+                    assert_eq!(
+                        rank.gpu.stream.clone_dtoh(&held).unwrap(),
+                        [if number % 2 == 0 { 2.0 } else { 4.0 }]
+                    );
+                    assert_eq!(nccl.ncclCommDestroy(half), 0);
+                    assert_eq!(nccl.ncclCommDestroy(comm), 0);
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn operations_in_captured_graphs_happen_at_each_launch() {
+    on_devices(|_, nccl| {
+        let ranks = ranks(nccl, 2);
+        let held: Vec<_> = ranks.iter().map(|rank| rank.held(&[1.0_f32, 2.0])).collect();
+        let graphs: Vec<_> = ranks
+            .iter()
+            .zip(&held)
+            .map(|(rank, held)| {
+                rank.gpu
+                    .stream
+                    .begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+                    .unwrap();
+                assert_eq!(rank.all_reduce(nccl, held), 0);
+                let flags =
+                    sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+                rank.gpu.stream.end_capture(flags).unwrap().unwrap()
+            })
+            .collect();
+        for factor in [2.0, 4.0, 8.0] {
+            for graph in &graphs {
+                graph.launch().unwrap();
+            }
+            for (rank, held) in ranks.iter().zip(&held) {
+                assert_eq!(rank.gpu.stream.clone_dtoh(held).unwrap(), [factor, 2.0 * factor]);
+            }
+        }
+        drop((graphs, held));
+        for rank in ranks {
+            assert_eq!(nccl.ncclCommDestroy(rank.comm), 0);
+        }
+    });
+}
