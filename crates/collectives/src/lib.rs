@@ -11,7 +11,7 @@
 //! - [`LinkModel`]: what communication costs; [`CollectiveKind`]: the operations that cost something.
 //! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
 
-// The suite of laws in `tests` is also run from within, on a fake library.
+// The suite of laws in `tests` is also run from within, on an emulated NCCL.
 #[cfg(all(test, feature = "nccl"))]
 extern crate self as collectives;
 

@@ -11,7 +11,8 @@ use serde_json::Value;
 /// Each library crate, and those of our crates that it builds on. Downwards only.
 const LIBRARIES: [(&str, &[&str]); 10] = [
     ("burst-planner", &[]),
-    ("collectives", &["known-names", "whole-file"]),
+    // The emulator for its tests only, as with `gpu-mux`.
+    ("collectives", &["fake-cuda", "known-names", "whole-file"]),
     (
         "deeppool",
         &[
@@ -25,7 +26,6 @@ const LIBRARIES: [(&str, &[&str]); 10] = [
             "whole-file",
         ],
     ),
-    // For its tests only.
     ("gpu-mux", &["fake-cuda", "known-names", "whole-file"]),
     ("known-names", &[]),
     ("layer-engine", &["layer-graph"]),

@@ -1,6 +1,6 @@
 //! The functions of NCCL that the backend uses, as the library exports them.
 //!
-//! They are behind a trait so that tests can stand in for the library. Result codes are plain integers: a newer library
+//! They are behind a trait, so that what they take and give stands in one list. Result codes are plain integers: a newer library
 //! has codes that cudarc's enumeration does not know.
 #![allow(unsafe_code)]
 // NCCL's own.
@@ -29,7 +29,7 @@ pub(super) type UniqueId = sys::ncclUniqueId;
 
 macro_rules! functions {
     ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
-        /// NCCL, or what a test puts in its place.
+        /// NCCL.
         ///
         /// # Safety
         /// Every function is as safe as NCCL's function of that name: handles are alive, pointers are valid for what

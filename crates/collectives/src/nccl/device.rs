@@ -1,4 +1,4 @@
-//! What the backend needs of a GPU, on CUDA or in tests.
+//! What the backend needs of a GPU.
 #![allow(unsafe_code)]
 
 use std::any::Any;

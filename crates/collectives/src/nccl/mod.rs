@@ -4,7 +4,8 @@
 //! [`comm`] owns one handle, polls every call until it is through or late, and destroys or aborts the handle exactly
 //! once. On top, [`communicator`] checks arguments, enqueues and marks the place in the stream that a [`request`] waits
 //! for; [`group`] turns failures into errors that name ranks, which it learns over the connections of [`bootstrap`].
-//! What is needed of CUDA stands behind three small traits ([`device`]), so that all of this is tested without a GPU.
+//! What is needed of CUDA stands behind three small traits ([`device`]). All of this is tested without a GPU, on the emulated
+//! NCCL and devices of `fake-cuda`.
 
 mod api;
 mod bootstrap;
@@ -14,8 +15,6 @@ mod communicator;
 mod cuda;
 mod device;
 mod enqueued;
-#[cfg(test)]
-mod fake;
 mod group;
 mod launch;
 mod library;

@@ -1,125 +1,129 @@
 //! How a communicator begins and ends, whatever goes wrong.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::thread;
 
+use fake_cuda::{FakeCuda, Setting};
+
 use super::super::comm::{Failure, NO_COLOR, NcclComm, Settings};
-use super::super::fake::{Fabric, FakeDevice};
 use super::super::group::id_bytes;
 use super::super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
-use super::{LONG, SHORT, nothing_is_left};
+use super::{LONG, SHORT, alive, emulator, ends, library, misuse, nothing_is_left};
 use crate::{
     Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
     WaitStrategy,
 };
 
-fn settings(fabric: &Arc<Fabric>) -> Settings {
+/// What NCCL says of `ncclRemoteError`.
+const REMOTE: &str = "remote process exited or there was a network error";
+
+/// On a device of the emulator.
+fn settings(device: usize) -> Settings {
     Settings {
-        api: fabric.library().api,
-        device: Arc::new(FakeDevice(Arc::clone(fabric))),
+        api: library().api,
+        device: cuda::open(device).unwrap(),
         timeout: SHORT,
         wait: WaitStrategy::Park,
     }
 }
 
-fn init(fabric: &Arc<Fabric>, size: usize) -> std::result::Result<NcclComm, Failure> {
-    let id = fabric.library().unique_id().unwrap();
-    NcclComm::init(&settings(fabric), 0, size, id)
+fn init(size: usize) -> std::result::Result<NcclComm, Failure> {
+    let id = library().unique_id().unwrap();
+    NcclComm::init(&settings(0), 0, size, id)
 }
 
 #[test]
 fn an_orderly_end_finalizes_and_then_destroys() {
-    let fabric = Arc::new(Fabric::default());
-    drop(init(&fabric, 1).unwrap());
-    assert_eq!(fabric.lock().log, ["finalize", "destroy"]);
-    nothing_is_left(&fabric);
+    let fake = emulator();
+    drop(init(1).unwrap());
+    assert_eq!(ends(&fake), ["Finalize", "Destroy"]);
+    nothing_is_left(&fake);
 }
 
 #[test]
 fn a_start_that_lacks_a_rank_is_aborted_in_time() {
-    let fabric = Arc::new(Fabric::default());
-    assert!(matches!(init(&fabric, 2), Err(Failure::TimedOut(waited)) if waited >= SHORT));
-    assert_eq!(fabric.lock().log, ["abort"]);
-    nothing_is_left(&fabric);
+    let fake = emulator();
+    assert!(matches!(init(2), Err(Failure::TimedOut(waited)) if waited >= SHORT));
+    assert_eq!(ends(&fake), ["Abort"]);
+    nothing_is_left(&fake);
 }
 
 #[test]
 fn an_error_aborts_once_and_is_told_each_time() {
-    let fabric = Arc::new(Fabric::default());
-    let comm = init(&fabric, 1).unwrap();
+    let fake = emulator();
+    let comm = init(1).unwrap();
     assert_eq!(comm.check(), Ok(()));
-    fabric.lock().async_error = Some(6);
-    let failure = Failure::Library("fake error 6".to_owned());
+    fake.set(Setting::NcclAsyncError, 6);
+    let failure = Failure::Library(REMOTE.to_owned());
     assert_eq!(comm.check(), Err(failure.clone()));
-    fabric.lock().async_error = None;
+    fake.set(Setting::NcclAsyncError, 0);
     assert_eq!(comm.check(), Err(failure.clone()));
     assert_eq!(comm.enqueue(|_, _| 0), Err(failure.clone()));
     assert_eq!(comm.split(0, 0).unwrap_err(), failure);
     comm.abort(Failure::Library("again".to_owned()));
     drop(comm);
-    assert_eq!(fabric.lock().log, ["abort"]);
-    nothing_is_left(&fabric);
+    assert_eq!(ends(&fake), ["Abort"]);
+    nothing_is_left(&fake);
 }
 
 #[test]
 fn an_error_behind_an_operation_is_its_error_and_names_the_rank() {
-    let fabric = Arc::new(Fabric::default());
+    let fake = emulator();
     let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT);
-    let ranks = world.connect_with(fabric.library(), Arc::new(FakeDevice(Arc::clone(&fabric)))).unwrap();
+    let ranks = world.connect_with(library(), cuda::open(0).unwrap()).unwrap();
     let mut stream = ranks.new_stream().unwrap();
     let buffer = NcclBuffer::upload(&[1.0_f32; 3], &stream).unwrap();
     let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap();
-    fabric.lock().async_error = Some(6);
+    fake.set(Setting::NcclAsyncError, 6);
     let error = request.test().unwrap_err();
-    assert_eq!(error.to_string(), "NCCL: fake error 6 (rank 0, in all-reduce (sum of 3 f32))");
-    fabric.lock().async_error = None;
+    assert_eq!(error.to_string(), format!("NCCL: {REMOTE} (rank 0, in all-reduce (sum of 3 f32))"));
+    fake.set(Setting::NcclAsyncError, 0);
     assert_eq!(request.test().unwrap_err(), error);
     assert_eq!(request.wait().unwrap_err(), error);
     drop((ranks, stream));
-    assert_eq!(fabric.lock().log, ["abort"]);
-    nothing_is_left(&fabric);
+    assert_eq!(ends(&fake), ["Abort"]);
+    nothing_is_left(&fake);
 }
 
 #[test]
 fn a_panic_aborts() {
-    let fabric = Arc::new(Fabric::default());
-    let comm = init(&fabric, 1).unwrap();
+    let fake = emulator();
+    let comm = init(1).unwrap();
     let outcome = catch_unwind(AssertUnwindSafe(move || {
         let _comm = comm;
         panic!("on purpose");
     }));
     assert!(outcome.is_err());
-    assert_eq!(fabric.lock().log, ["abort"]);
-    nothing_is_left(&fabric);
+    assert_eq!(ends(&fake), ["Abort"]);
+    nothing_is_left(&fake);
 }
 
 #[test]
 fn a_split_gives_a_communicator_or_none() {
-    let fabric = Arc::new(Fabric::default());
-    let comm = init(&fabric, 1).unwrap();
+    let fake = emulator();
+    let comm = init(1).unwrap();
     assert!(comm.split(NO_COLOR, 0).unwrap().is_none());
     let child = comm.split(3, 0).unwrap().unwrap();
     drop(comm);
     assert_eq!(child.check(), Ok(()));
     drop(child);
-    nothing_is_left(&fabric);
+    nothing_is_left(&fake);
 }
 
 #[test]
 fn a_split_that_lacks_a_rank_takes_the_whole_communicator_down() {
-    let fabric = Arc::new(Fabric::default());
-    let id = fabric.library().unique_id().unwrap();
+    let fake = emulator();
+    let id = library().unique_id().unwrap();
     thread::scope(|scope| {
-        let other = scope.spawn(|| NcclComm::init(&settings(&fabric), 1, 2, id).unwrap());
-        let comm = NcclComm::init(&settings(&fabric), 0, 2, id).unwrap();
+        let other = scope.spawn(|| NcclComm::init(&settings(1), 1, 2, id).unwrap());
+        let comm = NcclComm::init(&settings(0), 0, 2, id).unwrap();
         let other = other.join().unwrap();
         assert!(matches!(comm.split(0, 0), Err(Failure::TimedOut(_))));
         assert!(matches!(comm.check(), Err(Failure::TimedOut(_))));
         drop(other);
     });
-    assert_eq!(fabric.lock().log, ["abort", "finalize", "destroy"]);
-    nothing_is_left(&fabric);
+    assert_eq!(ends(&fake), ["Abort", "Finalize", "Destroy"]);
+    nothing_is_left(&fake);
 }
 
 /// The library itself starts without a GPU as far as giving ids, and then says on one line what it lacks.
@@ -136,8 +140,8 @@ fn the_real_library_without_a_device_is_one_clean_error() {
         return println!("SKIPPED: there is a CUDA device, which tests/it/nccl.rs uses");
     }
     let world = NcclWorld::new(0, 1, 0).with_timeout(LONG);
-    let device = Arc::new(FakeDevice(Arc::default()));
-    let error = world.connect_with(library, device).unwrap_err();
+    let _fake = emulator();
+    let error = world.connect_with(library, cuda::open(0).unwrap()).unwrap_err();
     println!("{error}");
     assert!(matches!(error, Error::Library { backend: "NCCL", rank: 0, .. }), "{error:?}");
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
@@ -166,17 +170,19 @@ fn tour(ranks: &NcclCommunicator) -> Result<()> {
 #[test]
 fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
     let mut failed = 0;
-    for call in 0.. {
-        let fabric = Arc::new(Fabric::default());
-        fabric.lock().failing_call = Some(call);
+    for call in 1.. {
+        let fake = emulator();
+        fake.fail_call(call, 999);
         let world = NcclWorld::new(0, 1, 0).with_timeout(LONG).with_wait(WaitStrategy::Yield);
-        let outcome = world
-            .connect_with(fabric.library(), Arc::new(FakeDevice(Arc::clone(&fabric))))
+        let outcome = cuda::open(0)
+            .and_then(|device| {
+                world.connect_with(NcclLibrary::open_first_of(&[FakeCuda::library().unwrap()])?, device)
+            })
             .and_then(|ranks| tour(&ranks));
         if let Err(error) = &outcome {
             failed += 1;
             assert!(
-                error.to_string().contains("fail") || error.to_string().contains("fake error 3"),
+                error.to_string().contains("unknown error") || error.to_string().contains("internal error"),
                 "{error}"
             );
             assert!(
@@ -184,11 +190,11 @@ fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
                 "{error:?}"
             );
         }
-        assert_eq!(fabric.lock().violations, Vec::<String>::new(), "call {call}: {outcome:?}");
-        assert_eq!(fabric.alive(), 0, "call {call}: {outcome:?}");
+        assert_eq!(misuse(&fake), [""; 0], "call {call}: {outcome:?}");
+        assert_eq!(alive(&fake), 0, "call {call}: {outcome:?}");
         // Memory is lost only when the device does not tell any more whether it is done with it.
-        if fabric.lock().calls <= call {
-            nothing_is_left(&fabric);
+        if fake.calls() < call {
+            nothing_is_left(&fake);
             assert!(outcome.is_ok());
             break;
         }

@@ -1,4 +1,4 @@
-//! The backend on the [`fake`](super::fake) library and devices.
+//! The backend on the emulated NCCL and the emulated devices of `fake-cuda`: ranks are threads, each with a device.
 
 mod comm;
 mod failures;
@@ -6,12 +6,12 @@ mod late;
 mod laws;
 
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::fake::{Fabric, FakeDevice};
-use super::{NcclBuffer, NcclCommunicator, NcclStream, NcclWorld};
+use fake_cuda::{FakeCuda, Setting};
+
+use super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclStream, NcclWorld, cuda};
 use crate::{Element, Result, WaitStrategy};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -24,12 +24,12 @@ fn run<R: Send>(
     timeout: Duration,
     rank: impl Fn(Result<NcclCommunicator>) -> R + Sync,
 ) -> Vec<R> {
-    run_on(&Arc::default(), ranks, size, timeout, rank)
+    run_on(&emulator(), ranks, size, timeout, rank)
 }
 
 /// As [`run`], on a library and devices that the test has a hand in.
 fn run_on<R: Send>(
-    fabric: &Arc<Fabric>,
+    fake: &FakeCuda,
     ranks: &[usize],
     size: usize,
     timeout: Duration,
@@ -47,13 +47,13 @@ fn run_on<R: Send>(
                         .with_token("secret")
                         .with_wait(WaitStrategy::Yield)
                         .with_timeout(timeout);
-                    rank(world.connect_with(fabric.library(), Arc::new(FakeDevice(Arc::clone(fabric)))))
+                    rank(cuda::open(number).and_then(|device| world.connect_with(library(), device)))
                 })
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    nothing_is_left(fabric);
+    nothing_is_left(fake);
     results
 }
 
@@ -63,10 +63,44 @@ fn run_all<R: Send>(size: usize, rank: impl Fn(NcclCommunicator) -> R + Sync) ->
     run(&ranks, size, LONG, |communicator| rank(communicator.unwrap()))
 }
 
-/// Every communicator was ended once, every buffer freed, and nothing called that must not be.
-fn nothing_is_left(fabric: &Fabric) {
-    assert_eq!(fabric.lock().violations, Vec::<String>::new());
-    assert_eq!((fabric.alive(), fabric.lock().allocations), (0, 0), "communicators and buffers left over");
+/// As many devices as there can be.
+fn emulator() -> FakeCuda {
+    let fake = FakeCuda::new().unwrap();
+    fake.set(Setting::Devices, 8);
+    fake
+}
+
+/// The emulated NCCL, which is in the same file as the emulated driver.
+fn library() -> NcclLibrary {
+    NcclLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap()
+}
+
+/// Every communicator was ended once, everything freed, and nothing called that must not be.
+fn nothing_is_left(fake: &FakeCuda) {
+    assert_eq!(misuse(fake), [""; 0]);
+    assert_eq!(fake.leaks(), [""; 0]);
+}
+
+/// What a correct program would not have done. cudarc waits for events that it has never recorded, which CUDA takes.
+fn misuse(fake: &FakeCuda) -> Vec<String> {
+    fake.misuse()
+        .into_iter()
+        .filter(|line| !line.contains("was never recorded: nothing is waited for"))
+        .collect()
+}
+
+/// How communicators have ended, in their order: the calls of NCCL.
+fn ends(fake: &FakeCuda) -> Vec<String> {
+    let calls = fake.log().into_iter().filter_map(|line| {
+        let call = line.split([' ', ':']).nth(1)?.strip_prefix("ncclComm")?.to_owned();
+        ["Finalize", "Destroy", "Abort"].contains(&call.as_str()).then_some(call)
+    });
+    calls.collect()
+}
+
+/// Communicators that were neither destroyed nor aborted.
+fn alive(fake: &FakeCuda) -> usize {
+    fake.leaks().iter().filter(|line| line.contains("NCCL communicator")).count()
 }
 
 fn upload<T: Element>(elements: &[T], stream: &NcclStream) -> NcclBuffer<T> {
