@@ -9,10 +9,10 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each library crate, and those of our crates that it builds on. Downwards only.
-const LIBRARIES: [(&str, &[&str]); 10] = [
+const LIBRARIES: [(&str, &[&str]); 11] = [
     ("burst-planner", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
-    ("collectives", &["fake-cuda", "known-names", "whole-file"]),
+    ("collectives", &["emulated-gpus", "fake-cuda", "known-names", "whole-file"]),
     (
         "deeppool",
         &[
@@ -26,7 +26,8 @@ const LIBRARIES: [(&str, &[&str]); 10] = [
             "whole-file",
         ],
     ),
-    ("gpu-mux", &["fake-cuda", "known-names", "whole-file"]),
+    ("emulated-gpus", &[]),
+    ("gpu-mux", &["emulated-gpus", "fake-cuda", "known-names", "whole-file"]),
     ("known-names", &[]),
     ("layer-engine", &["layer-graph"]),
     ("layer-graph", &["known-names", "whole-file"]),
@@ -62,6 +63,12 @@ fn collectives_stands_alone() {
 fn deeppool_stands_alone() {
     let lock = run_consumer("deeppool");
     assert!(!lock.contains("\"clap\""), "the library needs nothing that only the command does");
+}
+
+#[test]
+#[ignore = "builds the crate and what it needs anew"]
+fn emulated_gpus_stands_alone() {
+    run_consumer("emulated-gpus");
 }
 
 #[test]

@@ -28,14 +28,17 @@ pub struct NcclLibrary {
 
 impl NcclLibrary {
     /// Opens the first of these that there is: the file that the variable `COLLECTIVES_NCCL` names, and no other if it
-    /// is set; `libnccl.so.2` and `libnccl.so` where the loader looks (`LD_LIBRARY_PATH`, the system's folders); the
+    /// is set; the emulated library, if `DEEPPOOL_EMULATED_GPUS` asks for it, and no other; `libnccl.so.2` and `libnccl.so` where the loader looks (`LD_LIBRARY_PATH`, the system's folders); the
     /// Python package `nvidia-nccl-cu13` or `-cu12` of the active environment; CUDA's folder.
     ///
     /// # Errors
     /// [`Error::Unavailable`], in one line: what was looked for, where, and what to do.
     pub fn open() -> Result<Self> {
-        match env::var_os(PATH_VARIABLE) {
-            Some(path) => Self::open_first_of(&[PathBuf::from(path)]),
+        if let Some(path) = env::var_os(PATH_VARIABLE) {
+            return Self::open_first_of(&[PathBuf::from(path)]);
+        }
+        match emulated_gpus::library().map_err(|error| unavailable(error.to_string()))? {
+            Some(path) => Self::open_first_of(&[path]),
             None => Self::open_first_of(&usual_places()),
         }
     }

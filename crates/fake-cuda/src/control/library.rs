@@ -28,16 +28,16 @@ pub struct FakeCuda {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Cargo has put the library elsewhere, or has not built it.
-    #[error("{name} is neither in {} nor above it: add `fake-cuda` to the [dev-dependencies]", folder.display())]
-    NotBuilt {
-        /// The file's name.
-        name: String,
-        /// The folder of the running program.
-        folder: PathBuf,
-    },
-    /// The path of the running program cannot be found, or a link cannot be made.
     #[error(transparent)]
-    System(#[from] std::io::Error),
+    NotFound(#[from] emulated_gpus::NotFound),
+    /// A link cannot be made.
+    #[error("{}: {source}", path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The library cannot be opened, or is another one.
     #[error("{}: {source}", path.display())]
     Open {
@@ -49,18 +49,9 @@ pub enum Error {
 }
 
 impl FakeCuda {
-    /// Where the library is: beside the running program, where Cargo puts the libraries of its dependencies, or in the
-    /// folder above.
+    /// Where the library is: as [`emulated_gpus::find`] finds it, for programs that Cargo has built beside the running one.
     pub fn library() -> Result<PathBuf, Error> {
-        let name = libloading::library_filename("fake_cuda");
-        let program = std::env::current_exe()?;
-        let folder = program.parent().unwrap_or(Path::new("."));
-        let above = folder.parent().unwrap_or(folder);
-        let places = [folder.join(&name), folder.join("deps").join(&name), above.join(&name)];
-        places.into_iter().find(|path| path.is_file()).ok_or_else(|| Error::NotBuilt {
-            name: name.to_string_lossy().into_owned(),
-            folder: folder.to_owned(),
-        })
+        Ok(emulated_gpus::find()?)
     }
 
     /// Puts links to the library into a folder, under the names by which programs ask for CUDA's driver and for NCCL. With
@@ -69,7 +60,8 @@ impl FakeCuda {
     pub fn install(folder: &Path) -> Result<(), Error> {
         let library = Self::library()?;
         for name in ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so"] {
-            std::os::unix::fs::symlink(&library, folder.join(name))?;
+            let path = folder.join(name);
+            std::os::unix::fs::symlink(&library, &path).map_err(|source| Error::Link { path, source })?;
         }
         Ok(())
     }

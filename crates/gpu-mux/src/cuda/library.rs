@@ -25,14 +25,17 @@ pub struct CudaLibrary {
 }
 
 impl CudaLibrary {
-    /// Opens the file that the variable `GPU_MUX_CUDA` names, and no other if it is set; or else `libcuda.so.1`, or
-    /// `libcuda.so`, where the loader looks.
+    /// Opens the file that the variable `GPU_MUX_CUDA` names, and no other if it is set; or else the emulated driver, if
+    /// `DEEPPOOL_EMULATED_GPUS` asks for it; or else `libcuda.so.1`, or `libcuda.so`, where the loader looks.
     ///
     /// # Errors
     /// [`Error::Unavailable`], in one line: what was looked for, where, and what to do.
     pub fn open() -> Result<Self> {
-        match env::var_os(PATH_VARIABLE) {
-            Some(path) => Self::open_first_of(&[PathBuf::from(path)]),
+        if let Some(path) = env::var_os(PATH_VARIABLE) {
+            return Self::open_first_of(&[PathBuf::from(path)]);
+        }
+        match emulated_gpus::library().map_err(|error| Error::Unavailable(error.to_string()))? {
+            Some(path) => Self::open_first_of(&[path]),
             None => Self::open_first_of(&["libcuda.so.1".into(), "libcuda.so".into()]),
         }
     }
