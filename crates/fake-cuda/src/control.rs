@@ -3,5 +3,5 @@
 mod library;
 mod reports;
 
-pub use library::{Error, FakeCuda};
+pub use library::{Error, FakeCuda, VirtualClock};
 pub use reports::{KernelRun, Setting};

@@ -7,4 +7,4 @@ mod state;
 #[cfg(feature = "control")]
 mod control;
 #[cfg(feature = "control")]
-pub use control::{Error, FakeCuda, KernelRun, Setting};
+pub use control::{Error, FakeCuda, KernelRun, Setting, VirtualClock};

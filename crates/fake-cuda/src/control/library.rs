@@ -24,6 +24,28 @@ pub struct FakeCuda {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// The virtual time of the emulated driver, from any thread.
+#[derive(Debug, Clone, Copy)]
+pub struct VirtualClock {
+    now: unsafe extern "C" fn() -> u64,
+    advance: unsafe extern "C" fn(u64),
+}
+
+impl VirtualClock {
+    /// The time since the driver was reset.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        // SAFETY: it may be called at any time.
+        Duration::from_nanos(unsafe { (self.now)() })
+    }
+
+    /// Advances the time, and with it the work in flight.
+    pub fn advance(&self, time: Duration) {
+        // SAFETY: it may be called at any time.
+        unsafe { (self.advance)(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) }
+    }
+}
+
 /// Why there is no [`FakeCuda`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -133,14 +155,21 @@ impl FakeCuda {
     /// The virtual time since the test began.
     #[must_use]
     pub fn now(&self) -> Duration {
-        // SAFETY: the signature is that of the function.
-        Duration::from_nanos(unsafe { self.function::<unsafe extern "C" fn() -> u64>("fake_cuda_now")() })
+        self.clock().now()
     }
 
     /// Advances the virtual time, and with it the work in flight.
     pub fn advance(&self, time: Duration) {
-        // SAFETY: the signature is that of the function.
-        unsafe { self.function::<unsafe extern "C" fn(u64)>("fake_cuda_advance")(time.as_nanos() as u64) }
+        self.clock().advance(time);
+    }
+
+    /// The virtual clock, for code that has to have one of its own.
+    #[must_use]
+    pub fn clock(&self) -> VirtualClock {
+        // SAFETY: the signatures are those of the functions, which stay, since the library is never closed.
+        unsafe {
+            VirtualClock { now: *self.function("fake_cuda_now"), advance: *self.function("fake_cuda_advance") }
+        }
     }
 
     /// A line for each misuse: what a correct program would not have done.

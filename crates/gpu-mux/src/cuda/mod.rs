@@ -57,6 +57,7 @@
 mod cut;
 mod device;
 mod error;
+mod host_clock;
 mod intervals;
 mod library;
 mod merge;
@@ -68,6 +69,7 @@ mod sys;
 pub use cut::{Cut, GraphPiece, OverLong};
 pub use device::{CudaDevice, DeviceOptions, EnqueueFn, Prepared, PreparedBackground, Work};
 pub use error::{Error, Result};
+pub use host_clock::HostClock;
 pub use library::CudaLibrary;
 pub use merge::{MergeLimits, Merged};
 pub use safe::buffer::DeviceBuffer;

@@ -6,13 +6,14 @@ mod prepare;
 mod queue;
 mod work;
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 pub use prepare::PreparedBackground;
 pub use work::{EnqueueFn, Prepared, Work};
 
 use super::{Context, Error, Gate, GreenContext, Priority, Result, Stream};
+use crate::cuda::host_clock::{HostClock, SystemClock};
 use crate::{Device, Finished};
 use crate::{JobId, Lane, Policy, Tasklet, TaskletId};
 use clock::DeviceClock;
@@ -77,7 +78,9 @@ pub struct CudaDevice {
     clock: DeviceClock,
     /// The queue of the tasklet that has finished last, until the next launch.
     last_finished: Option<usize>,
-    epoch: Instant,
+    host: Arc<dyn HostClock>,
+    /// By the host's clock.
+    epoch: Duration,
 }
 
 impl CudaDevice {
@@ -125,8 +128,18 @@ impl CudaDevice {
             launches: 0,
             clock: DeviceClock::default(),
             last_finished: None,
-            epoch: Instant::now(),
+            host: Arc::new(SystemClock::default()),
+            epoch: Duration::ZERO,
         })
+    }
+
+    /// The same device, driven by another clock of the host, and from now on in its epoch: an emulated driver has a time of its
+    /// own, and with that the host's and the device's are one.
+    #[must_use]
+    pub fn with_host_clock(mut self, clock: Arc<dyn HostClock>) -> Self {
+        self.epoch = clock.now();
+        self.host = clock;
+        self
     }
 
     /// The context of its streams.
@@ -250,7 +263,7 @@ impl Device for CudaDevice {
     type Error = Error;
 
     fn now(&self) -> Duration {
-        self.epoch.elapsed()
+        self.host.now().saturating_sub(self.epoch)
     }
 
     fn launch(&mut self, tasklet: &Tasklet, work: Work) -> Result<()> {
@@ -292,11 +305,11 @@ impl Device for CudaDevice {
                 return Ok(());
             }
             if self.is_idle() {
-                thread::sleep(left.unwrap_or_default());
+                self.host.sleep(left.unwrap_or_default());
             } else if self.now().saturating_sub(begin) < YIELD_FOR {
-                thread::yield_now();
+                self.host.yield_now();
             } else {
-                thread::sleep(left.map_or(SLEEP, |left| left.min(SLEEP)));
+                self.host.sleep(left.map_or(SLEEP, |left| left.min(SLEEP)));
             }
         }
     }

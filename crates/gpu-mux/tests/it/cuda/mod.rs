@@ -8,6 +8,7 @@ mod faults;
 mod gate;
 mod graphs;
 mod kernels;
+mod same_figures;
 mod scenario;
 mod sharing;
 mod tasklets;
