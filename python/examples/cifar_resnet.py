@@ -6,13 +6,12 @@ Without --data (a folder for torchvision's CIFAR10) the images are random and th
 """
 
 import argparse
-import os
+from itertools import chain, repeat
 
 import torch
 import torch.distributed as dist
 import torchvision
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import deeppool
 from deeppool.torch import BurstParallel
@@ -24,23 +23,17 @@ parser.add_argument("--device", default="cpu-core", help="the device model that 
 parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--iterations", type=int, default=30)
 options = parser.parse_args()
-
-on_gpu = torch.cuda.is_available()
-dist.init_process_group("nccl" if on_gpu else "gloo")
-device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+device = f"cuda:{dist.get_node_local_rank()}" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)  # the same order of samples everywhere
-
 if options.data:
     images = torchvision.datasets.CIFAR10(options.data, download=True, transform=torchvision.transforms.ToTensor())
 else:
     classes = torch.arange(2048) % 10
-    images = TensorDataset(torch.randn(10, 3, 32, 32)[classes] + torch.randn(2048, 3, 32, 32), classes)
-loader = DataLoader(images, options.batch, shuffle=True, drop_last=True)  # batches of all ranks: no DistributedSampler
-
-module = torchvision.models.resnet18(num_classes=10).to(device)
-traced = trace(module, torch.randn(2, 3, 32, 32, device=device))
+    images = torch.utils.data.TensorDataset(torch.randn(10, 3, 32, 32)[classes] + torch.randn(2048, 3, 32, 32), classes)
+loader = torch.utils.data.DataLoader(images, options.batch, shuffle=True, drop_last=True)  # batches of all ranks: no DistributedSampler
+traced = trace(torchvision.models.resnet18(num_classes=10).to(device), torch.randn(2, 3, 32, 32, device=device))
 plan = deeppool.plan(traced.network, device=options.device, gpus=dist.get_world_size(), batch=options.batch)
-
 other = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)).to(device)
 other_optimizer = torch.optim.Adam(other.parameters())
 
@@ -53,18 +46,13 @@ def step_of_another_job():
 
 model = BurstParallel(traced, plan, background=step_of_another_job)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-iteration = 0
-while iteration < options.iterations:
-    for inputs, targets in loader:
-        optimizer.zero_grad()
-        loss = model(inputs, targets)
-        loss.backward()
-        optimizer.step()
-        if dist.get_rank() == 0 and iteration % 10 == 0:
-            print(f"iteration {iteration}: loss {loss.item():.4f}", flush=True)
-        iteration += 1
-        if iteration == options.iterations:
-            break
+for iteration, (inputs, targets) in zip(range(options.iterations), chain.from_iterable(repeat(loader))):
+    optimizer.zero_grad()
+    loss = model(inputs, targets)
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and iteration % 10 == 0:
+        print(f"iteration {iteration}: loss {loss.item():.4f}", flush=True)
 print(f"rank {dist.get_rank()}: {model.background_report()}", flush=True)
 state = model.state_dict()  # on every rank: it is a collective
 if dist.get_rank() == 0:
