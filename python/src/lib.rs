@@ -3,6 +3,7 @@
 
 mod costs;
 mod error;
+mod gradients;
 mod interrupt;
 mod mux;
 mod network;
@@ -17,6 +18,8 @@ use pyo3::prelude::*;
 mod _deeppool {
     #[pymodule_export]
     use super::costs::{device_models, link_models, modelled_profile};
+    #[pymodule_export]
+    use super::gradients::gradients;
     #[pymodule_export]
     use super::mux::CpuDriver;
     #[pymodule_export]

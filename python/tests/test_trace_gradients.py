@@ -11,10 +11,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 safetensors = pytest.importorskip("safetensors.torch")
 
+import torchvision  # noqa: E402
+from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from traced_networks import SMALL  # noqa: E402
+from traced_networks import GPT2, NETWORKS, SMALL, Bert, image, tokens  # noqa: E402
 
-from deeppool.tracing import trace  # noqa: E402
+from deeppool import InputError  # noqa: E402
+from deeppool.tracing import check_gradients, trace  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
@@ -73,3 +76,81 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
         rounding = (parameter.grad - wanted).abs().max().item()
         bound = 2e-6 * (wanted.abs().max().item() + parameter.detach().abs().max().item()) + 5 * rounding
         assert (ours - wanted).abs().max().item() <= bound, key
+
+
+def narrow(module, features):
+    """One whose classifier has fewer units: it has most of the parameters, and is two layers as any others."""
+    module.classifier = nn.Sequential(nn.Linear(features, 32), nn.ReLU(), nn.Linear(32, 10))
+    return module
+
+
+models = torchvision.models
+#: Of `NETWORKS` those that our engines train, on small inputs: all that have no opaque layer. Transformers are not as deep.
+IN_DOUBLE = {
+    "alexnet": (lambda: narrow(models.alexnet(), 256 * 6 * 6), lambda: image(64)),
+    "vgg16": (lambda: narrow(models.vgg16(), 512 * 7 * 7), lambda: image(32)),
+    "resnet50": (lambda: models.resnet50(num_classes=10), lambda: image(64)),
+    "resnext50_32x4d": (lambda: models.resnext50_32x4d(num_classes=10), lambda: image(64)),
+    "wide_resnet50_2": (lambda: models.wide_resnet50_2(num_classes=10), lambda: image(64)),
+    "densenet121": (lambda: models.densenet121(num_classes=10), lambda: image(64)),
+    "inception_v3": (lambda: models.inception_v3(num_classes=10, aux_logits=False, init_weights=False), lambda: image(96)),
+    "googlenet": (lambda: models.googlenet(num_classes=10, aux_logits=False, init_weights=False), lambda: image(64)),
+    "squeezenet1_1": (lambda: models.squeezenet1_1(num_classes=10), lambda: image(64)),
+    "mnasnet1_0": (lambda: models.mnasnet1_0(num_classes=10), lambda: image(64)),
+    "regnet_x_400mf": (lambda: models.regnet_x_400mf(num_classes=10), lambda: image(64)),
+    "vit_b_16": (lambda: models.VisionTransformer(32, 16, 2, 12, 768, 3072, num_classes=10), lambda: image(32)),
+    "bert": (lambda: Bert(1000, 10, blocks=2), lambda: tokens(1000, 10)),
+    "gpt2": (lambda: GPT2(1000, 64, blocks=2), lambda: tokens(1000, 10)),
+}
+QUICK = ["squeezenet1_1", "gpt2"]
+
+
+def test_all_networks_of_known_kinds_are_compared_in_double_precision():
+    assert IN_DOUBLE.keys() == {name for name, wanted in NETWORKS.items() if not wanted.opaque}
+
+
+@pytest.mark.parametrize("name", IN_DOUBLE if os.environ.get("DEEPPOOL_NETWORKS") == "all" else QUICK)
+def test_gradients_in_double_precision_are_pytorchs(name):
+    torch.manual_seed(0)
+    make, example = IN_DOUBLE[name]
+    module = make()
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    before = copy.deepcopy(module.state_dict())
+    traced = trace(module, example())
+    inputs = example()
+    *positions, classes = traced.islands[traced.output].output_shape
+    check = check_gradients(traced, inputs, torch.randint(0, classes, (len(inputs), *positions)))
+    assert check.gradients.keys() == check.engine_gradients.keys() == dict(module.named_parameters()).keys()
+    assert check.largest_difference <= 1e-7, str(check)
+    for parameter, gradient in check.gradients.items():
+        assert float((gradient - check.engine_gradients[parameter]).abs().max()) <= 1e-7, parameter
+        assert torch.isfinite(gradient).all()
+    assert max(float(gradient.abs().max()) for gradient in check.gradients.values()) > 1e-3
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_other_gradients_are_seen():
+    """A module that computes something else than was traced."""
+    module = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3))
+    traced = trace(module, torch.randn(2, 4))
+    module.register_forward_hook(lambda module, inputs, output: 1.001 * output)
+    check = check_gradients(traced, torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0]))
+    assert 1e-5 < check.largest_difference < 1
+    assert "differ by at most" in str(check)
+
+
+@pytest.mark.parametrize(
+    ("module", "targets", "message"),
+    [
+        (nn.Sequential(nn.Linear(4, 6), nn.SiLU(), nn.Linear(6, 3)), [0, 1], "cannot run layer `1`"),
+        (nn.Sequential(nn.Linear(4, 3)), [0, 7], "label 7 is not one"),
+        (nn.Linear(4, 3), [0, 1], "none called `linear.weight`"),
+        (nn.Sequential(nn.Linear(4, 3)), [0], "whole samples and their labels"),
+    ],
+)
+def test_what_the_engine_cannot_compare_is_said(module, targets, message):
+    traced = trace(module, torch.randn(2, 4))
+    with pytest.raises(InputError, match=message):
+        check_gradients(traced, torch.randn(2, 4), torch.tensor(targets))

@@ -1,3 +1,5 @@
+use layer_engine::EngineError;
+
 /// What can go wrong between a network and its results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -185,7 +187,7 @@ pub enum Error {
     Graph(#[from] layer_graph::GraphError),
     /// An engine failed.
     #[error(transparent)]
-    Engine(#[from] layer_engine::EngineError),
+    Engine(#[from] EngineError),
     /// A collective failed, or a partition is wrong.
     #[error(transparent)]
     Collectives(#[from] collectives::Error),
@@ -220,7 +222,9 @@ impl Error {
             Self::Collectives(error) => error.is_input(),
             Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
-            Self::Engine(layer_engine::EngineError::Opaque { .. }) => true,
+            Self::Engine(
+                EngineError::Opaque { .. } | EngineError::Label { .. } | EngineError::Token { .. },
+            ) => true,
             Self::Engine(_)
             | Self::Mux(_)
             | Self::NotFinite { .. }

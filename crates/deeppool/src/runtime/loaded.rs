@@ -42,8 +42,9 @@ impl<B: Backend> LoadedProgram<B> {
         rank: usize,
     ) -> Result<Self, Error> {
         let own = program.of_rank(rank)?;
+        let prepare = |spec| Ok(device.engine.prepare(&spec, Precision::F32)?);
         let kernels: Result<_, Error> =
-            own.steps.iter().map(|step| kernel::<B>(&device.engine, network, own, step)).collect();
+            own.steps.iter().map(|step| kernel_spec(network, own, step).map(prepare).transpose()).collect();
         let mut scratch = Vec::new();
         for spec in &own.buffers[own.state_buffers..] {
             let own_elements = if spec.shared.is_some() { 0 } else { spec.elements };
@@ -129,15 +130,14 @@ impl<B: Backend> LoadedProgram<B> {
     }
 }
 
-/// The kernel of a step that has one.
-fn kernel<B: Backend>(
-    engine: &B::Engine,
-    network: &LayerGraph,
+/// What the kernel of a step is to compute, where it has one.
+pub(crate) fn kernel_spec<'a>(
+    network: &'a LayerGraph,
     program: &RankProgram,
     step: &Step,
-) -> Result<Option<<B::Engine as Engine>::Kernel>, Error> {
+) -> Option<KernelSpec<'a>> {
     let elements = |id: &BufferId| program.buffers[id.0].elements;
-    let spec = match &step.op {
+    Some(match &step.op {
         Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
             KernelSpec::Layer { layer: network.layer(*layer), pass: *pass, shard: *shard }
         }
@@ -148,9 +148,8 @@ fn kernel<B: Backend>(
         Op::OptimizerStep { rule, .. } => {
             KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }
         }
-        Op::LoadBatch { .. } | Op::Collective(_) => return Ok(None),
-    };
-    Ok(Some(engine.prepare(&spec, Precision::F32)?))
+        Op::LoadBatch { .. } | Op::Collective(_) => return None,
+    })
 }
 
 fn group<B: Backend>(

@@ -11,4 +11,5 @@ mod pending;
 pub use backend::{Backend, Cpu, CpuThreads, RankDevice};
 pub use iterations::{BatchSource, Iterations, Observer};
 pub use loaded::LoadedProgram;
+pub(crate) use loaded::kernel_spec;
 pub use memory::RankState;

@@ -6,6 +6,7 @@ mod batches;
 mod checkpoint;
 mod config;
 mod exchange;
+mod gradients;
 mod micro_batches;
 mod pace;
 mod rank;
@@ -18,6 +19,7 @@ mod weights;
 
 pub use batches::{Epochs, InOrder};
 pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
+pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
 pub use session::train_rank;

@@ -22,6 +22,7 @@ mod command;
 mod faults;
 #[cfg(feature = "cli")]
 mod files;
+mod gradients;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod hosts;
 #[cfg(feature = "cli")]

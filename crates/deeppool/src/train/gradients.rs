@@ -1,0 +1,141 @@
+//! The loss and the gradients of one batch in double precision, on one processor: to compare with those of another framework.
+
+use std::collections::BTreeMap;
+
+use layer_engine::{CpuEngine, Engine, LaunchContext, Precision, Role, initial_statistics};
+use layer_graph::LayerGraph;
+
+use crate::Error;
+use crate::program::{
+    BatchPart, BufferSpec, Contents, LowerOptions, Op, Placement, RankProgram, Step, lower_training,
+};
+use crate::runtime::kernel_spec;
+
+/// Dimensions, outermost first, and elements.
+type Tensor = (Vec<usize>, Vec<f64>);
+
+/// What [`gradients`] finds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gradients {
+    /// The mean over the batch.
+    pub loss: f64,
+    /// The gradient of that by each parameter, by the parameter's name.
+    pub of_parameters: BTreeMap<String, Tensor>,
+}
+
+/// The loss of a batch and its gradients: what `train` computes in an iteration, in double precision. Dropouts drop what they do in the
+/// first iteration of a run with seed 0; batch normalisations are over the batch.
+///
+/// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights); leading dimensions of one are of no matter.
+/// `features` are the samples one after another, tokens as numbers, and `labels` their classes.
+///
+/// # Errors
+/// When a parameter is missing or of another shape, the numbers of features and labels do not fit, a label is no class, or the network has
+/// an opaque layer.
+pub fn gradients(
+    network: &LayerGraph,
+    parameters: &BTreeMap<String, Tensor>,
+    features: &[f64],
+    labels: &[f64],
+) -> Result<Gradients, Error> {
+    let sample = network.layer(network.input()).output_shape().elements().max(1);
+    let batch = features.len() / sample;
+    let label_count: usize = network.layers().map(|(_, layer)| layer.label_count()).sum();
+    if batch == 0 || features.len() != batch * sample || labels.len() != batch * label_count {
+        return Err(Error::Setting {
+            setting: "the batch",
+            expected: "whole samples and their labels",
+            got: format!(
+                "{} numbers, {sample} a sample, and {} labels, {label_count} a sample",
+                features.len(),
+                labels.len()
+            ),
+        });
+    }
+    let program = lower_training(network, &Placement::single(network)?, batch, &LowerOptions::default())?;
+    let program = program.of_rank(0)?;
+    let initial = |spec: &BufferSpec| initial(network, spec, parameters);
+    let mut buffers = program.buffers.iter().map(initial).collect::<Result<Vec<_>, _>>()?;
+    let mut found = Gradients { loss: 0.0, of_parameters: BTreeMap::new() };
+    for step in &program.steps {
+        match step.op {
+            Op::LoadBatch { part, shard } => {
+                let all = if part == BatchPart::Features { features } else { labels };
+                let each = all.len() / batch;
+                buffers[step.writes[0].0] = all[shard.first * each..][..shard.samples * each].to_vec();
+            }
+            Op::OptimizerStep { layer, .. } => {
+                let layer = network.layer(layer);
+                let mut rest = buffers[step.reads[0].0].as_slice();
+                for part in layer.parameters() {
+                    let (own, others) = rest.split_at(part.elements());
+                    rest = others;
+                    found.of_parameters.insert(layer.tensor_name(&part), (part.dims, own.to_vec()));
+                }
+            }
+            _ => launch(network, program, step, &mut buffers)?,
+        }
+        for id in &step.writes {
+            if let Contents::Operand(_, Role::Metrics) = program.buffers[id.0].contents {
+                found.loss = buffers[id.0][0] / batch as f64;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A buffer before the first step.
+fn initial(
+    network: &LayerGraph,
+    spec: &BufferSpec,
+    parameters: &BTreeMap<String, Tensor>,
+) -> Result<Vec<f64>, Error> {
+    Ok(match spec.contents {
+        Contents::Operand(id, Role::Parameters) => {
+            let layer = network.layer(id);
+            let mut values = Vec::with_capacity(spec.elements);
+            for part in layer.parameters() {
+                let name = layer.tensor_name(&part);
+                let wrong =
+                    |got| Error::Setting { setting: "the parameters", expected: "those of the network", got };
+                let (dims, own) =
+                    parameters.get(&name).ok_or_else(|| wrong(format!("none called `{name}`")))?;
+                if significant(dims) != significant(&part.dims) || own.len() != part.elements() {
+                    return Err(wrong(format!("`{name}` of {dims:?}, which is {:?}", part.dims)));
+                }
+                values.extend_from_slice(own);
+            }
+            values
+        }
+        Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),
+        Contents::Constant(value) => vec![value; spec.elements],
+        // There is no optimizer.
+        Contents::Velocity(_) => Vec::new(),
+        _ => vec![0.0; spec.elements],
+    })
+}
+
+fn significant(dims: &[usize]) -> &[usize] {
+    &dims[dims.iter().take_while(|&&dim| dim == 1).count()..]
+}
+
+/// Runs a step that has a kernel.
+fn launch(
+    network: &LayerGraph,
+    program: &RankProgram,
+    step: &Step,
+    buffers: &mut [Vec<f64>],
+) -> Result<(), Error> {
+    let Some(spec) = kernel_spec(network, program, step) else { return Ok(()) };
+    let engine = CpuEngine::<f64>::new();
+    let mut kernel = engine.prepare(&spec, Precision::F64)?;
+    let mut written: Vec<Vec<f64>> =
+        step.writes.iter().map(|id| std::mem::take(&mut buffers[id.0])).collect();
+    let reads: Vec<&Vec<f64>> = step.reads.iter().map(|id| &buffers[id.0]).collect();
+    let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 };
+    engine.enqueue(&mut kernel, &reads, &mut written.iter_mut().collect::<Vec<_>>(), &context, &mut ())?;
+    for (id, values) in step.writes.iter().zip(written) {
+        buffers[id.0] = values;
+    }
+    Ok(())
+}

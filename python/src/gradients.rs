@@ -1,0 +1,43 @@
+//! What our engine learns from a batch.
+
+use std::collections::BTreeMap;
+
+use deeppool::layer_graph::LayerGraph;
+use deeppool::train;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::{exception, input_error};
+
+/// Dimensions, and elements in double precision as bytes.
+type Tensor<'py> = (Vec<usize>, Bound<'py, PyBytes>);
+
+/// The loss of a batch, and its gradient by each parameter: see `deeppool::train::gradients`.
+#[pyfunction]
+pub(crate) fn gradients<'py>(
+    py: Python<'py>,
+    network: &str,
+    parameters: BTreeMap<String, Tensor<'py>>,
+    features: &[u8],
+    labels: &[u8],
+) -> PyResult<(f64, BTreeMap<String, Tensor<'py>>)> {
+    let parameters: BTreeMap<_, _> = parameters
+        .into_iter()
+        .map(|(name, (dims, bytes))| (name, (dims, numbers(bytes.as_bytes()))))
+        .collect();
+    let (features, labels) = (numbers(features), numbers(labels));
+    let found = py.detach(|| {
+        let network = LayerGraph::from_json(network).map_err(input_error)?;
+        train::gradients(&network, &parameters, &features, &labels).map_err(exception)
+    })?;
+    let bytes = |values: Vec<f64>| -> Vec<u8> { values.into_iter().flat_map(f64::to_le_bytes).collect() };
+    let of_parameters = found.of_parameters.into_iter();
+    let of_parameters =
+        of_parameters.map(|(name, (dims, values))| (name, (dims, PyBytes::new(py, &bytes(values)))));
+    Ok((found.loss, of_parameters.collect()))
+}
+
+fn numbers(bytes: &[u8]) -> Vec<f64> {
+    let words = bytes.chunks_exact(8);
+    words.map(|word| f64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
+}
