@@ -19,16 +19,23 @@ pub(crate) fn kernel(body: &str) -> String {
     )
 }
 
-/// The fault of a kernel with this body in blocks of `threads` threads on 1,024 bytes of memory.
+/// The fault of a kernel with this body in blocks of `threads` threads on 1,024 bytes of memory, which is the same where
+/// memory remembers what was written.
 #[track_caller]
 fn fault(body: &str, threads: u32, options: &Options) -> Fault {
-    let mut gpu = Gpu::new(&kernel(body));
-    gpu.options = options.clone();
-    let out = gpu.allocate(1024);
-    match gpu.launch("test", Dimensions::linear(1, threads), &arguments![out]) {
-        Err(LaunchError::Fault(fault)) => *fault,
-        other => panic!("{other:?}"),
+    let of = |mut gpu: Gpu| {
+        gpu.options = options.clone();
+        let out = gpu.allocate(1024);
+        match gpu.launch("test", Dimensions::linear(1, threads), &arguments![out]) {
+            Err(LaunchError::Fault(fault)) => *fault,
+            other => panic!("{other:?}"),
+        }
+    };
+    let found = of(Gpu::new(&kernel(body)));
+    if !options.uninitialised {
+        assert_eq!(found, of(Gpu::plain(&kernel(body))));
     }
+    found
 }
 
 fn checked() -> Options {
@@ -61,6 +68,22 @@ fn addresses_that_are_not_there() {
         ),
         "{found}"
     );
+    // The last lane alone, the first one of those that are not guarded, and a pair of which the second half is outside.
+    let found = fault("ld.global.u32 %r2, [%rd3+900];", 32, &Options::default());
+    assert_eq!(found.thread, [31, 0, 0]);
+    let found = fault(
+        "setp.gt.u32 %p1, %r1, 7; @%p1 add.s64 %rd3, %rd3, 4096; @%p1 st.global.u32 [%rd3], %r1;",
+        32,
+        &Options::default(),
+    );
+    assert_eq!(found.thread, [8, 0, 0]);
+    let found =
+        fault("add.s64 %rd3, %rd3, %rd2; ld.global.v2.u32 {%r2, %r3}, [%rd3+776];", 32, &Options::default());
+    assert_eq!(found.thread, [31, 0, 0]);
+    let found = fault("ld.shared.u32 %r2, [%rd5+132];", 32, &Options::default());
+    assert_eq!(found.thread, [31, 0, 0]);
+    let found = fault("sub.s64 %rd5, %rd5, %rd4; ld.shared.u32 %r2, [%rd5+-4];", 32, &Options::default());
+    assert_eq!(found.thread, [0, 0, 0]);
     let found = fault("ld.global.u32 %r2, [%rd1+2];", 32, &Options::default());
     assert!(
         matches!(found.kind, FaultKind::Misaligned { space: MemorySpace::Global, bytes: 4, .. }),

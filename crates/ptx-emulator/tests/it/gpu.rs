@@ -38,8 +38,17 @@ macro_rules! arguments {
 pub(crate) use arguments;
 
 impl Gpu {
+    /// With memory that remembers what was written, so that all checks can be made.
     pub(crate) fn new(ptx: &str) -> Self {
-        let mut memory = Memory::tracking_writes();
+        Self::with(ptx, Memory::tracking_writes())
+    }
+
+    /// With memory where only bounds are checked, of all lanes of an access at once.
+    pub(crate) fn plain(ptx: &str) -> Self {
+        Self::with(ptx, Memory::new())
+    }
+
+    fn with(ptx: &str, mut memory: Memory) -> Self {
         let module = Module::load(ptx, &mut memory).unwrap_or_else(|error| panic!("{error}"));
         Self { memory, module, options: Options::default() }
     }

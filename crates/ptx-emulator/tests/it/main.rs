@@ -7,6 +7,7 @@
     clippy::cast_possible_wrap,
     clippy::double_comparisons,
     clippy::float_cmp,
+    clippy::format_collect,
     clippy::format_push_string,
     clippy::items_after_statements,
     clippy::neg_cmp_op_on_partial_ord,

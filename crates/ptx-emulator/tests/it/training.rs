@@ -282,8 +282,10 @@ fn histogram_expected() -> Vec<f64> {
 fn kernels_give_what_plain_loops_give() {
     for case in CASES {
         println!("{}", case.kernel);
-        let found = (case.run)(&mut Gpu::new(PTX)).unwrap_or_else(|error| panic!("{error}"));
-        assert_close(&found, &(case.expected)(), case.tolerance);
+        for mut gpu in [Gpu::new(PTX), Gpu::plain(PTX)] {
+            let found = (case.run)(&mut gpu).unwrap_or_else(|error| panic!("{error}"));
+            assert_close(&found, &(case.expected)(), case.tolerance);
+        }
     }
 }
 
