@@ -102,18 +102,20 @@ pub(crate) fn numbers(count: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-/// Compares by the largest distance, relative to the largest expected value.
-#[track_caller]
-pub(crate) fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
+/// The first of the numbers that is farther than `tolerance` from what is expected, relative to the largest of these.
+pub(crate) fn difference(found: &[f32], expected: &[f64], tolerance: f64) -> Option<String> {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(1e-30_f64, |largest, value| largest.max(value.abs()));
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+    found.iter().zip(expected).enumerate().find_map(|(index, (found, expected))| {
         let distance = (f64::from(*found) - expected).abs() / largest;
-        assert!(
-            distance <= tolerance,
-            "at {index}: {found} where {expected} is expected, {distance:.2e} off"
-        );
-    }
+        (!(distance <= tolerance))
+            .then(|| format!("at {index}: {found} where {expected} is expected, {distance:.2e} off"))
+    })
+}
+
+#[track_caller]
+pub(crate) fn assert_close(found: &[f32], expected: &[f64], tolerance: f64) {
+    assert_eq!(difference(found, expected, tolerance), None);
 }
 
 #[track_caller]
