@@ -2,13 +2,15 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 
+use super::cuda::words;
 use super::device::{Owner, Stream};
 use super::enqueued::{Enqueued, PendingOperations};
 use crate::{Element, Error, Result, WaitStrategy};
@@ -173,6 +175,30 @@ impl NcclStream {
     #[must_use]
     pub fn from_cuda(stream: Arc<CudaStream>) -> Self {
         Self::new(Arc::new(stream))
+    }
+
+    /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this stream.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw.raw().cast()
+    }
+
+    /// A stream that another library has made in the primary context of a device, counted from 0, and which that one destroys: a
+    /// `CUstream` or `cudaStream_t`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device cannot be used.
+    ///
+    /// # Safety
+    /// It is a stream of that device, and lives as long as this and as the operations that are started in it.
+    pub unsafe fn borrow(device: usize, raw: *mut c_void) -> Result<Self> {
+        let failed = |error| Error::Device {
+            action: "use a stream of another library".to_owned(),
+            message: words(error),
+        };
+        let context = CudaContext::new(device).map_err(failed)?;
+        // SAFETY: as the caller promises.
+        Ok(Self::from_cuda(unsafe { context.wrap_borrowed_stream(raw.cast()) }))
     }
 
     /// Waits until all work enqueued so far is done. An operation that fails, or is late, ends the wait.

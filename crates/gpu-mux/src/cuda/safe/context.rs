@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Raw;
@@ -63,6 +63,12 @@ impl Context {
         name[255] = 0;
         // SAFETY: it ends with a zero.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// CUDA's `CUcontext`, for other libraries. It lives as long as this.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut c_void {
+        self.0.raw.0.cast()
     }
 
     /// Waits until all work in this context is complete. It blocks.

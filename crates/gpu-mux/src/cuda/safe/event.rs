@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::time::Duration;
 
 use super::Raw;
@@ -15,6 +16,8 @@ use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
 pub struct Event {
     context: Context,
     raw: Raw<EventOf>,
+    /// Another library destroys it.
+    borrowed: bool,
 }
 
 impl Event {
@@ -33,7 +36,23 @@ impl Event {
         context.bind()?;
         // SAFETY: the event is written; the context is current.
         let raw = written(|event| unsafe { context.driver().event_create(event, flags) })?;
-        Ok(Self { context, raw: Raw(raw) })
+        Ok(Self { context, raw: Raw(raw), borrowed: false })
+    }
+
+    /// An event that another library has made in the device's primary context, and which that one destroys: a `CUevent` or
+    /// `cudaEvent_t`.
+    ///
+    /// # Safety
+    /// It is an event of this context, and lives as long as this.
+    #[must_use]
+    pub unsafe fn borrow(context: &Context, raw: *mut c_void) -> Self {
+        Self { context: context.clone(), raw: Raw(raw.cast()), borrowed: true }
+    }
+
+    /// CUDA's `CUevent` or `cudaEvent_t`, for other libraries. It lives as long as this event.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw.0.cast()
     }
 
     /// Whether the stream has completed all work before the event. It does not wait; an event that was never recorded is
@@ -72,6 +91,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         let driver = self.context.driver();
         // SAFETY: it is destroyed once.
         self.context.destroy(|| unsafe { driver.event_destroy(self.raw.0) });

@@ -37,6 +37,8 @@ pub struct Stream {
     raw: Raw<StreamOf>,
     /// What it runs in, where that is not the whole device.
     green: Option<GreenContext>,
+    /// Another library destroys it.
+    borrowed: bool,
 }
 
 impl Stream {
@@ -46,14 +48,25 @@ impl Stream {
         let driver = context.driver();
         // SAFETY: the stream is written; the context is current.
         let raw = written(|stream| unsafe { driver.stream_create(stream, STREAM_NON_BLOCKING, number) })?;
-        Ok(Self { context: context.clone(), raw: Raw(raw), green: None })
+        Ok(Self { context: context.clone(), raw: Raw(raw), green: None, borrowed: false })
     }
 
     /// A stream whose kernels run on the multiprocessors of `green` only.
     pub fn within(green: &GreenContext, priority: Priority) -> Result<Self> {
         let context = green.0.context();
         let number = priority.number(context)?;
-        Ok(Self { context: context.clone(), raw: green.0.stream(number)?, green: Some(green.clone()) })
+        let raw = green.0.stream(number)?;
+        Ok(Self { context: context.clone(), raw, green: Some(green.clone()), borrowed: false })
+    }
+
+    /// A stream that another library has made in the device's primary context, and which that one destroys: a `CUstream` or
+    /// `cudaStream_t`.
+    ///
+    /// # Safety
+    /// It is a stream of this context, and lives as long as this and as the work that is put into it.
+    #[must_use]
+    pub unsafe fn borrow(context: &Context, raw: *mut c_void) -> Self {
+        Self { context: context.clone(), raw: Raw(raw.cast()), green: None, borrowed: true }
     }
 
     /// The context it belongs to.
@@ -116,6 +129,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         // SAFETY: it is destroyed once.
         self.context.destroy(|| unsafe { self.driver().stream_destroy(self.raw.0) });
     }
