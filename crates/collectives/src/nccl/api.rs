@@ -1,7 +1,6 @@
 //! The functions of NCCL that the backend uses, as the library exports them.
 //!
-//! They are behind a trait, so that what they take and give stands in one list. Result codes are plain integers: a newer library
-//! has codes that cudarc's enumeration does not know.
+//! Result codes are plain integers: a newer library has codes that cudarc's enumeration does not know.
 #![allow(unsafe_code)]
 // NCCL's own.
 #![allow(clippy::too_many_arguments)]
@@ -29,22 +28,10 @@ pub(super) type UniqueId = sys::ncclUniqueId;
 
 macro_rules! functions {
     ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
-        /// NCCL.
+        /// The library's functions.
         ///
-        /// # Safety
-        /// Every function is as safe as NCCL's function of that name: handles are alive, pointers are valid for what
-        /// is written to them and streams belong to the handle's device.
-        pub(super) trait Nccl: fmt::Debug + Send + Sync {
-            $(unsafe fn $method(&self, $($argument: $type),*) -> Code;)*
-
-            /// What a code means.
-            fn error_string(&self, code: Code) -> String;
-
-            /// What the library said last about a communicator, or about anything at all for a null handle.
-            unsafe fn last_error(&self, comm: Handle) -> String;
-        }
-
-        /// The library's own functions.
+        /// Every one is as safe as NCCL's function of that name: handles are alive, pointers are valid for what is
+        /// written to them and streams belong to the handle's device.
         pub(super) struct Functions {
             $($method: unsafe extern "C" fn($($type),*) -> Code,)*
             error_string: unsafe extern "C" fn(Code) -> *const c_char,
@@ -68,17 +55,19 @@ macro_rules! functions {
             }
         }
 
-        impl Nccl for Functions {
-            $(unsafe fn $method(&self, $($argument: $type),*) -> Code {
+        impl Functions {
+            $(pub(super) unsafe fn $method(&self, $($argument: $type),*) -> Code {
                 // SAFETY: as the caller promises.
                 unsafe { (self.$method)($($argument),*) }
             })*
 
+            /// What a code means.
             fn error_string(&self, code: Code) -> String {
                 // SAFETY: NCCL gives a string that lives for ever, for any code.
                 unsafe { text((self.error_string)(code)) }
             }
 
+            /// What the library said last about a communicator, or about anything at all for a null handle.
             unsafe fn last_error(&self, comm: Handle) -> String {
                 // SAFETY: as the caller promises; the string is copied before NCCL writes the next.
                 unsafe { text((self.last_error)(comm)) }
@@ -141,7 +130,7 @@ unsafe fn text(string: *const c_char) -> String {
 ///
 /// # Safety
 /// `comm` is null or alive.
-pub(super) unsafe fn describe(api: &dyn Nccl, code: Code, comm: Handle) -> String {
+pub(super) unsafe fn describe(api: &Functions, code: Code, comm: Handle) -> String {
     let meaning = api.error_string(code);
     // SAFETY: as the caller promises.
     let detail = unsafe { api.last_error(comm) };

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 
-use super::cuda::words;
-use super::device::{Owner, Stream};
+use super::cuda::{Owner, Stream, words};
 use super::enqueued::{Enqueued, PendingOperations};
 use crate::{Element, Error, Result, WaitStrategy};
 
@@ -162,19 +161,19 @@ impl<T> fmt::Debug for NcclBuffer<T> {
 /// stream by other means, such as cudarc's: these do not notice that an operation lacks a rank.
 #[derive(Debug, Clone)]
 pub struct NcclStream {
-    pub(super) raw: Arc<dyn Stream>,
+    pub(super) raw: Stream,
     pub(super) pending: Arc<PendingOperations>,
 }
 
 impl NcclStream {
-    pub(super) fn new(raw: Arc<dyn Stream>) -> Self {
+    pub(super) fn new(raw: Stream) -> Self {
         Self { raw, pending: Arc::default() }
     }
 
     /// The same stream as cudarc's. It knows nothing of operations that were started in another `NcclStream` of it.
     #[must_use]
     pub fn from_cuda(stream: Arc<CudaStream>) -> Self {
-        Self::new(Arc::new(stream))
+        Self::new(Stream(stream))
     }
 
     /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this stream.

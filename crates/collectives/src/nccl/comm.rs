@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::nccl::sys;
 
-use super::api::{Code, Handle, IN_PROGRESS, Nccl, SUCCESS, UniqueId, describe};
-use super::device::GpuDevice;
+use super::api::{Code, Functions, Handle, IN_PROGRESS, SUCCESS, UniqueId, describe};
+use super::cuda::Device;
 use super::pause::poll_until;
 use crate::WaitStrategy;
 
@@ -30,8 +30,8 @@ pub(super) enum Failure {
 /// What all communicators of a rank have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    pub(super) api: Arc<dyn Nccl>,
-    pub(super) device: Arc<dyn GpuDevice>,
+    pub(super) api: Arc<Functions>,
+    pub(super) device: Device,
     /// How long a call may wait for other ranks.
     pub(super) timeout: Duration,
     pub(super) wait: WaitStrategy,
@@ -126,7 +126,7 @@ impl NcclComm {
     }
 
     /// Makes calls that NCCL takes as one, and returns once their work is in its stream.
-    pub(super) fn enqueue(&self, calls: impl FnOnce(&dyn Nccl, Handle) -> Code) -> Result<(), Failure> {
+    pub(super) fn enqueue(&self, calls: impl FnOnce(&Functions, Handle) -> Code) -> Result<(), Failure> {
         let mut state = self.usable()?;
         let api = &*self.settings.api;
         // SAFETY: every start has its end, on the same thread, whatever the calls give.
@@ -225,7 +225,7 @@ impl NcclComm {
 
     fn words(&self, code: Code, handle: Handle) -> String {
         // SAFETY: the handle is null or alive.
-        unsafe { describe(&*self.settings.api, code, handle) }
+        unsafe { describe(&self.settings.api, code, handle) }
     }
 
     fn fail(&self, state: &mut State, message: String) -> Failure {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::comm::Failure;
-use super::device::StreamEvent;
+use super::cuda::StreamEvent;
 use super::group::{GroupState, Ticket, World};
 use super::pause::poll_until;
 use crate::{Call, Error, Result, WaitStrategy};
@@ -23,7 +23,7 @@ pub(super) struct Enqueued {
     ticket: Ticket,
     started: Instant,
     /// Recorded behind the work.
-    event: Box<dyn StreamEvent>,
+    event: StreamEvent,
     /// The others have been sent that this rank has started it.
     announced: AtomicBool,
     /// Its failure has been returned to a caller.
@@ -36,7 +36,7 @@ impl Enqueued {
         call: Call,
         ticket: Ticket,
         started: Instant,
-        event: Box<dyn StreamEvent>,
+        event: StreamEvent,
     ) -> Self {
         Self {
             world: Arc::downgrade(world),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
-use super::api::{Code, Handle, Nccl, RawStream, SUCCESS};
+use super::api::{Code, Functions, Handle, RawStream, SUCCESS};
 use super::buffer::{NcclBuffer, NcclStream};
 use super::comm::Failure;
 use super::enqueued::Enqueued;
@@ -77,7 +77,7 @@ impl Launch<'_> {
         group.check()?;
         world.abandoned().sweep();
         let ticket = peer.map_or_else(|| Ticket::Collective(group.next_call()), Ticket::Message);
-        let stream = &*queue.raw;
+        let stream = &queue.raw;
         let started = Instant::now();
         let copied = steps.iter().try_for_each(|step| match *step {
             NcclStep::Copy { from, to, count } if count > 0 => {
@@ -126,7 +126,7 @@ impl Launch<'_> {
 impl NcclStep {
     /// # Safety
     /// The addresses are memory of that many elements on the communicator's device, the stream's too.
-    unsafe fn call(self, api: &dyn Nccl, comm: Handle, element: c_uint, stream: RawStream) -> Code {
+    unsafe fn call(self, api: &Functions, comm: Handle, element: c_uint, stream: RawStream) -> Code {
         // SAFETY: as the caller promises.
         unsafe {
             match self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use libloading::Library;
 
-use super::api::{Functions, Nccl, SUCCESS, UniqueId, describe};
+use super::api::{Functions, SUCCESS, UniqueId, describe};
 use crate::{Error, Result};
 
 /// The variable that names NCCL's file.
@@ -23,7 +23,7 @@ const OLDEST: i32 = 21_800;
 /// packages install is `libnccl.so.2`.
 #[derive(Debug, Clone)]
 pub struct NcclLibrary {
-    pub(super) api: Arc<dyn Nccl>,
+    pub(super) api: Arc<Functions>,
 }
 
 impl NcclLibrary {
@@ -105,7 +105,7 @@ impl NcclLibrary {
             return Ok(());
         }
         // SAFETY: no communicator is named.
-        Err(unavailable(unsafe { describe(&*self.api, code, std::ptr::null_mut()) }))
+        Err(unavailable(unsafe { describe(&self.api, code, std::ptr::null_mut()) }))
     }
 }
 

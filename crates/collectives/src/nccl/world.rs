@@ -8,7 +8,6 @@ use super::NcclCommunicator;
 use super::bootstrap::{Endpoint, Environment, GatherError, Store, Token};
 use super::comm::Settings;
 use super::cuda;
-use super::device::GpuDevice;
 use super::group::World;
 use super::library::NcclLibrary;
 use crate::{Call, Error, Operation, Result, WaitStrategy};
@@ -116,7 +115,7 @@ impl NcclWorld {
     pub(super) fn connect_with(
         &self,
         library: NcclLibrary,
-        device: Arc<dyn GpuDevice>,
+        device: cuda::Device,
     ) -> Result<NcclCommunicator> {
         let Environment { rank, size, .. } = self.me;
         if rank >= size {

@@ -24,6 +24,21 @@ pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *co
     })
 }
 
+/// A file with an image.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuModuleLoad(module: *mut Handle, path: *const c_char) -> u32 {
+    Call::on("cuModuleLoad").run(|driver| {
+        // SAFETY: the caller's promise.
+        let (module, path) = unsafe { (Out::new(module, "module")?, string(path, "fname")?) };
+        let path = path.to_string_lossy();
+        let image = std::fs::read(&*path)
+            .map_err(|error| Fault::misuse(Code::FILE_NOT_FOUND, format!("{path}: {error}")))?;
+        let text = std::str::from_utf8(&image).ok().filter(|text| !text.starts_with("\x7fELF"));
+        module.set(driver.load_module(text, |_| {})?);
+        Ok(())
+    })
+}
+
 /// Of the options, those for logs are used; all others change nothing here.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoadDataEx(

@@ -111,6 +111,7 @@ fn find(name: &str) -> Option<(&'static str, usize)> {
         memory::cuMemHostGetDevicePointer_v2,
         memory::cuPointerGetAttribute,
         memory::cuMemGetAddressRange_v2,
+        modules::cuModuleLoad,
         modules::cuModuleLoadData,
         modules::cuModuleLoadDataEx,
         modules::cuModuleUnload,

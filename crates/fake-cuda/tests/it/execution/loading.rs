@@ -2,6 +2,7 @@
 
 use super::{Gpu, KERNELS, on_emulator, shape};
 use cudarc::driver::{PushKernelArg, result, sys};
+use cudarc::nvrtc::Ptx;
 use std::{
     ffi::{CString, c_void},
     ptr,
@@ -89,6 +90,25 @@ fn a_modules_variable_is_read_by_kernels_and_written_by_copies() {
         }
         drop((read, found, gpu));
         assert_eq!(fake.misuse().len(), 1, "{:?}", fake.misuse());
+        fake.reset();
+    });
+}
+
+#[test]
+fn a_module_is_read_from_a_file() {
+    on_emulator(|fake| {
+        let gpu = Gpu::new(0);
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/execution/kernels.ptx");
+        let read =
+            gpu.context.load_module(Ptx::from_file(path)).unwrap().load_function("read_offset").unwrap();
+        let mut found = gpu.stream.alloc_zeros::<u32>(1).unwrap();
+        // SAFETY: this is its argument.
+        unsafe { gpu.stream.launch_builder(&read).arg(&mut found).launch(shape(1, 1, 0)) }.unwrap();
+        assert_eq!(gpu.stream.clone_dtoh(&found).unwrap(), [100]);
+        let absent = gpu.context.load_module(Ptx::from_file("/nowhere/kernels.ptx")).map(drop);
+        assert_eq!(super::code(absent), sys::CUresult::CUDA_ERROR_FILE_NOT_FOUND);
+        drop((read, found, gpu));
+        assert!(fake.misuse()[0].starts_with("cuModuleLoad: /nowhere/kernels.ptx: "), "{:?}", fake.misuse());
         fake.reset();
     });
 }

@@ -41,6 +41,7 @@ fn header_code(name: &str) -> Option<u32> {
         R::CUDA_ERROR_NO_BINARY_FOR_GPU,
         R::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
         R::CUDA_ERROR_INVALID_PTX,
+        R::CUDA_ERROR_FILE_NOT_FOUND,
         R::CUDA_ERROR_INVALID_HANDLE,
         R::CUDA_ERROR_ILLEGAL_STATE,
         R::CUDA_ERROR_NOT_FOUND,
