@@ -35,6 +35,18 @@ pub struct NodeMemory {
     pub output_bytes: u64,
 }
 
+impl NodeMemory {
+    /// The larger one of each.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            held_bytes: self.held_bytes.max(other.held_bytes),
+            samples_bytes: self.samples_bytes.max(other.samples_bytes),
+            saved_bytes: self.saved_bytes.max(other.saved_bytes),
+            output_bytes: self.output_bytes.max(other.output_bytes),
+        }
+    }
+}
+
 /// Which part of a node's samples a rank has.
 ///
 /// Where a batch does not divide evenly, some ranks have one sample more than the others; they come first.

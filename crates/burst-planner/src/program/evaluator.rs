@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::activity::Activity;
-use super::costs::{Share, StepTimes, TrainingCosts};
+use super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::groups::{Classes, GroupId, Slot};
 use super::iteration::{Lanes, Program, Recorder};
 use super::known::Known;
@@ -282,6 +282,11 @@ impl<'p> Evaluator<'p> {
             recomputation: &self.recomputation,
             order,
         }
+    }
+
+    /// By node: the most that it needs on a rank, on any group that was met.
+    pub(super) fn most_memory(&self) -> &[NodeMemory] {
+        self.known.most_memory()
     }
 
     fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {

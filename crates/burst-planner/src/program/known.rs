@@ -17,6 +17,8 @@ pub(super) struct Known<'c> {
     /// By GPU count, by node.
     steps: Vec<Vec<NodeSteps>>,
     numbers: FxHashMap<usize, u32>,
+    /// By node: the most that any of these GPU counts needs on a rank.
+    most_memory: Vec<NodeMemory>,
     transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
     /// By slot of the arrangement that is evaluated: the group, ascending, and its table.
@@ -43,6 +45,7 @@ impl<'c> Known<'c> {
             tables: Vec::new(),
             steps: Vec::new(),
             numbers: FxHashMap::default(),
+            most_memory: Vec::new(),
             transfers: FxHashMap::default(),
             reductions: FxHashMap::default(),
             used: Vec::new(),
@@ -74,7 +77,8 @@ impl<'c> Known<'c> {
     fn ask_steps(&mut self, problem: &TrainingProblem, group: GroupId) {
         if self.tables.len() == group as usize {
             let count = self.groups.len(group);
-            let (costs, steps) = (&self.costs, &mut self.steps);
+            let (costs, steps, most) = (&self.costs, &mut self.steps, &mut self.most_memory);
+            most.resize(problem.nodes.len(), NodeMemory::default());
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
                     let node = NodeId(node);
@@ -85,7 +89,11 @@ impl<'c> Known<'c> {
                         [Share::Larger, Share::Smaller].map(|share| costs.memory(node, count, share));
                     NodeSteps { times: steps.map(Option::unwrap_or_default), are_known, memory }
                 };
-                steps.push((0..problem.nodes.len()).map(of_node).collect());
+                let table: Vec<NodeSteps> = (0..problem.nodes.len()).map(of_node).collect();
+                for (most, of_node) in most.iter_mut().zip(&table) {
+                    *most = of_node.memory.into_iter().fold(*most, NodeMemory::max);
+                }
+                steps.push(table);
                 steps.len() as u32 - 1
             });
             self.tables.push(table);
@@ -111,6 +119,11 @@ impl<'c> Known<'c> {
     /// What a node needs where its samples lie as those of a group in use.
     pub(super) fn memory(&self, node: usize, group: Slot) -> &[NodeMemory; 2] {
         &self.steps[self.used_tables[group as usize] as usize][node].memory
+    }
+
+    /// By node: the most that it needs on a rank, whichever of the groups that were met it is on, or its output goes to.
+    pub(super) fn most_memory(&self) -> &[NodeMemory] {
+        &self.most_memory
     }
 
     /// How many ranks a group in use has.

@@ -1,6 +1,7 @@
 //! What ranks hold, and whether they have room for it.
 
 use super::groups::Classes;
+use super::placed;
 use super::{Arrangement, Evaluator};
 use crate::{Error, Result};
 
@@ -53,8 +54,16 @@ impl Evaluator<'_> {
     /// By how much the fullest rank of the arrangement that was evaluated last is above the limit: 1 where nothing is.
     pub(super) fn overfull(&self, classes: &Classes, order: &[u32]) -> f64 {
         let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
+        if self.most_held() <= limit_bytes {
+            return 1.0;
+        }
         let most = self.held(classes, order).into_iter().max().unwrap_or(0);
         if most <= limit_bytes { 1.0 } else { most as f64 / limit_bytes.max(1) as f64 }
+    }
+
+    /// No rank holds more, whatever is on it.
+    fn most_held(&self) -> u64 {
+        placed::most_held(self.problem(), self.structure(), self.most_memory())
     }
 
     /// By class.

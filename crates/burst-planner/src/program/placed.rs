@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::TrainingProblem;
 use super::costs::{NodeMemory, Share};
 use super::groups::{Class, Classes, Slot};
 use super::known::Known;
 use super::problem::Structure;
 use super::recompute::Recomputation;
+use super::{TrainingNode, TrainingProblem};
 
 /// Bytes of the norm of all gradients.
 const NORM_BYTES: u64 = 4;
@@ -27,6 +27,33 @@ pub(super) struct Placed<'a> {
     pub(super) all_parameters: Option<Slot>,
     pub(super) recomputation: &'a Recomputation,
     pub(super) order: &'a [u32],
+}
+
+/// At least what [`Placed::each`] adds up to on any rank, where the nodes need no more than this: as if a rank had all of them, with
+/// all that ranks hold for others. O(nodes).
+pub(super) fn most_held(problem: &TrainingProblem, structure: &Structure, most: &[NodeMemory]) -> u64 {
+    let takes_turns = !problem.checkpoints.is_empty();
+    let of_node = |(node, memory): (usize, &NodeMemory)| {
+        let consumers = structure.consumers[node].len() as u64;
+        // For each list of consumers a copy there, the sum of their parts there, and that here; and the sum of all.
+        let copies = if takes_turns { 4 * consumers + 3 } else { 3 * consumers + 1 };
+        let saved_bytes = if takes_turns { memory.saved_bytes } else { 0 };
+        let TrainingNode { state_bytes, gradient_bytes, .. } = problem.nodes[node];
+        // The sum of several users' parts, a bucket, and what micro-batches are added up in.
+        let gradients = if problem.micro_batches.get() > 1 { 5 } else { 2 };
+        [
+            memory.held_bytes,
+            memory.samples_bytes,
+            saved_bytes,
+            memory.output_bytes.saturating_mul(copies),
+            state_bytes,
+            gradient_bytes.saturating_mul(gradients),
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
+    };
+    let others = NORM_BYTES.saturating_add(problem.gradients.metrics_bytes.saturating_mul(2));
+    most.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
 }
 
 impl Placed<'_> {
