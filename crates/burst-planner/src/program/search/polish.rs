@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rustc_hash::FxHashSet;
+
 use super::super::evaluator::Numbered;
 use super::super::groups::GroupId;
 use super::stage::Stage;
@@ -10,20 +12,31 @@ use crate::Result;
 /// Multiples of the single-GPU time within which the fastest is changed.
 const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 
+/// Places in the order whose nodes move to a group.
+type Change = (Range<usize>, GroupId);
+
 impl Stage<'_> {
     /// Changes the fastest arrangements within some budgets of GPU time, as long as they get faster: a run of nodes on the same ranks
     /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to the other run, or to a number of
-    /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once.
+    /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once. A change that was
+    /// in vain is not tried again after another one.
     pub(super) fn polish(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<Numbered> = Vec::new();
         for budget in BUDGETS {
+            let mut in_vain = FxHashSet::default();
             while let Some(fastest) = self.archive.within(budget * self.single_gpu_us) {
                 let fastest = fastest.numbered.clone();
                 if polished.contains(&fastest) {
                     break;
                 }
-                for changed in self.systematic_changes(&fastest, gpus, counts) {
-                    self.offer(&changed)?;
+                for change in self.systematic_changes(&fastest, gpus, counts) {
+                    if in_vain.contains(&change) {
+                        continue;
+                    }
+                    let Some(changed) = self.moved(&fastest, &change) else { continue };
+                    if !self.offer(&changed)?.is_taken {
+                        in_vain.insert(change);
+                    }
                 }
                 polished.push(fastest);
             }
@@ -31,9 +44,9 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn systematic_changes(&mut self, from: &Numbered, gpus: usize, counts: &[usize]) -> Vec<Numbered> {
+    fn systematic_changes(&mut self, from: &Numbered, gpus: usize, counts: &[usize]) -> Vec<Change> {
         let runs = runs(from);
-        let mut changes: Vec<(Range<usize>, GroupId)> = Vec::new();
+        let mut changes: Vec<Change> = Vec::new();
         let ranks_of = |run: &Range<usize>| from.groups[from.order[run.start] as usize];
         for run in &runs {
             let ranks = self.evaluator.ranks(ranks_of(run)).to_vec();
@@ -60,18 +73,20 @@ impl Stage<'_> {
                 changes.extend([(last..last + 1, between), (next..next + 1, between)]);
             }
         }
-        let changed = |(places, group): (Range<usize>, GroupId)| {
-            let mut changed = from.clone();
-            for place in places {
-                let node = from.order[place] as usize;
-                if !self.evaluator.is_option(node, group) {
-                    return None;
-                }
-                changed.groups[node] = group;
+        changes
+    }
+
+    /// With a change, if the nodes may run on so many ranks.
+    fn moved(&self, from: &Numbered, (places, group): &Change) -> Option<Numbered> {
+        let mut changed = from.clone();
+        for place in places.clone() {
+            let node = from.order[place] as usize;
+            if !self.evaluator.is_option(node, *group) {
+                return None;
             }
-            Some(changed)
-        };
-        changes.into_iter().filter_map(changed).collect()
+            changed.groups[node] = *group;
+        }
+        Some(changed)
     }
 }
 
