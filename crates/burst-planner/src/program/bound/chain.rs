@@ -14,10 +14,17 @@ const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// What a case of the anchor's options has at least.
 #[derive(Clone, Copy)]
-struct Anchor {
-    gpus: f64,
+pub(super) struct Anchor {
+    pub(super) gpus: f64,
     /// Nothing where it is on all ranks and counts for all anyway.
-    update_us: f64,
+    pub(super) update_us: f64,
+}
+
+impl Anchor {
+    /// Whether a node certainly shares a rank with the anchor.
+    pub(super) fn meets(&self, bound: &Bound, place: usize, option: &BoundOption) -> bool {
+        place == bound.anchor || option.gpus + self.gpus > bound.gpus
+    }
 }
 
 /// The nodes from some place on, which both cycles go through.
@@ -55,11 +62,6 @@ struct Weighing<'w> {
 impl Weighing<'_> {
     fn is_allowed(&self, place: usize, option: usize) -> bool {
         place != self.bound.anchor || self.case.contains(&option)
-    }
-
-    /// Whether a node certainly shares a rank with the anchor.
-    fn meets(&self, place: usize, option: &BoundOption) -> bool {
-        place == self.bound.anchor || option.gpus + self.anchor.gpus > self.bound.gpus
     }
 
     /// A node's steps, where forward steps count so much.
@@ -138,7 +140,7 @@ impl Weighing<'_> {
         for (place, node) in nodes[..self.bound.anchor].iter().enumerate() {
             let mut least = Vec::with_capacity(node.options.len());
             for (index, option) in node.options.iter().enumerate() {
-                if place >= learns_from && self.meets(place, option) {
+                if place >= learns_from && self.anchor.meets(self.bound, place, option) {
                     least.push((f64::INFINITY, 0));
                     continue;
                 }
@@ -189,7 +191,7 @@ impl Weighing<'_> {
         let mut found = None;
         for place in bound.learns_from()..=bound.anchor {
             for (index, option) in bound.nodes[place].options.iter().enumerate() {
-                if !self.meets(place, option) || !self.is_allowed(place, index) {
+                if !self.anchor.meets(self.bound, place, option) || !self.is_allowed(place, index) {
                     continue;
                 }
                 if self.least_before(&tables, place, index) + tables.after[place][index].0 >= best {
@@ -267,13 +269,13 @@ impl Weighing<'_> {
 
 impl Bound {
     /// The place of the first node that learns.
-    fn learns_from(&self) -> usize {
+    pub(super) fn learns_from(&self) -> usize {
         self.nodes.iter().position(|node| node.learns).unwrap_or(self.anchor)
     }
 
     /// The time in which ranks certainly do nothing but move samples to a node, and gradients back: those that wait for them have
     /// nothing else to do.
-    fn transfer_gpu_us(&self, place: usize, (from, to): (usize, usize)) -> f64 {
+    pub(super) fn transfer_gpu_us(&self, place: usize, (from, to): (usize, usize)) -> f64 {
         let (there, back) = self.nodes[place].transfers[from][to];
         let (from_gpus, to_gpus) =
             (self.nodes[place - 1].options[from].gpus, self.nodes[place].options[to].gpus);
@@ -283,10 +285,7 @@ impl Bound {
     /// The least value of the sums with a price on GPU time, over all counts with which the anchor takes one of its options `case`.
     /// `reduces` is by node how much it counts that all-reduces follow its backward step. O(nodes x counts^2) mostly.
     pub(super) fn solve_chain(&self, reduces: &[f64], case: &Range<usize>, price: f64) -> Solved {
-        let options = &self.nodes[self.anchor].options[case.clone()];
-        let update_us = options.iter().map(|option| option.update_us).fold(f64::INFINITY, f64::min);
-        let is_everywhere = options[0].gpus >= self.gpus;
-        let anchor = Anchor { gpus: options[0].gpus, update_us: if is_everywhere { 0.0 } else { update_us } };
+        let anchor = self.anchor_of(case);
         let mut later = vec![0.0; reduces.len()];
         let mut sum = 0.0;
         for (place, &weight) in reduces.iter().enumerate().rev() {
@@ -295,6 +294,13 @@ impl Bound {
         }
         let from_here = later.iter().zip(reduces).map(|(later, weight)| later + weight).collect();
         Weighing { bound: self, case, anchor, price, from_here, later, others: 1.0 - sum }.solve()
+    }
+
+    pub(super) fn anchor_of(&self, case: &Range<usize>) -> Anchor {
+        let options = &self.nodes[self.anchor].options[case.clone()];
+        let update_us = options.iter().map(|option| option.update_us).fold(f64::INFINITY, f64::min);
+        let is_everywhere = options[0].gpus >= self.gpus;
+        Anchor { gpus: options[0].gpus, update_us: if is_everywhere { 0.0 } else { update_us } }
     }
 
     /// What these counts certainly use: computing, and moving samples for which ranks wait.
@@ -329,7 +335,13 @@ impl Bound {
 
     /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. It is not looked
     /// for beyond `enough`.
-    pub(super) fn chain_within_case(&self, case: &Range<usize>, budget_us: f64, enough: f64) -> f64 {
+    pub(super) fn chain_within_case(
+        &self,
+        case: &Range<usize>,
+        budget_us: f64,
+        enough: f64,
+        most: usize,
+    ) -> f64 {
         let mut reduces = vec![0.0; self.nodes.len()];
         let (mut best, mut price): (f64, f64) = (0.0, 0.0);
         for round in 0..ROUNDS {
@@ -347,6 +359,10 @@ impl Bound {
             }
             reduces[place] += step;
         }
-        best
+        if best >= enough || price <= 0.0 {
+            best
+        } else {
+            best.max(self.least_within(case, (budget_us, enough), price, most))
+        }
     }
 }

@@ -32,8 +32,18 @@
 //! With a price on GPU time, the least of a sum and of the priced time bounds the iteration time within a budget
 //! (Lagrangian relaxation: H. Everett, Operations Research 11, 1963). GPU time is at least all computing; in a chain, ranks that wait
 //! for samples do nothing else meanwhile.
+//!
+//! The price leaves a gap where few choices of counts are near the budget: a mixture of two is within it that no arrangement is. In a
+//! chain, pairs of time and GPU time are gone through instead, node by node, as for shortest paths with a limited resource (M. Desrochers,
+//! F. Soumis, INFOR 26, 1988). Time is the larger of both cycles above, so a pair has that of the first node's ranks and, once there is a
+//! node that shares a rank with the anchor, that of this rank, until both go through the same steps. Whatever the counts of an
+//! arrangement, its pairs are among those gone through, and neither time is above its own. A pair is left out only where another one with
+//! the same last count is no larger in any part, so that whatever follows is no larger either; or where what follows at least leads
+//! beyond the budget, or to an iteration that is no faster than what was found. Where pairs are merged, the merged one is no larger
+//! than each. So the least time of the pairs at the last node bounds all arrangements within the budget.
 
 mod chain;
+mod labels;
 mod prices;
 mod relaxation;
 mod search;

@@ -13,6 +13,9 @@ const ROUNDS: usize = 16;
 const TAILS: [f64; 2] = [1.0, 0.5];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 40_000_000;
+/// Labels of a chain that are made for one bound, about, and for one option of one node.
+const LABELS: usize = 20_000_000;
+const MOST_LABELS: usize = 400;
 
 /// How closely a bound is looked for.
 struct Effort {
@@ -22,18 +25,18 @@ struct Effort {
 }
 
 impl Bound {
-    /// No arrangement whose GPU time is within the budget is faster, microseconds.
-    pub(in crate::program) fn within(&self, budget_us: f64) -> f64 {
+    /// No arrangement whose GPU time is within the budget is faster, microseconds. It is not looked for beyond `enough`.
+    pub(in crate::program) fn within(&self, budget_us: f64, enough: f64) -> f64 {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return 0.0;
         }
         let Effort { cases, tails, rounds } = self.effort();
         // Whatever the count of the node that the optimiser's steps are counted by: each is a case of its own.
-        let mut least = f64::INFINITY;
+        let mut least = enough;
         for case in self.cases(cases) {
             let mut bound: f64 = 0.0;
             if self.is_chain {
-                bound = self.chain_within_case(&case, budget_us, least);
+                bound = self.chain_within_case(&case, budget_us, least, self.most_labels(cases));
             } else {
                 for &tail in self.tails(tails) {
                     // A case that is no faster than another one does not matter.
@@ -68,27 +71,15 @@ impl Bound {
         Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
     }
 
+    /// How many labels there are at most for an option of a node of a chain.
+    fn most_labels(&self, cases: usize) -> usize {
+        let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
+        (LABELS / (self.nodes.len() * options * options * cases)).clamp(16, MOST_LABELS)
+    }
+
     /// The place of the node that the optimiser takes longest for.
     pub(in crate::program) fn longest_update(&self) -> usize {
         longest_update(&self.nodes)
-    }
-
-    /// GPU counts, by place, with which a chain is fastest by this bound, for each of some prices of GPU time, times the number of
-    /// GPUs. None for other graphs.
-    pub(in crate::program) fn chain_choices(&self, prices: &[f64]) -> Vec<Vec<usize>> {
-        let mut found: Vec<Vec<usize>> = Vec::new();
-        if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
-            return found;
-        }
-        let reduces = vec![0.0; self.nodes.len()];
-        for case in self.cases(MOST_CASES) {
-            let solved = prices.iter().map(|price| self.solve_chain(&reduces, &case, price / self.gpus));
-            found.extend(solved.map(|solved| solved.choice));
-        }
-        found.sort();
-        found.dedup();
-        let count = |(node, &option): (&BoundNode, &usize)| node.options[option].gpus as usize;
-        found.iter().map(|choice| self.nodes.iter().zip(choice).map(count).collect()).collect()
     }
 
     /// The bound of arrangements whose anchor takes this option, when the optimiser's steps count so much.

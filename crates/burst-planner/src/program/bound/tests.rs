@@ -214,9 +214,9 @@ fn no_arrangement_is_faster() {
             least_gpu_us = least_gpu_us.min(time.gpu_time_us);
             is_cheaper
         });
-        gaps.push(met[0].1.iteration_us / bound.within(f64::INFINITY) - 1.0);
+        gaps.push(met[0].1.iteration_us / bound.within(f64::INFINITY, f64::INFINITY) - 1.0);
         for (arrangement, time) in met {
-            let bound_us = bound.within(time.gpu_time_us * (1.0 + 1e-12));
+            let bound_us = bound.within(time.gpu_time_us * (1.0 + 1e-12), f64::INFINITY);
             if bound_us > time.iteration_us * (1.0 + 1e-9) {
                 println!("seed {seed}: {bound_us} us bounds {time:?}, {arrangement:?}");
                 wrong.push(seed);
@@ -249,6 +249,6 @@ fn an_update_hides_behind_the_next_iteration() {
     let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
     let time = evaluator.evaluate(&arrangement).expect("a valid arrangement");
     assert!((time.iteration_us - 203.0).abs() < 1e-6, "{time:?}");
-    let bound_us = bound(&problem, &costs).within(f64::INFINITY);
+    let bound_us = bound(&problem, &costs).within(f64::INFINITY, f64::INFINITY);
     assert!(bound_us > 0.98 * 203.0 && bound_us < 203.0 + 1e-6, "{bound_us} us");
 }

@@ -199,7 +199,7 @@ impl Search<'_> {
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
-        for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, gpus, &self.proposed) {
+        for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
             self.blocks.offer(&seed)?;
         }
         for seed in room::stretches(&mut self.blocks.evaluator, gpus) {
@@ -299,8 +299,8 @@ impl TrainingFrontier {
     /// hundred times.
     #[must_use]
     pub fn lower_bound_us(&self, limit: f64) -> f64 {
-        let bound_us = self.bound.within(crate::search::tolerant(limit * self.single_gpu_us));
-        // Never above what was found, but for rounding.
-        self.fastest_within(limit).map_or(bound_us, |point| bound_us.min(point.time.iteration_us))
+        // Never above what was found.
+        let found_us = self.fastest_within(limit).map_or(f64::INFINITY, |point| point.time.iteration_us);
+        self.bound.within(crate::search::tolerant(limit * self.single_gpu_us), found_us).min(found_us)
     }
 }
