@@ -23,4 +23,5 @@ mod forms;
 mod fuzz;
 mod gpu;
 mod mutations;
+mod programs;
 mod training;
