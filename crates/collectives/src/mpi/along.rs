@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::header::{FIXED, Header};
 use super::library::EAGER_BYTES;
+use super::spare::Spare;
 use super::work::Work;
 use crate::Operation;
 
@@ -38,15 +39,21 @@ pub(super) fn parts(header: &Header, size: usize) -> Option<impl Iterator<Item =
 }
 
 /// The messages of an operation for the others: the first with the header, and all with the data that is sent along.
-pub(super) fn messages(header: &Header, work: Option<&Work>, size: usize) -> Vec<Arc<Vec<u64>>> {
+pub(super) fn messages(
+    header: &Header,
+    work: Option<&Work>,
+    size: usize,
+    spare: &mut Spare,
+) -> Vec<Arc<Vec<u64>>> {
     let Some((work, mut parts)) = work.zip(parts(header, size)) else {
-        return vec![Arc::new(header.encode(size, 0))];
+        return vec![Arc::new(header.encode(size))];
     };
     let first = parts.next().unwrap_or_default();
-    let mut message = header.encode(size, first.len());
+    let mut message = spare.take(FIXED + first.len());
+    header.encode_to(&mut message, size);
     work.buffers().append_words(first, &mut message);
     let further = parts.map(|part| {
-        let mut message = Vec::with_capacity(part.len());
+        let mut message = spare.take(part.len());
         work.buffers().append_words(part, &mut message);
         message
     });

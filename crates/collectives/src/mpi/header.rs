@@ -36,9 +36,15 @@ impl Header {
         FIXED + 2 * size
     }
 
-    /// As words for the members of a group of `size`, with room for as many as `room` more behind them. Lists of counts that are
-    /// too long, which is their fault, are cut.
-    pub(super) fn encode(&self, size: usize, room: usize) -> Vec<u64> {
+    /// As words for the members of a group of `size`. Lists of counts that are too long, which is their fault, are cut.
+    pub(super) fn encode(&self, size: usize) -> Vec<u64> {
+        let mut words = Vec::with_capacity(FIXED);
+        self.encode_to(&mut words, size);
+        words
+    }
+
+    /// The same, behind other words.
+    pub(super) fn encode_to(&self, words: &mut Vec<u64>, size: usize) {
         let mut counts: [&[usize]; 2] = [&[], &[]];
         let (code, fields): (u64, [usize; 3]) = match self.call.operation {
             Operation::Barrier => (0, [0; 3]),
@@ -68,11 +74,9 @@ impl Header {
                 (4 + place(&BUFFERS, &buffer), [expected, actual])
             }
         };
-        let mut words = Vec::with_capacity(FIXED + counts[0].len() + counts[1].len() + room);
         words.extend([self.sequence, code, element, fault]);
         words
             .extend(fields.iter().chain(&details).chain(counts[0]).chain(counts[1]).map(|&word| word as u64));
-        words
     }
 
     /// What [`encode`](Self::encode) made; `None` for anything else, which only another version of this crate sends.
@@ -180,7 +184,7 @@ mod tests {
             for fault in faults.iter().cloned().chain(BUFFERS.map(wrong_length)) {
                 for element in ELEMENTS.map(Some).into_iter().chain([None]) {
                     let sent = header(operation.clone(), element, fault.clone());
-                    let words = sent.encode(3, 0);
+                    let words = sent.encode(3);
                     assert!(words.len() <= Header::capacity(3));
                     assert_eq!(Header::decode(&words), Some(sent));
                 }
@@ -192,12 +196,12 @@ mod tests {
     fn words_of_another_version_are_not_understood() {
         assert_eq!(Header::decode(&[0; 8]), None);
         for (place, word) in [(1, 99), (2, 8), (3, 8)] {
-            let mut words = header(Operation::Barrier, None, None).encode(1, 0);
+            let mut words = header(Operation::Barrier, None, None).encode(1);
             words[place] = word;
             assert_eq!(Header::decode(&words), None, "{place}");
         }
         let counts = Operation::AllToAllV { send_counts: vec![1, 2], receive_counts: vec![2, 1] };
-        let words = header(counts, None, None).encode(2, 0);
+        let words = header(counts, None, None).encode(2);
         assert_eq!(Header::decode(&words[..words.len() - 1]), None);
     }
 }

@@ -25,6 +25,7 @@ mod notice;
 mod operation;
 mod request;
 mod shared;
+mod spare;
 mod tags;
 mod transfer;
 mod work;

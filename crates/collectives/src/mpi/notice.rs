@@ -24,7 +24,7 @@ impl Notice {
     pub(super) fn encode(&self, size: usize) -> Vec<u64> {
         let failed = |kind: u64, detail: u64, list: Vec<u64>, call: &Call| {
             let header = Header { sequence: 0, call: call.clone(), fault: None };
-            [vec![kind, detail, list.len() as u64], list, header.encode(size, 0)].concat()
+            [vec![kind, detail, list.len() as u64], list, header.encode(size)].concat()
         };
         match self {
             Self::AliveQuery => vec![0],

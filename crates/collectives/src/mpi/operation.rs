@@ -9,6 +9,7 @@ use super::buffers::Buffers;
 use super::group::GroupState;
 use super::header::{FIXED, Header, first_error};
 use super::library::{Failure, NAME};
+use super::spare::Spare;
 use super::tags;
 use super::transfer::Transfer;
 use super::work::Work;
@@ -202,6 +203,17 @@ impl PendingOperation {
         match &mut self.phase {
             Phase::Gathering { others, .. } => others.drain(..).map(|receipt| receipt.transfer).collect(),
             Phase::Checking { .. } | Phase::Moving(_) => Vec::new(),
+        }
+    }
+
+    /// Gives what a completed operation's messages were in, to be used again.
+    pub(super) fn spare(&mut self, spare: &mut Spare) {
+        if let Phase::Gathering { own, others, .. } = &mut self.phase {
+            own.drain(..).for_each(|message| spare.keep_sent(message));
+            others
+                .iter_mut()
+                .filter_map(|receipt| receipt.transfer.take_words())
+                .for_each(|words| spare.keep(words));
         }
     }
 

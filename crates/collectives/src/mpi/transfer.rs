@@ -75,7 +75,13 @@ impl Transfer {
         tag: c_int,
         capacity: usize,
     ) -> Result<Self, Failure> {
-        Self::start(Memory::Incoming(Vec::with_capacity(capacity)), |memory, request| {
+        Self::receive_into(comm, from, tag, Vec::with_capacity(capacity))
+    }
+
+    /// Receives a message from a rank into an empty vector, which has room for the longest one.
+    pub(super) fn receive_into(comm: Comm, from: usize, tag: c_int, room: Vec<u64>) -> Result<Self, Failure> {
+        let capacity = room.capacity();
+        Self::start(Memory::Incoming(room), |memory, request| {
             let Memory::Incoming(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
             // SAFETY: the vector's memory stays where it is, and nothing else accesses it, until the transfer is complete.
             unsafe {
@@ -165,6 +171,17 @@ impl Transfer {
         match &self.memory {
             Some(Memory::Incoming(words)) if self.complete => Some(words),
             _ => None,
+        }
+    }
+
+    /// The same, once, with its memory.
+    pub(super) fn take_words(&mut self) -> Option<Vec<u64>> {
+        match self.memory.take() {
+            Some(Memory::Incoming(words)) if self.complete => Some(words),
+            other => {
+                self.memory = other;
+                None
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use super::group_plan::GroupPlans;
 use super::header::Header;
 use super::library::{Failure, World};
 use super::operation::{Channel, Checked, GRACE, PendingOperation, Progress, Receipt};
+use super::spare::Spare;
 use super::tags::{self, Kind};
 use super::transfer::Transfer;
 use super::work::Work;
@@ -49,6 +50,7 @@ pub(super) struct Engine {
     finished: FxHashMap<u64, Result<Buffers>>,
     next_id: u64,
     unattended: Vec<Unattended>,
+    spare: Spare,
     /// When this rank last polled.
     worked: Instant,
 }
@@ -77,6 +79,7 @@ impl Engine {
             finished: FxHashMap::default(),
             next_id: 0,
             unattended: Vec::new(),
+            spare: Spare::default(),
             worked: Instant::now(),
         }
     }
@@ -132,7 +135,7 @@ impl Engine {
         }
         let header = Header { sequence, call: call.clone(), fault: work.as_ref().err().cloned() };
         let work = work.ok();
-        let messages = along::messages(&header, work.as_ref(), size);
+        let messages = along::messages(&header, work.as_ref(), size, &mut self.spare);
         // As the others decode it, so that all come to the same result.
         let header = messages.first().and_then(|message| Header::decode(message)).unwrap_or(header);
         let others = self
@@ -154,8 +157,9 @@ impl Engine {
     ) -> std::result::Result<Vec<Receipt>, Failure> {
         let GroupState { comm, ref members, .. } = self.groups[group];
         let capacity = along::capacity(members.len());
+        let spare = &mut self.spare;
         let receive = |&member: &usize| {
-            let transfer = Transfer::receive_words(comm, member, tags.1, capacity)?;
+            let transfer = Transfer::receive_into(comm, member, tags.1, spare.take(capacity))?;
             Ok(Receipt { member, transfer })
         };
         let receipts = peers.iter().map(receive).collect::<std::result::Result<_, _>>()?;
@@ -220,7 +224,10 @@ impl Engine {
                     }
                     return true;
                 }
-                Ok(Progress::Complete(buffers)) => Ok(buffers),
+                Ok(Progress::Complete(buffers)) => {
+                    operation.spare(&mut self.spare);
+                    Ok(buffers)
+                }
                 Err(error) => {
                     let unread = operation.take_unread().into_iter();
                     let (group, call) = (operation.group, &operation.call);
