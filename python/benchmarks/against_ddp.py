@@ -109,7 +109,7 @@ def overhead(options):
                 alone.zero_grad()
                 nn.functional.cross_entropy(alone(inputs), targets).backward()
 
-            times = [(timed(iteration_of_ours), timed(iteration_alone)) for _ in range(50 + 5)][5:]
+            times = [(timed(iteration_of_ours), timed(iteration_alone)) for _ in range(20 + 100)][20:]
             found[what] = statistics.median(ours - theirs for ours, theirs in times) / len(traced.layers)
         each = statistics.median(theirs for _, theirs in times) / len(traced.layers)
         print(json.dumps({"layers": len(traced.layers), "module_us_a_layer": each, **found}))

@@ -94,7 +94,6 @@ class Executor:
         self._batch = {"features": inputs, "labels": labels}
         self.values.clear()
         self._pending.clear()
-        self._began.clear()
         self._done.clear()
         self._computed = self._started = 0
         self.events = []

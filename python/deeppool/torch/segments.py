@@ -7,7 +7,7 @@ inputs and of the parameters of all of its layers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -36,6 +36,11 @@ class LayerPasses:
         attention = sdpa_kernel(SDPBackend.MATH) if self.has_fused_attention else nullcontext()
         with attention, self.random.begin(self.name, first, len(inputs[0])):
             return self.run(*inputs)
+
+    def recompute(self, inputs: Sequence[torch.Tensor], first: int) -> torch.Tensor:
+        """The same once more. Running statistics move once."""
+        with buffers_kept(self.island):
+            return self.forward(inputs, first)
 
 
 def runs(program: RankProgram, is_fused: bool) -> list[list[int]]:
@@ -98,7 +103,7 @@ class _Call:
 
     index: int
     step: Step
-    layer: LayerPasses
+    compute: Callable[[list[torch.Tensor], int], torch.Tensor]
     inputs: list[tuple[int, bool, bool]]
     """Of each its buffer, whether a layer of the segment made it, and, if not, whether its gradient is wanted."""
     given: int = 0
@@ -143,7 +148,7 @@ class Segment:
             if "parameter_gradient" in gradients:
                 self._of_parameters.append((gradients["parameter_gradient"], len(layer.parameters)))
                 self._parameters += layer.parameters
-            self._calls.append(_Call(index, step, layer, inputs))
+            self._calls.append(_Call(index, step, layer.recompute if step.pass_ == "recompute" else layer.forward, inputs))
             made.add(step.written("output"))
         self.sums = [index for index in backward if program.steps[index].op == "accumulate_gradient"]
         """Sums of gradients beside its backward passes that autograd does not do."""
@@ -167,9 +172,7 @@ class Segment:
             for call in self._calls:
                 given = {buffer: values.take(call.index, buffer) for buffer, *_ in call.inputs}
                 inputs = [given[b] if is_inside else self._cut_off(given[b], is_wanted) for b, is_inside, is_wanted in call.inputs]
-                # Running statistics move once.
-                with buffers_kept(call.layer.island) if call.step.pass_ == "recompute" else nullcontext():
-                    output = call.layer.forward(inputs, call.step.samples[0])
+                output = call.compute(inputs, call.step.samples[0])
                 values.put(call.index, call.step.written("output"), output)
                 if "metrics" in call.step.write_roles:
                     values.put(call.index, call.step.written("metrics"), output.detach().sum())

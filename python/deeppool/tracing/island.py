@@ -41,6 +41,7 @@ class Island(nn.Module):
         training: Sequence[nn.Module],
         output_shape: tuple[int, ...],
         module: nn.Module | None = None,
+        is_call: bool = False,
     ) -> None:
         super().__init__()
         self.name = name
@@ -49,6 +50,8 @@ class Island(nn.Module):
         #: The shape of one sample of the output.
         self.output_shape = output_shape
         self._run = run
+        #: Whether it does nothing but to call the module, which has the tensors.
+        self._is_call = is_call
         # In a tuple, so that they are not taken for modules of the island's own.
         self._owned = (tuple(stored), tuple(training), module)
 
@@ -88,8 +91,8 @@ class Island(nn.Module):
                 yield f"{prefix}.{stored.name}" if prefix else stored.name, _look_up(stored, owner)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        samples = len(inputs[0])
-        tensors = self.tensors()
+        samples = inputs[0].shape[0]
+        tensors = [] if self._is_call and samples > 0 else self.tensors()
         if samples == 0:
             result: torch.Tensor = _Empty.apply(self.output_shape, *inputs, *tensors)  # type: ignore[no-untyped-call]
             return result
@@ -332,4 +335,4 @@ def build(
     exec(compile(source, f"<layer {name}>", "exec"), scope)
     stored = [(one, None if one.constant is not None else units.modules[one.owner]) for one in writer.stored]
     training = [units.modules[path] for path in writer.trained]
-    return Island(name, scope["run"], source, stored, training, output, module)
+    return Island(name, scope["run"], source, stored, training, output, module, is_call=scope.get("module") is not None)
