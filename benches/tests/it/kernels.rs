@@ -1,6 +1,6 @@
 //! The kernels of `mux-bench --device cuda`, where there is NVRTC, which needs no card.
 //!
-//! Not in the library's own tests: it looks for CUDA's driver, and would find the fake one that these open.
+//! Not in the library's own tests: it looks for CUDA's driver, and would find the emulated one that these open.
 #![allow(unsafe_code)]
 
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts, sys};

@@ -23,8 +23,8 @@ pub struct NotFound {
 }
 
 /// The package that the library comes from, and the library's name as Cargo makes it.
-const PACKAGE: &str = "fake-cuda";
-const LIBRARY: &str = "fake_cuda";
+const PACKAGE: &str = "cuda-emulator";
+const LIBRARY: &str = "cuda_emulator";
 
 /// The library to open in place of CUDA's driver and of NCCL, if `DEEPPOOL_EMULATED_GPUS` asks for emulated GPUs.
 ///

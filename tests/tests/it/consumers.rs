@@ -12,7 +12,7 @@ use serde_json::Value;
 const LIBRARIES: [(&str, &[&str]); 11] = [
     ("burst-planner", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
-    ("collectives", &["emulated-gpus", "fake-cuda", "known-names", "whole-file"]),
+    ("collectives", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
     (
         "deeppool",
         &[
@@ -27,7 +27,7 @@ const LIBRARIES: [(&str, &[&str]); 11] = [
         ],
     ),
     ("emulated-gpus", &[]),
-    ("gpu-mux", &["emulated-gpus", "fake-cuda", "known-names", "whole-file"]),
+    ("gpu-mux", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
     ("known-names", &[]),
     ("layer-engine", &["layer-graph"]),
     ("layer-graph", &["known-names", "whole-file"]),

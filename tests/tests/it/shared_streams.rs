@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use collectives::{Communicator, NcclBuffer, NcclLibrary, NcclStream, NcclWorld, ReduceOp, Request, Result};
+use cuda_emulator::{Emulator, Setting};
 use cudarc::driver::{CudaContext, CudaSlice, DevicePtr};
-use fake_cuda::{FakeCuda, Setting};
 use gpu_mux::cuda::{Argument, Context, CudaLibrary, Event, LaunchShape, Module, Priority, Stream};
 
 /// Adds `amount` to 32 numbers.
@@ -33,7 +33,7 @@ const SHAPE: LaunchShape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0
 /// A rank with a queue for computing and one for communicating, and events between them: how long the host needs makes no
 /// difference.
 fn rank(number: usize, size: usize, port: u16) -> Result<Vec<f32>> {
-    let path = FakeCuda::library().unwrap();
+    let path = Emulator::library().unwrap();
     let context =
         Context::open(&CudaLibrary::open_first_of(slice::from_ref(&path)).unwrap(), number).unwrap();
     let add = Module::load(&context, PTX).unwrap().function("add").unwrap();
@@ -88,8 +88,8 @@ fn the_multiplexer_nccl_and_cudarc_share_streams_events_and_memory() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return;
     }
-    let fake = FakeCuda::new().unwrap();
-    fake.set(Setting::Devices, 4);
+    let emulator = Emulator::new().unwrap();
+    emulator.set(Setting::Devices, 4);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for size in [1, 4] {
         let found: Vec<_> = thread::scope(|scope| {
@@ -101,6 +101,6 @@ fn the_multiplexer_nccl_and_cudarc_share_streams_events_and_memory() {
         let ones: f32 = (0..size).map(|number| number as f32 + 1.0).sum();
         assert_eq!(found, vec![vec![(ones + 0.5) * size as f32 + 100.0; 32]; size]);
     }
-    assert_eq!(fake.faults(), [""; 0]);
-    assert_eq!(fake.leaks(), [""; 0]);
+    assert_eq!(emulator.faults(), [""; 0]);
+    assert_eq!(emulator.leaks(), [""; 0]);
 }

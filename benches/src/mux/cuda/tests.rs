@@ -1,8 +1,8 @@
-//! The measurement on a fake driver, whose kernels take 10 us whatever their arguments.
+//! The measurement on an emulated driver, whose kernels take 10 us whatever their arguments.
 
 use std::time::Duration;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::CudaLibrary;
 use gpu_mux::{Policy, Workload};
 
@@ -35,13 +35,13 @@ fn ptx() -> String {
 /// Over before the first launches are.
 const ONE_ROUND: Duration = Duration::from_nanos(1);
 
-fn measure_on_fake(
-    fake: &FakeCuda,
+fn measure_on_emulator(
+    emulator: &Emulator,
     policies: &[(String, Policy)],
     iterations: usize,
 ) -> anyhow::Result<MuxReport> {
-    fake.set(Setting::QueryNs, 5_000);
-    let library = CudaLibrary::open_first_of(&[FakeCuda::library()?])?;
+    emulator.set(Setting::QueryNs, 5_000);
+    let library = CudaLibrary::open_first_of(&[Emulator::library()?])?;
     let workload = Workload::from_json("the test's", WORKLOAD)?;
     let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
     let task = Task { policies, iterations };
@@ -55,11 +55,11 @@ fn presets() -> Vec<(String, Policy)> {
 
 #[test]
 fn every_policy_is_measured_and_nothing_is_left_behind() {
-    let (fake, policies) = (FakeCuda::new().unwrap(), presets());
-    let report = measure_on_fake(&fake, &policies, 5).unwrap();
+    let (emulator, policies) = (Emulator::new().unwrap(), presets());
+    let report = measure_on_emulator(&emulator, &policies, 5).unwrap();
 
-    assert_eq!(fake.misuse(), [""; 0]);
-    assert_eq!(fake.leaks(), [""; 0]);
+    assert_eq!(emulator.misuse(), [""; 0]);
+    assert_eq!(emulator.leaks(), [""; 0]);
     assert!(!report.modelled && report.device.ends_with("CUDA 13.0"), "{}", report.device);
     assert_eq!(report.rows.len(), policies.len());
     for row in &report.rows {
@@ -80,22 +80,24 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
 fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
     let policies = [("default".to_owned(), Policy::default())];
     let calls = {
-        let fake = FakeCuda::new().unwrap();
-        measure_on_fake(&fake, &policies, 1).unwrap();
-        fake.calls()
+        let emulator = Emulator::new().unwrap();
+        measure_on_emulator(&emulator, &policies, 1).unwrap();
+        emulator.calls()
     };
     // How often the end of work is asked for is never the same: not up to the last call.
     for call in (1..calls * 3 / 4).step_by(calls as usize / 16) {
-        let fake = FakeCuda::new().unwrap();
-        fake.fail_call(call, 999);
-        match measure_on_fake(&fake, &policies, 1) {
+        let emulator = Emulator::new().unwrap();
+        emulator.fail_call(call, 999);
+        match measure_on_emulator(&emulator, &policies, 1) {
             Err(error) => {
                 assert!(format!("{error:#}").contains("CUDA_ERROR_UNKNOWN"), "call {call}: {error:#}");
             }
             // No more than a question whether there are green contexts.
-            Ok(_) => assert!(fake.log()[call as usize - 1].contains("cuDeviceGetDevResource"), "call {call}"),
+            Ok(_) => {
+                assert!(emulator.log()[call as usize - 1].contains("cuDeviceGetDevResource"), "call {call}")
+            }
         }
-        fake.advance(Duration::from_secs(1));
-        assert_eq!(fake.leaks(), [""; 0], "call {call}");
+        emulator.advance(Duration::from_secs(1));
+        assert_eq!(emulator.leaks(), [""; 0], "call {call}");
     }
 }

@@ -58,7 +58,7 @@ fn open_emulated() -> Result<(), String> {
 }
 
 /// A function that the emulated driver has and no other.
-const EMULATED_ONLY: &[u8] = b"fake_cuda_reset\0";
+const EMULATED_ONLY: &[u8] = b"cuda_emulator_reset\0";
 
 /// The owner of memory.
 pub(super) type Owner = Box<dyn Any + Send>;

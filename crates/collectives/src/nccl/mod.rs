@@ -4,7 +4,7 @@
 //! [`comm`] owns one handle, polls every call until it is through or late, and destroys or aborts the handle exactly
 //! once. On top, [`communicator`] checks arguments, enqueues and marks the place in the stream that a [`request`] waits
 //! for; [`group`] turns failures into errors that name ranks, which it learns over the connections of [`bootstrap`].
-//! What is needed of CUDA is in [`cuda`]. All of this is tested without a GPU, on the emulated NCCL and devices of `fake-cuda`.
+//! What is needed of CUDA is in [`cuda`]. All of this is tested without a GPU, on the emulated NCCL and devices of `cuda-emulator`.
 
 mod api;
 mod bootstrap;

@@ -1,6 +1,6 @@
 //! The CUDA driver on a real device. Without one these tests say `SKIPPED`; with `GPU_REQUIRED=1` they fail instead.
 //!
-//! A program of its own, since it looks for CUDA's driver by name: beside the tests on a fake driver it would find that one.
+//! A program of its own, since it looks for CUDA's driver by name: beside the tests on an emulated driver it would find that one.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;

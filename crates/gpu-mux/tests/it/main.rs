@@ -1,6 +1,6 @@
-//! The scheduling policy and its drivers: on the virtual device, on the CPU, and on a fake CUDA driver.
+//! The scheduling policy and its drivers: on the virtual device, on the CPU, and on an emulated CUDA driver.
 //!
-//! What needs CUDA's own libraries is the program `cuda_gpu`: here they would find the fake driver, which the process has
+//! What needs CUDA's own libraries is the program `cuda_gpu`: here they would find the emulated driver, which the process has
 //! open.
 
 mod allocations;

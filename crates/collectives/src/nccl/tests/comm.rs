@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 
 use super::super::comm::{Failure, NO_COLOR, NcclComm, Settings};
 use super::super::group::id_bytes;
@@ -34,85 +34,85 @@ fn init(size: usize) -> std::result::Result<NcclComm, Failure> {
 
 #[test]
 fn an_orderly_end_finalizes_and_then_destroys() {
-    let fake = emulator();
+    let emulator = emulator();
     drop(init(1).unwrap());
-    assert_eq!(ends(&fake), ["Finalize", "Destroy"]);
-    nothing_is_left(&fake);
+    assert_eq!(ends(&emulator), ["Finalize", "Destroy"]);
+    nothing_is_left(&emulator);
 }
 
 #[test]
 fn a_start_that_lacks_a_rank_is_aborted_in_time() {
-    let fake = emulator();
+    let emulator = emulator();
     assert!(matches!(init(2), Err(Failure::TimedOut(waited)) if waited >= SHORT));
-    assert_eq!(ends(&fake), ["Abort"]);
-    nothing_is_left(&fake);
+    assert_eq!(ends(&emulator), ["Abort"]);
+    nothing_is_left(&emulator);
 }
 
 #[test]
 fn an_error_aborts_once_and_is_told_each_time() {
-    let fake = emulator();
+    let emulator = emulator();
     let comm = init(1).unwrap();
     assert_eq!(comm.check(), Ok(()));
-    fake.set(Setting::NcclAsyncError, 6);
+    emulator.set(Setting::NcclAsyncError, 6);
     let failure = Failure::Library(REMOTE.to_owned());
     assert_eq!(comm.check(), Err(failure.clone()));
-    fake.set(Setting::NcclAsyncError, 0);
+    emulator.set(Setting::NcclAsyncError, 0);
     assert_eq!(comm.check(), Err(failure.clone()));
     assert_eq!(comm.enqueue(|_, _| 0), Err(failure.clone()));
     assert_eq!(comm.split(0, 0).unwrap_err(), failure);
     comm.abort(Failure::Library("again".to_owned()));
     drop(comm);
-    assert_eq!(ends(&fake), ["Abort"]);
-    nothing_is_left(&fake);
+    assert_eq!(ends(&emulator), ["Abort"]);
+    nothing_is_left(&emulator);
 }
 
 #[test]
 fn an_error_behind_an_operation_is_its_error_and_names_the_rank() {
-    let fake = emulator();
+    let emulator = emulator();
     let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT);
     let ranks = world.connect_with(library(), cuda::open(0).unwrap()).unwrap();
     let mut stream = ranks.new_stream().unwrap();
     let buffer = NcclBuffer::upload(&[1.0_f32; 3], &stream).unwrap();
     let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap();
-    fake.set(Setting::NcclAsyncError, 6);
+    emulator.set(Setting::NcclAsyncError, 6);
     let error = request.test().unwrap_err();
     assert_eq!(error.to_string(), format!("NCCL: {REMOTE} (rank 0, in all-reduce (sum of 3 f32))"));
-    fake.set(Setting::NcclAsyncError, 0);
+    emulator.set(Setting::NcclAsyncError, 0);
     assert_eq!(request.test().unwrap_err(), error);
     assert_eq!(request.wait().unwrap_err(), error);
     drop((ranks, stream));
-    assert_eq!(ends(&fake), ["Abort"]);
-    nothing_is_left(&fake);
+    assert_eq!(ends(&emulator), ["Abort"]);
+    nothing_is_left(&emulator);
 }
 
 #[test]
 fn a_panic_aborts() {
-    let fake = emulator();
+    let emulator = emulator();
     let comm = init(1).unwrap();
     let outcome = catch_unwind(AssertUnwindSafe(move || {
         let _comm = comm;
         panic!("on purpose");
     }));
     assert!(outcome.is_err());
-    assert_eq!(ends(&fake), ["Abort"]);
-    nothing_is_left(&fake);
+    assert_eq!(ends(&emulator), ["Abort"]);
+    nothing_is_left(&emulator);
 }
 
 #[test]
 fn a_split_gives_a_communicator_or_none() {
-    let fake = emulator();
+    let emulator = emulator();
     let comm = init(1).unwrap();
     assert!(comm.split(NO_COLOR, 0).unwrap().is_none());
     let child = comm.split(3, 0).unwrap().unwrap();
     drop(comm);
     assert_eq!(child.check(), Ok(()));
     drop(child);
-    nothing_is_left(&fake);
+    nothing_is_left(&emulator);
 }
 
 #[test]
 fn a_split_that_lacks_a_rank_takes_the_whole_communicator_down() {
-    let fake = emulator();
+    let emulator = emulator();
     let id = library().unique_id().unwrap();
     thread::scope(|scope| {
         let other = scope.spawn(|| NcclComm::init(&settings(1), 1, 2, id).unwrap());
@@ -122,8 +122,8 @@ fn a_split_that_lacks_a_rank_takes_the_whole_communicator_down() {
         assert!(matches!(comm.check(), Err(Failure::TimedOut(_))));
         drop(other);
     });
-    assert_eq!(ends(&fake), ["Abort", "Finalize", "Destroy"]);
-    nothing_is_left(&fake);
+    assert_eq!(ends(&emulator), ["Abort", "Finalize", "Destroy"]);
+    nothing_is_left(&emulator);
 }
 
 /// The library itself starts without a GPU as far as giving ids, and then says on one line what it lacks.
@@ -171,12 +171,12 @@ fn tour(ranks: &NcclCommunicator) -> Result<()> {
 fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
     let mut failed = 0;
     for call in 1.. {
-        let fake = emulator();
-        fake.fail_call(call, 999);
+        let emulator = emulator();
+        emulator.fail_call(call, 999);
         let world = NcclWorld::new(0, 1, 0).with_timeout(LONG).with_wait(WaitStrategy::Yield);
         let outcome = cuda::open(0)
             .and_then(|device| {
-                world.connect_with(NcclLibrary::open_first_of(&[FakeCuda::library().unwrap()])?, device)
+                world.connect_with(NcclLibrary::open_first_of(&[Emulator::library().unwrap()])?, device)
             })
             .and_then(|ranks| tour(&ranks));
         if let Err(error) = &outcome {
@@ -190,11 +190,11 @@ fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
                 "{error:?}"
             );
         }
-        assert_eq!(misuse(&fake), [""; 0], "call {call}: {outcome:?}");
-        assert_eq!(alive(&fake), 0, "call {call}: {outcome:?}");
+        assert_eq!(misuse(&emulator), [""; 0], "call {call}: {outcome:?}");
+        assert_eq!(alive(&emulator), 0, "call {call}: {outcome:?}");
         // Memory is lost only when the device does not tell any more whether it is done with it.
-        if fake.calls() < call {
-            nothing_is_left(&fake);
+        if emulator.calls() < call {
+            nothing_is_left(&emulator);
             assert!(outcome.is_ok());
             break;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fake_cuda::Setting;
+use cuda_emulator::Setting;
 
 use super::{LONG, SHORT, alive, blank, emulator, run, run_all, run_on, upload};
 use crate::nccl::{NcclBuffer, NcclCommunicator, NcclRequest, NcclStream};
@@ -24,10 +24,10 @@ fn missing(outcome: Result<()>) -> Vec<usize> {
 
 #[test]
 fn no_thread_takes_an_aborted_operation_for_a_done_one() {
-    let fake = emulator();
-    fake.set(Setting::NcclAbortMs, 300);
+    let emulator = emulator();
+    emulator.set(Setting::NcclAbortMs, 300);
     let (started, connected, over) = (Barrier::new(3), Barrier::new(2), Barrier::new(2));
-    let outcomes = run_on(&fake, &[0, 1], 2, LONG, |ranks| {
+    let outcomes = run_on(&emulator, &[0, 1], 2, LONG, |ranks| {
         let ranks = ranks.unwrap();
         connected.wait();
         let wait = || {
@@ -40,7 +40,7 @@ fn no_thread_takes_an_aborted_operation_for_a_done_one() {
             thread::scope(|scope| {
                 let threads = [scope.spawn(wait), scope.spawn(wait)];
                 started.wait();
-                fake.set(Setting::NcclAsyncError, 6);
+                emulator.set(Setting::NcclAsyncError, 6);
                 threads.map(|thread| thread.join().unwrap())
             })
         });
@@ -54,24 +54,24 @@ fn no_thread_takes_an_aborted_operation_for_a_done_one() {
 
 #[test]
 fn a_test_does_not_wait_while_another_thread_fails() {
-    let fake = emulator();
-    fake.set(Setting::NcclAbortMs, 1000);
+    let emulator = emulator();
+    emulator.set(Setting::NcclAbortMs, 1000);
     let (failed, connected, over) = (AtomicBool::new(false), Barrier::new(2), Barrier::new(2));
-    let tested = run_on(&fake, &[0, 1], 2, LONG, |ranks| {
+    let tested = run_on(&emulator, &[0, 1], 2, LONG, |ranks| {
         let ranks = ranks.unwrap();
         connected.wait();
         let tested = (ranks.rank() == 0).then(|| {
             // An upload would wait for the operation before it.
             let mut streams = [ranks.new_stream().unwrap(), ranks.new_stream().unwrap()];
             let [first, mut second] = streams.each_mut().map(|stream| start(&ranks, stream));
-            fake.set(Setting::NcclAsyncError, 6);
+            emulator.set(Setting::NcclAsyncError, 6);
             thread::scope(|scope| {
                 scope.spawn(|| {
                     let error = first.wait().unwrap_err();
                     failed.store(true, Ordering::SeqCst);
                     error
                 });
-                while alive(&fake) == 2 {
+                while alive(&emulator) == 2 {
                     thread::yield_now();
                 }
                 (second.test(), failed.load(Ordering::SeqCst))

@@ -1,4 +1,4 @@
-//! The backend on the emulated NCCL and the emulated devices of `fake-cuda`: ranks are threads, each with a device.
+//! The backend on the emulated NCCL and the emulated devices of `cuda-emulator`: ranks are threads, each with a device.
 
 mod comm;
 mod failures;
@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 
 use super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclStream, NcclWorld, cuda};
 use crate::{Element, Result, WaitStrategy};
@@ -29,7 +29,7 @@ fn run<R: Send>(
 
 /// As [`run`], on a library and devices that the test has a hand in.
 fn run_on<R: Send>(
-    fake: &FakeCuda,
+    emulator: &Emulator,
     ranks: &[usize],
     size: usize,
     timeout: Duration,
@@ -53,7 +53,7 @@ fn run_on<R: Send>(
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    nothing_is_left(fake);
+    nothing_is_left(emulator);
     results
 }
 
@@ -64,34 +64,35 @@ fn run_all<R: Send>(size: usize, rank: impl Fn(NcclCommunicator) -> R + Sync) ->
 }
 
 /// As many devices as there can be.
-fn emulator() -> FakeCuda {
-    let fake = FakeCuda::new().unwrap();
-    fake.set(Setting::Devices, 8);
-    fake
+fn emulator() -> Emulator {
+    let emulator = Emulator::new().unwrap();
+    emulator.set(Setting::Devices, 8);
+    emulator
 }
 
 /// The emulated NCCL, which is in the same file as the emulated driver.
 fn library() -> NcclLibrary {
-    NcclLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap()
+    NcclLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
 }
 
 /// Every communicator was ended once, everything freed, and nothing called that must not be.
-fn nothing_is_left(fake: &FakeCuda) {
-    assert_eq!(misuse(fake), [""; 0]);
-    assert_eq!(fake.leaks(), [""; 0]);
+fn nothing_is_left(emulator: &Emulator) {
+    assert_eq!(misuse(emulator), [""; 0]);
+    assert_eq!(emulator.leaks(), [""; 0]);
 }
 
 /// What a correct program would not have done. cudarc waits for events that it has never recorded, which CUDA takes.
-fn misuse(fake: &FakeCuda) -> Vec<String> {
-    fake.misuse()
+fn misuse(emulator: &Emulator) -> Vec<String> {
+    emulator
+        .misuse()
         .into_iter()
         .filter(|line| !line.contains("was never recorded: nothing is waited for"))
         .collect()
 }
 
 /// How communicators have ended, in their order: the calls of NCCL.
-fn ends(fake: &FakeCuda) -> Vec<String> {
-    let calls = fake.log().into_iter().filter_map(|line| {
+fn ends(emulator: &Emulator) -> Vec<String> {
+    let calls = emulator.log().into_iter().filter_map(|line| {
         let call = line.split([' ', ':']).nth(1)?.strip_prefix("ncclComm")?.to_owned();
         ["Finalize", "Destroy", "Abort"].contains(&call.as_str()).then_some(call)
     });
@@ -99,8 +100,8 @@ fn ends(fake: &FakeCuda) -> Vec<String> {
 }
 
 /// Communicators that were neither destroyed nor aborted.
-fn alive(fake: &FakeCuda) -> usize {
-    fake.leaks().iter().filter(|line| line.contains("NCCL communicator")).count()
+fn alive(emulator: &Emulator) -> usize {
+    emulator.leaks().iter().filter(|line| line.contains("NCCL communicator")).count()
 }
 
 fn upload<T: Element>(elements: &[T], stream: &NcclStream) -> NcclBuffer<T> {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::{
     Context, CudaDevice, CudaLibrary, DeviceOptions, Error, Gate, GreenContext, Priority, Result, Stream,
     TimingRuns,
@@ -10,11 +10,11 @@ use gpu_mux::cuda::{
 use gpu_mux::{Lane, Policy};
 
 use super::kernels::{kernel, launch};
-use super::{library, nothing_amiss, on_fake_device};
+use super::{library, nothing_amiss, on_emulated_device};
 
 #[test]
 fn a_new_driver_has_everything() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let found = context.capabilities()?;
         assert_eq!((found.driver_version, found.architecture, found.multiprocessors), (13_000, (9, 0), 132));
         assert_eq!(found.priority_levels, 6);
@@ -25,14 +25,14 @@ fn a_new_driver_has_everything() {
 }
 
 /// Without the technique, asking for it is an error with its name, and nothing is left behind.
-fn lacks(prepare: impl FnOnce(&FakeCuda), ask: impl FnOnce(&Context) -> Result<()>) -> String {
-    let fake = FakeCuda::new().unwrap();
-    prepare(&fake);
+fn lacks(prepare: impl FnOnce(&Emulator), ask: impl FnOnce(&Context) -> Result<()>) -> String {
+    let emulator = Emulator::new().unwrap();
+    prepare(&emulator);
     let context = Context::open(&library(), 0).unwrap();
     let error = ask(&context).unwrap_err();
     assert!(matches!(error, Error::Lacking { .. }), "{error:?}");
     context.close().unwrap();
-    nothing_amiss(&fake);
+    nothing_amiss(&emulator);
     error.to_string()
 }
 
@@ -50,13 +50,14 @@ fn default_device(context: &Context) -> Result<()> {
 
 #[test]
 fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
-    let old = |version| move |fake: &FakeCuda| fake.set(Setting::DriverVersion, version);
-    let without_operations = |fake: &FakeCuda| fake.set(Setting::StreamMemoryOperations, 0);
+    let old = |version| move |emulator: &Emulator| emulator.set(Setting::DriverVersion, version);
+    let without_operations = |emulator: &Emulator| emulator.set(Setting::StreamMemoryOperations, 0);
     assert!(lacks(without_operations, gate).starts_with("a gate"));
     assert!(lacks(old(12_020), green).starts_with("a green context"));
-    assert!(lacks(|fake| fake.lack("cuGreenCtxCreate"), green).contains("cuGreenCtxCreate"));
+    assert!(lacks(|emulator| emulator.lack("cuGreenCtxCreate"), green).contains("cuGreenCtxCreate"));
     assert!(
-        lacks(|fake| fake.set(Setting::GreatestPriority, 0), default_device).starts_with("stream priority")
+        lacks(|emulator| emulator.set(Setting::GreatestPriority, 0), default_device)
+            .starts_with("stream priority")
     );
     assert!(lacks(old(11_060), default_device).starts_with("priority in captured graphs"));
 }
@@ -65,15 +66,16 @@ fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
 #[test]
 fn a_probe_that_fails_is_a_technique_that_is_not_there() {
     for code in [1, 101, 800, 914, 915] {
-        on_fake_device(|fake, context| {
+        on_emulated_device(|emulator, context| {
             context.capabilities()?;
-            let place = fake.log().iter().position(|call| call.contains("cuDeviceGetDevResource")).unwrap();
-            let once = fake.calls();
+            let place =
+                emulator.log().iter().position(|call| call.contains("cuDeviceGetDevResource")).unwrap();
+            let once = emulator.calls();
             context.capabilities()?;
-            let round = fake.calls() - once;
-            fake.fail_call(once + round + (place as u64 + 1 - (once - round)), code);
+            let round = emulator.calls() - once;
+            emulator.fail_call(once + round + (place as u64 + 1 - (once - round)), code);
             assert!(!context.capabilities()?.green_contexts);
-            assert!(fake.log().last().is_some_and(|call| call.contains("cuDeviceGetDevResource")));
+            assert!(emulator.log().last().is_some_and(|call| call.contains("cuDeviceGetDevResource")));
             default_device(context)
         });
     }
@@ -82,8 +84,8 @@ fn a_probe_that_fails_is_a_technique_that_is_not_there() {
 /// 11.6 has graphs, and no priorities in them, which are asked for by a flag that it refuses.
 #[test]
 fn graphs_without_priorities_run_on_a_driver_that_has_none() {
-    on_fake_device(|fake, _| {
-        fake.set(Setting::DriverVersion, 11_060);
+    on_emulated_device(|emulator, _| {
+        emulator.set(Setting::DriverVersion, 11_060);
         let context = Context::open(&library(), 0)?;
         let policy = Policy { stream_priority: false, ..Policy::default() };
         let mut device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
@@ -102,18 +104,18 @@ fn graphs_without_priorities_run_on_a_driver_that_has_none() {
 
 #[test]
 fn an_older_driver_is_seen_to_be_older() {
-    let fake = FakeCuda::new().unwrap();
-    fake.set(Setting::DriverVersion, 12_020);
+    let emulator = Emulator::new().unwrap();
+    emulator.set(Setting::DriverVersion, 12_020);
     let context = Context::open(&library(), 0).unwrap();
     let found = context.capabilities().unwrap();
     assert!(found.node_priority && found.stream_memory_operations && !found.green_contexts);
     context.close().unwrap();
-    nothing_amiss(&fake);
+    nothing_amiss(&emulator);
 }
 
 #[test]
 fn a_green_context_has_multiprocessors_of_its_own() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let green = GreenContext::new(context, 16)?;
         assert!((16..132).contains(&green.multiprocessors()));
         let stream = Stream::within(&green, Priority::Background)?;
@@ -154,36 +156,36 @@ fn no_driver_is_one_line_that_says_what_to_do() {
 
 #[test]
 fn no_device_and_a_device_too_many_are_errors() {
-    let fake = FakeCuda::new().unwrap();
-    fake.set(Setting::Devices, 0);
-    let none = CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap_err();
+    let emulator = Emulator::new().unwrap();
+    emulator.set(Setting::Devices, 0);
+    let none = CudaLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap_err();
     assert!(none.to_string().contains("CUDA_ERROR_NO_DEVICE"), "{none}");
-    fake.set(Setting::Devices, 1);
+    emulator.set(Setting::Devices, 1);
     let error = Context::open(&library(), 1).unwrap_err();
     assert_eq!(error, Error::Invalid("device 1 was asked for and there are 1, counted from 0".to_owned()));
 }
 
 #[test]
 fn a_context_in_use_is_not_closed_and_says_so() {
-    let fake = FakeCuda::new().unwrap();
+    let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let stream = Stream::new(&context, Priority::Background).unwrap();
     assert_eq!(context.close(), Err(Error::StillInUse { owners: 1 }));
     drop(stream);
-    nothing_amiss(&fake);
+    nothing_amiss(&emulator);
 }
 
 #[test]
 fn the_error_of_a_drop_comes_out_later() {
-    let fake = FakeCuda::new().unwrap();
+    let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let stream = Stream::new(&context, Priority::Background).unwrap();
     // The context is current: nothing but the destruction is called.
-    fake.fail_call(fake.calls() + 2, 999);
+    emulator.fail_call(emulator.calls() + 2, 999);
     drop(stream);
     let Err(Error::Call { call, code, .. }) = context.check() else { panic!("the error is lost") };
     assert_eq!((call, code), ("cuStreamDestroy_v2", 999));
     assert_eq!(context.check(), Ok(()));
     context.close().unwrap();
-    nothing_amiss(&fake);
+    nothing_amiss(&emulator);
 }

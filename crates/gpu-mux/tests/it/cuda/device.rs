@@ -3,17 +3,17 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use fake_cuda::Setting;
+use cuda_emulator::Setting;
 use gpu_mux::cuda::{CudaDevice, DeviceOptions, Error, Event, Priority, Result, Stream, TimingRuns, Work};
 use gpu_mux::{Device, Finished, JobId, Lane, Policy, Tasklet};
 
 use super::kernels::kernel;
-use super::on_fake_device;
+use super::on_emulated_device;
 use super::tasklets::{all_finished, device, id, us, work};
 
 #[test]
 fn tasklets_of_a_lane_run_in_order_and_are_timed_by_the_device() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         for (number, time) in [30, 10, 20].into_iter().enumerate() {
             let layer = kernel(context, &format!("layer_{time}us"))?;
@@ -24,14 +24,14 @@ fn tasklets_of_a_lane_run_in_order_and_are_timed_by_the_device() {
         let expected = expected
             .map(|(number, time)| Finished { tasklet: id(JobId::FOREGROUND, number), took: us(time) });
         assert_eq!(finished, expected);
-        assert_eq!(fake.kernels().len(), 3);
+        assert_eq!(emulator.kernels().len(), 3);
         Ok(())
     });
 }
 
 #[test]
 fn nothing_waits_but_wait() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let long = kernel(context, "long_900ms")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&long))?;
@@ -39,8 +39,8 @@ fn nothing_waits_but_wait() {
         // The host's clock is a real one, and a wait does not outlast it.
         device.wait(Some(device.now() + us(100)))?;
         assert_eq!(device.finished()?, None);
-        assert!(fake.now() < Duration::from_millis(900));
-        fake.advance(Duration::from_millis(900));
+        assert!(emulator.now() < Duration::from_millis(900));
+        emulator.advance(Duration::from_millis(900));
         assert_eq!(all_finished(&mut device, 1)?.len(), 1);
         device.wait(None)
     });
@@ -48,7 +48,7 @@ fn nothing_waits_but_wait() {
 
 #[test]
 fn a_tasklet_waits_on_the_device_for_the_one_it_is_after() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let (receive, layer) = (kernel(context, "receive_80us")?, kernel(context, "layer_10us")?);
         let first = Tasklet::new(JobId::FOREGROUND, 0).receiving();
@@ -57,7 +57,7 @@ fn a_tasklet_waits_on_the_device_for_the_one_it_is_after() {
         device.launch(&second, work(&layer))?;
         let finished = all_finished(&mut device, 2)?;
         assert_eq!(finished.iter().map(|finished| finished.took).collect::<Vec<_>>(), [us(80), us(10)]);
-        let run = fake.kernels();
+        let run = emulator.kernels();
         assert!(run[0].name == "receive_80us" && run[1].started >= run[0].ended, "{run:?}");
 
         // What has finished already is not waited for.
@@ -68,14 +68,14 @@ fn a_tasklet_waits_on_the_device_for_the_one_it_is_after() {
 
 #[test]
 fn every_background_job_has_a_stream_of_its_own() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         for job in 0..3 {
             device.launch(&Tasklet::new(JobId::background(job), 0), work(&layer))?;
         }
         all_finished(&mut device, 3)?;
-        let mut streams: Vec<_> = fake.kernels().into_iter().map(|kernel| kernel.stream).collect();
+        let mut streams: Vec<_> = emulator.kernels().into_iter().map(|kernel| kernel.stream).collect();
         streams.sort_unstable();
         streams.dedup();
         assert_eq!(streams.len(), 3);
@@ -85,7 +85,7 @@ fn every_background_job_has_a_stream_of_its_own() {
 
 #[test]
 fn nothing_is_created_once_the_queues_have_been_filled() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: None })?;
         let layer = kernel(context, "layer_10us")?;
         let round = |number: u64, device: &mut CudaDevice| -> Result<()> {
@@ -96,9 +96,9 @@ fn nothing_is_created_once_the_queues_have_been_filled() {
             all_finished(device, 8).map(drop)
         };
         round(0, &mut device)?;
-        let before = fake.log().len();
+        let before = emulator.log().len();
         (1..10).try_for_each(|number| round(4 * number, &mut device))?;
-        let creations: Vec<_> = fake
+        let creations: Vec<_> = emulator
             .log()
             .into_iter()
             .skip(before)
@@ -111,21 +111,21 @@ fn nothing_is_created_once_the_queues_have_been_filled() {
 
 #[test]
 fn a_device_that_is_dropped_waits_for_its_work() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         // Without a gate, whose memory is freed with the device: that would wait too.
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
         drop(device);
-        assert_eq!(fake.kernels().len(), 2);
+        assert_eq!(emulator.kernels().len(), 2);
         Ok(())
     });
 }
 
 #[test]
 fn a_background_launch_that_fails_leaves_the_foreground_alone() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
@@ -134,14 +134,14 @@ fn a_background_launch_that_fails_leaves_the_foreground_alone() {
         assert_eq!(refused, Err(Error::Invalid("broken".to_owned())));
         device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&layer))?;
         assert_eq!(all_finished(&mut device, 2)?.len(), 2);
-        assert_eq!(fake.kernels().len(), 2);
+        assert_eq!(emulator.kernels().len(), 2);
         Ok(())
     });
 }
 
 #[test]
 fn the_policy_says_how_work_is_prepared() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
         let layers = super::kernels::kernels(context, &["a_100us", "b_200us", "c_300us"])?;
         let rounds = move |stream: &gpu_mux::cuda::Stream| super::kernels::launch_all(&layers, stream);
@@ -165,7 +165,7 @@ fn the_policy_says_how_work_is_prepared() {
         let mut device = CudaDevice::new(context, uncut, DeviceOptions::default())?;
         let refused = device.prepare_background(JobId::BACKGROUND, once, rounds);
         assert!(matches!(refused, Err(Error::Invalid(_))));
-        assert!(!fake.kernels().is_empty());
+        assert!(!emulator.kernels().is_empty());
         Ok(())
     });
 }
@@ -173,8 +173,8 @@ fn the_policy_says_how_work_is_prepared() {
 #[test]
 fn priorities_are_given_where_the_policy_wants_them() {
     for (policy, urgent_first) in [(Policy::priority(), true), (Policy::naive(), false)] {
-        on_fake_device(|fake, context| {
-            fake.set(Setting::QueryNs, 100);
+        on_emulated_device(|emulator, context| {
+            emulator.set(Setting::QueryNs, 100);
             let mut device = CudaDevice::new(context, policy, DeviceOptions::default())?;
             let (piece, layer) = (kernel(context, "piece_10us")?, kernel(context, "layer_10us")?);
             for number in 0..2 {
@@ -182,8 +182,8 @@ fn priorities_are_given_where_the_policy_wants_them() {
             }
             device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
             all_finished(&mut device, 3)?;
-            let second = &fake.kernels()[1].name;
-            assert_eq!(second == "layer_10us", urgent_first, "{:?}", fake.kernels());
+            let second = &emulator.kernels()[1].name;
+            assert_eq!(second == "layer_10us", urgent_first, "{:?}", emulator.kernels());
             Ok(())
         });
     }
@@ -191,7 +191,7 @@ fn priorities_are_given_where_the_policy_wants_them() {
 
 #[test]
 fn a_device_can_be_moved_to_the_thread_that_drives_it() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         let moved = std::thread::spawn(move || {
@@ -205,13 +205,13 @@ fn a_device_can_be_moved_to_the_thread_that_drives_it() {
 
 #[test]
 fn what_has_finished_is_given_in_the_order_of_launches() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0).on(Lane::Communication), work(&layer))?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&layer))?;
-        fake.advance(us(100));
+        emulator.advance(us(100));
         let finished = all_finished(&mut device, 3)?.into_iter().map(|finished| finished.tasklet);
         let launched = [id(JobId::BACKGROUND, 0), id(JobId::FOREGROUND, 0), id(JobId::FOREGROUND, 1)];
         assert_eq!(finished.collect::<Vec<_>>(), launched);
@@ -221,7 +221,7 @@ fn what_has_finished_is_given_in_the_order_of_launches() {
 
 #[test]
 fn a_tasklet_cannot_be_after_one_that_is_still_to_come() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         for later in [id(JobId::FOREGROUND, 1), id(JobId::background(7), 0)] {
@@ -235,9 +235,9 @@ fn a_tasklet_cannot_be_after_one_that_is_still_to_come() {
 
 #[test]
 fn the_device_says_when_what_has_finished_had_ended() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
-        fake.set(Setting::QueryNs, 500_000);
+        emulator.set(Setting::QueryNs, 500_000);
         assert_eq!(device.last_end()?, None);
         let times = ["layer_10us", "layer_30ms", "layer_15us", "layer_50ms", "layer_7us"];
         for (number, name) in times.iter().enumerate() {
@@ -253,7 +253,7 @@ fn the_device_says_when_what_has_finished_had_ended() {
         }
         // What the host was told late has not ended late; events of several streams are on one scale.
         ends.sort_unstable_by_key(|(_, end)| *end);
-        let run = fake.kernels();
+        let run = emulator.kernels();
         let gaps = run.windows(2).map(|run| run[1].ended.abs_diff(run[0].ended));
         for (ends, gap) in ends.windows(2).zip(gaps) {
             assert!(ends[1].1.abs_diff(ends[0].1).abs_diff(gap) < us(1), "{ends:?} {gap:?}");
@@ -265,19 +265,19 @@ fn the_device_says_when_what_has_finished_had_ended() {
 /// CUDA gives times in single precision, which is no longer exact after a while.
 #[test]
 fn the_devices_clock_is_as_exact_after_a_long_time() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         let mut end = |number| -> Result<_> {
             device.launch(&Tasklet::new(JobId::FOREGROUND, number), work(&layer))?;
-            fake.advance(us(15));
+            emulator.advance(us(15));
             assert!(device.finished()?.is_some());
             Ok(device.last_end()?.unwrap())
         };
         end(0)?;
-        fake.advance(Duration::from_secs(1000));
+        emulator.advance(Duration::from_secs(1000));
         let (first, second) = (end(1)?, end(2)?);
-        let run = fake.kernels();
+        let run = emulator.kernels();
         let gap = run[2].ended.abs_diff(run[1].ended);
         assert!(second.abs_diff(first).abs_diff(gap) < us(1), "{first:?}, {second:?} and not {gap:?}");
         Ok(())
@@ -287,11 +287,11 @@ fn the_devices_clock_is_as_exact_after_a_long_time() {
 /// Time goes on, or it is an error.
 #[test]
 fn a_time_between_marks_in_the_wrong_order_is_an_error() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let (first, second) = (Event::timed(&stream)?, Event::timed(&stream)?);
         stream.record(&first)?;
-        fake.advance(us(10));
+        emulator.advance(us(10));
         stream.record(&second)?;
         assert_eq!(second.since(&first)?, us(10));
         assert!(matches!(first.since(&second), Err(Error::Invalid(_))));

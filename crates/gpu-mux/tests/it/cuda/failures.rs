@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::{Context, DeviceOptions, Error, GreenContext, Priority, Stream, Work};
 use gpu_mux::{Device, JobId, Tasklet};
 
 use super::kernels::{kernel, launch};
 use super::tasklets::{all_finished, device, work};
-use super::{library, on_fake_device};
+use super::{library, on_emulated_device};
 
 #[test]
 fn work_that_was_launched_in_part_stays_until_it_is_through() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         let owned = Arc::new(7);
@@ -25,9 +25,9 @@ fn work_that_was_launched_in_part_stays_until_it_is_through() {
         assert!(device.launch(&Tasklet::new(JobId::BACKGROUND, 0), broken).is_err());
         // Nothing is in flight that the device could be asked about, and yet a kernel runs.
         device.wait(None)?;
-        assert!(still_there.upgrade().is_some() && fake.kernels().is_empty());
+        assert!(still_there.upgrade().is_some() && emulator.kernels().is_empty());
         device.synchronize()?;
-        assert!(still_there.upgrade().is_none() && fake.kernels().len() == 1);
+        assert!(still_there.upgrade().is_none() && emulator.kernels().len() == 1);
         Ok(())
     });
 }
@@ -35,7 +35,7 @@ fn work_that_was_launched_in_part_stays_until_it_is_through() {
 /// A background kernel that reads a wrong address, say: it takes the foreground with it, and nothing hangs.
 #[test]
 fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
-    let fake = FakeCuda::new().unwrap();
+    let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let options = DeviceOptions { gate: true, background_multiprocessors: Some(16) };
     let mut device = device(&context, options).unwrap();
@@ -48,8 +48,8 @@ fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
     assert!(refused.is_sticky(), "{refused}");
     drop((device, bad, layer));
     assert!(context.close().is_err_and(|error| error.is_sticky()));
-    assert_eq!(fake.leaks(), [""; 0]);
-    assert_eq!(fake.misuse(), [""; 0]);
+    assert_eq!(emulator.leaks(), [""; 0]);
+    assert_eq!(emulator.misuse(), [""; 0]);
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn errors_that_spoil_the_context_are_told_from_others() {
     // timeout, a destroyed context, an assertion, a failed launch, leaked tensor memory, MPS' end, another device's.
     let codes = [2, 400, 999, 214, 220, 226, 700, 702, 709, 710, 719, 721, 810, 911];
     let spoilt = codes.into_iter().filter(|&code| {
-        let fake = FakeCuda::new().unwrap();
+        let emulator = Emulator::new().unwrap();
         let context = Context::open(&library(), 0).unwrap();
-        fake.fail_call(fake.calls() + 2, code);
+        emulator.fail_call(emulator.calls() + 2, code);
         let error = context.synchronize().unwrap_err();
         drop(context);
         error.is_sticky()
@@ -70,8 +70,8 @@ fn errors_that_spoil_the_context_are_told_from_others() {
 
 #[test]
 fn a_driver_whose_green_contexts_take_no_foreign_events_is_said_to_lack_them() {
-    on_fake_device(|fake, context| {
-        fake.set(Setting::EventsOfOtherContexts, 0);
+    on_emulated_device(|emulator, context| {
+        emulator.set(Setting::EventsOfOtherContexts, 0);
         let options = DeviceOptions { gate: false, background_multiprocessors: Some(16) };
         let mut device = device(context, options)?;
         let layer = kernel(context, "layer_10us")?;

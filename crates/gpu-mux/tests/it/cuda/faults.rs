@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::{Error, Result};
 
 use super::scenario::whole;
@@ -30,24 +30,24 @@ fn an_error_at_any_call_comes_out_and_nothing_is_left_behind() {
 
 fn every_call_fails_once() {
     let calls = {
-        let fake = FakeCuda::new().unwrap();
-        faster(&fake);
+        let emulator = Emulator::new().unwrap();
+        faster(&emulator);
         whole(&library()).unwrap();
-        nothing_amiss(&fake);
-        fake.calls()
+        nothing_amiss(&emulator);
+        emulator.calls()
     };
     let mut seen = std::collections::BTreeSet::new();
     for call in 1.. {
-        let fake = FakeCuda::new().unwrap();
-        faster(&fake);
-        fake.fail_call(call, UNKNOWN);
+        let emulator = Emulator::new().unwrap();
+        faster(&emulator);
+        emulator.fail_call(call, UNKNOWN);
         let result = opened_and_used();
-        if fake.calls() < call {
+        if emulator.calls() < call {
             // Beyond the last call of all.
             assert!(call > calls, "{call} of {calls}");
             break;
         }
-        let log = fake.log();
+        let log = emulator.log();
         let failed = &log[usize::try_from(call).unwrap() - 1];
         match result {
             Err(Error::Call { call, code: UNKNOWN, .. }) => {
@@ -62,10 +62,10 @@ fn every_call_fails_once() {
             other => panic!("call {call}, {failed}: {other:?}"),
         }
         // A stream that goes while its work still runs is there until that has ended.
-        fake.advance(Duration::from_secs(1));
-        assert_eq!(fake.leaks(), [""; 0], "call {call}, {failed}: {log:#?}");
+        emulator.advance(Duration::from_secs(1));
+        assert_eq!(emulator.leaks(), [""; 0], "call {call}, {failed}: {log:#?}");
         // A capture that is broken off in the middle has streams that were not joined.
-        let mut misuse = fake.misuse();
+        let mut misuse = emulator.misuse();
         misuse.retain(|line| !line.contains("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"));
         assert_eq!(misuse, [""; 0], "call {call}, {failed}: {log:#?}");
     }
@@ -74,11 +74,11 @@ fn every_call_fails_once() {
 }
 
 /// Work ends after a few questions.
-fn faster(fake: &FakeCuda) {
-    fake.set(Setting::QueryNs, 20_000);
+fn faster(emulator: &Emulator) {
+    emulator.set(Setting::QueryNs, 20_000);
 }
 
 fn opened_and_used() -> Result<()> {
-    let library = gpu_mux::cuda::CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()])?;
+    let library = gpu_mux::cuda::CudaLibrary::open_first_of(&[Emulator::library().unwrap()])?;
     whole(&library)
 }

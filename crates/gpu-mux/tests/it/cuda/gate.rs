@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cuda::FakeCuda;
+use cuda_emulator::Emulator;
 use gpu_mux::cuda::{Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Result, TimingRuns, Work};
 use gpu_mux::{Device, JobId, Policy, Tasklet};
 
 use super::kernels::{kernel, kernels, launch, launch_all};
-use super::on_fake_device;
+use super::on_emulated_device;
 use super::tasklets::{all_finished, device, us, work};
 
 const GATE: DeviceOptions = DeviceOptions { gate: true, background_multiprocessors: None };
@@ -19,13 +19,13 @@ fn without_priorities(context: &Context) -> Result<CudaDevice> {
     CudaDevice::new(context, Policy { stream_priority: false, ..Policy::default() }, GATE)
 }
 
-fn names(fake: &FakeCuda) -> Vec<String> {
-    fake.kernels().into_iter().map(|kernel| kernel.name).collect()
+fn names(emulator: &Emulator) -> Vec<String> {
+    emulator.kernels().into_iter().map(|kernel| kernel.name).collect()
 }
 
 #[test]
 fn background_that_is_in_flight_waits_until_the_foreground_has_nothing_to_compute() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = without_priorities(context)?;
         let (first, piece, second) =
             (kernel(context, "first_50us")?, kernel(context, "piece_20us")?, kernel(context, "second_50us")?);
@@ -33,14 +33,14 @@ fn background_that_is_in_flight_waits_until_the_foreground_has_nothing_to_comput
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&piece))?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&second))?;
         all_finished(&mut device, 3)?;
-        assert_eq!(names(fake), ["first_50us", "second_50us", "piece_20us"]);
+        assert_eq!(names(emulator), ["first_50us", "second_50us", "piece_20us"]);
         Ok(())
     });
 }
 
 #[test]
 fn background_passes_while_the_foreground_waits_for_communication() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = without_priorities(context)?;
         let (layer, piece) = (kernel(context, "layer_50us")?, kernel(context, "piece_20us")?);
         let (receive, last) = (kernel(context, "receive_100us")?, kernel(context, "last_50us")?);
@@ -53,14 +53,14 @@ fn background_passes_while_the_foreground_waits_for_communication() {
         device.launch(&third, work(&last))?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 1), work(&piece))?;
         all_finished(&mut device, 5)?;
-        assert_eq!(names(fake), ["layer_50us", "piece_20us", "receive_100us", "piece_20us", "last_50us"]);
+        assert_eq!(names(emulator), ["layer_50us", "piece_20us", "receive_100us", "piece_20us", "last_50us"]);
         Ok(())
     });
 }
 
 #[test]
 fn a_gate_that_the_foreground_has_shut_is_open_when_it_is_idle() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: Some(32) })?;
         assert!(device.background_multiprocessors().is_some_and(|count| (32..132).contains(&count)));
         let layer = kernel(context, "layer_10us")?;
@@ -76,7 +76,7 @@ fn a_gate_that_the_foreground_has_shut_is_open_when_it_is_idle() {
 
 #[test]
 fn a_preparation_opens_the_gate_for_what_waits_in_front_of_it() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
         let layers = kernels(context, &["a_10us", "b_10us"])?;
@@ -106,47 +106,47 @@ fn owner(context: &Context, kernel: &gpu_mux::cuda::Function) -> Result<Work> {
 
 #[test]
 fn what_finished_work_owned_is_not_freed_behind_a_shut_gate() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), owner(context, &layer)?)?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 1), work(&layer))?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
-        fake.advance(us(15));
+        emulator.advance(us(15));
         assert!(device.finished()?.is_some());
-        assert!(!freed(fake));
+        assert!(!freed(emulator));
         all_finished(&mut device, 2)?;
         // Now the device is idle, and a wait may take its time.
         device.wait(None)?;
-        assert!(freed(fake));
+        assert!(freed(emulator));
         Ok(())
     });
 }
 
-fn freed(fake: &FakeCuda) -> bool {
-    fake.log().iter().any(|call| call.contains("cuMemFree"))
+fn freed(emulator: &Emulator) -> bool {
+    emulator.log().iter().any(|call| call.contains("cuMemFree"))
 }
 
 #[test]
 fn nothing_waits_for_the_background_to_free_what_finished_work_owned() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let (layer, long) = (kernel(context, "layer_10us")?, kernel(context, "long_900ms")?);
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), owner(context, &layer)?)?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&long))?;
-        fake.advance(us(15));
+        emulator.advance(us(15));
         assert!(device.finished()?.is_some());
-        assert!(fake.now() < Duration::from_millis(1), "{:?}", fake.now());
-        assert!(!freed(fake));
+        assert!(emulator.now() < Duration::from_millis(1), "{:?}", emulator.now());
+        assert!(!freed(emulator));
         device.synchronize()?;
-        assert!(freed(fake));
+        assert!(freed(emulator));
         all_finished(&mut device, 1).map(drop)
     });
 }
 
 #[test]
 fn after_a_launch_that_failed_memory_can_be_freed_at_once() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
         let memory = DeviceBuffer::new(context, 64)?;
@@ -165,7 +165,7 @@ fn a_gate_needs_a_hardware_queue_for_each_stream() {
     if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_some() {
         return println!("SKIPPED: CUDA_DEVICE_MAX_CONNECTIONS is set");
     }
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
         for job in 0..4 {

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cuda::{FakeCuda, Setting};
+use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::{
     CapturedGraph, Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits, Merged,
     OverLong, Priority, Result, Stream, TimingRuns,
@@ -14,7 +14,7 @@ use gpu_mux::{JobId, Policy};
 use libloading::Library;
 
 use super::kernels::{kernel, kernels, launch, launch_all};
-use super::on_fake_device;
+use super::on_emulated_device;
 
 const ONCE: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN);
 
@@ -23,30 +23,30 @@ fn us(micros: u64) -> Duration {
 }
 
 /// The names of the kernels that have run since there were `before`.
-fn run_since(fake: &FakeCuda, before: usize) -> Vec<String> {
-    fake.kernels().into_iter().skip(before).map(|kernel| kernel.name).collect()
+fn run_since(emulator: &Emulator, before: usize) -> Vec<String> {
+    emulator.kernels().into_iter().skip(before).map(|kernel| kernel.name).collect()
 }
 
 #[test]
 fn a_captured_graph_runs_when_it_is_launched_and_not_before() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let layers = kernels(context, &["a_10us", "b_20us"])?;
         let graph = stream.capture(|stream| launch_all(&layers, stream))?;
         assert_eq!(graph.node_count()?, 2);
         let executable = graph.instantiate()?;
         stream.synchronize()?;
-        assert!(fake.kernels().is_empty());
+        assert!(emulator.kernels().is_empty());
         executable.launch(&stream)?;
         stream.synchronize()?;
-        assert_eq!(run_since(fake, 0), ["a_10us", "b_20us"]);
+        assert_eq!(run_since(emulator, 0), ["a_10us", "b_20us"]);
         Ok(())
     });
 }
 
 #[test]
 fn a_stream_can_be_used_after_a_capture_that_failed() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let layer = kernel(context, "a_10us")?;
         let refused = Error::Invalid("no".to_owned());
@@ -61,7 +61,7 @@ fn a_stream_can_be_used_after_a_capture_that_failed() {
 
 #[test]
 fn a_wait_for_an_event_outside_the_capture_is_an_error_that_names_the_call() {
-    let fake = FakeCuda::new().unwrap();
+    let emulator = Emulator::new().unwrap();
     let context = Context::open(&super::library(), 0).unwrap();
     let failed = (|| {
         let stream = Stream::new(&context, Priority::Background)?;
@@ -72,7 +72,7 @@ fn a_wait_for_an_event_outside_the_capture_is_an_error_that_names_the_call() {
     let Err(Error::Call { call, name, .. }) = failed else { panic!("{failed:?}") };
     assert_eq!((call, name.as_str()), ("cuStreamWaitEvent", "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"));
     context.close().unwrap();
-    assert_eq!(fake.leaks(), [""; 0]);
+    assert_eq!(emulator.leaks(), [""; 0]);
 }
 
 /// a; then b, c and d beside e and f; then g.
@@ -95,18 +95,18 @@ fn forked(context: &Context, stream: &Stream) -> Result<(CapturedGraph, Vec<gpu_
 
 #[test]
 fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_its_edges() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let (graph, _layers) = forked(context, &stream)?;
         for budget in [0, 10, 45, 100, 1000] {
             let cut = graph.cut(&stream, us(budget), ONCE)?;
-            let before = fake.kernels().len();
+            let before = emulator.kernels().len();
             for piece in &cut.pieces {
                 assert!(piece.nodes.len() == 1 || piece.took <= us(budget), "{piece:?}");
                 piece.executable.launch(&stream)?;
             }
             stream.synchronize()?;
-            let run = run_since(fake, before);
+            let run = run_since(emulator, before);
             let place = |name: &str| run.iter().position(|kernel| kernel.starts_with(name)).unwrap();
             for order in ["abcdg", "aefg"] {
                 let names: Vec<_> = order.split("").filter(|name| !name.is_empty()).collect();
@@ -123,15 +123,15 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
 
 #[test]
 fn the_order_of_pieces_does_not_depend_on_the_order_of_the_list() {
-    on_fake_device(|fake, context| {
-        fake.set(Setting::NodesFromTheLast, 1);
+    on_emulated_device(|emulator, context| {
+        emulator.set(Setting::NodesFromTheLast, 1);
         let stream = Stream::new(context, Priority::Background)?;
         let (graph, _layers) = forked(context, &stream)?;
         let cut = graph.cut(&stream, us(45), ONCE)?;
-        let before = fake.kernels().len();
+        let before = emulator.kernels().len();
         cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
         stream.synchronize()?;
-        let run = run_since(fake, before);
+        let run = run_since(emulator, before);
         let place = |name: char| run.iter().position(|kernel| kernel.starts_with(name)).unwrap();
         assert!("abcdg".chars().is_sorted_by_key(place) && "aefg".chars().is_sorted_by_key(place), "{run:?}");
         Ok(())
@@ -140,7 +140,7 @@ fn the_order_of_pieces_does_not_depend_on_the_order_of_the_list() {
 
 #[test]
 fn pieces_are_timed_and_what_is_too_long_is_reported() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let layers = kernels(context, &["a_100us", "b_300us", "c_700us", "d_100us", "e_100us"])?;
         let graph = stream.capture(|stream| launch_all(&layers, stream))?;
@@ -158,7 +158,7 @@ fn pieces_are_timed_and_what_is_too_long_is_reported() {
 
 #[test]
 fn weights_are_restored_after_a_graph_that_changes_them_was_timed() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let weights = DeviceBuffer::new(context, 8)?;
         let content = |stream: &Stream| {
@@ -190,10 +190,10 @@ fn weights_are_restored_after_a_graph_that_changes_them_was_timed() {
         let update = Arc::clone(&weights);
         let restored = [&*weights];
         let runs = TimingRuns::restoring(NonZeroUsize::MIN, &restored);
-        let before = fake.log().len();
+        let before = emulator.log().len();
         let prepared =
             device.prepare_background(JobId::BACKGROUND, runs, move |stream| update.fill(stream, 7))?;
-        assert!(fake.log()[before..].iter().any(|call| call.contains("cuGraphLaunch")), "it was timed");
+        assert!(emulator.log()[before..].iter().any(|call| call.contains("cuGraphLaunch")), "it was timed");
         let mut bytes = [0; 8];
         weights.download(&stream, &mut bytes)?;
         assert_eq!(bytes, [1; 8]);
@@ -204,7 +204,7 @@ fn weights_are_restored_after_a_graph_that_changes_them_was_timed() {
 
 #[test]
 fn an_empty_graph_has_no_pieces() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let cut = stream.capture(|_| Ok(()))?.cut(&stream, us(500), ONCE)?;
         assert!(cut.pieces.is_empty() && cut.over_long.is_empty());
@@ -214,7 +214,7 @@ fn an_empty_graph_has_no_pieces() {
 
 #[test]
 fn a_graph_that_allocates_is_neither_cut_nor_merged() {
-    on_fake_device(|_, context| {
+    on_emulated_device(|_, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let graph = stream.capture(|stream| {
             allocate_and_free(stream);
@@ -231,7 +231,7 @@ fn a_graph_that_allocates_is_neither_cut_nor_merged() {
 
 #[test]
 fn a_chained_graph_is_a_node_that_is_looked_into() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let layers = kernels(context, &["a_10us", "b_20us", "c_30us"])?;
         let first = stream.capture(|stream| launch_all(&layers[..2], stream))?;
@@ -242,10 +242,10 @@ fn a_chained_graph_is_a_node_that_is_looked_into() {
         assert_eq!(chain.node_count()?, 2);
         let cut = chain.cut(&stream, us(30), ONCE)?;
         assert_eq!(cut.pieces.iter().map(|piece| piece.took).collect::<Vec<_>>(), [us(30), us(30)]);
-        let before = fake.kernels().len();
+        let before = emulator.kernels().len();
         cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
         stream.synchronize()?;
-        assert_eq!(run_since(fake, before), ["a_10us", "b_20us", "c_30us"]);
+        assert_eq!(run_since(emulator, before), ["a_10us", "b_20us", "c_30us"]);
         Ok(())
     });
 }
@@ -254,7 +254,7 @@ fn a_chained_graph_is_a_node_that_is_looked_into() {
 fn allocate_and_free(stream: &Stream) {
     // SAFETY: the library is open already; the signatures are those of cuda.h.
     unsafe {
-        let library = Library::new(FakeCuda::library().unwrap()).unwrap();
+        let library = Library::new(Emulator::library().unwrap()).unwrap();
         let allocate = library
             .get::<unsafe extern "C" fn(*mut u64, usize, *mut std::ffi::c_void) -> u32>("cuMemAllocAsync")
             .unwrap();
@@ -268,7 +268,7 @@ fn allocate_and_free(stream: &Stream) {
 
 #[test]
 fn short_neighbours_are_merged_and_run_in_order() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Foreground)?;
         let names = ["a_200us", "b_200us", "c_200us", "d_900us", "e_900us", "f_100us"];
         let layers = kernels(context, &names)?;
@@ -286,7 +286,7 @@ fn short_neighbours_are_merged_and_run_in_order() {
             merged.executable.launch(&stream)?;
         }
         stream.synchronize()?;
-        assert_eq!(run_since(fake, 0), names);
+        assert_eq!(run_since(emulator, 0), names);
         Ok(())
     });
 }
@@ -305,7 +305,7 @@ fn fake_time(
 /// Two graphs of the same kernels, one of which is given priority, beside each other on equal streams.
 #[test]
 fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let streams =
             [Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Background)?];
         let late = kernels(context, &["late_10us", "late_11us"])?;
@@ -316,12 +316,12 @@ fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
         let urgent_cut = graph.cut(&streams[1], us(15), ONCE)?;
         assert_eq!((late.pieces.len(), urgent_cut.pieces.len()), (2, 2));
 
-        let before = fake.kernels().len();
+        let before = emulator.kernels().len();
         for (stream, cut) in streams.iter().zip([&late, &urgent_cut]) {
             cut.pieces.iter().try_for_each(|piece| piece.executable.launch(stream))?;
         }
         streams.iter().try_for_each(Stream::synchronize)?;
-        let run = run_since(fake, before);
+        let run = run_since(emulator, before);
         // The first to come has begun before anything else is there; from then on what is urgent goes first.
         assert_eq!(run, ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
         Ok(())
@@ -331,7 +331,7 @@ fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
 /// What comes later has the priority, and has to wait all the same.
 #[test]
 fn chained_graphs_run_one_after_another_whatever_their_priorities() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let layers = kernels(context, &["first_10us", "second_10us", "third_10us"])?;
         let graphs = layers.iter().zip([Priority::Background, Priority::Background, Priority::Foreground]);
@@ -342,7 +342,7 @@ fn chained_graphs_run_one_after_another_whatever_their_priorities() {
         let graphs = graphs.collect::<Result<Vec<_>>>()?;
         CapturedGraph::chain(&graphs)?.instantiate()?.launch(&stream)?;
         stream.synchronize()?;
-        assert_eq!(run_since(fake, 0), ["first_10us", "second_10us", "third_10us"]);
+        assert_eq!(run_since(emulator, 0), ["first_10us", "second_10us", "third_10us"]);
         Ok(())
     });
 }
@@ -350,7 +350,7 @@ fn chained_graphs_run_one_after_another_whatever_their_priorities() {
 /// As for a graph of kernels, and here the kernels are in graphs of the graph.
 #[test]
 fn a_priority_that_a_chain_is_given_is_that_of_the_graphs_in_it() {
-    on_fake_device(|fake, context| {
+    on_emulated_device(|emulator, context| {
         let streams =
             [Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Background)?];
         let chain = |names: &[&str]| {
@@ -366,7 +366,7 @@ fn a_priority_that_a_chain_is_given_is_that_of_the_graphs_in_it() {
         late.launch(&streams[0])?;
         urgent.launch(&streams[1])?;
         streams.iter().try_for_each(Stream::synchronize)?;
-        assert_eq!(run_since(fake, 0), ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
+        assert_eq!(run_since(emulator, 0), ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
         Ok(())
     });
 }

@@ -1,4 +1,4 @@
-//! The CUDA driver, unmodified, against a fake driver (`fake-cuda`): it checks every call, runs kernels in
+//! The CUDA driver, unmodified, against an emulated driver (`cuda-emulator`): it checks every call, runs kernels in
 //! virtual time and says what was left behind.
 
 mod capabilities;
@@ -13,24 +13,24 @@ mod scenario;
 mod sharing;
 mod tasklets;
 
-use fake_cuda::FakeCuda;
+use cuda_emulator::Emulator;
 use gpu_mux::cuda::{Context, CudaLibrary, Result};
 
-/// Runs a test on a new fake device, and then looks whether it was misused or something was left behind.
-fn on_fake_device(test: impl FnOnce(&FakeCuda, &Context) -> Result<()>) {
-    let fake = FakeCuda::new().unwrap();
+/// Runs a test on a new emulated device, and then looks whether it was misused or something was left behind.
+fn on_emulated_device(test: impl FnOnce(&Emulator, &Context) -> Result<()>) {
+    let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
-    let tested = test(&fake, &context);
+    let tested = test(&emulator, &context);
     tested.and(context.close()).unwrap();
-    nothing_amiss(&fake);
+    nothing_amiss(&emulator);
 }
 
-/// The library that the fake driver is.
+/// The library that the emulated driver is.
 fn library() -> CudaLibrary {
-    CudaLibrary::open_first_of(&[FakeCuda::library().unwrap()]).unwrap()
+    CudaLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
 }
 
-fn nothing_amiss(fake: &FakeCuda) {
-    assert_eq!(fake.misuse(), [""; 0], "misuse, with these calls: {:#?}", fake.log());
-    assert_eq!(fake.leaks(), [""; 0], "leaks, with these calls: {:#?}", fake.log());
+fn nothing_amiss(emulator: &Emulator) {
+    assert_eq!(emulator.misuse(), [""; 0], "misuse, with these calls: {:#?}", emulator.log());
+    assert_eq!(emulator.leaks(), [""; 0], "leaks, with these calls: {:#?}", emulator.log());
 }

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cuda::{Setting, VirtualClock};
+use cuda_emulator::{Setting, VirtualClock};
 use gpu_mux::cuda::{CudaDevice, DeviceOptions, HostClock, Prepared, TimingRuns};
 use gpu_mux::{
     Device, DeviceParameters, Driver, DriverError, Finished, Host, JobId, Kernel, Lane, Policy, Ran, Tasklet,
@@ -16,7 +16,7 @@ use gpu_mux::{
 };
 
 use super::kernels::{kernels, launch_all};
-use super::on_fake_device;
+use super::on_emulated_device;
 
 /// How often the foreground has an iteration, and how many there are.
 const PERIOD: Duration = Duration::from_micros(700);
@@ -125,10 +125,10 @@ fn figures<W: Clone, D: Device<Work = W>>(
 #[test]
 fn whole_device_kernels_take_the_same_on_the_emulated_driver_and_the_virtual_device() {
     for (name, policy) in Policy::presets() {
-        on_fake_device(|fake, context| {
-            fake.set(Setting::QueryNs, 500);
+        on_emulated_device(|emulator, context| {
+            emulator.set(Setting::QueryNs, 500);
             let mut device = CudaDevice::new(context, policy, DeviceOptions::default())?;
-            device = device.with_host_clock(Arc::new(EmulatedTime(fake.clock())));
+            device = device.with_host_clock(Arc::new(EmulatedTime(emulator.clock())));
             let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
             let layers = kernels(context, &FOREGROUND_KERNELS)?;
             let foreground =

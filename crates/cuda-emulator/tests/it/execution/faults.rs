@@ -1,0 +1,117 @@
+//! Kernels that fail: how CUDA ends them, what the report says, what is looked for on demand.
+
+use super::{Gpu, code, on_emulator, shape};
+use cuda_emulator::{Emulator, Setting};
+use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, LaunchConfig, PushKernelArg, sys::CUresult};
+
+/// Launches a kernel on memory: how it ends, and the only line of the report, or none.
+fn ends(
+    emulator: &Emulator,
+    kernel: &str,
+    memory: impl FnOnce(&Gpu) -> u64,
+    shape: LaunchConfig,
+) -> (CUresult, String) {
+    let gpu = Gpu::new(0);
+    let function: CudaFunction = gpu.kernel(kernel);
+    let argument = memory(&gpu);
+    // SAFETY: what may be wrong with it is the test.
+    let launched = unsafe { gpu.stream.launch_builder(&function).arg(&argument).launch(shape) };
+    launched.unwrap();
+    let ended = gpu.stream.synchronize();
+    let result = ended.err().map_or(CUresult::CUDA_SUCCESS, |error| error.0);
+    if result != CUresult::CUDA_SUCCESS {
+        assert_eq!(code(gpu.context.synchronize()), result, "it stays");
+        assert_eq!(code(gpu.stream.alloc_zeros::<u8>(1).map(drop)), result, "it stays");
+    }
+    let faults = emulator.faults();
+    assert_eq!(faults.len(), usize::from(result != CUresult::CUDA_SUCCESS), "{faults:?}");
+    // cudarc takes no errors of its drops: they are those of the lost context.
+    drop((function, gpu));
+    let line = faults.into_iter().next().unwrap_or_default();
+    assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
+    emulator.reset();
+    (result, line)
+}
+
+/// Memory that stays until the context ends.
+fn kept(memory: CudaSlice<u32>, gpu: &Gpu) -> u64 {
+    let address = memory.device_ptr(&gpu.stream).0;
+    _ = memory.leak();
+    address
+}
+
+#[test]
+fn an_access_past_the_end_is_an_illegal_address_and_the_context_is_lost() {
+    on_emulator(|emulator| {
+        let short = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(95).unwrap(), gpu);
+        let (result, line) = ends(emulator, "reverse", short, shape(1, 96, 400));
+        assert_eq!(result, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert!(line.starts_with("device 0: illegal address: write of 4 bytes at 0xd00000"), "{line}");
+        let place = "past the end of the 380 bytes at";
+        assert!(
+            line.contains(place)
+                && line.contains("in kernel reverse, block [0, 0, 0], thread [95, 0, 0], PTX line "),
+            "{line}"
+        );
+    });
+}
+
+#[test]
+fn freed_memory_and_wrong_alignment_are_told_apart() {
+    on_emulator(|emulator| {
+        let freed = |gpu: &Gpu| gpu.stream.alloc_zeros::<u32>(96).unwrap().device_ptr(&gpu.stream).0;
+        let (result, line) = ends(emulator, "reverse", freed, shape(1, 96, 400));
+        assert_eq!(result, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert!(line.contains("were freed"), "{line}");
+        let odd = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(100).unwrap(), gpu) + 2;
+        let (result, line) = ends(emulator, "reverse", odd, shape(1, 96, 400));
+        assert_eq!(result, CUresult::CUDA_ERROR_MISALIGNED_ADDRESS);
+        assert!(line.contains("misaligned address: 4 bytes at"), "{line}");
+    });
+}
+
+#[test]
+fn a_kernel_without_an_end_is_stopped_and_so_is_one_that_waits_for_itself() {
+    on_emulator(|emulator| {
+        emulator.set(Setting::WatchdogInstructions, 10_000);
+        let gpu = Gpu::new(0);
+        let spin = gpu.kernel("spin");
+        // SAFETY: it has no arguments.
+        unsafe { gpu.stream.launch_builder(&spin).launch(shape(1, 32, 0)) }.unwrap();
+        assert_eq!(code(gpu.stream.synchronize()), CUresult::CUDA_ERROR_LAUNCH_TIMEOUT);
+        assert!(emulator.faults()[0].contains("more than 10000 instructions"), "{:?}", emulator.faults());
+        drop((spin, gpu));
+        emulator.reset();
+
+        let gpu = Gpu::new(0);
+        let apart = gpu.kernel("apart");
+        // SAFETY: it has no arguments.
+        unsafe { gpu.stream.launch_builder(&apart).launch(shape(1, 64, 0)) }.unwrap();
+        assert_eq!(code(gpu.stream.synchronize()), CUresult::CUDA_ERROR_LAUNCH_TIMEOUT);
+        assert!(emulator.faults()[0].contains("deadlock: waits for a barrier"), "{:?}", emulator.faults());
+        drop((apart, gpu));
+        emulator.reset();
+    });
+}
+
+#[test]
+fn races_and_uninitialised_memory_are_found_where_they_are_looked_for() {
+    on_emulator(|emulator| {
+        let memory = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(96).unwrap(), gpu);
+        emulator.set(Setting::RaceCheck, 1);
+        emulator.set(Setting::OrderSeed, 3);
+        let (result, line) = ends(emulator, "reverse_race", memory, shape(1, 96, 400));
+        assert_eq!(result, CUresult::CUDA_ERROR_LAUNCH_FAILED);
+        assert!(line.contains("race: "), "{line}");
+        emulator.set(Setting::RaceCheck, 1);
+        assert_eq!(ends(emulator, "reverse", memory, shape(1, 96, 400)).0, CUresult::CUDA_SUCCESS);
+
+        emulator.set(Setting::UninitialisedCheck, 1);
+        // SAFETY: what it reads there is the test.
+        let unwritten = |gpu: &Gpu| kept(unsafe { gpu.stream.alloc(96) }.unwrap(), gpu);
+        let (result, line) = ends(emulator, "increment", unwritten, shape(1, 1, 0));
+        assert_eq!(result, CUresult::CUDA_ERROR_LAUNCH_FAILED);
+        assert!(line.contains("uninitialised: 4 bytes at"), "{line}");
+        assert_eq!(ends(emulator, "increment", unwritten, shape(1, 1, 0)).0, CUresult::CUDA_SUCCESS);
+    });
+}

@@ -1,0 +1,177 @@
+//! Launches in streams: arguments, order, what is copied and filled between them.
+
+use super::{Gpu, on_emulator, shape};
+use cuda_emulator::Setting;
+use cudarc::driver::{DevicePtr, PushKernelArg, result, sys};
+use std::{ffi::c_void, time::Duration};
+
+#[test]
+fn a_kernel_changes_the_memory_that_it_is_given() {
+    on_emulator(|emulator| {
+        let gpu = Gpu::new(0);
+        let scale = gpu.kernel("scale");
+        let values: Vec<f32> = (0..1000_u16).map(f32::from).collect();
+        let mut held = gpu.stream.clone_htod(&values).unwrap();
+        let launch = |held: &mut _| {
+            // SAFETY: these are its arguments.
+            unsafe {
+                let (factor, count) = (0.5_f32, 999_u32);
+                let mut builder = gpu.stream.launch_builder(&scale);
+                builder.arg(held).arg(&factor).arg(&count).launch(shape(8, 128, 0)).unwrap();
+            }
+        };
+        launch(&mut held);
+        launch(&mut held);
+        let found = gpu.stream.clone_dtoh(&held).unwrap();
+        let expected: Vec<_> =
+            values.iter().map(|value| if *value < 999.0 { value / 4.0 } else { *value }).collect();
+        assert_eq!(found, expected);
+        assert_eq!(emulator.kernels().len(), 2);
+    });
+}
+
+#[test]
+fn a_stream_keeps_its_order_however_late_it_is_executed() {
+    on_emulator(|emulator| {
+        let gpu = Gpu::new(0);
+        let step = gpu.kernel("step");
+        let mut word = gpu.stream.alloc_zeros::<u64>(1).unwrap();
+        for number in 1..=3_u64 {
+            // SAFETY: these are its arguments.
+            unsafe { gpu.stream.launch_builder(&step).arg(&mut word).arg(&number).launch(shape(1, 1, 0)) }
+                .unwrap();
+        }
+        assert!(emulator.kernels().is_empty(), "nothing has been waited for");
+        let copy = gpu.stream.clone_dtod(&word).unwrap();
+        gpu.stream.memset_zeros(&mut word).unwrap();
+        assert_eq!(gpu.stream.clone_dtoh(&copy).unwrap(), [(31 + 2) * 31 + 3]);
+        assert_eq!(gpu.stream.clone_dtoh(&word).unwrap(), [0]);
+    });
+}
+
+#[test]
+fn streams_meet_at_events_and_at_the_default_stream() {
+    on_emulator(|_| {
+        let gpu = Gpu::new(0);
+        let step = gpu.kernel("step");
+        let word = gpu.stream.alloc_zeros::<u64>(1).unwrap();
+        let address = word.device_ptr(&gpu.stream).0;
+        let launch = |stream: sys::CUstream, number: u64| {
+            let (mut address, mut number) = (address, number);
+            let mut arguments: [*mut c_void; 2] = [(&raw mut address).cast(), (&raw mut number).cast()];
+            // SAFETY: these are its arguments; the memory is there until the end of the test.
+            unsafe {
+                result::launch_kernel(step.cu_function(), (1, 1, 1), (1, 1, 1), 0, stream, &mut arguments)
+            }
+            .unwrap();
+        };
+        // cudarc's streams do without the default stream; a blocking one does not.
+        let blocking = result::stream::create(result::stream::StreamKind::Default).unwrap();
+        launch(gpu.stream.cu_stream(), 1);
+        let event = gpu.stream.record_event(None).unwrap();
+        // SAFETY: both are alive.
+        unsafe {
+            result::stream::wait_event(
+                blocking,
+                event.cu_event(),
+                sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
+            )
+        }
+        .unwrap();
+        launch(blocking, 2);
+        launch(std::ptr::null_mut(), 3);
+        launch(blocking, 4);
+        // A copy in the default stream waits for the blocking stream.
+        let mut found = [0_u64];
+        // SAFETY: the memory is there.
+        unsafe { result::memcpy_dtoh_sync(&mut found, address) }.unwrap();
+        assert_eq!(found, [((31 + 2) * 31 + 3) * 31 + 4]);
+        // SAFETY: it is destroyed once.
+        unsafe { result::stream::destroy(blocking) }.unwrap();
+    });
+}
+
+#[test]
+fn arguments_in_one_buffer_are_taken_from_their_offsets() {
+    on_emulator(|_| {
+        let gpu = Gpu::new(0);
+        let scale = gpu.kernel("scale");
+        let held = gpu.stream.clone_htod(&[3.0_f32]).unwrap();
+        // SAFETY: the pairs are as cuda.h has them, and live as long as the call.
+        unsafe {
+            let (mut offset, mut bytes) = (0, 0);
+            sys::cuFuncGetParamInfo(scale.cu_function(), 2, &raw mut offset, &raw mut bytes)
+                .result()
+                .unwrap();
+            assert_eq!((offset, bytes), (12, 4));
+            let mut buffer = [0_u8; 16];
+            buffer[..8].copy_from_slice(&held.device_ptr(&gpu.stream).0.to_ne_bytes());
+            buffer[8..12].copy_from_slice(&2.5_f32.to_ne_bytes());
+            buffer[12..].copy_from_slice(&1_u32.to_ne_bytes());
+            let mut size = buffer.len();
+            let mut extra: [*mut c_void; 5] = [
+                std::ptr::without_provenance_mut(1),
+                buffer.as_mut_ptr().cast(),
+                std::ptr::without_provenance_mut(2),
+                (&raw mut size).cast(),
+                std::ptr::null_mut(),
+            ];
+            let stream = gpu.stream.cu_stream();
+            let (none, function) = (std::ptr::null_mut(), scale.cu_function());
+            sys::cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, none, extra.as_mut_ptr())
+                .result()
+                .unwrap();
+        }
+        assert_eq!(gpu.stream.clone_dtoh(&held).unwrap(), [7.5]);
+    });
+}
+
+#[test]
+fn dynamic_shared_memory_beyond_48_kib_has_to_be_asked_for() {
+    on_emulator(|emulator| {
+        let gpu = Gpu::new(0);
+        let reverse = gpu.kernel("reverse");
+        let mut values = gpu.stream.alloc_zeros::<u32>(96).unwrap();
+        let mut launch = |shared_bytes| {
+            // SAFETY: these are its arguments.
+            unsafe { gpu.stream.launch_builder(&reverse).arg(&mut values).launch(shape(1, 96, shared_bytes)) }
+                .map(drop)
+        };
+        let refused = launch(50_000).unwrap_err();
+        assert_eq!(refused.0, sys::CUresult::CUDA_ERROR_INVALID_VALUE);
+        let limit = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        assert_eq!(reverse.get_attribute(limit).unwrap(), 48 << 10);
+        reverse.set_attribute(limit, 50_000).unwrap();
+        launch(50_000).unwrap();
+        let expected: Vec<u32> = (0..96).rev().collect();
+        assert_eq!(gpu.stream.clone_dtoh(&values).unwrap(), expected);
+        assert!(
+            emulator.misuse()[0].contains("50000 bytes of dynamic shared memory"),
+            "{:?}",
+            emulator.misuse()
+        );
+        // What was refused is reported: this test ends without looking at the report.
+        drop((values, reverse, gpu));
+        emulator.reset();
+    });
+}
+
+#[test]
+fn times_are_taken_from_the_table_then_from_the_name_then_from_the_default() {
+    on_emulator(|emulator| {
+        emulator.set(Setting::KernelNs, 70);
+        emulator.set_kernel_time("step", Duration::from_nanos(900));
+        let gpu = Gpu::new(0);
+        let (step, offset) = (gpu.kernel("step"), gpu.kernel("read_offset"));
+        let mut word = gpu.stream.alloc_zeros::<u64>(1).unwrap();
+        let number = 1_u64;
+        // SAFETY: these are their arguments.
+        unsafe {
+            gpu.stream.launch_builder(&step).arg(&mut word).arg(&number).launch(shape(1, 1, 0)).unwrap();
+            gpu.stream.launch_builder(&offset).arg(&mut word).launch(shape(1, 1, 0)).unwrap();
+        }
+        gpu.stream.synchronize().unwrap();
+        let ends: Vec<_> = emulator.kernels().iter().map(|run| run.ended.as_nanos()).collect();
+        assert_eq!(ends, [900, 970]);
+    });
+}

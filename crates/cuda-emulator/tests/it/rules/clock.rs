@@ -1,0 +1,90 @@
+//! Virtual time: the order of kernels, waits that end and waits that cannot.
+
+use super::cuda::Cuda;
+use cuda_emulator::Setting;
+use cudarc::driver::sys::CUresult::{
+    CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_TIMEOUT, CUDA_ERROR_NOT_READY,
+};
+use std::time::Duration;
+
+#[test]
+fn the_first_in_priority_goes_first_and_nothing_is_interrupted() {
+    let cuda = Cuda::start();
+    let (module, [long, low, high]) = cuda.kernels(["long_100us", "low_10us", "high_20us"]);
+    let (background, foreground) = (cuda.stream(0), cuda.stream(-5));
+    cuda.ok(cuda.launch(long, background));
+    cuda.ok(cuda.launch(low, background));
+    cuda.ok(cuda.launch(high, foreground));
+    cuda.ok(cuda.launch(high, foreground));
+    cuda.ok(cuda.cuCtxSynchronize());
+    let expected =
+        [(0, 100, "long_100us"), (100, 120, "high_20us"), (120, 140, "high_20us"), (140, 150, "low_10us")];
+    assert_eq!(cuda.timeline(), expected.map(|(start, end, name)| (start, end, name.to_owned())));
+    for stream in [background, foreground] {
+        cuda.ok(cuda.cuStreamDestroy_v2(stream));
+    }
+    cuda.ok(cuda.cuModuleUnload(module));
+    cuda.end();
+}
+
+#[test]
+fn queries_let_time_pass_and_launches_take_it() {
+    let cuda = Cuda::start();
+    cuda.emulator.set(Setting::LaunchNs, 3000);
+    let (_, [kernel]) = cuda.kernels(["spin_10us"]);
+    let stream = cuda.stream(0);
+    cuda.ok(cuda.launch(kernel, stream));
+    let mut polls = 1;
+    while cuda.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY as u32 {
+        polls += 1;
+    }
+    assert_eq!(polls, 10);
+    assert_eq!(cuda.timeline(), [(3, 13, "spin_10us".to_owned())]);
+    cuda.emulator.advance(Duration::from_micros(7));
+    assert_eq!(cuda.emulator.now(), Duration::from_micros(20));
+}
+
+#[test]
+fn a_destroyed_streams_work_still_ends() {
+    let cuda = Cuda::start();
+    let (module, [kernel]) = cuda.kernels(["spin_10us"]);
+    let stream = cuda.stream(0);
+    cuda.ok(cuda.launch(kernel, stream));
+    cuda.ok(cuda.cuStreamDestroy_v2(stream));
+    assert!(cuda.emulator.leaks().contains(&"stream 1: destroyed with work that has not ended".to_owned()));
+    cuda.ok(cuda.cuCtxSynchronize());
+    assert_eq!(cuda.timeline().len(), 1);
+    cuda.ok(cuda.cuModuleUnload(module));
+    cuda.end();
+}
+
+#[test]
+fn a_wait_without_an_end_is_an_error() {
+    let cuda = Cuda::start();
+    let stream = cuda.stream(0);
+    let word = cuda.make(|place| cuda.cuMemAlloc_v2(place, 4));
+    cuda.ok(cuda.cuStreamWaitValue32_v2(stream, word, 1, 1));
+    cuda.refuses(cuda.cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_TIMEOUT, "waits for ever");
+    cuda.refuses(cuda.cuCtxSynchronize(), CUDA_ERROR_LAUNCH_TIMEOUT, "work is left in stream 1");
+    let mut polls = 0;
+    while cuda.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY as u32 {
+        polls += 1;
+    }
+    assert_eq!(polls, 10_000);
+    assert!(cuda.emulator.misuse()[2].contains("10000 queries have found nothing under way"));
+}
+
+#[test]
+fn a_failed_kernel_breaks_the_context() {
+    let cuda = Cuda::start();
+    let (module, [kernel]) = cuda.kernels(["fail_10us"]);
+    let stream = cuda.stream(0);
+    cuda.ok(cuda.launch(kernel, stream));
+    cuda.fails(cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    cuda.fails(cuda.cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_FAILED);
+    cuda.fails(cuda.launch(kernel, stream), CUDA_ERROR_LAUNCH_FAILED);
+    // What is destroyed says so, too, and is destroyed.
+    cuda.fails(cuda.cuModuleUnload(module), CUDA_ERROR_LAUNCH_FAILED);
+    cuda.ok(cuda.cuStreamDestroy_v2(stream));
+    cuda.end();
+}

@@ -1,6 +1,0 @@
-//! The fake driver, as programs see it: tests take turns with the one that the process has.
-
-mod cudarc;
-mod execution;
-mod nccl;
-mod rules;
