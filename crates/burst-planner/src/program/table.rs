@@ -97,6 +97,11 @@ impl TableCosts {
         self.transfers.get(producer.0)?.get(&(from, to)).copied()
     }
 
+    /// What an all-reduce between so many GPUs takes, if any is set.
+    fn all_reduce_time(&self, gpus: usize) -> Option<&AllReduceTime> {
+        self.all_reduce.range(gpus..).next().or(self.all_reduce.last_key_value()).map(|(_, time)| time)
+    }
+
     /// The same costs where transfers and all-reduces take `factor` times as long.
     #[must_use]
     pub fn with_communication_scaled(mut self, factor: f64) -> Self {
@@ -236,8 +241,16 @@ impl TrainingCosts for TableCosts {
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
-        let listed = self.all_reduce.range(ranks.len()..).next().or(self.all_reduce.last_key_value());
-        listed.map_or(0.0, |(_, time)| time.startup_us + time.us_per_byte * bytes as f64)
+        self.all_reduce_time(ranks.len())
+            .map_or(0.0, |time| time.startup_us + time.us_per_byte * bytes as f64)
+    }
+
+    fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+        self.transfer_times(producer, from, to).map_or(0.0, |times| times.nested_us.min(times.disjoint_us))
+    }
+
+    fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        self.all_reduce_time(ranks).map_or(0.0, |time| time.us_per_byte * bytes as f64)
     }
 }
 

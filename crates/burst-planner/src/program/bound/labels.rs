@@ -275,7 +275,7 @@ impl Label {
 
 /// Drops labels that are no better than another one, and merges neighbours where there are too many.
 fn thin(front: &mut Vec<Label>, most: usize) {
-    front.sort_by(|a, b| a.first_us.total_cmp(&b.first_us).then(a.gpu_us.total_cmp(&b.gpu_us)));
+    front.sort_unstable_by(|a, b| a.first_us.total_cmp(&b.first_us).then(a.gpu_us.total_cmp(&b.gpu_us)));
     let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(most));
     for label in front.drain(..) {
         // Where one time follows from the other, it is the last one that is better, if any is.

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use rustc_hash::FxHashSet;
+
 use super::super::bound::Bound;
 use super::super::evaluator::{Evaluator, Numbered};
 
@@ -57,7 +59,7 @@ pub(super) fn relaxed_chain(
     let bound = Bound::new(evaluator.problem(), gpus, evaluator.structure(), evaluator.costs(), is_proposed);
     let order = Rc::clone(evaluator.own_order());
     let heaviest = bound.longest_update();
-    let mut seeds = Vec::new();
+    let (mut seeds, mut met) = (Vec::new(), FxHashSet::default());
     for counts in bound.chain_choices(RELAXED_CHOICES) {
         let end =
             counts.iter().skip(heaviest).take_while(|&&count| count == counts[heaviest]).count() + heaviest;
@@ -70,9 +72,8 @@ pub(super) fn relaxed_chain(
             for (list, &node) in lists.iter().zip(&*order) {
                 groups[node as usize] = evaluator.group(list);
             }
-            let seed = Numbered { groups, order: Rc::clone(&order) };
-            if !seeds.contains(&seed) {
-                seeds.push(seed);
+            if met.insert(groups.clone()) {
+                seeds.push(Numbered { groups, order: Rc::clone(&order) });
             }
         }
     }
