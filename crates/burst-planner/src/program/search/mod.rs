@@ -27,7 +27,7 @@ use stage::Stage;
 use staircase::Staircase;
 
 /// How many changes are tried with 8 GPUs, about.
-const EVALUATIONS: f64 = 800.0;
+const EVALUATIONS: f64 = 900.0;
 /// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
 const MORE_EVALUATIONS: f64 = 400_000.0;
 /// With so many blocks a third of these additional changes are made, and with half as many again next to none.
