@@ -180,17 +180,3 @@ fn time_in_name(name: &str) -> Option<u64> {
         number.parse::<u64>().ok()?.checked_mul(scale)
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernels_name_tells_its_time() {
-        assert_eq!(time_in_name("spin_250us"), Some(250_000));
-        assert_eq!(time_in_name("spin_3ms_of_background"), Some(3_000_000));
-        assert_eq!(time_in_name("copy_1us_then_40ns"), Some(40));
-        assert_eq!(time_in_name("gemm_128x128"), None);
-        assert_eq!(time_in_name("us"), None);
-    }
-}

@@ -85,24 +85,3 @@ fn fold<T: Copy, const BYTES: usize>(
     let ends = |value| if reduction == 4 { mean(value, inputs.len()) } else { value };
     result.into_iter().flat_map(|value| to(ends(value))).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reductions_are_those_of_the_type() {
-        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
-        let inputs = [bytes(&[1, -5, i32::MAX]), bytes(&[3, 9, 1])];
-        let expected =
-            [[4, 4, i32::MIN], [3, -45, i32::MAX], [3, 9, i32::MAX], [1, -5, 1], [2, 2, i32::MIN / 2]];
-        for (reduction, expected) in expected.iter().enumerate() {
-            assert_eq!(reduce(2, reduction as u32, &inputs), bytes(expected), "{reduction}");
-        }
-        // 2048 + 1 + 1 in steps of f16 would stay 2048.
-        let halves = [2048.0, 1.0, 1.0].map(|value| f16::from_f32(value).to_le_bytes().to_vec());
-        assert_eq!(reduce(6, 0, &halves), f16::from_f32(2050.0).to_le_bytes());
-        let unsigned = [vec![200_u8], vec![100]];
-        assert_eq!((reduce(1, 2, &unsigned), reduce(0, 2, &unsigned)), (vec![200], vec![100]));
-    }
-}

@@ -88,6 +88,36 @@ fn every_operation_gives_what_nccl_documents() {
 }
 
 #[test]
+fn reductions_are_those_of_the_type() {
+    on_devices(|_, nccl| {
+        let reduced = |element: u32, reduction: u32, inputs: &[Vec<u8>], count: usize| -> Vec<u8> {
+            let ranks = ranks(nccl, inputs.len());
+            let held: Vec<_> = ranks.iter().zip(inputs).map(|(rank, own)| rank.held(own)).collect();
+            group(nccl, &ranks, |number, rank| {
+                let address = rank.address(&held[number]);
+                nccl.ncclAllReduce(address, address, count, element, reduction, rank.comm, rank.stream())
+            });
+            let result = ranks[0].gpu.stream.clone_dtoh(&held[0]).unwrap();
+            ranks.iter().for_each(|rank| assert_eq!(nccl.ncclCommDestroy(rank.comm), 0));
+            result
+        };
+        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+        let inputs = [bytes(&[1, -5, i32::MAX]), bytes(&[3, 9, 1])];
+        let expected =
+            [[4, 4, i32::MIN], [3, -45, i32::MAX], [3, 9, i32::MAX], [1, -5, 1], [2, 2, i32::MIN / 2]];
+        for (reduction, expected) in (0..).zip(&expected) {
+            assert_eq!(reduced(2, reduction, &inputs, 3), bytes(expected), "{reduction}");
+        }
+        // 2048 + 1 + 1 in steps of half precision would stay 2048.
+        let halves = [0x6800_u16, 0x3c00, 0x3c00].map(|bits| bits.to_le_bytes().to_vec());
+        assert_eq!(reduced(6, SUM, &halves, 1), 0x6801_u16.to_le_bytes());
+        // The largest of signed bytes is the one that is smaller unsigned.
+        let unsigned = [vec![200_u8], vec![100]];
+        assert_eq!((reduced(1, 2, &unsigned, 1), reduced(0, 2, &unsigned, 1)), (vec![200], vec![100]));
+    });
+}
+
+#[test]
 fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_streams() {
     on_devices(|_, nccl| {
         let size = 4;
