@@ -24,7 +24,7 @@ pub(super) fn is_reduction(reduction: u32) -> bool {
 pub(super) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! integers {
         ($type:ty) => {
-            fold::<$type, _>(
+            fold::<$type, { size_of::<$type>() }>(
                 reduction,
                 inputs,
                 <$type>::from_le_bytes,
@@ -35,8 +35,8 @@ pub(super) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8
         };
     }
     macro_rules! floats {
-        ($type:ty, $from:expr, $to:expr) => {
-            fold::<$type, _>(
+        ($type:ty, $held:ty, $from:expr, $to:expr) => {
+            fold::<$type, { size_of::<$held>() }>(
                 reduction,
                 inputs,
                 $from,
@@ -53,11 +53,11 @@ pub(super) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8
         3 => integers!(u32),
         4 => integers!(i64),
         5 => integers!(u64),
-        6 => floats!(f32, |bytes| f16::from_le_bytes(bytes).to_f32(), |value| f16::from_f32(value)
+        6 => floats!(f32, f16, |bytes| f16::from_le_bytes(bytes).to_f32(), |value| f16::from_f32(value)
             .to_le_bytes()),
-        7 => floats!(f32, f32::from_le_bytes, f32::to_le_bytes),
-        8 => floats!(f64, f64::from_le_bytes, f64::to_le_bytes),
-        _ => floats!(f32, |bytes| bf16::from_le_bytes(bytes).to_f32(), |value| bf16::from_f32(value)
+        7 => floats!(f32, f32, f32::from_le_bytes, f32::to_le_bytes),
+        8 => floats!(f64, f64, f64::from_le_bytes, f64::to_le_bytes),
+        _ => floats!(f32, bf16, |bytes| bf16::from_le_bytes(bytes).to_f32(), |value| bf16::from_f32(value)
             .to_le_bytes()),
     }
 }
