@@ -94,7 +94,7 @@ fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
             }
             // No more than a question whether there are green contexts.
             Ok(_) => {
-                assert!(emulator.log()[call as usize - 1].contains("cuDeviceGetDevResource"), "call {call}")
+                assert!(emulator.log()[call as usize - 1].contains("cuDeviceGetDevResource"), "call {call}");
             }
         }
         emulator.advance(Duration::from_secs(1));

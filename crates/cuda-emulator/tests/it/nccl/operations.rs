@@ -98,7 +98,9 @@ fn reductions_are_those_of_the_type() {
                 nccl.ncclAllReduce(address, address, count, element, reduction, rank.comm, rank.stream())
             });
             let result = ranks[0].gpu.stream.clone_dtoh(&held[0]).unwrap();
-            ranks.iter().for_each(|rank| assert_eq!(nccl.ncclCommDestroy(rank.comm), 0));
+            for rank in &ranks {
+                assert_eq!(nccl.ncclCommDestroy(rank.comm), 0);
+            }
             result
         };
         let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
