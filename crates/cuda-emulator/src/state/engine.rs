@@ -13,6 +13,7 @@ use super::{
 };
 use std::{
     collections::{BTreeMap, HashSet},
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -144,15 +145,16 @@ impl Driver {
     /// While nothing can be done here, but other threads of the host may bring what is waited for, they have the driver.
     fn wait(&mut self, device: Option<i32>, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         let mut patience = None;
+        let mut changed = true;
         loop {
-            self.settle();
+            changed |= self.settle();
             device.map_or(Ok(()), |device| self.check_device_lives(device))?;
             if done(self) {
                 return Ok(());
             }
             if let Some((next, _)) = self.next_end() {
                 self.end_kernel(next);
-                patience = None;
+                (patience, changed) = (None, true);
                 continue;
             }
             let deadlock = self.find_deadlock(device);
@@ -160,8 +162,7 @@ impl Driver {
             if waits && deadlock.is_none() {
                 let limit = Duration::from_millis(self.settings.patience_ms as u64);
                 let until = *patience.get_or_insert_with(|| Instant::now() + limit);
-                self.let_others(until);
-                if Instant::now() < until {
+                if self.let_others(until, mem::take(&mut changed)) {
                     continue;
                 }
             }
@@ -204,8 +205,10 @@ impl Driver {
         format!("nothing runs, and work is left in {}", stuck.join(", "))
     }
 
-    /// Executes everything that can be executed now and takes no time, and starts kernels where devices are free.
-    pub(super) fn settle(&mut self) {
+    /// Executes everything that can be executed now and takes no time, and starts kernels where devices are free; whether
+    /// there was anything.
+    pub(super) fn settle(&mut self) -> bool {
+        let mut any = false;
         loop {
             let streams: Vec<_> = self.streams.keys().copied().collect();
             let mut moved = false;
@@ -224,9 +227,11 @@ impl Driver {
             if !moved {
                 break;
             }
+            any = true;
             self.engine.idle_queries = 0;
         }
         self.bury_streams();
+        any
     }
 
     /// Executes the head of a stream's queue if it takes no time and is ready; whether anything was executed.

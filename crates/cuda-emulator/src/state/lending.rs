@@ -1,9 +1,10 @@
-//! The process's driver, which one call after the other has.
+//! The process's driver, which one call after the other has, in the order in which they ask.
 
 use super::Driver;
 use std::{
+    collections::VecDeque,
     mem,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
@@ -18,46 +19,50 @@ enum Place {
 
 struct Shared {
     place: Place,
-    /// How often it was given back.
+    /// How to wake the threads that ask for it, which get it in this order: threads that poll would otherwise keep a thread
+    /// that has to be woken from it for as long as they poll.
+    asking: VecDeque<Arc<Condvar>>,
+    /// How often it was given back by somebody who may have changed something.
     uses: u64,
 }
 
-static SHARED: Mutex<Shared> = Mutex::new(Shared { place: Place::Nowhere, uses: 0 });
-static GIVEN_BACK: Condvar = Condvar::new();
+static SHARED: Mutex<Shared> = Mutex::new(Shared { place: Place::Nowhere, asking: VecDeque::new(), uses: 0 });
+static USED: Condvar = Condvar::new();
 
 fn lock() -> MutexGuard<'static, Shared> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the driver once it is there, and somebody has used it after the `uses`th use or the time is up.
-fn take(uses: Option<(u64, Instant)>) -> Box<Driver> {
-    let mut shared = lock();
-    loop {
-        let unchanged = uses.filter(|(uses, until)| shared.uses == *uses && Instant::now() < *until);
-        if unchanged.is_none() {
-            match mem::replace(&mut shared.place, Place::Lent) {
-                Place::Here(driver) => return driver,
-                Place::Nowhere => return Box::new(Driver::new()),
-                Place::Lent => {}
-            }
-        }
-        shared = match unchanged {
-            None => GIVEN_BACK.wait(shared).unwrap_or_else(PoisonError::into_inner),
-            Some((_, until)) => {
-                let left = until.saturating_duration_since(Instant::now());
-                GIVEN_BACK.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0
-            }
+/// Takes the driver once it is there and all have had it who asked before.
+fn take(mut shared: MutexGuard<'static, Shared>) -> Box<Driver> {
+    if matches!(shared.place, Place::Lent) || !shared.asking.is_empty() {
+        let turn = Arc::new(Condvar::new());
+        shared.asking.push_back(Arc::clone(&turn));
+        let others = |shared: &mut Shared| {
+            let first = shared.asking.front().is_some_and(|first| Arc::ptr_eq(first, &turn));
+            matches!(shared.place, Place::Lent) || !first
         };
+        shared = turn.wait_while(shared, others).unwrap_or_else(PoisonError::into_inner);
+        shared.asking.pop_front();
+    }
+    match mem::replace(&mut shared.place, Place::Lent) {
+        Place::Here(driver) => driver,
+        Place::Nowhere | Place::Lent => Box::new(Driver::new()),
     }
 }
 
-/// Gives the driver back, and returns how often that was done.
-fn give_back(driver: Box<Driver>) -> u64 {
+/// Gives the driver back, for the first of those who ask.
+fn give_back(driver: Box<Driver>, changed: bool) -> MutexGuard<'static, Shared> {
     let mut shared = lock();
     shared.place = Place::Here(driver);
-    shared.uses += 1;
-    GIVEN_BACK.notify_all();
-    shared.uses
+    if changed {
+        shared.uses += 1;
+        USED.notify_all();
+    }
+    if let Some(first) = shared.asking.front() {
+        first.notify_one();
+    }
+    shared
 }
 
 /// The driver while a call has it, which also gives it back if it panics.
@@ -65,21 +70,27 @@ struct Lent(Option<Box<Driver>>);
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.0.take().map(give_back);
+        self.0.take().map(|driver| give_back(driver, true));
     }
 }
 
 /// Runs `work` on the process's driver, which starts as after a reset.
 pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
-    let mut lent = Lent(Some(take(None)));
+    let mut lent = Lent(Some(take(lock())));
     work(lent.0.get_or_insert_default())
 }
 
 impl Driver {
-    /// Lets calls of other threads have the driver, until one has had it or the time is up; whether one has.
-    pub(super) fn let_others(&mut self, until: Instant) -> bool {
-        let uses = give_back(Box::new(mem::take(self)));
-        *self = *take(Some((uses, until)));
+    /// Lets calls of other threads have the driver, until one may have changed something or the time is up; whether it is not.
+    /// `changed` says whether this thread may have, since it got the driver.
+    pub(super) fn let_others(&mut self, until: Instant, changed: bool) -> bool {
+        let shared = give_back(Box::new(mem::take(self)), changed);
+        let uses = shared.uses;
+        let left = until.saturating_duration_since(Instant::now());
+        let unused = |shared: &mut Shared| shared.uses == uses;
+        let (shared, _) =
+            USED.wait_timeout_while(shared, left, unused).unwrap_or_else(PoisonError::into_inner);
+        *self = *take(shared);
         Instant::now() < until
     }
 }

@@ -208,7 +208,7 @@ impl Driver {
         self.drop_comm(handle);
         let until =
             std::time::Instant::now() + std::time::Duration::from_millis(self.settings.nccl_abort_ms as u64);
-        while self.let_others(until) {}
+        while self.let_others(until, true) {}
         self.settle();
         Ok(())
     }
