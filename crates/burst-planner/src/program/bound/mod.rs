@@ -25,6 +25,19 @@
 //! found node by node along a tree of the graph's edges, leaving out the others, which cost at least nothing. Weights move
 //! towards what is largest for the counts that were found (M. Frank, P. Wolfe, Naval Research Logistics 3, 1956).
 //!
+//! # Regions
+//! What lies between two nodes that all paths go through is a *region*. With the counts at both ends given, everything that its branches send
+//! there counts, and its least is found by itself: weights of paths and of work are a strategy in a game whose other player chooses counts,
+//! forward and backward steps apart. Each answers the mean of what the other one did so far (fictitious play: J. Robinson, Annals of
+//! Mathematics 54, 1951). Any strategy bounds the region from below for every pair of counts at its ends, so the largest of all that were
+//! met does, too; and the least way from one node that all paths go through to the next, with these figures for the regions between them,
+//! bounds the iteration.
+//!
+//! The anchor is here the first of some early nodes that has the largest count of these, a case each. The mean over its ranks counts
+//! what is after it, and the optimiser's steps as far as they must be on its ranks; what is before it counts as far as that must be,
+//! too, with the smaller shares: a rank of both nodes begins its cycle with the earlier one. Where the largest count is small, all early
+//! nodes are slow; then more of the sum is the cycle of the first node's ranks, which goes through all of them, instead.
+//!
 //! # Any graph
 //! An iteration takes at least what ranks compute in it, as a mean over all GPUs.
 //!
@@ -43,12 +56,15 @@
 //! than each. So the least time of the pairs at the last node bounds all arrangements within the budget.
 
 mod chain;
+mod flows;
 mod labels;
 mod prices;
+mod regions;
 mod relaxation;
 mod search;
 #[cfg(test)]
 mod tests;
+mod through;
 mod weights;
 
 use super::costs::{Share, TrainingCosts};
@@ -67,6 +83,8 @@ pub(super) struct Bound {
     is_chain: bool,
     /// The node by whose count the optimiser's steps are counted.
     anchor: usize,
+    /// Outside of a chain: nodes that learn and that all paths go through, before which little time is spent.
+    early: Vec<usize>,
     /// Whether there is such a node outside of a chain.
     has_anchor: bool,
 }
@@ -82,10 +100,15 @@ struct BoundNode {
     learns: bool,
     options: Vec<BoundOption>,
     /// By option of the last producer and own option: moving samples forward and back.
-    transfers: Vec<Vec<(f64, f64)>>,
+    transfers: Transfers,
+    /// The same of all other producers of a node that all paths go through, in their order; empty for other nodes.
+    other_transfers: Vec<Transfers>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// By option of a producer and of its consumer: moving samples forward and back.
+type Transfers = Vec<Vec<(f64, f64)>>;
+
+#[derive(Debug, Clone, Copy, Default)]
 struct BoundOption {
     gpus: f64,
     /// How many of them take so long.
@@ -124,6 +147,17 @@ impl Bound {
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
+        // What moves between nodes that learn nothing can move for the next iteration meanwhile.
+        let transfers = |producer: usize, node: usize| -> Transfers {
+            let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
+            let back = if structure.needs_gradient[producer] { 1.0 } else { 0.0 };
+            let least = |from, to| {
+                if from == to { 0.0 } else { learns * costs.least_transfer(NodeId(producer), from, to) }
+            };
+            let both = |from: usize, to: usize| (least(from, to), back * least(to, from));
+            let own = counts(node);
+            counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
+        };
         let of_node = |&node: &usize| {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
             let updates = if structure.users[node].is_empty() { 0.0 } else { 1.0 };
@@ -151,21 +185,12 @@ impl Bound {
                         + updates * sum(larger.update_us, smaller.update_us),
                 }
             };
-            let own = counts(node);
             let mut producers: Vec<usize> =
                 structure.producers[node].iter().map(|&producer| places[producer]).collect();
             producers.sort_unstable();
-            // What moves between nodes that learn nothing can move for the next iteration meanwhile.
-            let transfers = producers.last().map_or(Vec::new(), |&last| {
-                let producer = structure.order[last];
-                let back = if structure.needs_gradient[producer] { 1.0 } else { 0.0 };
-                let least = |from, to| {
-                    if from == to { 0.0 } else { learns * costs.least_transfer(NodeId(producer), from, to) }
-                };
-                let both = |from: usize, to: usize| (least(from, to), back * least(to, from));
-                counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
-            });
-            let options = own.into_iter().map(option).collect();
+            let transfers =
+                producers.last().map_or(Vec::new(), |&last| transfers(structure.order[last], node));
+            let options = counts(node).into_iter().map(option).collect();
             BoundNode {
                 part: 0,
                 producers,
@@ -173,17 +198,25 @@ impl Bound {
                 learns: structure.needs_gradient[node],
                 options,
                 transfers,
+                other_transfers: Vec::new(),
             }
         };
         let mut nodes: Vec<BoundNode> = structure.order.iter().map(of_node).collect();
         let parts = parts(&mut nodes, structure, &places);
         let is_chain = parts.len() == nodes.len();
+        for part in parts.iter().filter(|part| part.len() == 1) {
+            let node = &mut nodes[part[0]];
+            let others = node.producers.split_last().map_or(&[][..], |(_, others)| others);
+            let of_producer = |&other: &usize| transfers(structure.order[other], structure.order[part[0]]);
+            node.other_transfers = others.iter().map(of_producer).collect();
+        }
         if !is_chain {
             nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::take_mean);
         }
         let cut = early_cut(&nodes, &parts);
         let anchor = if is_chain { longest_update(&nodes) } else { cut.unwrap_or(0) };
-        Self { gpus: gpus as f64, nodes, parts, is_chain, anchor, has_anchor: cut.is_some() }
+        let early = early_cuts(&nodes, &parts);
+        Self { gpus: gpus as f64, nodes, parts, is_chain, early, anchor, has_anchor: cut.is_some() }
     }
 }
 
@@ -198,7 +231,9 @@ impl BoundOption {
         let smaller = (self.gpus - self.ranks) / self.gpus;
         self.forward_us -= smaller * self.less_us.0;
         self.backward_us -= smaller * self.less_us.1;
-        (self.ranks, self.less_us) = (self.gpus, (0.0, 0.0));
+        let larger = self.ranks / self.gpus;
+        self.less_us = (larger * self.less_us.0, larger * self.less_us.1);
+        self.ranks = self.gpus;
     }
 }
 
@@ -237,6 +272,25 @@ fn longest_update(nodes: &[BoundNode]) -> usize {
     let longest = |node: &BoundNode| node.options.iter().map(|option| option.update_us).fold(0.0, f64::max);
     let first = nodes.iter().position(|node| node.learns).unwrap_or(nodes.len() - 1);
     nodes.iter().map(longest).enumerate().fold((first, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
+}
+
+/// Of the nodes that all paths go through and that learn, those before which little time is spent.
+fn early_cuts(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Vec<usize> {
+    let time = |place: usize| {
+        let of_option = |option: &BoundOption| option.forward_us + option.backward_us;
+        nodes[place].options.first().map_or(0.0, of_option)
+    };
+    let early = 0.1 * (0..nodes.len()).map(time).sum::<f64>();
+    let (mut spent, mut cuts) = (0.0, Vec::new());
+    for part in parts {
+        if let [only] = part[..] {
+            if nodes[only].learns && spent <= early {
+                cuts.push(only);
+            }
+        }
+        spent += part.iter().map(|&place| time(place)).sum::<f64>();
+    }
+    cuts
 }
 
 /// Of the nodes that all paths go through and that learn, before which little time is spent, the one that takes longest.

@@ -91,7 +91,7 @@ impl Bound {
     }
 
     /// Whether all work of a part is done while one cycle passes through it.
-    fn is_window(&self, part: usize) -> bool {
+    pub(super) fn is_window(&self, part: usize) -> bool {
         let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
         matches!(before, Some(&[cut]) if self.nodes[cut].learns)
     }

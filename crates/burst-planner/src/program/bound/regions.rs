@@ -1,0 +1,227 @@
+//! What lies between two nodes that all paths go through: the least of a weighted sum, for each pair of their options.
+
+use super::relaxation::Factors;
+use super::{Bound, BoundOption, Transfers};
+
+/// Nodes that lie between two that all paths go through.
+pub(super) struct Region {
+    pub(super) part: usize,
+    /// Its nodes follow each other.
+    pub(super) begin: usize,
+    pub(super) end: usize,
+    /// The node before it that all paths go through, and the one after it, where there are such.
+    entry: Option<usize>,
+    exit: Option<usize>,
+    /// By rising end.
+    pub(super) edges: Vec<Edge>,
+}
+
+/// An edge within a region, or to one of its ends.
+pub(super) struct Edge {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    role: Role,
+}
+
+/// How the sum counts what moves along an edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// To a node from its last producer.
+    Tree,
+    /// To the exit, from this of its producers.
+    Exit(usize),
+    /// Not at all: it costs at least nothing.
+    Free,
+}
+
+/// How much counts what of a region. Forward and backward paths have weights of their own, which add up to one with those of work.
+#[derive(Clone)]
+pub(super) struct Flow {
+    /// By node of the region: the part of the paths that go through it, forward and back.
+    pub(super) nodes: Vec<(f64, f64)>,
+    /// By edge.
+    pub(super) edges: Vec<(f64, f64)>,
+    /// How much the region's work counts.
+    pub(super) work: (f64, f64),
+}
+
+/// What does not depend on the flow.
+pub(super) struct Terms<'t> {
+    pub(super) factors: &'t Factors,
+    pub(super) anchor: BoundOption,
+    pub(super) price: f64,
+}
+
+/// The least sums of a region, and how they come about.
+#[derive(Default)]
+pub(super) struct Solution {
+    exits: usize,
+    /// By option of the entry and of the exit.
+    pub(super) least: Vec<f64>,
+    /// By node, its option and that of the exit: the least of it and of all that hang on it.
+    below: Vec<Vec<f64>>,
+}
+
+impl Bound {
+    /// All parts that are more than one node.
+    pub(super) fn regions(&self) -> Vec<Region> {
+        let parts = self.parts.iter().enumerate().filter(|(_, part)| part.len() > 1);
+        parts.filter_map(|(index, part)| self.region(index, part)).collect()
+    }
+
+    fn region(&self, index: usize, part: &[usize]) -> Option<Region> {
+        let (&begin, &last) = (part.first()?, part.last()?);
+        let end = last + 1;
+        let (entry, exit) = (begin.checked_sub(1), (end < self.nodes.len()).then_some(end));
+        let mut edges = Vec::new();
+        for to in (begin..end).chain(exit) {
+            let producers = &self.nodes[to].producers;
+            for (place, &from) in producers.iter().enumerate() {
+                let is_last = place + 1 == producers.len();
+                let role = match (Some(to) == exit, is_last) {
+                    (true, _) => Role::Exit(place),
+                    (false, true) => Role::Tree,
+                    (false, false) => Role::Free,
+                };
+                edges.push(Edge { from, to, role });
+            }
+        }
+        Some(Region { part: index, begin, end, entry, exit, edges })
+    }
+
+    /// What moves along an edge, if the sum counts it.
+    fn transfers_of(&self, edge: &Edge) -> Option<&Transfers> {
+        let node = &self.nodes[edge.to];
+        match edge.role {
+            Role::Tree => Some(&node.transfers),
+            Role::Exit(place) => Some(node.other_transfers.get(place).unwrap_or(&node.transfers)),
+            Role::Free => None,
+        }
+    }
+
+    /// What moves along an edge with these options of its ends, forward and back.
+    pub(super) fn moved_along(&self, edge: &Edge, choice: &[usize]) -> (f64, f64) {
+        self.transfers_of(edge).map_or((0.0, 0.0), |transfers| transfers[choice[edge.from]][choice[edge.to]])
+    }
+
+    fn options_of(&self, end: Option<usize>) -> usize {
+        end.map_or(1, |end| self.nodes[end].options.len())
+    }
+
+    /// The least value of the weighted sum of a region with each pair of options at its ends. O(nodes x counts^3).
+    pub(super) fn solve_region(&self, region: &Region, flow: &Flow, terms: &Terms<'_>) -> Solution {
+        let (entries, exits) = (self.options_of(region.entry), self.options_of(region.exit));
+        let mut below: Vec<Vec<f64>> = Vec::with_capacity(region.end - region.begin);
+        for (place, weights) in (region.begin..region.end).zip(&flow.nodes) {
+            let mut values = Vec::with_capacity(self.nodes[place].options.len() * exits);
+            for option in &self.nodes[place].options {
+                let value = self.own_value(region.part, option, *weights, flow.work, terms);
+                values.extend(std::iter::repeat_n(value, exits));
+            }
+            below.push(values);
+        }
+        let mut least = vec![0.0; entries * exits];
+        // From the last edge to the first, all that hangs on a node is complete before it is added to its producer.
+        for (edge, &weight) in region.edges.iter().zip(&flow.edges).rev() {
+            let Some(transfers) = self.transfers_of(edge) else { continue };
+            let factors = self.edge_factors(edge, weight, terms.factors);
+            let from_entry = edge.from < region.begin;
+            let at_exit = edge.to >= region.end;
+            let hanging =
+                if at_exit { None } else { Some(std::mem::take(&mut below[edge.to - region.begin])) };
+            let target = if from_entry { &mut least } else { &mut below[edge.from - region.begin] };
+            for (row, sums) in transfers.iter().zip(target.chunks_mut(exits)) {
+                match &hanging {
+                    None => {
+                        for (sum, &(there, back)) in sums.iter_mut().zip(row) {
+                            *sum += factors.0 * there + factors.1 * back;
+                        }
+                    }
+                    Some(hanging) => add_least(sums, row, factors, hanging),
+                }
+            }
+            if let Some(hanging) = hanging {
+                below[edge.to - region.begin] = hanging;
+            }
+        }
+        // A node that nothing comes to begins by itself.
+        for place in region.begin..region.end {
+            if self.nodes[place].producers.is_empty() {
+                for sums in least.chunks_mut(exits) {
+                    add_least(sums, &[], (0.0, 0.0), &below[place - region.begin]);
+                }
+            }
+        }
+        Solution { exits, least, below }
+    }
+
+    /// The options of a region's nodes that give a pair's least value, where `choice` has those of its ends.
+    pub(super) fn trace_region(
+        &self,
+        region: &Region,
+        flow: &Flow,
+        terms: &Terms<'_>,
+        solution: &Solution,
+        choice: &mut [usize],
+    ) {
+        let exit = region.exit.map_or(0, |exit| choice[exit]);
+        let best = |place: usize, moved: &dyn Fn(usize) -> f64| {
+            let below = solution.below[place - region.begin].iter().skip(exit).step_by(solution.exits);
+            let values = below.enumerate().map(|(option, &value)| (moved(option) + value, option));
+            values.fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a }).1
+        };
+        for place in (region.begin..region.end).filter(|&place| self.nodes[place].producers.is_empty()) {
+            choice[place] = best(place, &|_| 0.0);
+        }
+        for (edge, &weight) in
+            region.edges.iter().zip(&flow.edges).filter(|(edge, _)| edge.role == Role::Tree)
+        {
+            let factors = self.edge_factors(edge, weight, terms.factors);
+            let row = &self.nodes[edge.to].transfers[choice[edge.from]];
+            choice[edge.to] = best(edge.to, &|option| factors.0 * row[option].0 + factors.1 * row[option].1);
+        }
+    }
+
+    /// How much moving samples along an edge counts, forward and back.
+    fn edge_factors(&self, edge: &Edge, weight: (f64, f64), factors: &Factors) -> (f64, f64) {
+        let (from, to) = (self.nodes[edge.from].part, self.nodes[edge.to].part);
+        (weight.0 * factors.forward[from], weight.1 * factors.backward[from].min(factors.backward[to]))
+    }
+
+    /// What a node counts for with one of its options.
+    pub(super) fn own_value(
+        &self,
+        part: usize,
+        option: &BoundOption,
+        paths: (f64, f64),
+        work: (f64, f64),
+        terms: &Terms<'_>,
+    ) -> f64 {
+        let Terms { factors, anchor, price } = terms;
+        let (forward, backward) = (factors.forward[part], factors.backward[part]);
+        let mean = option.gpus / self.gpus * backward;
+        let shared = self.shared(option, anchor);
+        (paths.0 * forward + work.0 * mean) * option.forward_us
+            + (paths.1 * backward + work.1 * mean) * option.backward_us
+            + shared * (factors.reduces[part] * option.reduce_us + factors.updates * option.update_us)
+            + price * option.computing_us
+    }
+}
+
+/// Adds to each sum the least of what hangs on one node, whose options samples move to by `row`; they need not move if it is empty.
+fn add_least(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging: &[f64]) {
+    let mut least = vec![f64::INFINITY; sums.len()];
+    for (option, values) in hanging.chunks(sums.len()).enumerate() {
+        let (there, back) = row.get(option).copied().unwrap_or_default();
+        let moved = factors.0 * there + factors.1 * back;
+        for (least, value) in least.iter_mut().zip(values) {
+            let value = moved + value;
+            if value < *least {
+                *least = value;
+            }
+        }
+    }
+    for (sum, least) in sums.iter_mut().zip(least) {
+        *sum += least;
+    }
+}
