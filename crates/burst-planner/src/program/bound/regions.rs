@@ -216,9 +216,8 @@ fn add_least(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging:
         let moved = factors.0 * there + factors.1 * back;
         for (least, value) in least.iter_mut().zip(values) {
             let value = moved + value;
-            if value < *least {
-                *least = value;
-            }
+            // Without a branch, several are compared at once.
+            *least = if value < *least { value } else { *least };
         }
     }
     for (sum, least) in sums.iter_mut().zip(least) {

@@ -15,12 +15,14 @@ const ROUNDS: usize = 16;
 /// How much the optimiser's steps count instead of what other ranks do before these can begin: tried in turns.
 const TAILS: [f64; 2] = [1.0, 0.5];
 /// Options of the ends of regions and of nodes between them that are looked at for one bound, about.
-const REGION_WORK: usize = 100_000_000;
+const REGION_WORK: usize = 200_000_000;
 /// How often flows are moved at most for the first case, and for every further one, which begins with the flows of the one before.
-const REGION_ROUNDS: usize = 60;
-const MORE_ROUNDS: usize = 12;
+const REGION_ROUNDS: usize = 100;
+const MORE_ROUNDS: usize = 24;
+/// By so much these move them, as if it was this round.
+const LATER_ROUND: usize = 20;
 /// The same as [`TAILS`] where regions are bounded by themselves.
-const REGION_TAILS: [f64; 3] = [1.0, 0.75, 0.5];
+const REGION_TAILS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 40_000_000;
 /// Labels of a chain that are made for one bound, about, and for one option of one node.
@@ -92,7 +94,7 @@ impl Bound {
                     let case = Case { least: narrow, most: wide, tail };
                     bound = bound.max(self.by_regions(&mut game, sum, case, least, rounds.clone()));
                 }
-                rounds = first..first + more;
+                rounds = LATER_ROUND..LATER_ROUND + more;
             }
             least = least.min(bound);
         }

@@ -24,7 +24,7 @@ impl Moves<'_> {
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
-        let drawn = match below(random, 115) {
+        let drawn = match below(random, 123) {
             0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
             20..=29 => self.regroup(evaluator, from, &window(from, random), random),
             30..=44 => self.regroup(evaluator, from, &run(from, random), random),
@@ -40,6 +40,7 @@ impl Moves<'_> {
             80..=85 => self.exchange_rank(evaluator, from, random),
             86..=97 => self.adopt(evaluator, from, random),
             98..=100 => swap(evaluator, from, random),
+            101..=108 => Some(self.turn(evaluator, from, random)),
             _ => self.reorder(from, random),
         };
         drawn.filter(|drawn| drawn != from)
@@ -153,6 +154,26 @@ impl Moves<'_> {
         }
         let other = below(random, from.groups.len());
         replace_rank(evaluator, &moved, other, taken, left)
+    }
+
+    /// All nodes from one on, or those up to another one, on ranks as far from theirs as other nodes begin or end from the first rank,
+    /// or half of all ranks: what a rank has much of in the first part, it has less of in the second one.
+    fn turn(&self, evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Numbered {
+        let nodes = from.order.len();
+        let by = match below(random, 2) {
+            0 => self.gpus / 2,
+            _ => self.start(evaluator, from, 1, random),
+        };
+        let begin = below(random, nodes);
+        let end = if below(random, 2) == 0 { nodes } else { begin + 1 + below(random, nodes - begin) };
+        let mut to = from.clone();
+        for &node in &from.order[begin..end] {
+            let ranks = evaluator.ranks(from.groups[node as usize]);
+            let mut turned: Vec<usize> = ranks.iter().map(|rank| (rank + by) % self.gpus).collect();
+            turned.sort_unstable();
+            to.groups[node as usize] = evaluator.group(&turned);
+        }
+        to
     }
 
     /// Some nodes as early or as late in the order as what they depend on allows.
