@@ -1,0 +1,90 @@
+// Activations, element by element, and softmax, a warp for each row.
+#include "basics.cuh"
+
+KERNEL relu_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
+    const u32 i = ELEMENT;
+    // What is not a number stays so.
+    if (i < elements) y[i] = x[i] < 0 ? 0 : x[i];
+}
+
+KERNEL relu_backward(u32 elements, const float* __restrict__ y, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i < elements) dx[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+// A unit is x times its gate. Each gate is given with its derivative.
+struct Gate {
+    float value, slope;
+};
+
+// The normal distribution itself.
+__device__ __forceinline__ Gate normal(float x) {
+    Gate gate;
+    gate.value = 0.5f + 0.5f * erff(x * 0.70710678f);
+    gate.slope = 0.39894228f * expf(-0.5f * x * x);
+    return gate;
+}
+
+// Its approximation by a hyperbolic tangent: a sigmoid of sqrt(8 / pi) * (x + 0.044715 x^3).
+__device__ __forceinline__ Gate tangent(float x) {
+    const float scale = 1.5957691f, cubic = 0.044715f, square = x * x;
+    Gate gate;
+    gate.value = 1 / (1 + expf(-scale * x * (1 + cubic * square)));
+    gate.slope = gate.value * (1 - gate.value) * (scale * (1 + 3 * cubic * square));
+    return gate;
+}
+
+KERNEL gelu_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = x[i] * normal(x[i]).value;
+}
+
+KERNEL gelu_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    const Gate gate = normal(x[i]);
+    dx[i] = dy[i] * (gate.value + x[i] * gate.slope);
+}
+
+KERNEL gelu_tanh_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = x[i] * tangent(x[i]).value;
+}
+
+KERNEL gelu_tanh_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    const Gate gate = tangent(x[i]);
+    dx[i] = dy[i] * (gate.value + x[i] * gate.slope);
+}
+
+KERNEL softmax_forward(u32 rows, u32 classes, const float* __restrict__ x, float* __restrict__ y) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    x += row * classes;
+    y += row * classes;
+    float best = -INFINITY_F;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, x[i]);
+    best = warp_largest(best);
+    double sum = 0;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) {
+        const float share = expf(x[i] - best);
+        y[i] = share;
+        sum += share;
+    }
+    const float factor = (float)(1.0 / warp_sum(sum));
+    // Each lane reads what it wrote.
+    ROLLED for (u32 i = LANE; i < classes; i += 32) y[i] *= factor;
+}
+
+KERNEL softmax_backward(u32 rows, u32 classes, const float* __restrict__ y, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    y += row * classes;
+    dy += row * classes;
+    dx += row * classes;
+    double sum = 0;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) sum += (double)y[i] * dy[i];
+    const float mean = (float)warp_sum(sum);
+    ROLLED for (u32 i = LANE; i < classes; i += 32) dx[i] = y[i] * (dy[i] - mean);
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Compiles the kernels to the PTX beside them, by NVRTC 13.0.88, without a GPU or a driver.
+
+    pip install nvidia-cuda-nvrtc==13.0.88
+    compile.py [--check] [FAMILY ...]      # of all families, unless some are named
+
+With --check nothing is written: the program ends with 1 and names the families whose PTX is another. Where the package is not
+installed it ends with 3. The variable NVRTC names a folder with the libraries, in place of the package's.
+"""
+
+import ctypes
+import os
+import pathlib
+import sys
+
+VERSION = (13, 0)
+OPTIONS = ["--gpu-architecture=compute_80", "-std=c++17"]
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def libraries():
+    """The folder with NVRTC's libraries."""
+    if folder := os.environ.get("NVRTC"):
+        return pathlib.Path(folder)
+    try:
+        import nvidia
+    except ImportError:
+        missing()
+    for place in nvidia.__path__:
+        if (found := pathlib.Path(place, "cu13", "lib")).is_dir():
+            return found
+    missing()
+
+
+def missing():
+    print("compile.py: the package nvidia-cuda-nvrtc==13.0.88 is not installed", file=sys.stderr)
+    sys.exit(3)
+
+
+def open_nvrtc():
+    folder = libraries()
+    # NVRTC opens this one by its name, which the loader finds only if it is open already.
+    ctypes.CDLL(str(folder / "libnvrtc-builtins.so.13.0"), ctypes.RTLD_GLOBAL)
+    nvrtc = ctypes.CDLL(str(folder / "libnvrtc.so.13"))
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    if (major.value, minor.value) != VERSION:
+        sys.exit(f"compile.py: NVRTC is {major.value}.{minor.value}, expected {VERSION[0]}.{VERSION[1]}")
+    return nvrtc
+
+
+def compile_ptx(nvrtc, source):
+    """The PTX of a file; ends the program with the compiler's log if it has an error."""
+    headers = sorted(HERE.glob("*.cuh"))
+    texts = (ctypes.c_char_p * len(headers))(*[header.read_bytes() for header in headers])
+    names = (ctypes.c_char_p * len(headers))(*[header.name.encode() for header in headers])
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), source.name.encode(), len(headers), texts, names)
+    options = (ctypes.c_char_p * len(OPTIONS))(*[option.encode() for option in OPTIONS])
+    result = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options)
+
+    def text(size_of, get):
+        size = ctypes.c_size_t()
+        size_of(program, ctypes.byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        get(program, buffer)
+        return buffer.value.decode()
+
+    if result != 0:
+        sys.exit(f"compile.py: {source.name}: {text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)}")
+    return text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+
+
+def main():
+    arguments = sys.argv[1:]
+    check = "--check" in arguments
+    families = [argument for argument in arguments if argument != "--check"]
+    sources = [HERE / f"{family}.cu" for family in families] or sorted(HERE.glob("*.cu"))
+    nvrtc = open_nvrtc()
+    different = []
+    for source in sources:
+        ptx, target = compile_ptx(nvrtc, source), source.with_suffix(".ptx")
+        if not check:
+            target.write_text(ptx)
+        elif not target.exists() or target.read_text() != ptx:
+            different.append(source.stem)
+    if different:
+        sys.exit(f"compile.py: the PTX is not what the source gives: {', '.join(different)}")
+
+
+if __name__ == "__main__":
+    main()

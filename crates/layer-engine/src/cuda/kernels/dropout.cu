@@ -1,0 +1,53 @@
+// Dropout with the masks of `random::RandomStream`: ChaCha with 8 rounds (Bernstein, 2008), whose key says what the numbers are for and
+// whose nonce is the sample.
+#include "basics.cuh"
+
+__device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
+    a += b, d ^= a, d = __funnelshift_l(d, d, 16);
+    c += d, b ^= c, b = __funnelshift_l(b, b, 12);
+    a += b, d ^= a, d = __funnelshift_l(d, d, 8);
+    c += d, b ^= c, b = __funnelshift_l(b, b, 7);
+}
+
+// A thread makes a block of the generator's, which is eight numbers. `purpose` and `name` are parts of the key; elements whose number is
+// below `probability` are dropped, and the others scaled. The factors are saved.
+KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability, float scale,
+                       const Context* __restrict__ context, const float* __restrict__ x, float* __restrict__ y, float* __restrict__ factors) {
+    const u32 blocks = (elements + 7) / 8, i = ELEMENT;
+    if (i >= samples * blocks) return;
+    const u32 block = i % blocks;
+    const u64 nonce = first_sample + i / blocks;
+    const u32 input[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574,
+                           (u32)context->seed, (u32)(context->seed >> 32), (u32)purpose, (u32)(purpose >> 32),
+                           (u32)context->iteration, (u32)(context->iteration >> 32), (u32)name, (u32)(name >> 32),
+                           block, 0, (u32)nonce, (u32)(nonce >> 32)};
+    u32 state[16];
+#pragma unroll
+    for (int word = 0; word < 16; word++) state[word] = input[word];
+    ROLLED for (int round = 0; round < 4; round++) {
+        quarter_round(state[0], state[4], state[8], state[12]);
+        quarter_round(state[1], state[5], state[9], state[13]);
+        quarter_round(state[2], state[6], state[10], state[14]);
+        quarter_round(state[3], state[7], state[11], state[15]);
+        quarter_round(state[0], state[5], state[10], state[15]);
+        quarter_round(state[1], state[6], state[11], state[12]);
+        quarter_round(state[2], state[7], state[8], state[13]);
+        quarter_round(state[3], state[4], state[9], state[14]);
+    }
+    const u32 start = i / blocks * elements + block * 8;
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        const u64 low = state[2 * j] + input[2 * j], high = state[2 * j + 1] + input[2 * j + 1];
+        const double number = (double)((high << 32 | low) >> 11) * (1.0 / 9007199254740992.0);
+        if (block * 8 + j < elements) {
+            const float factor = number < probability ? 0 : scale;
+            factors[start + j] = factor;
+            y[start + j] = x[start + j] * factor;
+        }
+    }
+}
+
+KERNEL dropout_backward(u32 elements, const float* __restrict__ factors, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i < elements) dx[i] = dy[i] * factors[i];
+}

@@ -1,0 +1,30 @@
+// Sums, copies and other orders of elements.
+#include "basics.cuh"
+
+KERNEL fill_zeros(u32 elements, float* to) {
+    const u32 i = ELEMENT;
+    if (i < elements) to[i] = 0;
+}
+
+// The sum of up to four terms, added in their order; those that are null are not there. `to` may be one of them.
+KERNEL sum_terms(u32 elements, const float* a, const float* b, const float* c, const float* d, float* to) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    float sum = a[i];
+    if (b) sum += b[i];
+    if (c) sum += c[i];
+    if (d) sum += d[i];
+    to[i] = sum;
+}
+
+// Copies rows of so many elements, which lie `from_stride` and `to_stride` apart.
+KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from, float* __restrict__ to) {
+    const u32 i = ELEMENT;
+    if (i < rows * elements) to[i / elements * to_stride + i % elements] = from[i / elements * from_stride + i % elements];
+}
+
+// Puts the elements of each row into another order: element `i` is the former element `sources[i]`.
+KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, const float* __restrict__ from, float* __restrict__ to) {
+    const u32 i = ELEMENT;
+    if (i < rows * elements) to[i] = from[i / elements * elements + sources[i % elements]];
+}

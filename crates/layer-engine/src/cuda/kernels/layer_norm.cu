@@ -1,0 +1,69 @@
+// Layer normalisation of rows of features, a warp for each row.
+#include "basics.cuh"
+
+// Saves mean and inverse deviation of each row; while evaluating, `saved` is null.
+KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* __restrict__ x, const float* __restrict__ parameters,
+                          float* __restrict__ y, float* __restrict__ saved) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    x += row * features;
+    y += row * features;
+    double sum = 0, squares = 0;
+    ROLLED for (u32 i = LANE; i < features; i += 32) sum += x[i];
+    const double exact_mean = warp_sum(sum) / features;
+    ROLLED for (u32 i = LANE; i < features; i += 32) squares += (x[i] - exact_mean) * (x[i] - exact_mean);
+    const float mean = (float)exact_mean, scale = (float)(1.0 / sqrt(warp_sum(squares) / features + epsilon));
+    ROLLED for (u32 i = LANE; i < features; i += 32) y[i] = (x[i] - mean) * scale * parameters[i] + parameters[features + i];
+    if (saved && LANE == 0) {
+        saved[2 * row] = mean;
+        saved[2 * row + 1] = scale;
+    }
+}
+
+// With g = weight * dy: dx = scale * (g - mean(g) - normalised x * mean(g * normalised x)).
+KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict__ x, const float* __restrict__ parameters,
+                                 const float* __restrict__ saved, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    x += row * features;
+    dy += row * features;
+    dx += row * features;
+    const float mean = saved[2 * row], scale = saved[2 * row + 1];
+    double sum = 0, centred = 0;
+    ROLLED for (u32 i = LANE; i < features; i += 32) {
+        const double g = dy[i] * parameters[i];
+        sum += g;
+        centred += g * ((double)x[i] - mean);
+    }
+    const float offset = (float)(warp_sum(sum) / features);
+    const float slope = (float)(warp_sum(centred) * scale * scale / features);
+    ROLLED for (u32 i = LANE; i < features; i += 32) dx[i] = scale * (dy[i] * parameters[i] - offset - (x[i] - mean) * slope);
+}
+
+// The sums over the rows. A block has 32 features; its warps take turns with the rows.
+KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const float* __restrict__ x, const float* __restrict__ saved,
+                                     const float* __restrict__ dy, float* __restrict__ gradient) {
+    __shared__ double weights[WARPS][32], biases[WARPS][32];
+    const u32 feature = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;
+    double weight = 0, bias = 0;
+    if (feature < features) {
+        ROLLED for (u32 row = warp; row < rows; row += WARPS) {
+            const double g = dy[row * features + feature];
+            weight += g * (((double)x[row * features + feature] - saved[2 * row]) * saved[2 * row + 1]);
+            bias += g;
+        }
+    }
+    weights[warp][LANE] = weight;
+    biases[warp][LANE] = bias;
+    __syncthreads();
+    if (warp == 0 && feature < features) {
+        weight = bias = 0;
+#pragma unroll
+        for (int part = 0; part < WARPS; part++) {
+            weight += weights[part][LANE];
+            bias += biases[part][LANE];
+        }
+        gradient[feature] = (float)weight;
+        gradient[features + feature] = (float)bias;
+    }
+}

@@ -1,0 +1,48 @@
+// Local response normalisation over neighbouring channels: x / s^beta with s = k + alpha / size * (sum of squares).
+#include "basics.cuh"
+
+// The sum of the squares' shares at an element's channel: of the channels up to `before` before it and up to `after` after it.
+__device__ __forceinline__ float scale(const float* x, u32 i, u32 channels, u32 positions, u32 before, u32 after, float factor, float k) {
+    const u32 channel = i / positions % channels;
+    const u32 from = channel - min(channel, before), to = min(channel + after + 1, channels);
+    const float* column = x + (i - channel * positions);
+    float sum = k;
+    ROLLED for (u32 near = from; near < to; near++) {
+        const float value = column[near * positions];
+        sum += factor * value * value;
+    }
+    return sum;
+}
+
+// `factor` is alpha / size.
+KERNEL response_norm_forward(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor, float beta, float k,
+                             const float* __restrict__ x, float* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = x[i] * powf(scale(x, i, channels, positions, before, after, factor, k), -beta);
+}
+
+// For each element dy / s^beta, and the ratio dy * x / s^(beta + 1).
+KERNEL response_norm_ratios(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor, float beta, float k,
+                            const float* __restrict__ x, const float* __restrict__ dy, float* __restrict__ shares,
+                            float* __restrict__ ratios) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    const float sum = scale(x, i, channels, positions, before, after, factor, k);
+    const float share = dy[i] * powf(sum, -beta);
+    shares[i] = share;
+    ratios[i] = share * x[i] / sum;
+}
+
+// A channel is normalised by x wherever x is near it: the reach the other way round. `factor` is 2 alpha beta / size.
+KERNEL response_norm_input_gradient(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor,
+                                    const float* __restrict__ x, const float* __restrict__ shares, const float* __restrict__ ratios,
+                                    float* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    const u32 channel = i / positions % channels;
+    const u32 from = channel - min(channel, after), to = min(channel + before + 1, channels);
+    const float* column = ratios + (i - channel * positions);
+    float sum = 0;
+    ROLLED for (u32 near = from; near < to; near++) sum += column[near * positions];
+    dx[i] = shares[i] - factor * x[i] * sum;
+}

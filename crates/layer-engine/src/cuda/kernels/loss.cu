@@ -1,0 +1,81 @@
+// Softmax and cross entropy of each sample, the mean over its positions.
+#include "basics.cuh"
+
+// The class that a label stands for, or the nearest one there is.
+__device__ __forceinline__ u32 class_of(float label, u32 classes) { return (u32)min(max((int)label, 0), (int)classes - 1); }
+
+// A warp for each position: the probabilities (unless `saved` is null), the loss, and whether the first of the largest scores is the
+// label's. A label that is no class gives a loss that is not a number.
+KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ scores, const float* __restrict__ labels,
+                               float* __restrict__ saved, double* __restrict__ losses, double* __restrict__ right) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    scores += row * classes;
+    float best = -INFINITY_F;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, scores[i]);
+    best = warp_largest(best);
+    double sum = 0;
+    u32 winner = classes;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) {
+        sum += expf(scores[i] - best);
+        if (scores[i] == best) winner = min(winner, i);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) winner = min(winner, __shfl_xor_sync(0xffffffff, winner, distance));
+    sum = warp_sum(sum);
+    if (saved) {
+        const float factor = (float)(1.0 / sum);
+        ROLLED for (u32 i = LANE; i < classes; i += 32) saved[row * classes + i] = expf(scores[i] - best) * factor;
+    }
+    if (LANE == 0) {
+        const u32 label = class_of(labels[row], classes);
+        const double loss = log(sum) - ((double)scores[label] - best);
+        losses[row] = labels[row] == (float)label ? loss : NAN_F;
+        right[row] = winner == label ? 1 : 0;
+    }
+}
+
+// The means over the positions of each sample, a warp for each.
+KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ losses, double* __restrict__ right, float* __restrict__ y) {
+    const u32 sample = ROW;
+    if (sample >= samples) return;
+    double loss = 0, share = 0;
+    ROLLED for (u32 i = LANE; i < positions; i += 32) {
+        loss += losses[sample * positions + i];
+        share += right[sample * positions + i];
+    }
+    loss = warp_sum(loss) / positions;
+    share = warp_sum(share) / positions;
+    if (LANE == 0) {
+        y[sample] = (float)loss;
+        // The sample's own first position, which the other lanes have read by now.
+        losses[sample * positions] = loss;
+        right[sample * positions] = share;
+    }
+}
+
+// The sums over the samples, by one block.
+KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restrict__ losses, const double* __restrict__ right,
+                             float* __restrict__ metrics) {
+    __shared__ double scratch[2][WARPS];
+    double loss = 0, share = 0;
+    ROLLED for (u32 sample = threadIdx.x; sample < samples; sample += THREADS) {
+        loss += losses[sample * positions];
+        share += right[sample * positions];
+    }
+    loss = block_sum(loss, scratch[0]);
+    share = block_sum(share, scratch[1]);
+    if (threadIdx.x == 0) {
+        metrics[0] = (float)loss;
+        metrics[1] = (float)share;
+    }
+}
+
+KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* __restrict__ saved, const float* __restrict__ labels,
+                              const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT, row = i / classes;
+    if (i >= rows * classes) return;
+    const float scale = dy[row / positions] * (1.0f / positions);
+    const float gradient = scale * saved[i];
+    dx[i] = i % classes == class_of(labels[row], classes) ? gradient - scale : gradient;
+}

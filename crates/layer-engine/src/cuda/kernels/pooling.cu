@@ -1,0 +1,107 @@
+// Pooling over windows of images, a thread for each result. What overlaps is added in the order of the windows.
+#include "basics.cuh"
+
+// The windows along one axis: of a fixed size, or (with `kernel` 0) as even as they can be.
+struct Axis {
+    u32 size, windows;
+    u32 kernel, stride, padding;
+
+    // The elements of a window: from `begin` to before `end`.
+    __device__ __forceinline__ u32 begin(u32 window) const {
+        if (kernel == 0) return (u64)window * size / windows;
+        const u32 start = window * stride;
+        return min(max(start, padding) - padding, end(window));
+    }
+    __device__ __forceinline__ u32 end(u32 window) const {
+        if (kernel == 0) return ((u64)(window + 1) * size + windows - 1) / windows;
+        const u32 stop = window * stride + kernel;
+        return min(max(stop, padding) - padding, size);
+    }
+    // The windows that an element is in: from `first` to before `last`.
+    __device__ __forceinline__ u32 first(u32 element) const {
+        if (kernel == 0) return (u64)element * windows / size;
+        const u32 place = element + padding + 1;
+        return place > kernel ? (place - kernel + stride - 1) / stride : 0;
+    }
+    __device__ __forceinline__ u32 last(u32 element) const {
+        if (kernel == 0) return ((u64)(element + 1) * windows + size - 1) / size;
+        return min((element + padding) / stride + 1, windows);
+    }
+    // What a window's elements are divided by.
+    __device__ __forceinline__ u32 counted(u32 window, u32 with_padding) const {
+        return with_padding ? kernel : end(window) - begin(window);
+    }
+};
+
+// The largest element of each window, and where in its window it is: the first of equal ones. While evaluating, `places` is null.
+KERNEL max_pool_forward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns, const float* __restrict__ x,
+                        float* __restrict__ y, float* __restrict__ places) {
+    const u32 i = ELEMENT, windows = rows.windows * columns.windows;
+    if (i >= images * windows) return;
+    const u32 row = i % windows / columns.windows, column = i % columns.windows;
+    const float* image = x + i / windows * rows.size * columns.size;
+    const u32 top = rows.begin(row), bottom = rows.end(row), left = columns.begin(column), right = columns.end(column);
+    // Where the window begins with its padding, in wrapping arithmetic.
+    const u32 corner_row = row * rows.stride - rows.padding, corner_column = column * columns.stride - columns.padding;
+    float best = -INFINITY_F;
+    u32 place = (top - corner_row) * columns.kernel + left - corner_column;
+    ROLLED for (u32 h = top; h < bottom; h++) {
+        ROLLED for (u32 w = left; w < right; w++) {
+            const float value = image[h * columns.size + w];
+            if (value > best || value != value) {
+                best = value;
+                place = (h - corner_row) * columns.kernel + w - corner_column;
+            }
+        }
+    }
+    y[i] = best;
+    if (places) places[i] = (float)place;
+}
+
+// The gradient of each element: of the windows whose largest element it is.
+KERNEL max_pool_backward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns,
+                         const float* __restrict__ places, const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT, elements = rows.size * columns.size;
+    if (i >= images * elements) return;
+    const u32 h = i % elements / columns.size, w = i % columns.size;
+    const u32 windows = i / elements * rows.windows * columns.windows;
+    float sum = 0;
+    ROLLED for (u32 row = rows.first(h); row < rows.last(h); row++) {
+        ROLLED for (u32 column = columns.first(w); column < columns.last(w); column++) {
+            const u32 window = windows + row * columns.windows + column;
+            const u32 place = (h + rows.padding - row * rows.stride) * columns.kernel + w + columns.padding - column * columns.stride;
+            if (places[window] == (float)place) sum += dy[window];
+        }
+    }
+    dx[i] = sum;
+}
+
+// The mean of each window; `with_padding` says whether padding counts as zeros.
+KERNEL avg_pool_forward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns, u32 with_padding,
+                        const float* __restrict__ x, float* __restrict__ y) {
+    const u32 i = ELEMENT, windows = rows.windows * columns.windows;
+    if (i >= images * windows) return;
+    const u32 row = i % windows / columns.windows, column = i % columns.windows;
+    const float* image = x + i / windows * rows.size * columns.size;
+    float sum = 0;
+    ROLLED for (u32 h = rows.begin(row); h < rows.end(row); h++) {
+        ROLLED for (u32 w = columns.begin(column); w < columns.end(column); w++) sum += image[h * columns.size + w];
+    }
+    y[i] = sum * (1.0f / (rows.counted(row, with_padding) * columns.counted(column, with_padding)));
+}
+
+KERNEL avg_pool_backward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns, u32 with_padding,
+                         const float* __restrict__ dy, float* __restrict__ dx) {
+    const u32 i = ELEMENT, elements = rows.size * columns.size;
+    if (i >= images * elements) return;
+    const u32 h = i % elements / columns.size, w = i % columns.size;
+    const u32 windows = i / elements * rows.windows * columns.windows;
+    float sum = 0;
+    ROLLED for (u32 row = rows.first(h); row < rows.last(h); row++) {
+        ROLLED for (u32 column = columns.first(w); column < columns.last(w); column++) {
+            const float share = 1.0f / (rows.counted(row, with_padding) * columns.counted(column, with_padding));
+            sum += dy[windows + row * columns.windows + column] * share;
+        }
+    }
+    dx[i] = sum;
+}

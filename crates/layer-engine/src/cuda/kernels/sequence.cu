@@ -1,0 +1,54 @@
+// Layers that add to a sequence what they have learned.
+#include "basics.cuh"
+
+// The token that a number stands for, or the nearest one there is.
+__device__ __forceinline__ u32 token_of(float number, u32 vocabulary) {
+    return (u32)min(max((int)number, 0), (int)vocabulary - 1);
+}
+
+// The vector of each token.
+KERNEL embedding_forward(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x, const float* __restrict__ vectors,
+                         float* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < tokens * features) y[i] = vectors[token_of(x[i / features], vocabulary) * features + i % features];
+}
+
+// The sum of the output's gradients where a token is, in the order of its places; a block for each token.
+KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x, const float* __restrict__ dy,
+                          float* __restrict__ gradient) {
+    __shared__ u32 found[WARPS];
+    const u32 token = blockIdx.x;
+    gradient += token * features;
+    ROLLED for (u32 feature = threadIdx.x; feature < features; feature += THREADS) gradient[feature] = 0;
+    ROLLED for (u32 start = 0; start < tokens; start += THREADS) {
+        const u32 place = start + threadIdx.x;
+        const bool is_here = place < tokens && token_of(x[place], vocabulary) == token;
+        const u32 lanes = __ballot_sync(0xffffffff, is_here);
+        if (LANE == 0) found[threadIdx.x / 32] = lanes;
+        __syncthreads();
+        ROLLED for (u32 warp = 0; warp < WARPS; warp++) {
+            ROLLED for (u32 left = found[warp]; left != 0; left &= left - 1) {
+                const float* from = dy + (start + warp * 32 + __ffs(left) - 1) * features;
+                ROLLED for (u32 feature = threadIdx.x; feature < features; feature += THREADS) gradient[feature] += from[feature];
+            }
+        }
+        __syncthreads();
+    }
+}
+
+// Adds the same elements to each row.
+KERNEL add_to_rows(u32 rows, u32 elements, const float* __restrict__ x, const float* __restrict__ learned, float* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < rows * elements) y[i] = x[i] + learned[i % elements];
+}
+
+// The sum over rows of `stride` elements; what is beyond them is zero.
+KERNEL sum_of_rows(u32 rows, u32 stride, u32 elements, const float* __restrict__ from, float* __restrict__ to) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    float sum = 0;
+    if (i < stride) {
+        ROLLED for (u32 row = 0; row < rows; row++) sum += from[row * stride + i];
+    }
+    to[i] = sum;
+}

@@ -1,0 +1,131 @@
+// Products of matrices in tiles of 64 x 64, by blocks of 256 threads that keep 4 x 4 sums each. Both factors pass through shared
+// memory, 16 terms at a time; what fills it knows where the factor's elements lie.
+#pragma once
+#include "basics.cuh"
+
+#define TILE 64
+#define TERMS 16
+// Rows of four are aligned to 16 bytes, and begin in different banks.
+#define PITCH (TILE + 4)
+
+typedef float Slab[TERMS][PITCH];
+
+struct __align__(16) Slabs {
+    Slab left, right;
+};
+
+// The thread's first row and column within a tile.
+#define TILE_ROW (threadIdx.x / 16 * 4)
+#define TILE_COLUMN (threadIdx.x % 16 * 4)
+
+__device__ __forceinline__ u32 tiles(u32 count) { return (count + TILE - 1) / TILE; }
+
+__device__ __forceinline__ bool is_aligned(const float* address) { return ((u64)address & 15) == 0; }
+
+// Four elements of which `count` are there; the others are zero.
+__device__ __forceinline__ float4 load(const float* from, int count, bool vectors) {
+    float4 four = make_float4(0, 0, 0, 0);
+    if (vectors && count >= 4) {
+        four = *(const float4*)from;
+    } else {
+        if (count > 0) four.x = from[0];
+        if (count > 1) four.y = from[1];
+        if (count > 2) four.z = from[2];
+        if (count > 3) four.w = from[3];
+    }
+    return four;
+}
+
+__device__ __forceinline__ void store(float* to, float4 four, int count, bool vectors) {
+    if (vectors && count >= 4) {
+        *(float4*)to = four;
+    } else {
+        if (count > 0) to[0] = four.x;
+        if (count > 1) to[1] = four.y;
+        if (count > 2) to[2] = four.z;
+        if (count > 3) to[3] = four.w;
+    }
+}
+
+// Where a thread puts four terms of one row, and four rows of one term.
+#define SLAB_ROW (threadIdx.x / 4)
+#define SLAB_TERMS (threadIdx.x % 4 * 4)
+#define SLAB_TERM (threadIdx.x / 16)
+#define SLAB_ROWS (threadIdx.x % 16 * 4)
+
+__device__ __forceinline__ void put_terms(Slab& slab, float4 four) {
+    slab[SLAB_TERMS][SLAB_ROW] = four.x;
+    slab[SLAB_TERMS + 1][SLAB_ROW] = four.y;
+    slab[SLAB_TERMS + 2][SLAB_ROW] = four.z;
+    slab[SLAB_TERMS + 3][SLAB_ROW] = four.w;
+}
+
+__device__ __forceinline__ void put_rows(Slab& slab, float4 four) { *(float4*)&slab[SLAB_TERM][SLAB_ROWS] = four; }
+
+// A factor whose terms lie side by side: term `t` of row `r` is `data[r * stride + t]`.
+struct Rows {
+    const float* data;
+    u32 first, count, stride;
+    bool vectors;
+
+    __device__ __forceinline__ Rows(const float* data, u32 first, u32 count, u32 stride)
+        : data(data), first(first), count(count), stride(stride), vectors(stride % 4 == 0 && is_aligned(data)) {}
+
+    __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
+        const u32 row = first + SLAB_ROW, term = start + SLAB_TERMS;
+        const int there = row < count ? (int)end - (int)term : 0;
+        put_terms(slab, load(data + row * stride + term, there, vectors));
+    }
+};
+
+// A factor whose rows lie side by side: term `t` of row `r` is `data[t * stride + r]`.
+struct Columns {
+    const float* data;
+    u32 first, count, stride;
+    bool vectors;
+
+    __device__ __forceinline__ Columns(const float* data, u32 first, u32 count, u32 stride)
+        : data(data), first(first), count(count), stride(stride), vectors(stride % 4 == 0 && is_aligned(data)) {}
+
+    __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
+        const u32 row = first + SLAB_ROWS, term = start + SLAB_TERM;
+        const int there = term < end ? (int)count - (int)row : 0;
+        put_rows(slab, load(data + term * stride + row, there, vectors));
+    }
+};
+
+// Adds the products of the terms from `from` to `to`. All threads of the block call it; afterwards they may use the slabs, and
+// what the factors read, for something else.
+template <class Left, class Right>
+__device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const Left& left, const Right& right, float (&sums)[4][4]) {
+    ROLLED for (u32 start = from; start < to; start += TERMS) {
+        left.fill(slabs.left, start, to);
+        right.fill(slabs.right, start, to);
+        __syncthreads();
+#pragma unroll
+        for (int term = 0; term < TERMS; term++) {
+            const float4 x = *(const float4*)&slabs.left[term][TILE_ROW];
+            const float4 y = *(const float4*)&slabs.right[term][TILE_COLUMN];
+            const float rows[4] = {x.x, x.y, x.z, x.w}, columns[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) sums[i][j] = fmaf(rows[i], columns[j], sums[i][j]);
+        }
+        __syncthreads();
+    }
+}
+
+// Writes a thread's sums to rows of `to`, whose elements lie side by side.
+__device__ __forceinline__ void store_tile(const float (&sums)[4][4], float* to, u32 row0, u32 rows, u32 column0, u32 columns, u32 stride) {
+    const bool vectors = stride % 4 == 0 && is_aligned(to);
+    const u32 column = column0 + TILE_COLUMN;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const u32 row = row0 + TILE_ROW + i;
+        if (row < rows) {
+            const float4 four = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+            store(to + row * stride + column, four, (int)columns - (int)column, vectors);
+        }
+    }
+}
