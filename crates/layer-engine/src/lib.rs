@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod description;
 mod engine;
 mod error;
@@ -12,6 +14,8 @@ mod signature;
 mod torch;
 
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaBuffer, CudaEngine, CudaKernel, CudaQueue, DeviceSlice};
 pub use description::DeviceDescription;
 pub use engine::Engine;
 pub use error::EngineError;

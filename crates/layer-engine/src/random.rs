@@ -42,6 +42,12 @@ impl RandomStream {
         key
     }
 
+    /// What a name is in a key.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn name_key(name: &str) -> u64 {
+        fnv1a(name)
+    }
+
     /// A number from the uniform distribution on `0.0..1.0`.
     pub fn uniform(&mut self) -> f64 {
         // 53 random bits fill a double's mantissa.

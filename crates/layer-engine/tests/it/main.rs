@@ -1,6 +1,8 @@
 //! The engines, as their users call them.
 
 mod allocations;
+#[cfg(any(feature = "cuda", feature = "torch"))]
+mod any_engine;
 mod errors;
 mod forward;
 mod gradients;
@@ -13,5 +15,7 @@ mod shards;
 mod single_layer;
 mod threads;
 
+#[cfg(feature = "cuda")]
+mod cuda;
 #[cfg(feature = "torch")]
 mod torch;

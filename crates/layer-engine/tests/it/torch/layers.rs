@@ -8,7 +8,7 @@ use layer_graph::{
 };
 use proptest::prelude::*;
 
-use super::any_engine::{LayerRun, distance};
+use crate::any_engine::{LayerRun, distance};
 
 /// Shards without samples, and of enough that a batch normalisation is no step function.
 const SAMPLES: [usize; 3] = [0, 4, 9];

@@ -3,7 +3,7 @@
 use layer_engine::{CpuEngine, Precision, TorchDevice, TorchEngine};
 use layer_graph::{LayerGraph, zoo};
 
-use super::any_engine::network::gradients;
+use crate::any_engine::network::gradients;
 
 /// Positions of GPT-2's sequences here: all of its layers, and a hundredth of their work.
 const SHORT_CONTEXT: usize = 32;

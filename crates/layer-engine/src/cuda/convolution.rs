@@ -1,0 +1,73 @@
+use layer_graph::{Conv2d, Layer};
+
+use super::kernel::Argument;
+use super::linear::{sliced, sum_slices};
+use super::module::Family;
+use super::plan::{Plan, size, slices, tiles};
+use crate::{EngineError, Pass, Role};
+
+const FAMILY: Family = Family::Convolution;
+
+/// A pass of a convolution; `None` when the layer's shapes are not images.
+pub(super) fn plan(
+    plan: &mut Plan<'_>,
+    layer: &Layer,
+    conv: &Conv2d,
+    pass: Pass,
+    samples: usize,
+) -> Result<Option<()>, EngineError> {
+    let images =
+        (layer.input_shapes().first().and_then(|shape| shape.as_image()), layer.output_shape().as_image());
+    let (Some((in_channels, height, width)), Some((out_channels, out_height, out_width))) = images else {
+        return Ok(None);
+    };
+    let groups = conv.groups;
+    let (channels, filters) = (in_channels / groups, out_channels / groups);
+    let shape = [
+        groups,
+        channels,
+        filters,
+        height,
+        width,
+        out_height,
+        out_width,
+        conv.kernel[0],
+        conv.kernel[1],
+        conv.stride[0],
+        conv.stride[1],
+        conv.padding[0],
+        conv.padding[1],
+    ];
+    let geometry = Argument::Shape(shape.map(|number| number as u32));
+    let windows = out_height * out_width;
+    let weights_of_filter = channels * conv.kernel[0] * conv.kernel[1];
+    let weight_elements = out_channels * weights_of_filter;
+    let after_weights =
+        |operand: Argument| if conv.bias { operand.from(weight_elements) } else { Argument::NONE };
+    let weights = plan.operand(Role::Parameters);
+    let (x, dy) = (plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient));
+    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+        let arguments =
+            [size(samples), geometry, x, weights, after_weights(weights), plan.operand(Role::Output)];
+        plan.launch((FAMILY, "convolution_forward"), [tiles(filters, samples * windows), groups], arguments)?;
+        return Ok(Some(()));
+    }
+    if pass == Pass::Backward {
+        let arguments = [size(samples), geometry, dy, weights, plan.operand(Role::InputGradient(0))];
+        let grid = [tiles(channels, samples * height * width), groups];
+        plan.launch((FAMILY, "convolution_input_gradient"), grid, arguments)?;
+    }
+    let gradient = plan.operand(Role::ParameterGradient);
+    let tiles = tiles(filters, weights_of_filter);
+    let (count, slice) = slices(samples * windows, tiles * groups);
+    let to = sliced(plan, count, weight_elements, gradient)?;
+    let arguments = [size(samples), geometry, size(slice), x, dy, to];
+    plan.launch((FAMILY, "convolution_weight_gradient"), [tiles, count * groups], arguments)?;
+    // Of the products' family, which has it for all gradients.
+    sum_slices(plan, count, weight_elements, to, gradient)?;
+    if conv.bias {
+        let arguments = [size(samples), size(out_channels), size(windows), dy, after_weights(gradient)];
+        plan.launch((FAMILY, "convolution_bias_gradient"), [out_channels, 1], arguments)?;
+    }
+    Ok(Some(()))
+}

@@ -1,0 +1,102 @@
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{CUdevice_attribute, CUfunction, CUmodule, CUstream};
+use cudarc::driver::{CudaContext, DriverError, result};
+
+use super::module::Family;
+use super::{Raw, failed, library};
+use crate::EngineError;
+
+/// A GPU with the code that was loaded for it, which stays loaded as long as anything of the engine's is there.
+#[derive(Debug, Clone)]
+pub(super) struct Device(Arc<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    context: Arc<CudaContext>,
+    modules: Mutex<BTreeMap<Family, Raw<CUmodule>>>,
+}
+
+impl Device {
+    pub(super) fn open(ordinal: usize) -> Result<Self, EngineError> {
+        Ok(Self(Arc::new(Opened { context: library::open(ordinal)?, modules: Mutex::default() })))
+    }
+
+    pub(super) fn context(&self) -> &CudaContext {
+        &self.0.context
+    }
+
+    /// Makes it the calling thread's device.
+    pub(super) fn bind(&self) -> Result<(), DriverError> {
+        self.0.context.bind_to_thread()
+    }
+
+    pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Option<u32> {
+        self.0.context.attribute(attribute).ok().and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// A kernel, whose family is loaded if it is not yet.
+    pub(super) fn function(&self, family: Family, name: &'static str) -> Result<Function, EngineError> {
+        let load = || -> Result<CUfunction, DriverError> {
+            self.bind()?;
+            let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
+            let module = match modules.get(&family) {
+                Some(module) => module.0,
+                None => {
+                    // SAFETY: the text ends with a zero, and is read before the call returns.
+                    let module = unsafe { result::module::load_data(family.ptx().as_ptr().cast()) }?;
+                    modules.insert(family, Raw(module));
+                    module
+                }
+            };
+            let name = CString::new(name).unwrap_or_default();
+            // SAFETY: the module is loaded.
+            unsafe { result::module::get_function(module, name) }
+        };
+        let raw = load().map_err(|error| failed(&format!("the kernel {name}"), error))?;
+        Ok(Function { raw: Raw(raw), name })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let modules = std::mem::take(self.modules.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // In a context that is lost its modules are, too.
+        let _ = self.context.bind_to_thread();
+        for module in modules.into_values() {
+            // SAFETY: it is unloaded once, and what uses its functions has kept this alive until now.
+            let _ = unsafe { result::module::unload(module.0) };
+        }
+    }
+}
+
+/// A loaded kernel. What uses it keeps its device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Function {
+    raw: Raw<CUfunction>,
+    pub(super) name: &'static str,
+}
+
+impl Function {
+    /// Puts it into a stream of the thread's current device.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, it may use the memory that they point to until it has run (if the stream is
+    /// captured, as long as the graph), and its device is the thread's.
+    pub(super) unsafe fn launch(
+        &self,
+        grid: [u32; 2],
+        threads: u32,
+        stream: CUstream,
+        arguments: &mut [*mut std::ffi::c_void],
+    ) -> Result<(), DriverError> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            result::launch_kernel(self.raw.0, (grid[0], grid[1], 1), (threads, 1, 1), 0, stream, arguments)
+        }
+    }
+}

@@ -1,0 +1,162 @@
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr::from_ref;
+use std::sync::Arc;
+
+use super::buffer::DeviceSlice;
+use super::device::Function;
+use super::failed;
+use super::memory::DeviceMemory;
+use super::queue::CudaQueue;
+use crate::{EngineError, LaunchContext};
+
+/// The most arguments that a kernel has.
+const ARGUMENTS: usize = 16;
+
+/// Numbers that describe a shape.
+pub(super) const SHAPE: usize = 13;
+
+/// An argument of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Argument {
+    /// What is read: the operand's number, and the element to begin with.
+    Read(usize, usize),
+    /// What is written, in the same way.
+    Write(usize, usize),
+    /// An address in the kernel's own memory.
+    Address(u64),
+    /// The queue's seed, iteration and learning rate.
+    Context,
+    U32(u32),
+    U64(u64),
+    F32(f32),
+    F64(f64),
+    /// As many of these as the kernel's parameter has.
+    Shape([u32; SHAPE]),
+}
+
+impl Argument {
+    /// A null pointer, for an operand that is not there.
+    pub(super) const NONE: Self = Self::Address(0);
+
+    /// The operand from another element on.
+    pub(super) fn from(self, element: usize) -> Self {
+        match self {
+            Self::Read(operand, first) => Self::Read(operand, first + element),
+            Self::Write(operand, first) => Self::Write(operand, first + element),
+            other => other,
+        }
+    }
+}
+
+/// One launch of those that a kernel consists of.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) function: Function,
+    pub(super) grid: [u32; 2],
+    pub(super) arguments: Vec<Argument>,
+}
+
+/// Threads of a block.
+pub(super) const THREADS: u32 = 256;
+
+/// A prepared kernel of a [`CudaEngine`](crate::CudaEngine), with its workspace: one launch or a few, whose parameters are fixed.
+///
+/// It may be sent to another thread. A graph that was captured of it needs it to stay.
+#[derive(Debug)]
+pub struct CudaKernel {
+    pub(super) name: Arc<str>,
+    pub(super) reads: Vec<usize>,
+    pub(super) writes: Vec<usize>,
+    pub(super) steps: Vec<Step>,
+    /// Kept for the steps, which have its addresses.
+    pub(super) _memory: Vec<DeviceMemory>,
+}
+
+impl CudaKernel {
+    /// Whether it uses the [`LaunchContext`]: other kernels are the same in every iteration.
+    #[must_use]
+    pub fn reads_context(&self) -> bool {
+        self.steps
+            .iter()
+            .flat_map(|step| &step.arguments)
+            .any(|argument| matches!(argument, Argument::Context))
+    }
+
+    /// Checks the operands and launches.
+    ///
+    /// # Safety
+    /// The operands are memory of the queue's device that the kernel may use until it is done, or as long as a graph that is captured.
+    pub(super) unsafe fn launch<'a>(
+        &self,
+        reads: impl ExactSizeIterator<Item = DeviceSlice> + Clone + 'a,
+        writes: impl ExactSizeIterator<Item = DeviceSlice> + Clone + 'a,
+        context: &LaunchContext,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        self.check("reads", &self.reads, reads.clone())?;
+        self.check("writes", &self.writes, writes.clone())?;
+        if self.reads_context() {
+            queue.set_context(context)?;
+        }
+        let failed = |function: &str, error| failed(&format!("`{}` ({function})", self.name), error);
+        queue.device().bind().map_err(|error| failed("its device", error))?;
+        let address = |slice: Option<DeviceSlice>, element: usize| {
+            slice.map_or(0, |slice| slice.pointer + (element * size_of::<f32>()) as u64)
+        };
+        for Step { function, grid, arguments } in &self.steps {
+            let mut addresses = [0_u64; ARGUMENTS];
+            let mut pointers = [std::ptr::null_mut::<c_void>(); ARGUMENTS];
+            let slots = addresses.iter_mut().zip(&mut pointers);
+            for (argument, (place, pointer)) in arguments.iter().zip(slots) {
+                match argument {
+                    Argument::Read(operand, element) => {
+                        *place = address(reads.clone().nth(*operand), *element)
+                    }
+                    Argument::Write(operand, element) => {
+                        *place = address(writes.clone().nth(*operand), *element)
+                    }
+                    Argument::Address(address) => *place = *address,
+                    Argument::Context => *place = queue.context_address(),
+                    _ => {}
+                }
+                *pointer = match argument {
+                    Argument::U32(value) => from_ref(value).cast_mut().cast(),
+                    Argument::U64(value) => from_ref(value).cast_mut().cast(),
+                    Argument::F32(value) => from_ref(value).cast_mut().cast(),
+                    Argument::F64(value) => from_ref(value).cast_mut().cast(),
+                    Argument::Shape(values) => values.as_ptr().cast_mut().cast(),
+                    _ => from_ref(place).cast_mut().cast(),
+                };
+            }
+            let used = &mut pointers[..arguments.len().min(ARGUMENTS)];
+            // SAFETY: the plan has given each kernel the arguments that it takes; the operands have the lengths that it was made for,
+            // and are as the caller promises.
+            unsafe { function.launch(*grid, THREADS, queue.stream(), used) }
+                .map_err(|error| failed(function.name, error))?;
+        }
+        queue.remember(&self.name);
+        Ok(())
+    }
+
+    fn check(
+        &self,
+        side: &str,
+        expected: &[usize],
+        mut got: impl ExactSizeIterator<Item = DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        let mismatch = |operand: String, expected, got| {
+            Err(EngineError::Operand { kernel: self.name.as_ref().into(), operand, expected, got })
+        };
+        if got.len() != expected.len() {
+            return mismatch(side.into(), expected.len(), got.len());
+        }
+        let unfit =
+            got.by_ref().zip(expected).enumerate().find(|(_, (got, expected))| got.elements != **expected);
+        match unfit {
+            Some((index, (got, &expected))) => mismatch(format!("{side}[{index}]"), expected, got.elements),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+use super::kernel::Argument;
+use super::module::Family;
+use super::plan::{Plan, size, slices, tiles};
+use crate::{EngineError, Pass, Role};
+
+const FAMILY: Family = Family::MatrixProduct;
+
+/// A pass of a linear layer of `[samples, outputs, inputs]`.
+pub(super) fn plan(
+    plan: &mut Plan<'_>,
+    [samples, outputs, inputs]: [usize; 3],
+    bias: bool,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    let sizes = [size(samples), size(outputs), size(inputs)];
+    let [rows, columns, depth] = sizes;
+    let weights = plan.operand(Role::Parameters);
+    let after_weights =
+        |operand: Argument| if bias { operand.from(outputs * inputs) } else { Argument::NONE };
+    let (x, dy) = (plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient));
+    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+        let arguments =
+            [rows, columns, depth, x, weights, after_weights(weights), plan.operand(Role::Output)];
+        return plan.launch((FAMILY, "linear_forward"), [tiles(samples, outputs), 1], arguments);
+    }
+    if pass == Pass::Backward {
+        let arguments = [rows, columns, depth, dy, weights, plan.operand(Role::InputGradient(0))];
+        plan.launch((FAMILY, "linear_input_gradient"), [tiles(samples, inputs), 1], arguments)?;
+    }
+    let gradient = plan.operand(Role::ParameterGradient);
+    let tiles = tiles(outputs, inputs);
+    let (count, slice) = slices(samples, tiles);
+    let to = sliced(plan, count, outputs * inputs, gradient)?;
+    let arguments = [rows, columns, depth, size(slice), x, dy, to];
+    plan.launch((FAMILY, "linear_weight_gradient"), [tiles, count], arguments)?;
+    sum_slices(plan, count, outputs * inputs, to, gradient)?;
+    if bias {
+        let arguments = [rows, columns, dy, after_weights(gradient)];
+        plan.launch((FAMILY, "linear_bias_gradient"), [outputs.div_ceil(32), 1], arguments)?;
+    }
+    Ok(())
+}
+
+/// Where the slices of a gradient are written to: to the gradient itself, where there is one.
+pub(super) fn sliced(
+    plan: &mut Plan<'_>,
+    slices: usize,
+    elements: usize,
+    gradient: Argument,
+) -> Result<Argument, EngineError> {
+    if slices == 1 { Ok(gradient) } else { plan.workspace(slices * elements * size_of::<f32>()) }
+}
+
+/// Adds the slices of a gradient, where there are several.
+pub(super) fn sum_slices(
+    plan: &mut Plan<'_>,
+    slices: usize,
+    elements: usize,
+    parts: Argument,
+    gradient: Argument,
+) -> Result<(), EngineError> {
+    if slices == 1 {
+        return Ok(());
+    }
+    plan.for_each((FAMILY, "sum_slices"), elements, [size(elements), size(slices), parts, gradient])
+}

@@ -1,0 +1,127 @@
+//! Normalisations.
+
+use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
+
+use super::kernel::Argument;
+use super::module::Family;
+use super::plan::{Plan, size};
+use crate::{EngineError, Pass, Role};
+
+/// A pass of a batch normalisation; `None` when there is no such pass.
+pub(super) fn batch_norm(
+    plan: &mut Plan<'_>,
+    input: &Shape,
+    rule: &BatchNorm,
+    samples: usize,
+    pass: Pass,
+) -> Result<Option<()>, EngineError> {
+    const FAMILY: Family = Family::BatchNorm;
+    let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
+    let positions: usize = positions.iter().product();
+    let elements = samples * channels * positions;
+    let sizes = [size(samples), size(channels), size(positions)];
+    let [x, y] = [plan.operand(Role::Input(0)), plan.operand(Role::Output)];
+    let [parameters, saved] = [plan.operand(Role::Parameters), plan.operand(Role::Saved)];
+    let statistics = plan.operand(Role::Statistics);
+    let dy = plan.operand(Role::OutputGradient);
+    match pass {
+        Pass::ForwardMoments => {
+            let arguments = [&sizes[..], &[x, plan.operand(Role::Moments)]].concat();
+            plan.launch((FAMILY, "batch_norm_moments"), [channels, 1], arguments)?;
+        }
+        Pass::Forward | Pass::Recompute | Pass::Infer => {
+            let lines = plan.workspace(2 * channels * size_of::<f32>())?;
+            let epsilon = Argument::F64(rule.epsilon);
+            if pass == Pass::Infer {
+                let arguments = [size(channels), epsilon, parameters, statistics, lines];
+                plan.for_each((FAMILY, "batch_norm_running"), channels, arguments)?;
+            } else {
+                let (momentum, moments) = (Argument::F64(rule.momentum), plan.operand(Role::Moments));
+                let arguments =
+                    [size(channels), epsilon, momentum, parameters, moments, saved, lines, statistics];
+                plan.for_each((FAMILY, "batch_norm_statistics"), channels, arguments)?;
+            }
+            let arguments = [size(elements), size(channels), size(positions), lines, x, y];
+            plan.for_each((FAMILY, "batch_norm_apply"), elements, arguments)?;
+        }
+        Pass::BackwardMoments => {
+            let (moments, gradient) =
+                (plan.operand(Role::GradientMoments), plan.operand(Role::ParameterGradient));
+            let arguments = [&sizes[..], &[x, saved, dy, moments, gradient]].concat();
+            plan.launch((FAMILY, "batch_norm_gradient_moments"), [channels, 1], arguments)?;
+        }
+        Pass::Backward => {
+            let lines = plan.workspace(3 * channels * size_of::<f32>())?;
+            let moments = plan.operand(Role::GradientMoments);
+            let arguments = [size(channels), parameters, saved, moments, lines];
+            plan.for_each((FAMILY, "batch_norm_gradient_lines"), channels, arguments)?;
+            let dx = plan.operand(Role::InputGradient(0));
+            let arguments = [size(elements), size(channels), size(positions), lines, x, dy, dx];
+            plan.for_each((FAMILY, "batch_norm_input_gradient"), elements, arguments)?;
+        }
+        Pass::BackwardParameters => return Ok(None),
+    }
+    Ok(Some(()))
+}
+
+/// A pass of a layer normalisation.
+pub(super) fn layer_norm(
+    plan: &mut Plan<'_>,
+    input: &Shape,
+    epsilon: f64,
+    samples: usize,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    const FAMILY: Family = Family::LayerNorm;
+    let features = input.innermost();
+    let rows = samples * input.elements() / features;
+    let [x, dy] = [plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient)];
+    let [parameters, saved] = [plan.operand(Role::Parameters), plan.operand(Role::Saved)];
+    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+        let y = plan.operand(Role::Output);
+        let arguments = [size(rows), size(features), Argument::F64(epsilon), x, parameters, y, saved];
+        return plan.for_each_row((FAMILY, "layer_norm_forward"), rows, arguments);
+    }
+    if pass == Pass::Backward {
+        let dx = plan.operand(Role::InputGradient(0));
+        let arguments = [size(rows), size(features), x, parameters, saved, dy, dx];
+        plan.for_each_row((FAMILY, "layer_norm_input_gradient"), rows, arguments)?;
+    }
+    let arguments = [size(rows), size(features), x, saved, dy, plan.operand(Role::ParameterGradient)];
+    plan.launch((FAMILY, "layer_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
+}
+
+/// A pass of a local response normalisation; `None` when the input is no image.
+pub(super) fn response_norm(
+    plan: &mut Plan<'_>,
+    input: &Shape,
+    rule: &LocalResponseNorm,
+    samples: usize,
+    backward: bool,
+) -> Result<Option<()>, EngineError> {
+    const FAMILY: Family = Family::ResponseNorm;
+    let Some((channels, height, width)) = input.as_image() else { return Ok(None) };
+    let elements = samples * input.elements();
+    let shares = rule.alpha / rule.size as f64;
+    let single = |number: f64| Argument::F32(number as f32);
+    // How far the channels reach that normalise one: before it and after it.
+    let reach = [size(rule.size / 2), size((rule.size - 1) / 2)];
+    let sizes = [size(elements), size(channels), size(height * width), reach[0], reach[1]];
+    let rule_arguments = [single(shares), single(rule.beta), single(rule.k)];
+    let x = plan.operand(Role::Input(0));
+    if !backward {
+        let arguments = [&sizes[..], &rule_arguments, &[x, plan.operand(Role::Output)]].concat();
+        plan.for_each((FAMILY, "response_norm_forward"), elements, arguments)?;
+        return Ok(Some(()));
+    }
+    let bytes = elements * size_of::<f32>();
+    let [of_output, ratios] = [plan.workspace(bytes)?, plan.workspace(bytes)?];
+    let dy = plan.operand(Role::OutputGradient);
+    let arguments = [&sizes[..], &rule_arguments, &[x, dy, of_output, ratios]].concat();
+    plan.for_each((FAMILY, "response_norm_ratios"), elements, arguments)?;
+    let factor = single(2.0 * shares * rule.beta);
+    let arguments =
+        [&sizes[..], &[factor, x, of_output, ratios, plan.operand(Role::InputGradient(0))]].concat();
+    plan.for_each((FAMILY, "response_norm_input_gradient"), elements, arguments)?;
+    Ok(Some(()))
+}

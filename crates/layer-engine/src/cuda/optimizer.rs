@@ -1,0 +1,46 @@
+use super::kernel::{Argument, THREADS};
+use super::module::Family;
+use super::plan::{Plan, size};
+use crate::{EngineError, Sgd};
+
+const FAMILY: Family = Family::Optimizer;
+
+/// Blocks that sum the squares of an operand, at most.
+const BLOCKS: usize = 128;
+
+/// The sum of the squares of all that is read.
+pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<(), EngineError> {
+    // Each thread adds up to sixteen of its own first.
+    let blocks = |elements: usize| elements.div_ceil(16 * THREADS as usize).min(BLOCKS);
+    let count: usize = operands.iter().map(|&elements| blocks(elements)).sum();
+    let sums = plan.workspace(count * size_of::<f64>())?;
+    let mut first = 0;
+    for (operand, &elements) in operands.iter().enumerate() {
+        let to = match sums {
+            Argument::Address(address) => Argument::Address(address + (first * size_of::<f64>()) as u64),
+            other => other,
+        };
+        let arguments = [size(elements), Argument::Read(operand, 0), to];
+        plan.launch((FAMILY, "sum_of_squares"), [blocks(elements), 1], arguments)?;
+        first += blocks(elements);
+    }
+    plan.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
+}
+
+/// A step of gradient descent.
+pub(super) fn step(plan: &mut Plan<'_>, elements: usize, rule: &Sgd) -> Result<(), EngineError> {
+    let single = |number: f64| Argument::F32(number as f32);
+    let norm = if rule.clip_norm.is_some() { Argument::Read(1, 0) } else { Argument::NONE };
+    let arguments = [
+        size(elements),
+        single(rule.momentum),
+        single(rule.weight_decay),
+        single(rule.clip_norm.unwrap_or_default()),
+        Argument::Context,
+        Argument::Read(0, 0),
+        norm,
+        Argument::Write(0, 0),
+        Argument::Write(1, 0),
+    ];
+    plan.for_each((FAMILY, "sgd_step"), elements, arguments)
+}

@@ -1,0 +1,85 @@
+use layer_graph::{Layer, Pool2d};
+
+use super::kernel::{Argument, SHAPE};
+use super::module::Family;
+use super::plan::{Plan, size};
+use crate::{EngineError, Pass, Role};
+
+const FAMILY: Family = Family::Pooling;
+
+/// The images of a pooling.
+struct Images {
+    /// Of all samples and channels.
+    count: usize,
+    elements: usize,
+    windows: usize,
+    axes: [Argument; 2],
+}
+
+impl Images {
+    /// With windows of a fixed size, or as even as they can be. `None` when the layer's shapes are not images.
+    fn new(layer: &Layer, pool: Option<&Pool2d>, samples: usize) -> Option<Self> {
+        let (channels, height, width) = layer.input_shapes().first()?.as_image()?;
+        let (_, out_height, out_width) = layer.output_shape().as_image()?;
+        // `Axis` in the kernels.
+        let axis = |axis: usize, size: usize, windows: usize| {
+            let (kernel, stride, padding) =
+                pool.map_or((0, 0, 0), |pool| (pool.kernel[axis], pool.stride[axis], pool.padding[axis]));
+            let mut shape = [0; SHAPE];
+            for (to, number) in shape.iter_mut().zip([size, windows, kernel, stride, padding]) {
+                *to = number as u32;
+            }
+            Argument::Shape(shape)
+        };
+        Some(Self {
+            count: samples * channels,
+            elements: samples * channels * height * width,
+            windows: samples * channels * out_height * out_width,
+            axes: [axis(0, height, out_height), axis(1, width, out_width)],
+        })
+    }
+}
+
+/// A pass of a maximum pooling; `None` when the layer's shapes are not images.
+pub(super) fn largest(
+    plan: &mut Plan<'_>,
+    layer: &Layer,
+    pool: &Pool2d,
+    samples: usize,
+    pass: Pass,
+) -> Result<Option<()>, EngineError> {
+    let Some(images) = Images::new(layer, Some(pool), samples) else { return Ok(None) };
+    let [rows, columns] = images.axes;
+    let saved = plan.operand(Role::Saved);
+    if pass == Pass::Backward {
+        let (dy, dx) = (plan.operand(Role::OutputGradient), plan.operand(Role::InputGradient(0)));
+        let arguments = [size(images.count), rows, columns, saved, dy, dx];
+        plan.for_each((FAMILY, "max_pool_backward"), images.elements, arguments)?;
+    } else {
+        let (x, y) = (plan.operand(Role::Input(0)), plan.operand(Role::Output));
+        let arguments = [size(images.count), rows, columns, x, y, saved];
+        plan.for_each((FAMILY, "max_pool_forward"), images.windows, arguments)?;
+    }
+    Ok(Some(()))
+}
+
+/// A pass of an average pooling, without a rule of an adaptive one; `None` when the layer's shapes are not images.
+pub(super) fn mean(
+    plan: &mut Plan<'_>,
+    layer: &Layer,
+    pool: Option<&Pool2d>,
+    samples: usize,
+    backward: bool,
+) -> Result<Option<()>, EngineError> {
+    let Some(images) = Images::new(layer, pool, samples) else { return Ok(None) };
+    let [rows, columns] = images.axes;
+    let with_padding = size(usize::from(pool.is_some_and(|pool| pool.count_padding)));
+    let (kernel, threads, from, to) = if backward {
+        ("avg_pool_backward", images.elements, Role::OutputGradient, Role::InputGradient(0))
+    } else {
+        ("avg_pool_forward", images.windows, Role::Input(0), Role::Output)
+    };
+    let arguments = [size(images.count), rows, columns, with_padding, plan.operand(from), plan.operand(to)];
+    plan.for_each((FAMILY, kernel), threads, arguments)?;
+    Ok(Some(()))
+}

@@ -1,0 +1,153 @@
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fmt::Write;
+use std::ptr::from_ref;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUstream, CUstreamCaptureStatus};
+use cudarc::driver::{DriverError, result};
+
+use super::device::{Device, Function};
+use super::memory::DeviceMemory;
+use super::module::Family;
+use super::{NAME, Raw, failed};
+use crate::{EngineError, LaunchContext};
+
+/// Bytes of what changes from launch to launch: `Context` in `kernels/basics.cuh`.
+const CONTEXT_BYTES: usize = 24;
+
+/// Kernels that an error of a wait names.
+const RECENT: usize = 4;
+
+/// A queue of a [`CudaEngine`](crate::CudaEngine): a CUDA stream, and the memory in which kernels find the seed, the iteration and the
+/// learning rate.
+///
+/// A graph that is captured from it reads that memory when it is launched: [`set_context`](Self::set_context) before each launch, in
+/// this queue, gives it another iteration. Another queue's graphs read that queue's.
+#[derive(Debug)]
+pub struct CudaQueue {
+    device: Device,
+    stream: Raw<CUstream>,
+    is_owned: bool,
+    memory: DeviceMemory,
+    set: Function,
+    /// What is in the memory, once all that is enqueued is done.
+    context: Option<LaunchContext>,
+    /// The kernels that were enqueued last, of which one may be at fault where a wait fails.
+    recent: [Option<Arc<str>>; RECENT],
+    next: usize,
+}
+
+impl CudaQueue {
+    pub(super) fn new(device: &Device, priority: i32) -> Result<Self, EngineError> {
+        let create = || -> Result<CUstream, DriverError> {
+            device.bind()?;
+            result::stream::create_with_priority(result::stream::StreamKind::NonBlocking, priority)
+        };
+        let (memory, set) = Self::parts(device)?;
+        let stream = Raw(create().map_err(|error| failed("create a stream", error))?);
+        Ok(Self::of(device, stream, true, memory, set))
+    }
+
+    pub(super) fn borrowed(device: &Device, stream: CUstream) -> Result<Self, EngineError> {
+        let (memory, set) = Self::parts(device)?;
+        Ok(Self::of(device, Raw(stream), false, memory, set))
+    }
+
+    fn parts(device: &Device) -> Result<(DeviceMemory, Function), EngineError> {
+        Ok((DeviceMemory::zeros(device, CONTEXT_BYTES)?, device.function(Family::Optimizer, "set_context")?))
+    }
+
+    fn of(
+        device: &Device,
+        stream: Raw<CUstream>,
+        is_owned: bool,
+        memory: DeviceMemory,
+        set: Function,
+    ) -> Self {
+        let recent = [const { None }; RECENT];
+        Self { device: device.clone(), stream, is_owned, memory, set, context: None, recent, next: 0 }
+    }
+
+    /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this queue.
+    #[must_use]
+    pub fn as_raw(&self) -> *mut c_void {
+        self.stream.0.cast()
+    }
+
+    /// Sets what kernels that come after this in the queue, and graphs that were captured from it, find as the seed, the iteration and
+    /// the learning rate. Enqueues something only where it is not so already.
+    ///
+    /// # Errors
+    /// When the queue is being captured (the graph would set it again at every launch), and what CUDA reports.
+    pub fn set_context(&mut self, context: &LaunchContext) -> Result<(), EngineError> {
+        if self.context.as_ref() == Some(context) {
+            return Ok(());
+        }
+        let set = |error| failed("set the launch context", error);
+        self.device.bind().map_err(set)?;
+        // SAFETY: the stream is there as long as the queue.
+        let status = unsafe { result::stream::is_capturing(self.stream.0) }.map_err(set)?;
+        if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            let problem = "the launch context changed while the queue was captured: set it before".to_owned();
+            return Err(EngineError::Library { engine: NAME, problem });
+        }
+        let (address, rate) = (self.memory.address(), context.learning_rate as f32);
+        let mut arguments = [
+            from_ref(&address).cast_mut().cast(),
+            from_ref(&context.seed).cast_mut().cast(),
+            from_ref(&context.iteration).cast_mut().cast(),
+            from_ref(&rate).cast_mut().cast(),
+        ];
+        // SAFETY: these are the kernel's arguments; the memory is there as long as the queue.
+        unsafe { self.set.launch([1, 1], 1, self.stream.0, &mut arguments) }.map_err(set)?;
+        self.context = Some(*context);
+        Ok(())
+    }
+
+    /// The device's address of what changes from launch to launch.
+    pub(super) fn context_address(&self) -> u64 {
+        self.memory.address()
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn stream(&self) -> CUstream {
+        self.stream.0
+    }
+
+    pub(super) fn remember(&mut self, kernel: &Arc<str>) {
+        self.recent[self.next] = Some(kernel.clone());
+        self.next = (self.next + 1) % RECENT;
+    }
+
+    /// Waits for all that is enqueued.
+    pub(super) fn synchronize(&mut self) -> Result<(), EngineError> {
+        // SAFETY: the stream is there as long as the queue.
+        let done = self.device.bind().and_then(|()| unsafe { result::stream::synchronize(self.stream.0) });
+        done.map_err(|error| self.blame("wait for the queue", error))
+    }
+
+    /// The error of something that waits for the queue: it may be that of any kernel before.
+    pub(super) fn blame(&self, action: &str, error: DriverError) -> EngineError {
+        let mut action = action.to_owned();
+        let order = (0..RECENT).map(|back| (self.next + RECENT - 1 - back) % RECENT);
+        for (index, kernel) in order.filter_map(|index| self.recent[index].as_deref()).enumerate() {
+            let before = if index == 0 { ", whose last kernels are" } else { "," };
+            let _ = write!(action, "{before} `{kernel}`");
+        }
+        failed(&action, error)
+    }
+}
+
+impl Drop for CudaQueue {
+    fn drop(&mut self) {
+        if self.is_owned && self.device.bind().is_ok() {
+            // SAFETY: it is destroyed once; the driver keeps what is enqueued until it is done.
+            let _ = unsafe { result::stream::destroy(self.stream.0) };
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Sums, copies and other orders of elements.
+
+use layer_graph::Layer;
+
+use super::kernel::Argument;
+use super::module::Family;
+use super::plan::{Plan, size};
+use crate::{EngineError, Role};
+
+const FAMILY: Family = Family::Elementwise;
+
+/// Terms that are added at a time.
+const TERMS: usize = 4;
+
+/// The sum of all operands that are read.
+pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
+    let to = Argument::Write(0, 0);
+    let mut next = 0;
+    while next < terms {
+        // What is there so far is the first term of the others.
+        let before = (next > 0).then_some(to);
+        let end = (next + TERMS - usize::from(before.is_some())).min(terms);
+        let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
+        let padded = given.chain(std::iter::repeat(Argument::NONE)).take(TERMS);
+        let arguments: Vec<_> = std::iter::once(size(elements)).chain(padded).chain([to]).collect();
+        plan.for_each((FAMILY, "sum_terms"), elements, arguments)?;
+        next = end;
+    }
+    Ok(())
+}
+
+/// Copies of what is read, to each of the operands that are written.
+pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Result<(), EngineError> {
+    (0..count).try_for_each(|operand| {
+        let row = Rows { operand: Argument::Read(0, 0), stride: elements };
+        copy_rows(plan, [1, elements], row, Rows { operand: Argument::Write(operand, 0), ..row })
+    })
+}
+
+/// Rows within an operand.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) operand: Argument,
+    /// Elements from one to the next.
+    pub(super) stride: usize,
+}
+
+/// Copies so many rows of so many elements.
+pub(super) fn copy_rows(
+    plan: &mut Plan<'_>,
+    [rows, elements]: [usize; 2],
+    from: Rows,
+    to: Rows,
+) -> Result<(), EngineError> {
+    let sizes = [size(rows), size(elements), size(from.stride), size(to.stride)];
+    let arguments = [&sizes[..], &[from.operand, to.operand]].concat();
+    plan.for_each((FAMILY, "copy_rows"), rows * elements, arguments)
+}
+
+/// Joins what is read, sample by sample, each with so many elements of a sample.
+pub(super) fn join(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
+    let (whole, mut start) = (parts.iter().sum(), 0);
+    for (operand, &part) in parts.iter().enumerate() {
+        let to = Rows { operand: Argument::Write(0, start), stride: whole };
+        copy_rows(plan, [samples, part], Rows { operand: Argument::Read(operand, 0), stride: part }, to)?;
+        start += part;
+    }
+    Ok(())
+}
+
+/// Takes apart what [`join`] has joined.
+pub(super) fn part(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
+    let (whole, mut start) = (parts.iter().sum(), 0);
+    for (operand, &part) in parts.iter().enumerate() {
+        let from = Rows { operand: Argument::Read(0, start), stride: whole };
+        copy_rows(plan, [samples, part], from, Rows { operand: Argument::Write(operand, 0), stride: part })?;
+        start += part;
+    }
+    Ok(())
+}
+
+/// One part of each sample, from an element on: `[elements of a sample, of the part, before it]`.
+pub(super) fn select(
+    plan: &mut Plan<'_>,
+    [whole, part, start]: [usize; 3],
+    samples: usize,
+    backward: bool,
+) -> Result<(), EngineError> {
+    let [outer, inner] = [whole, part].map(|stride| move |operand| Rows { operand, stride });
+    let (read, write) = (Argument::Read(0, 0), Argument::Write(0, 0));
+    if backward {
+        plan.write_zeros(Role::Statistics)?;
+        return copy_rows(plan, [samples, part], inner(read), outer(write.from(start)));
+    }
+    copy_rows(plan, [samples, part], outer(read.from(start)), inner(write))
+}
+
+/// Another order of a sample's dimensions, or back; `None` when it is no order of them.
+pub(super) fn permute(
+    plan: &mut Plan<'_>,
+    layer: &Layer,
+    order: &[usize],
+    samples: usize,
+    backward: bool,
+) -> Result<Option<()>, EngineError> {
+    let Some(input) = layer.input_shapes().first() else { return Ok(None) };
+    let Some(mut sources) = sources(input.dims(), order) else { return Ok(None) };
+    if backward {
+        let mut inverse = vec![0; sources.len()];
+        for (place, &source) in sources.iter().enumerate() {
+            inverse[source as usize] = place as u32;
+        }
+        sources = inverse;
+    }
+    let elements = sources.len();
+    let table = plan.table(&sources)?;
+    let arguments = [size(samples), size(elements), table, Argument::Read(0, 0), Argument::Write(0, 0)];
+    plan.for_each((FAMILY, "reorder_rows"), samples * elements, arguments)?;
+    Ok(Some(()))
+}
+
+/// For each element of the output the element of the input that it is: the output's dimension `i` is the input's `order[i]`.
+fn sources(dims: &[usize], order: &[usize]) -> Option<Vec<u32>> {
+    let strides: Vec<usize> = (0..dims.len()).map(|dim| dims[dim + 1..].iter().product()).collect();
+    let mut sources = vec![0];
+    for dim in order {
+        let (&size, &stride) = (dims.get(*dim)?, strides.get(*dim)?);
+        sources = sources.iter().flat_map(|start| (0..size).map(move |i| start + i * stride)).collect();
+    }
+    let numbers: Vec<u32> = sources.into_iter().map(|source| source as u32).collect();
+    (numbers.len() == dims.iter().product::<usize>()).then_some(numbers)
+}

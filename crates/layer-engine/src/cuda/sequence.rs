@@ -1,0 +1,96 @@
+//! Layers that add to a sequence what they have learned.
+
+use super::kernel::Argument;
+use super::module::Family;
+use super::plan::{Plan, size};
+use super::rearrange::{Rows, copy_rows};
+use crate::{EngineError, Pass, Role};
+
+const FAMILY: Family = Family::Sequence;
+
+fn is_backward(pass: Pass) -> bool {
+    matches!(pass, Pass::Backward | Pass::BackwardParameters)
+}
+
+/// A pass of an embedding of `[vocabulary, features]` over so many tokens.
+pub(super) fn embedding(
+    plan: &mut Plan<'_>,
+    tokens: usize,
+    [vocabulary, features]: [usize; 2],
+    pass: Pass,
+) -> Result<(), EngineError> {
+    let sizes = [size(tokens), size(vocabulary), size(features), plan.operand(Role::Input(0))];
+    if !is_backward(pass) {
+        let arguments = [&sizes[..], &[plan.operand(Role::Parameters), plan.operand(Role::Output)]].concat();
+        return plan.for_each((FAMILY, "embedding_forward"), tokens * features, arguments);
+    }
+    if pass == Pass::Backward {
+        // A token is a number of a row: there is no gradient with respect to it.
+        let arguments = [size(tokens), plan.operand(Role::InputGradient(0))];
+        plan.for_each((Family::Elementwise, "fill_zeros"), tokens, arguments)?;
+    }
+    let (dy, gradient) = (plan.operand(Role::OutputGradient), plan.operand(Role::ParameterGradient));
+    plan.launch((FAMILY, "embedding_gradient"), [vocabulary, 1], [&sizes[..], &[dy, gradient]].concat())
+}
+
+/// A pass of a position embedding: `[samples, elements of one, parameters]`.
+pub(super) fn positions(
+    plan: &mut Plan<'_>,
+    [samples, elements, parameters]: [usize; 3],
+    pass: Pass,
+) -> Result<(), EngineError> {
+    if !is_backward(pass) {
+        let (x, y) = (plan.operand(Role::Input(0)), plan.operand(Role::Output));
+        let arguments = [size(samples), size(elements), x, plan.operand(Role::Parameters), y];
+        return plan.for_each((FAMILY, "add_to_rows"), samples * elements, arguments);
+    }
+    input_gradient(plan, [samples, elements], elements, 0, pass)?;
+    sum_of_rows(plan, samples, elements, parameters)
+}
+
+/// A pass of a class token: `[samples, elements of one without it, elements of the token]`.
+pub(super) fn class_token(
+    plan: &mut Plan<'_>,
+    [samples, elements, token]: [usize; 3],
+    pass: Pass,
+) -> Result<(), EngineError> {
+    let longer = elements + token;
+    if !is_backward(pass) {
+        let rows = |operand: Argument, stride| Rows { operand, stride };
+        let (x, y) = (plan.operand(Role::Input(0)), plan.operand(Role::Output));
+        // The same parameters in front of each sample.
+        let parameters = rows(plan.operand(Role::Parameters), 0);
+        copy_rows(plan, [samples, token], parameters, rows(y, longer))?;
+        return copy_rows(plan, [samples, elements], rows(x, elements), rows(y.from(token), longer));
+    }
+    input_gradient(plan, [samples, elements], longer, token, pass)?;
+    sum_of_rows(plan, samples, longer, token)
+}
+
+/// Copies the gradient of each sample from an element on, where it is wanted.
+fn input_gradient(
+    plan: &mut Plan<'_>,
+    [samples, elements]: [usize; 2],
+    stride: usize,
+    start: usize,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    if pass != Pass::Backward {
+        return Ok(());
+    }
+    let from = Rows { operand: plan.operand(Role::OutputGradient).from(start), stride };
+    let to = Rows { operand: plan.operand(Role::InputGradient(0)), stride: elements };
+    copy_rows(plan, [samples, elements], from, to)
+}
+
+/// The gradient of the parameters: the sum over the samples of the first elements of each.
+fn sum_of_rows(
+    plan: &mut Plan<'_>,
+    samples: usize,
+    stride: usize,
+    parameters: usize,
+) -> Result<(), EngineError> {
+    let (dy, gradient) = (plan.operand(Role::OutputGradient), plan.operand(Role::ParameterGradient));
+    let arguments = [size(samples), size(stride), size(parameters), dy, gradient];
+    plan.for_each((FAMILY, "sum_of_rows"), parameters, arguments)
+}

@@ -1,0 +1,117 @@
+//! Whole networks: the gradients of all parameters beside the CPU engine's.
+
+use layer_engine::{CpuEngine, Precision};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm,
+    Linear, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape, zoo,
+};
+
+use super::{ORDERS, on_emulator};
+use crate::any_engine::network::gradients;
+
+/// Adds a layer with one input.
+fn then(net: &mut LayerGraph, kind: impl Into<LayerKind>, from: LayerId) -> LayerId {
+    let name = format!("layer{}", net.layers().count());
+    net.add(name, kind, [from]).unwrap()
+}
+
+fn end(net: &mut LayerGraph, from: LayerId) {
+    let scores = then(net, Linear::new(5), from);
+    then(net, LayerKind::SoftmaxCrossEntropy, scores);
+}
+
+fn convolution(net: &mut LayerGraph, conv: Conv2d, from: LayerId) -> LayerId {
+    let y = then(net, conv.without_bias(), from);
+    then(net, BatchNorm::default(), y)
+}
+
+fn residual() -> LayerGraph {
+    let mut net = LayerGraph::new("residual", Shape::image(3, 8, 8)).unwrap();
+    let x = convolution(&mut net, Conv2d::new(6, 3).padding(1), LayerGraph::input(&net));
+    let x = then(&mut net, LayerKind::Relu, x);
+    let y = convolution(&mut net, Conv2d::new(8, 3).padding(1).stride(2), x);
+    let y = then(&mut net, LayerKind::Relu, y);
+    let y = convolution(&mut net, Conv2d::new(8, 3).padding(1), y);
+    let shortcut = convolution(&mut net, Conv2d::new(8, 1).stride(2), x);
+    let sum = net.add("sum", LayerKind::Add, [y, shortcut]).unwrap();
+    let y = then(&mut net, LayerKind::Relu, sum);
+    let y = then(&mut net, AdaptiveAvgPool2d { output: [1, 1] }, y);
+    let y = then(&mut net, LayerKind::Flatten, y);
+    end(&mut net, y);
+    net
+}
+
+fn inception() -> LayerGraph {
+    let mut net = LayerGraph::new("inception", Shape::image(4, 7, 7)).unwrap();
+    let x = net.input();
+    let a = convolution(&mut net, Conv2d::new(3, 1), x);
+    let b = convolution(&mut net, Conv2d::rectangular(5, [1, 7]).padding_hw([0, 3]), x);
+    let c = then(&mut net, LayerKind::AvgPool2d(Pool2d::new(3, 1).padding(1)), x);
+    let d = then(&mut net, LayerKind::MaxPool2d(Pool2d::new(3, 1).padding(1)), x);
+    let joined = net.add("joined", LayerKind::Concat, [a, b, c, d]).unwrap();
+    let y = then(&mut net, LayerKind::GeluTanh, joined);
+    let y = then(&mut net, LayerKind::AvgPool2d(Pool2d::new(7, 1)), y);
+    let y = then(&mut net, LayerKind::Flatten, y);
+    let y = then(&mut net, Dropout { probability: 0.5 }, y);
+    end(&mut net, y);
+    net
+}
+
+/// A block of a transformer.
+fn block(net: &mut LayerGraph, x: LayerId, causal: bool, index: usize) -> LayerId {
+    let y = then(net, LayerNorm::default(), x);
+    let y = then(net, Linear::new(24), y);
+    let y = then(net, MultiHeadAttention { heads: 2, causal }, y);
+    let y = then(net, Linear::new(8), y);
+    let x = net.add(format!("attended{index}"), LayerKind::Add, [x, y]).unwrap();
+    let y = then(net, LayerNorm::default(), x);
+    let y = then(net, Linear::new(16), y);
+    let y = then(net, if causal { LayerKind::GeluTanh } else { LayerKind::Gelu }, y);
+    let y = then(net, Linear::new(8), y);
+    net.add(format!("block{index}"), LayerKind::Add, [x, y]).unwrap()
+}
+
+fn vision_transformer() -> LayerGraph {
+    let mut net = LayerGraph::new("vision", Shape::image(3, 8, 8)).unwrap();
+    let patches = Conv2d { stride: [4, 4], ..Conv2d::new(8, 4) };
+    let input = net.input();
+    let y = then(&mut net, patches, input);
+    let y = then(&mut net, Reshape { output: Shape::new([8, 4]) }, y);
+    let y = then(&mut net, Permute { order: vec![1, 0] }, y);
+    let y = then(&mut net, LayerKind::ClassToken, y);
+    let y = then(&mut net, PositionEmbedding { positions: 5 }, y);
+    let y = block(&mut net, y, false, 0);
+    let y = block(&mut net, y, false, 1);
+    let y = then(&mut net, Select { index: 0 }, y);
+    end(&mut net, y);
+    net
+}
+
+fn language_model() -> LayerGraph {
+    let mut net = LayerGraph::new("language", Shape::features(9)).unwrap();
+    let input = net.input();
+    let y = then(&mut net, Embedding { vocabulary: 11, features: 8 }, input);
+    let y = then(&mut net, PositionEmbedding { positions: 12 }, y);
+    let y = block(&mut net, y, true, 0);
+    let y = then(&mut net, LayerNorm::default(), y);
+    end(&mut net, y);
+    net
+}
+
+#[test]
+fn gradients_of_networks_agree() {
+    let digits = zoo::model("digits-cnn").unwrap();
+    let networks = [digits, residual(), inception(), vision_transformer(), language_model()];
+    for (graph, order) in networks.iter().zip(ORDERS.into_iter().cycle()) {
+        let expected = gradients(&CpuEngine::<f32>::new(), Precision::F32, graph, 100);
+        on_emulator(order, |engine, _| {
+            let got = gradients(engine, Precision::F32, graph, 100);
+            let pairs =
+                || got.iter().zip(&expected).flat_map(|((_, got), (_, expected))| got.iter().zip(expected));
+            let difference: f64 = pairs().map(|(got, expected)| (got - expected).powi(2)).sum();
+            let norm: f64 = pairs().map(|(_, expected)| expected.powi(2)).sum();
+            let distance = (difference / norm).sqrt();
+            assert!(norm > 0.0 && distance <= 2e-5, "{}: {distance:.1e} from the CPU engine's", graph.name());
+        });
+    }
+}

@@ -1,0 +1,221 @@
+//! Queues, captured graphs, memory of others, and errors.
+#![allow(unsafe_code)]
+
+use cuda_emulator::Setting;
+use cudarc::driver::result;
+use cudarc::driver::sys::{CUgraphExec, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use layer_engine::{
+    CudaEngine, CudaQueue, DeviceSlice, Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision,
+    Role, Sgd, Shard, Signature,
+};
+use layer_graph::{Dropout, Embedding, LayerGraph, LayerKind, Linear, Opaque, Shape};
+
+use super::{emulator, on_emulator};
+
+const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
+
+/// A graph of what `body` enqueues.
+fn capture(queue: &mut CudaQueue, body: impl FnOnce(&mut CudaQueue)) -> CUgraphExec {
+    let stream = queue.as_raw().cast();
+    // SAFETY: the stream is there as long as the queue; the graph is destroyed once.
+    unsafe {
+        result::stream::begin_capture(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+            .unwrap();
+        body(queue);
+        let graph = result::stream::end_capture(stream).unwrap();
+        let executable = result::graph::instantiate(graph, CUgraphInstantiate_flags(0)).unwrap();
+        result::graph::destroy(graph).unwrap();
+        executable
+    }
+}
+
+/// Dropout and a step of gradient descent, replayed in later iterations, are as they are when they are enqueued.
+#[test]
+fn a_graph_is_right_in_later_iterations() {
+    on_emulator(0, |engine, _| {
+        let mut net = LayerGraph::new("net", Shape::features(40)).unwrap();
+        let id = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
+        let spec = KernelSpec::Layer { layer: net.layer(id), pass: Pass::Forward, shard: Shard::whole(3) };
+        let rule = Sgd { momentum: 0.5, weight_decay: 0.0, clip_norm: None };
+        let mut drop = engine.prepare(&spec, Precision::F32).unwrap();
+        let mut step = engine.prepare(&KernelSpec::Sgd { elements: 120, rule }, Precision::F32).unwrap();
+        assert!(drop.reads_context() && step.reads_context());
+        let mut queue = engine.queue().unwrap();
+        let mut x = engine.allocate(120).unwrap();
+        engine.upload(&[1.0; 120], &mut x, &mut queue).unwrap();
+        let mut run = |graph: bool, contexts: &[LaunchContext]| {
+            let [mut y, mut saved, mut parameters, mut velocity] =
+                [(); 4].map(|()| engine.allocate(120).unwrap());
+            let mut body = |context: &LaunchContext, queue: &mut CudaQueue| {
+                engine.enqueue(&mut drop, &[&x], &mut [&mut y, &mut saved], context, queue).unwrap();
+                let mut writes = [&mut parameters, &mut velocity];
+                engine.enqueue(&mut step, &[&y], &mut writes, context, queue).unwrap();
+            };
+            if graph {
+                queue.set_context(&contexts[0]).unwrap();
+                let executable = capture(&mut queue, |queue| body(&contexts[0], queue));
+                for context in contexts {
+                    queue.set_context(context).unwrap();
+                    // SAFETY: the graph's kernels and memory are still there.
+                    unsafe { result::graph::launch(executable, queue.as_raw().cast()) }.unwrap();
+                }
+                engine.synchronize(&mut queue).unwrap();
+                // SAFETY: it is destroyed once.
+                unsafe { result::graph::exec_destroy(executable) }.unwrap();
+            } else {
+                contexts.iter().for_each(|context| body(context, &mut queue));
+            }
+            let mut host = vec![0.0; 120];
+            engine.download(&parameters, &mut host, &mut queue).unwrap();
+            host
+        };
+        let contexts = [3, 4, 9].map(|iteration| LaunchContext {
+            iteration,
+            learning_rate: 0.1 * iteration as f64,
+            ..CONTEXT
+        });
+        let enqueued = run(false, &contexts);
+        assert_eq!(enqueued, run(true, &contexts));
+        assert_ne!(enqueued, run(false, &[contexts[0]; 3]));
+    });
+}
+
+/// In a graph, the change would be made again at each launch.
+#[test]
+fn a_context_is_not_changed_in_a_capture() {
+    on_emulator(0, |engine, _| {
+        let mut queue = engine.queue().unwrap();
+        let executable = capture(&mut queue, |queue| {
+            let error = queue.set_context(&CONTEXT).unwrap_err();
+            assert!(error.to_string().contains("while the queue was captured"), "{error}");
+        });
+        // SAFETY: it is destroyed once.
+        unsafe { result::graph::exec_destroy(executable) }.unwrap();
+    });
+}
+
+#[test]
+fn memory_and_streams_may_be_somebody_elses() {
+    on_emulator(0, |engine, _| {
+        let owner = engine.queue_with_priority(-1).unwrap();
+        // SAFETY: the stream lives as long as its owner.
+        let mut queue = unsafe { engine.queue_on(owner.as_raw()) }.unwrap();
+        let mut memory = engine.allocate(9).unwrap();
+        engine.upload(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut memory, &mut queue).unwrap();
+        let mut sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
+        let part = |first: u64| DeviceSlice { pointer: memory.device_pointer() + 12 * first, elements: 3 };
+        // SAFETY: the parts are in memory that lives, and do not overlap.
+        unsafe { engine.enqueue_raw(&mut sum, &[part(0), part(1)], &[part(2)], &CONTEXT, &mut queue) }
+            .unwrap();
+        let mut host = [0.0; 9];
+        engine.download(&memory, &mut host, &mut queue).unwrap();
+        assert_eq!(host[6..], [5.0, 7.0, 9.0]);
+    });
+}
+
+/// What is wrong on the device is found where it is waited for, with the kernel's name; from then on nothing works.
+#[test]
+fn an_illegal_access_names_the_kernel() {
+    let Some(emulator) = emulator(0) else { return };
+    let engine = CudaEngine::new(0).unwrap();
+    let mut queue = engine.queue().unwrap();
+    let mut sum = engine.prepare(&KernelSpec::Sum { terms: 1, elements: 3 }, Precision::F32).unwrap();
+    let nowhere = DeviceSlice { pointer: 4096, elements: 3 };
+    // SAFETY: the device is an emulated one, which finds that this is nobody's memory.
+    let enqueued = unsafe { engine.enqueue_raw(&mut sum, &[nowhere], &[nowhere], &CONTEXT, &mut queue) };
+    let error = enqueued.and_then(|()| engine.synchronize(&mut queue)).unwrap_err();
+    assert!(error.to_string().contains("`Sum`") && error.to_string().contains("ILLEGAL_ADDRESS"), "{error}");
+    assert!(engine.allocate(1).is_err());
+    drop((sum, queue, engine));
+    assert!(emulator.faults()[0].contains("kernel sum_terms"), "{:?}", emulator.faults());
+    assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error() {
+    on_emulator(0, |engine, emulator| {
+        emulator.set(Setting::MemoryBytes, 1 << 20);
+        let error = engine.allocate(1 << 20).unwrap_err();
+        assert!(matches!(error, EngineError::OutOfMemory { elements: 0x10_0000, .. }), "{error}");
+    });
+}
+
+#[test]
+fn buffers_carry_numbers_both_ways_and_operands_have_to_fit() {
+    on_emulator(0, |engine, _| {
+        let mut queue = engine.queue().unwrap();
+        let mut buffer = engine.allocate(4).unwrap();
+        engine.upload(&[1.0, 2.0, 3.0], &mut buffer, &mut queue).unwrap();
+        let mut back = [9.0; 4];
+        engine.download(&buffer, &mut back, &mut queue).unwrap();
+        assert_eq!(back, [1.0, 2.0, 3.0, 0.0]);
+        let error = engine.upload(&[0.0; 5], &mut buffer, &mut queue).unwrap_err();
+        assert!(matches!(error, EngineError::Operand { expected: 5, got: 4, .. }), "{error}");
+        let mut sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
+        let (a, mut c) = (engine.allocate(3).unwrap(), engine.allocate(3).unwrap());
+        let error =
+            engine.enqueue(&mut sum, &[&a, &buffer], &mut [&mut c], &CONTEXT, &mut queue).unwrap_err();
+        assert_eq!(error.to_string(), "Sum: operand reads[1] has 4 elements, expected 3");
+        assert_eq!(engine.describe().name, "Emulated CUDA device");
+    });
+}
+
+#[test]
+fn what_it_does_not_compute_is_refused() {
+    on_emulator(0, |engine, _| {
+        let sum = KernelSpec::Sum { terms: 1, elements: 1 };
+        for precision in [Precision::F64, Precision::Bf16] {
+            assert!(matches!(engine.prepare(&sum, precision), Err(EngineError::Precision { .. })));
+        }
+        let none = KernelSpec::Sum { terms: 0, elements: 1 };
+        assert!(matches!(engine.prepare(&none, Precision::F32), Err(EngineError::Operand { .. })));
+        let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
+        let opaque = net.add("op", Opaque::new("fft", Shape::features(2)), [net.input()]).unwrap();
+        let relu = net.add("relu", LayerKind::Relu, [opaque]).unwrap();
+        for (id, pass, samples) in [(opaque, Pass::Forward, 0), (opaque, Pass::Forward, 1)] {
+            let spec = KernelSpec::Layer { layer: net.layer(id), pass, shard: Shard::whole(samples) };
+            assert!(matches!(engine.prepare(&spec, Precision::F32), Err(EngineError::Opaque { .. })));
+        }
+        let layer = net.layer(relu);
+        let spec = KernelSpec::Layer { layer, pass: Pass::ForwardMoments, shard: Shard::whole(1) };
+        assert!(matches!(engine.prepare(&spec, Precision::F32), Err(EngineError::Unsupported { .. })));
+        let error = CudaEngine::new(99).unwrap_err();
+        assert!(error.to_string().contains("CUDA device 99 cannot be used"), "{error}");
+    });
+}
+
+/// A label that is no class gives a loss of NaN, a token that is none is the nearest one.
+#[test]
+fn labels_and_tokens_out_of_range_stay_inside() {
+    on_emulator(0, |engine, _| {
+        let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
+        let tokens = net.add("tokens", Embedding { vocabulary: 5, features: 3 }, [net.input()]).unwrap();
+        let head = net.add("head", Linear::new(4), [tokens]).unwrap();
+        let loss = net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
+        let mut queue = engine.queue().unwrap();
+        let mut infer = |id, role: Role, values: &[f32]| {
+            let layer = net.layer(id);
+            let spec = KernelSpec::Layer { layer, pass: Pass::Infer, shard: Shard::whole(1) };
+            let mut kernel = engine.prepare(&spec, Precision::F32).unwrap();
+            let signature = Signature::of(layer, Pass::Infer).unwrap();
+            let allocate = |role: &Role| engine.allocate(role.elements(layer, 1)).unwrap();
+            let mut reads: Vec<_> = signature.reads.iter().map(allocate).collect();
+            let mut writes: Vec<_> = signature.writes.iter().map(allocate).collect();
+            if let Some(index) = signature.reads.iter().position(|role| *role == Role::Parameters) {
+                let vectors: Vec<f32> = (0..15_u8).map(f32::from).collect();
+                engine.upload(&vectors, &mut reads[index], &mut queue).unwrap();
+            }
+            let index = signature.reads.iter().position(|&read| read == role).unwrap();
+            engine.upload(values, &mut reads[index], &mut queue).unwrap();
+            let (reads, mut targets): (Vec<_>, Vec<_>) =
+                (reads.iter().collect(), writes.iter_mut().collect());
+            engine.enqueue(&mut kernel, &reads, &mut targets, &CONTEXT, &mut queue).unwrap();
+            let mut host = vec![0.0; writes[0].len()];
+            engine.download(&writes[0], &mut host, &mut queue).unwrap();
+            host
+        };
+        assert_eq!(infer(tokens, Role::Input(0), &[99.0, -3.0]), [12.0, 13.0, 14.0, 0.0, 1.0, 2.0]);
+        let losses = infer(loss, Role::Labels, &[-1.0, 4.0]);
+        assert!(losses[0].is_nan());
+    });
+}

@@ -1,0 +1,17 @@
+//! The PTX that is committed is what its source gives.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_ptx_is_what_its_source_gives() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels/compile.py");
+    let python = std::env::var("NVRTC_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    match Command::new(&python).arg(&script).arg("--check").output() {
+        Ok(output) if output.status.code() == Some(3) => {
+            println!("SKIPPED: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => println!("SKIPPED: {python}: {error}"),
+    }
+}
