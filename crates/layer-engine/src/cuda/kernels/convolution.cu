@@ -209,7 +209,7 @@ __device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to
 }
 
 // A block's tile: the filters of a group by the windows of all samples. Without biases, `bias` is null.
-KERNEL convolution_forward(u32 samples, const __grid_constant__ Geometry g, const float* __restrict__ x, const float* __restrict__ weight,
+KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restrict__ x, const float* __restrict__ weight,
                            const float* __restrict__ bias, float* __restrict__ y) {
     __shared__ Slabs slabs;
     const u32 columns = samples * g.windows(), terms = g.channels * g.taps(), group = blockIdx.y;
@@ -230,7 +230,7 @@ KERNEL convolution_forward(u32 samples, const __grid_constant__ Geometry g, cons
 }
 
 // A block's tile: the channels of a group by the pixels of all samples.
-KERNEL convolution_input_gradient(u32 samples, const __grid_constant__ Geometry g, const float* __restrict__ dy,
+KERNEL convolution_input_gradient(u32 samples, const Geometry g, const float* __restrict__ dy,
                                   const float* __restrict__ weight, float* __restrict__ dx) {
     __shared__ Slabs slabs;
     const u32 columns = samples * g.image(), terms = g.filters * g.taps(), group = blockIdx.y;
@@ -243,7 +243,7 @@ KERNEL convolution_input_gradient(u32 samples, const __grid_constant__ Geometry 
 
 // A block's tile: the filters of a group by their weights. The windows are cut into slices, whose sums are written one after
 // another; a block's second number is its slice's, times the groups, plus its group's.
-KERNEL convolution_weight_gradient(u32 samples, const __grid_constant__ Geometry g, u32 slice, const float* __restrict__ x,
+KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice, const float* __restrict__ x,
                                    const float* __restrict__ dy, float* __restrict__ dw) {
     __shared__ Slabs slabs;
     const u32 weights = g.channels * g.taps(), group = blockIdx.y % g.groups;

@@ -34,7 +34,7 @@ struct Axis {
 };
 
 // The largest element of each window, and where in its window it is: the first of equal ones. While evaluating, `places` is null.
-KERNEL max_pool_forward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns, const float* __restrict__ x,
+KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const float* __restrict__ x,
                         float* __restrict__ y, float* __restrict__ places) {
     const u32 i = ELEMENT, windows = rows.windows * columns.windows;
     if (i >= images * windows) return;
@@ -59,7 +59,7 @@ KERNEL max_pool_forward(u32 images, const __grid_constant__ Axis rows, const __g
 }
 
 // The gradient of each element: of the windows whose largest element it is.
-KERNEL max_pool_backward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns,
+KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns,
                          const float* __restrict__ places, const float* __restrict__ dy, float* __restrict__ dx) {
     const u32 i = ELEMENT, elements = rows.size * columns.size;
     if (i >= images * elements) return;
@@ -77,7 +77,7 @@ KERNEL max_pool_backward(u32 images, const __grid_constant__ Axis rows, const __
 }
 
 // The mean of each window; `with_padding` says whether padding counts as zeros.
-KERNEL avg_pool_forward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns, u32 with_padding,
+KERNEL avg_pool_forward(u32 images, const Axis rows, const Axis columns, u32 with_padding,
                         const float* __restrict__ x, float* __restrict__ y) {
     const u32 i = ELEMENT, windows = rows.windows * columns.windows;
     if (i >= images * windows) return;
@@ -90,7 +90,7 @@ KERNEL avg_pool_forward(u32 images, const __grid_constant__ Axis rows, const __g
     y[i] = sum * (1.0f / (rows.counted(row, with_padding) * columns.counted(column, with_padding)));
 }
 
-KERNEL avg_pool_backward(u32 images, const __grid_constant__ Axis rows, const __grid_constant__ Axis columns, u32 with_padding,
+KERNEL avg_pool_backward(u32 images, const Axis rows, const Axis columns, u32 with_padding,
                          const float* __restrict__ dy, float* __restrict__ dx) {
     const u32 i = ELEMENT, elements = rows.size * columns.size;
     if (i >= images * elements) return;

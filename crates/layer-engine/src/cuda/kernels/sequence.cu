@@ -28,7 +28,7 @@ KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float*
         __syncthreads();
         ROLLED for (u32 warp = 0; warp < WARPS; warp++) {
             ROLLED for (u32 left = found[warp]; left != 0; left &= left - 1) {
-                const float* from = dy + (start + warp * 32 + __ffs(left) - 1) * features;
+                const float* from = dy + (start + warp * 32 + 31 - __clz(left & (0 - left))) * features;
                 ROLLED for (u32 feature = threadIdx.x; feature < features; feature += THREADS) gradient[feature] += from[feature];
             }
         }

@@ -78,6 +78,7 @@ fn agrees(order: i64, layer: &Layer, samples: usize) {
 fn some_layers() -> Vec<Layer> {
     let image = Shape::image(6, 9, 8);
     let sequence = Shape::sequence(7, 12);
+    let odd = Shape::features(13);
     let pool = |kernel, stride| Pool2d::new(kernel, stride).padding(1);
     let uneven = Pool2d::new(3, 2).extra_padding([0, 1]);
     let kinds: Vec<(LayerKind, &Shape)> = vec![
@@ -104,7 +105,7 @@ fn some_layers() -> Vec<Layer> {
         (Permute { order: vec![1, 0] }.into(), &sequence),
         (Select { index: 3 }.into(), &sequence),
         (Dropout { probability: 0.3 }.into(), &image),
-        (Dropout { probability: 0.7 }.into(), &Shape::features(13)),
+        (Dropout { probability: 0.7 }.into(), &odd),
         (Linear::new(5).into(), &sequence),
         (Linear::new(5).without_bias().into(), &sequence),
         (LayerNorm::default().into(), &sequence),

@@ -27,7 +27,8 @@ fn convolution(net: &mut LayerGraph, conv: Conv2d, from: LayerId) -> LayerId {
 
 fn residual() -> LayerGraph {
     let mut net = LayerGraph::new("residual", Shape::image(3, 8, 8)).unwrap();
-    let x = convolution(&mut net, Conv2d::new(6, 3).padding(1), LayerGraph::input(&net));
+    let input = net.input();
+    let x = convolution(&mut net, Conv2d::new(6, 3).padding(1), input);
     let x = then(&mut net, LayerKind::Relu, x);
     let y = convolution(&mut net, Conv2d::new(8, 3).padding(1).stride(2), x);
     let y = then(&mut net, LayerKind::Relu, y);
