@@ -22,8 +22,8 @@ KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float*
     ROLLED for (u32 feature = threadIdx.x; feature < features; feature += THREADS) gradient[feature] = 0;
     ROLLED for (u32 start = 0; start < tokens; start += THREADS) {
         const u32 place = start + threadIdx.x;
-        const bool is_here = place < tokens && token_of(x[place], vocabulary) == token;
-        const u32 lanes = __ballot_sync(0xffffffff, is_here);
+        const u32 here = place < tokens ? token_of(x[place], vocabulary) : vocabulary;
+        const u32 lanes = __ballot_sync(0xffffffff, here == token);
         if (LANE == 0) found[threadIdx.x / 32] = lanes;
         __syncthreads();
         ROLLED for (u32 warp = 0; warp < WARPS; warp++) {
