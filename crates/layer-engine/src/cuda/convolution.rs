@@ -1,4 +1,4 @@
-use layer_graph::{Conv2d, Layer};
+use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
 use super::linear::{sliced, sum_slices};
@@ -16,8 +16,7 @@ pub(super) fn plan(
     pass: Pass,
     samples: usize,
 ) -> Result<Option<()>, EngineError> {
-    let images =
-        (layer.input_shapes().first().and_then(|shape| shape.as_image()), layer.output_shape().as_image());
+    let images = (layer.input_shapes().first().and_then(Shape::as_image), layer.output_shape().as_image());
     let (Some((in_channels, height, width)), Some((out_channels, out_height, out_width))) = images else {
         return Ok(None);
     };

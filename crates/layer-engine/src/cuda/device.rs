@@ -44,14 +44,13 @@ impl Device {
         let load = || -> Result<CUfunction, DriverError> {
             self.bind()?;
             let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
-            let module = match modules.get(&family) {
-                Some(module) => module.0,
-                None => {
-                    // SAFETY: the text ends with a zero, and is read before the call returns.
-                    let module = unsafe { result::module::load_data(family.ptx().as_ptr().cast()) }?;
-                    modules.insert(family, Raw(module));
-                    module
-                }
+            let module = if let Some(module) = modules.get(&family) {
+                module.0
+            } else {
+                // SAFETY: the text ends with a zero, and is read before the call returns.
+                let module = unsafe { result::module::load_data(family.ptx().as_ptr().cast()) }?;
+                modules.insert(family, Raw(module));
+                module
             };
             let name = CString::new(name).unwrap_or_default();
             // SAFETY: the module is loaded.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::time::Duration;
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdevice_attribute, cuDriverGetVersion};
 
+use super::capture::Captured;
 use super::device::Device;
 use super::{CudaBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, failed, prepare};
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision};
@@ -77,7 +79,7 @@ impl CudaEngine {
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
         // SAFETY: as the caller promises.
-        unsafe { kernel.launch(reads.iter().copied(), writes.iter().copied(), context, queue) }
+        unsafe { kernel.launch(&reads.iter().copied(), &writes.iter().copied(), context, queue) }
     }
 }
 
@@ -166,11 +168,28 @@ impl Engine for CudaEngine {
         let reads = reads.iter().map(|buffer| buffer.as_slice());
         let writes = writes.iter().map(|buffer| buffer.as_slice());
         // SAFETY: buffers are memory of the device, whose drop waits for all work.
-        unsafe { kernel.launch(reads, writes, context, queue) }
+        unsafe { kernel.launch(&reads, &writes, context, queue) }
     }
 
     fn synchronize(&self, queue: &mut CudaQueue) -> Result<(), EngineError> {
         queue.synchronize()
+    }
+
+    /// Runs `body` once without capturing it, so that what it needs is loaded and the queue's context set; then captures it into a graph,
+    /// and times replays of this by the device's events. `body` may wait for nothing, and changes nothing of the host's that matters to
+    /// it from run to run.
+    fn time(
+        &self,
+        rounds: u32,
+        queue: &mut CudaQueue,
+        body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
+    ) -> Result<Duration, EngineError> {
+        body(queue)?;
+        queue.synchronize()?;
+        let captured = Captured::new(queue, body)?;
+        // The first launch of a graph also sends it to the device.
+        captured.time(queue, 1)?;
+        captured.time(queue, rounds)
     }
 }
 

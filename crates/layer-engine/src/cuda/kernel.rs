@@ -88,10 +88,10 @@ impl CudaKernel {
     ///
     /// # Safety
     /// The operands are memory of the queue's device that the kernel may use until it is done, or as long as a graph that is captured.
-    pub(super) unsafe fn launch<'a>(
+    pub(super) unsafe fn launch(
         &self,
-        reads: impl ExactSizeIterator<Item = DeviceSlice> + Clone + 'a,
-        writes: impl ExactSizeIterator<Item = DeviceSlice> + Clone + 'a,
+        reads: &(impl ExactSizeIterator<Item = DeviceSlice> + Clone),
+        writes: &(impl ExactSizeIterator<Item = DeviceSlice> + Clone),
         context: &LaunchContext,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
@@ -112,10 +112,10 @@ impl CudaKernel {
             for (argument, (place, pointer)) in arguments.iter().zip(slots) {
                 match argument {
                     Argument::Read(operand, element) => {
-                        *place = address(reads.clone().nth(*operand), *element)
+                        *place = address(reads.clone().nth(*operand), *element);
                     }
                     Argument::Write(operand, element) => {
-                        *place = address(writes.clone().nth(*operand), *element)
+                        *place = address(writes.clone().nth(*operand), *element);
                     }
                     Argument::Address(address) => *place = *address,
                     Argument::Context => *place = queue.context_address(),

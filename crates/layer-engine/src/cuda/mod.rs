@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod buffer;
+mod capture;
 mod convolution;
 mod device;
 mod engine;

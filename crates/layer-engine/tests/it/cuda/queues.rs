@@ -1,5 +1,8 @@
 //! Queues, captured graphs, memory of others, and errors.
 #![allow(unsafe_code)]
+#![allow(clippy::float_cmp, reason = "numbers that nothing may round")]
+
+use std::time::Duration;
 
 use cuda_emulator::Setting;
 use cudarc::driver::result;
@@ -63,7 +66,9 @@ fn a_graph_is_right_in_later_iterations() {
                 // SAFETY: it is destroyed once.
                 unsafe { result::graph::exec_destroy(executable) }.unwrap();
             } else {
-                contexts.iter().for_each(|context| body(context, &mut queue));
+                for context in contexts {
+                    body(context, &mut queue);
+                }
             }
             let mut host = vec![0.0; 120];
             engine.download(&parameters, &mut host, &mut queue).unwrap();
@@ -110,6 +115,28 @@ fn memory_and_streams_may_be_somebody_elses() {
         let mut host = [0.0; 9];
         engine.download(&memory, &mut host, &mut queue).unwrap();
         assert_eq!(host[6..], [5.0, 7.0, 9.0]);
+    });
+}
+
+/// The time is that of a captured graph's replays, by the device's clock.
+#[test]
+fn the_device_times_replays_of_a_graph() {
+    on_emulator(0, |engine, emulator| {
+        emulator.set_kernel_time("sum_terms", Duration::from_micros(250));
+        let mut sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
+        let [a, b, mut c] = [(); 3].map(|()| engine.allocate(3).unwrap());
+        let mut queue = engine.queue().unwrap();
+        let mut runs = 0;
+        let mut body = |queue: &mut CudaQueue| {
+            runs += 1;
+            engine.enqueue(&mut sum, &[&a, &b], &mut [&mut c], &CONTEXT, queue)
+        };
+        let time = engine.time(8, &mut queue, &mut body).unwrap();
+        assert!((time.as_secs_f64() - 8.0 * 250e-6).abs() < 1e-7, "{time:?}");
+        let failed = engine
+            .time(8, &mut queue, &mut |_| Err(EngineError::Threads { threads: 0, problem: String::new() }));
+        assert!(failed.is_err());
+        assert!(runs < 8, "captured, not run {runs} times");
     });
 }
 

@@ -1,0 +1,96 @@
+//! Timing of captured work.
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags, CUgraphExec, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode,
+};
+use cudarc::driver::{DriverError, result};
+
+use super::{CudaQueue, failed};
+use crate::EngineError;
+
+/// What `body` enqueues, as a graph that can be launched.
+pub(super) struct Captured(CUgraphExec);
+
+impl Captured {
+    pub(super) fn new(
+        queue: &mut CudaQueue,
+        body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
+    ) -> Result<Self, EngineError> {
+        let capture = |error| failed("capture a graph", error);
+        let stream = queue.stream();
+        queue.device().bind().map_err(capture)?;
+        // SAFETY: the stream is there as long as the queue.
+        unsafe {
+            result::stream::begin_capture(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        }
+        .map_err(capture)?;
+        let enqueued = body(queue);
+        // SAFETY: as above. The capture ends also where the body has failed.
+        let graph = unsafe { result::stream::end_capture(stream) };
+        enqueued?;
+        let graph = graph.map_err(capture)?;
+        if graph.is_null() {
+            return Err(failed(
+                "capture a graph",
+                DriverError(cudarc::driver::sys::CUresult::CUDA_ERROR_UNKNOWN),
+            ));
+        }
+        // SAFETY: the graph is there, and is destroyed once.
+        unsafe {
+            let executable = result::graph::instantiate(graph, CUgraphInstantiate_flags(0));
+            let destroyed = result::graph::destroy(graph);
+            let captured = Self(executable.map_err(capture)?);
+            destroyed.map_err(capture)?;
+            Ok(captured)
+        }
+    }
+
+    /// How long so many launches take.
+    pub(super) fn time(&self, queue: &mut CudaQueue, rounds: u32) -> Result<Duration, EngineError> {
+        let [start, end] = [Event::new()?, Event::new()?];
+        start.record(queue.stream())?;
+        for _ in 0..rounds {
+            // SAFETY: the graph and the stream are there; what the graph uses is, too, since its body has borrowed it.
+            unsafe { result::graph::launch(self.0, queue.stream()) }
+                .map_err(|error| failed("launch a graph", error))?;
+        }
+        end.record(queue.stream())?;
+        queue.synchronize()?;
+        // SAFETY: both have been recorded, and reached.
+        let milliseconds = unsafe { result::event::elapsed(start.0, end.0) };
+        let milliseconds = milliseconds.map_err(|error| failed("read the device's clock", error))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once; a launch that is under way goes on.
+        let _ = unsafe { result::graph::exec_destroy(self.0) };
+    }
+}
+
+/// A mark in a stream, with its time.
+struct Event(CUevent);
+
+impl Event {
+    fn new() -> Result<Self, EngineError> {
+        let event = result::event::create(CUevent_flags::CU_EVENT_DEFAULT);
+        event.map(Self).map_err(|error| failed("create an event", error))
+    }
+
+    fn record(&self, stream: CUstream) -> Result<(), EngineError> {
+        // SAFETY: both are there.
+        unsafe { result::event::record(self.0, stream) }.map_err(|error| failed("record an event", error))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}
