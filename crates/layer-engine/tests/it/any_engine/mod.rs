@@ -38,7 +38,8 @@ pub(crate) fn made_up(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
         (Role::Parameters, _) => numbers(101, count),
         (Role::OutputGradient, _) => numbers(102, count),
         (Role::Labels, _) => classes(2, count, layer.input_shapes()[0].innermost()),
-        _ => vec![0.0; count],
+        // Something that has to be overwritten; running statistics begin with it.
+        _ => vec![0.5; count],
     }
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct LayerRun<'e, E: Engine> {
 }
 
 impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
-    /// With made-up inputs, parameters and output gradient, everything else zero.
+    /// With made-up inputs, parameters and output gradient.
     pub(crate) fn new(engine: &'e E, precision: Precision, layer: &Layer, shard: Shard) -> Self {
         let mut queue = engine.queue().unwrap();
         let mut buffers = BTreeMap::new();
