@@ -1,5 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+// What tests share with those of the public face names the crate.
+#[cfg(all(test, feature = "cuda"))]
+extern crate self as layer_engine;
+
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -19,11 +19,36 @@ pub(super) struct Device(Arc<Opened>);
 struct Opened {
     context: Arc<CudaContext>,
     modules: Mutex<BTreeMap<Family, Raw<CUmodule>>>,
+    /// A family with other code, which ends with a zero.
+    #[cfg(test)]
+    replaced: Option<(Family, String)>,
+}
+
+impl Opened {
+    fn code(&self, family: Family) -> &str {
+        #[cfg(test)]
+        if let Some((_, code)) = self.replaced.as_ref().filter(|(replaced, _)| *replaced == family) {
+            return code;
+        }
+        family.ptx()
+    }
 }
 
 impl Device {
     pub(super) fn open(ordinal: usize) -> Result<Self, EngineError> {
-        Ok(Self(Arc::new(Opened { context: library::open(ordinal)?, modules: Mutex::default() })))
+        Ok(Self(Arc::new(Opened {
+            context: library::open(ordinal)?,
+            modules: Mutex::default(),
+            #[cfg(test)]
+            replaced: None,
+        })))
+    }
+
+    /// With other code for a family.
+    #[cfg(test)]
+    pub(super) fn with_code(family: Family, code: String) -> Result<Self, EngineError> {
+        let (context, replaced) = (library::open(0)?, Some((family, code)));
+        Ok(Self(Arc::new(Opened { context, modules: Mutex::default(), replaced })))
     }
 
     pub(super) fn context(&self) -> &CudaContext {
@@ -48,7 +73,7 @@ impl Device {
                 module.0
             } else {
                 // SAFETY: the text ends with a zero, and is read before the call returns.
-                let module = unsafe { result::module::load_data(family.ptx().as_ptr().cast()) }?;
+                let module = unsafe { result::module::load_data(self.0.code(family).as_ptr().cast()) }?;
                 modules.insert(family, Raw(module));
                 module
             };

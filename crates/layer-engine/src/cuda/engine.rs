@@ -43,6 +43,11 @@ impl CudaEngine {
         Ok(Self { device: Device::open(ordinal)? })
     }
 
+    #[cfg(test)]
+    pub(super) fn of(device: Device) -> Self {
+        Self { device }
+    }
+
     /// A queue with a priority: work of lower numbers runs first where both wait; [`Engine::queue`] has 0.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ mod linear;
 mod loss;
 mod memory;
 mod module;
+#[cfg(test)]
+mod mutations;
 mod norm;
 mod optimizer;
 mod plan;
