@@ -1,26 +1,27 @@
-//! Do the tests find what they are for? Each barrier is taken out of the kernels, and each comparison of whole numbers moved by one: a
+//! Do the checks find what they are for? Each barrier is taken out of the kernels, and each comparison of whole numbers moved by one: a
 //! wrong result, a race or an access out of bounds has to tell. What nothing tells is listed.
 //!
-//! By default the barriers are changed; with `CUDA_ENGINE_MUTATIONS=1` the comparisons, too, which takes minutes.
+//! The comparisons of the kernels that work in tiles are changed only with `CUDA_ENGINE_MUTATIONS=1`, which takes minutes, and those that
+//! are not found are printed: most are of rows, columns and terms beyond a matrix, which are multiplied with zeros or not stored.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is enough here")]
 #[path = "../../tests/it/any_engine/mod.rs"]
 mod any_engine;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
-    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Shape,
+    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
 };
 
 use super::CudaEngine;
 use super::device::Device;
 use super::module::Family;
-use crate::{CpuEngine, Pass, Precision, Role, Shard};
-use any_engine::{LayerRun, distance};
+use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard};
+use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
 
 /// `setp.lt` for `setp.le` and so on.
 const MOVED: [(&str, &str); 4] =
@@ -60,8 +61,17 @@ fn mutations(family: Family, with_bounds: bool) -> Vec<Mutation> {
     all
 }
 
-/// Layers that use every kernel of a family, in shapes with edges.
-fn cases(family: Family) -> Vec<(Layer, usize)> {
+/// What runs a kernel.
+#[derive(Debug, Clone)]
+enum Case {
+    /// A training step of a layer, over so many samples.
+    Layer(Layer, usize),
+    /// A kernel that is no layer's, with the lengths of what it reads and writes.
+    Other(KernelSpec<'static>, Vec<usize>, Vec<usize>),
+}
+
+/// What uses every kernel of a family, in shapes with edges.
+fn cases(family: Family) -> Vec<Case> {
     let image = Shape::image(6, 9, 8);
     let sequence = Shape::sequence(7, 12);
     let kinds: Vec<(LayerKind, Shape, usize)> = match family {
@@ -70,6 +80,7 @@ fn cases(family: Family) -> Vec<(Layer, usize)> {
             (LayerKind::Gelu, Shape::features(300), 1),
             (LayerKind::GeluTanh, Shape::features(300), 1),
             (LayerKind::Softmax, Shape::sequence(9, 35), 1),
+            (LayerKind::Softmax, Shape::sequence(9, 31), 1),
         ],
         Family::Attention => vec![
             (MultiHeadAttention { heads: 2, causal: true }.into(), Shape::sequence(70, 3 * 2 * 5), 1),
@@ -88,14 +99,18 @@ fn cases(family: Family) -> Vec<(Layer, usize)> {
             (Conv2d::new(9, 1).into(), Shape::image(68, 6, 6), 2),
             (Conv2d::new(2, 2).without_bias().into(), Shape::image(3, 17, 19), 2),
         ],
-        Family::Dropout => vec![(Dropout { probability: 0.3 }.into(), Shape::features(301), 7)],
+        Family::Dropout => (17..25)
+            .map(|elements| (Dropout { probability: 0.3 }.into(), Shape::features(elements), 90))
+            .collect(),
         Family::Elementwise => vec![
             (LayerKind::Flatten, Shape::image(3, 9, 11), 1),
             (Permute { order: vec![1, 0] }.into(), Shape::sequence(17, 16), 1),
+            (Select { index: 1 }.into(), Shape::sequence(3, 99), 1),
         ],
         Family::LayerNorm => vec![
             (LayerNorm::default().into(), Shape::sequence(9, 35), 1),
             (LayerNorm::default().into(), sequence, 3),
+            (LayerNorm::default().into(), Shape::features(31), 7),
         ],
         Family::ResponseNorm => {
             vec![(LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), image, 1)]
@@ -109,7 +124,7 @@ fn cases(family: Family) -> Vec<(Layer, usize)> {
             (Linear::new(67).into(), Shape::features(35), 66),
             (Linear::new(3).without_bias().into(), Shape::features(5), 530),
         ],
-        Family::Optimizer => vec![(Dropout { probability: 0.3 }.into(), Shape::features(1), 1)],
+        Family::Optimizer => Vec::new(),
         Family::Pooling => vec![
             (LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1)), Shape::image(2, 9, 8), 2),
             (LayerKind::MaxPool2d(Pool2d::new(3, 1).extra_padding([1, 2])), Shape::image(2, 5, 6), 3),
@@ -119,6 +134,7 @@ fn cases(family: Family) -> Vec<(Layer, usize)> {
         ],
         Family::Sequence => vec![
             (Embedding { vocabulary: 20, features: 300 }.into(), Shape::features(300), 1),
+            (Embedding { vocabulary: 3, features: 255 }.into(), Shape::features(256), 1),
             (PositionEmbedding { positions: 29 }.into(), Shape::sequence(9, 13), 3),
             (LayerKind::ClassToken, Shape::sequence(3, 290), 3),
         ],
@@ -129,42 +145,94 @@ fn cases(family: Family) -> Vec<(Layer, usize)> {
         let id = graph.add("layer", kind, [input]).unwrap();
         graph.layer(id).clone()
     };
-    kinds.into_iter().map(|(kind, shape, samples)| (layer(kind, shape), samples)).collect()
+    let mut all: Vec<_> =
+        kinds.into_iter().map(|(kind, shape, samples)| Case::Layer(layer(kind, shape), samples)).collect();
+    if family == Family::Elementwise {
+        all.push(Case::Other(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
+    }
+    if family == Family::Optimizer {
+        let rule = Sgd { momentum: 0.5, weight_decay: 0.1, clip_norm: Some(0.1) };
+        all.push(Case::Other(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
+        // More blocks than the last of its kernels has threads, and a last one that is not full.
+        let long = 16 * 256 * 3 + 300;
+        all.push(Case::Other(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));
+        let many = vec![3; 300];
+        all.push(Case::Other(KernelSpec::SquaredNorm { elements: many.clone() }, many, vec![1]));
+    }
+    all
 }
 
-type Results = BTreeMap<Role, Vec<f64>>;
+type Results = Vec<Vec<f64>>;
 
-/// What a training step gives; `None` as soon as something fails.
-fn step<E: crate::Engine<Scalar: crate::Real>>(
+/// What a case gives; `None` as soon as something fails.
+fn run<E: Engine<Scalar: Real>>(engine: &E, case: &Case, is_well: impl Fn() -> bool) -> Option<Results> {
+    match case {
+        Case::Layer(layer, samples) => step(engine, layer, *samples, is_well),
+        Case::Other(spec, reads, writes) => other(engine, spec, reads, writes, is_well),
+    }
+}
+
+fn other<E: Engine<Scalar: Real>>(
     engine: &E,
-    (layer, samples): &(Layer, usize),
+    spec: &KernelSpec<'_>,
+    reads: &[usize],
+    writes: &[usize],
     is_well: impl Fn() -> bool,
 ) -> Option<Results> {
-    let mut run = LayerRun::new(engine, Precision::F32, layer, Shard { first: 5, samples: *samples });
-    for pass in [Pass::forward(layer), Pass::backward(layer, true)].concat() {
+    let mut queue = engine.queue().unwrap();
+    // Positive, as squared norms are.
+    let mut made = |offset: u64, lengths: &[usize]| -> Vec<E::Buffer> {
+        let values = (offset..).zip(lengths).map(|(salt, &length)| numbers(salt, length));
+        let values = values.map(|values| values.iter().map(|value| value.abs()).collect::<Vec<_>>());
+        values.map(|values| upload(engine, &values, &mut queue)).collect()
+    };
+    let (reads, mut written) = (made(1, reads), made(50, writes));
+    let mut kernel = engine.prepare(spec, Precision::F32).ok()?;
+    let reads: Vec<_> = reads.iter().collect();
+    let mut targets: Vec<_> = written.iter_mut().collect();
+    engine.enqueue(&mut kernel, &reads, &mut targets, &CONTEXT, &mut queue).ok()?;
+    if !is_well() {
+        return None;
+    }
+    let lengths = written.iter().zip(writes);
+    Some(lengths.map(|(buffer, &length)| download(engine, buffer, length, &mut queue)).collect())
+}
+
+fn step<E: Engine<Scalar: Real>>(
+    engine: &E,
+    layer: &Layer,
+    samples: usize,
+    is_well: impl Fn() -> bool,
+) -> Option<Results> {
+    let mut run = LayerRun::new(engine, Precision::F32, layer, Shard { first: 5, samples });
+    let mut results = Vec::new();
+    for pass in [Pass::forward(layer), Pass::backward(layer, true), &[Pass::Infer]].concat() {
+        if pass == Pass::Infer {
+            results.extend(run.results().into_iter().map(|role| run.values(role)).collect::<Vec<_>>());
+        }
         run.run(pass).ok()?;
         if !is_well() {
             return None;
         }
     }
-    Some(run.results().into_iter().map(|role| (role, run.values(role))).collect())
+    results.push(run.values(Role::Output));
+    Some(results)
 }
 
 /// Whether a run with all checks tells that something is wrong.
-fn is_found(family: Family, ptx: &str, expected: &[((Layer, usize), Results)]) -> bool {
-    expected.iter().enumerate().any(|(order, (case, expected))| {
+fn is_found(family: Family, ptx: &str, expected: &[(Case, Results)]) -> bool {
+    expected.iter().zip(0_i64..).any(|((case, expected), order)| {
         let emulator = Emulator::new().unwrap();
         emulator.set(Setting::RaceCheck, 1);
-        emulator.set(Setting::OrderSeed, order as i64);
+        emulator.set(Setting::OrderSeed, order);
         emulator.set(Setting::WatchdogInstructions, 3_000_000);
         let engine = CudaEngine::of(Device::with_code(family, ptx.to_owned()).unwrap());
         let is_well = || {
             emulator.advance(Duration::from_secs(1));
             emulator.faults().is_empty()
         };
-        let Some(got) = step(&engine, case, is_well) else { return true };
-        got.iter().any(|(role, got)| {
-            let expected = &expected[role];
+        let Some(got) = run(&engine, case, is_well) else { return true };
+        got.iter().zip(expected).any(|(got, expected)| {
             let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
             // What is not a number is no smaller either.
             !(distance(got, expected) <= 1e-5 || largest.fold(0.0, f64::max) <= 1e-6)
@@ -196,24 +264,61 @@ fn every_barrier_and_every_bound_is_needed() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return;
     }
-    let with_bounds = std::env::var("CUDA_ENGINE_MUTATIONS").is_ok_and(|wanted| wanted == "1");
+    let with_tiles = std::env::var("CUDA_ENGINE_MUTATIONS").is_ok_and(|wanted| wanted == "1");
     let cpu = CpuEngine::<f32>::new();
     let (mut count, mut left) = (0, BTreeSet::new());
     for family in FAMILIES {
         let expected: Vec<_> = cases(family)
             .into_iter()
             .map(|case| {
-                let results = step(&cpu, &case, || true).unwrap();
+                let results = run(&cpu, &case, || true).unwrap();
                 (case, results)
             })
             .collect();
         assert!(!is_found(family, family.ptx(), &expected), "{family:?} is wrong without a change");
-        for Mutation { place, ptx } in mutations(family, with_bounds) {
+        let in_tiles = matches!(family, Family::Attention | Family::Convolution | Family::MatrixProduct);
+        for Mutation { place, ptx } in mutations(family, with_tiles || !in_tiles) {
             count += 1;
             if !is_found(family, &(ptx + "\0"), &expected) {
-                left.insert(place);
+                if in_tiles && !place.1.starts_with("barrier") {
+                    println!("not found: {place:?}");
+                } else {
+                    left.insert(place);
+                }
             }
         }
     }
-    println!("{count} changes, of which {} are not found: {left:?}", left.len());
+    println!("{count} changes, of which {} are not found outside of tiles", left.len());
+    let harmless: BTreeSet<_> = HARMLESS
+        .iter()
+        .flat_map(|(kernel, _, results)| {
+            results.split(' ').map(|result| ((*kernel).to_owned(), result.to_owned()))
+        })
+        .collect();
+    let unexplained: Vec<_> = left.difference(&harmless).collect();
+    let found: Vec<_> = harmless.difference(&left).collect();
+    assert!(
+        unexplained.is_empty() && found.is_empty(),
+        "changed without being found: {unexplained:?}; listed as harmless, but found: {found:?}"
+    );
 }
+
+/// Comparisons that may be moved by one without a difference: the kernel, the reason, the registers of their results.
+const HARMLESS: &[(&str, &str, &str)] = &[
+    ("avg_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p9"),
+    ("avg_pool_forward", "in the copy for windows that are even along one axis alone", "%p8 %p11 %p24"),
+    ("cross_entropy_positions", "of equal numbers the smaller is either", "%p11"),
+    (
+        "cross_entropy_positions",
+        "in the logarithm, at limits of its argument that no sum has",
+        "%p33 %p34 %p36",
+    ),
+    ("dropout_forward", "the first number of a thread is always there", "%p3"),
+    ("embedding_gradient", "a round more finds no token", "%p13"),
+    ("max_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p8 %p19"),
+    ("max_pool_backward", "in the copy for even windows, which are not of this kind", "%p14 %p17 %p22 %p25"),
+    ("max_pool_forward", "a window has an element along each axis", "%p8 %p9"),
+    ("response_norm_forward", "an element has itself as a neighbour", "%p2"),
+    ("response_norm_input_gradient", "an element has itself as a neighbour", "%p2"),
+    ("response_norm_ratios", "an element has itself as a neighbour", "%p2"),
+];
