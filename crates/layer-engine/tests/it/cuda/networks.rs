@@ -1,6 +1,6 @@
 //! Whole networks: the gradients of all parameters beside the CPU engine's.
 
-use layer_engine::{CpuEngine, Precision};
+use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm,
     Linear, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape, zoo,
@@ -115,4 +115,21 @@ fn gradients_of_networks_agree() {
             assert!(norm > 0.0 && distance <= 2e-5, "{}: {distance:.1e} from the CPU engine's", graph.name());
         });
     }
+}
+
+/// No layer's sizes are beyond what a launch can have. Kernels are made one at a time, since each has its workspace.
+#[test]
+fn every_layer_of_the_zoo_is_prepared() {
+    on_emulator(0, |engine, _| {
+        for name in zoo::names() {
+            for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
+                let passes = [Pass::forward(layer), Pass::backward(layer, true), &[Pass::Infer]].concat();
+                for pass in passes {
+                    let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(2) };
+                    let prepared = engine.prepare(&spec, Precision::F32);
+                    assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
+                }
+            }
+        }
+    });
 }

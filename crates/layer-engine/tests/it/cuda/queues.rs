@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 #![allow(clippy::float_cmp, reason = "numbers that nothing may round")]
 
+use std::process::Command;
 use std::time::Duration;
 
 use cuda_emulator::Setting;
@@ -245,4 +246,32 @@ fn labels_and_tokens_out_of_range_stay_inside() {
         let losses = infer(loss, Role::Labels, &[-1.0, 4.0]);
         assert!(losses[0].is_nan());
     });
+}
+
+/// In a process of its own, in which nothing has opened the emulated driver.
+#[test]
+fn without_a_driver_there_is_one_clear_error() {
+    const ALONE: &str = "CUDA_ENGINE_WITHOUT_A_DRIVER";
+    if std::env::var_os(ALONE).is_some() {
+        match CudaEngine::new(0) {
+            Ok(_) => println!("SKIPPED: this machine has a driver"),
+            Err(error) => println!("ERROR: {error}"),
+        }
+        return;
+    }
+    let test = "cuda::queues::without_a_driver_there_is_one_clear_error";
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .env_remove("DEEPPOOL_EMULATED_GPUS")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let line = text.lines().find(|line| line.contains("SKIPPED: ") || line.contains("ERROR: ")).unwrap();
+    assert!(
+        line.contains("SKIPPED")
+            || line.contains("CUDA device 0 cannot be used: CUDA's driver was not found"),
+        "{line}"
+    );
 }
