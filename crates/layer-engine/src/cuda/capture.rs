@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use cudarc::driver::result;
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUgraphExec, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode,
+    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode,
 };
-use cudarc::driver::{DriverError, result};
 
 use super::{CudaQueue, failed};
 use crate::EngineError;
@@ -29,23 +29,11 @@ impl Captured {
         .map_err(capture)?;
         let enqueued = body(queue);
         // SAFETY: as above. The capture ends also where the body has failed.
-        let graph = unsafe { result::stream::end_capture(stream) };
+        let graph = Graph(unsafe { result::stream::end_capture(stream) }.map_err(capture)?);
         enqueued?;
-        let graph = graph.map_err(capture)?;
-        if graph.is_null() {
-            return Err(failed(
-                "capture a graph",
-                DriverError(cudarc::driver::sys::CUresult::CUDA_ERROR_UNKNOWN),
-            ));
-        }
-        // SAFETY: the graph is there, and is destroyed once.
-        unsafe {
-            let executable = result::graph::instantiate(graph, CUgraphInstantiate_flags(0));
-            let destroyed = result::graph::destroy(graph);
-            let captured = Self(executable.map_err(capture)?);
-            destroyed.map_err(capture)?;
-            Ok(captured)
-        }
+        // SAFETY: the graph is there.
+        let executable = unsafe { result::graph::instantiate(graph.0, CUgraphInstantiate_flags(0)) };
+        executable.map(Self).map_err(capture)
     }
 
     /// How long so many launches take.
@@ -70,6 +58,18 @@ impl Drop for Captured {
     fn drop(&mut self) {
         // SAFETY: it is destroyed once; a launch that is under way goes on.
         let _ = unsafe { result::graph::exec_destroy(self.0) };
+    }
+}
+
+/// What was captured.
+struct Graph(CUgraph);
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: it is destroyed once.
+            let _ = unsafe { result::graph::destroy(self.0) };
+        }
     }
 }
 

@@ -56,10 +56,9 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         // Where the context is lost, its memory is, too.
-        if self.device.bind().is_ok() {
-            let _ = result::ctx::synchronize();
-            // SAFETY: it is freed once, and no work that is enqueued uses it.
-            let _ = unsafe { result::free_sync(self.address) };
-        }
+        let _ = self.device.bind();
+        let _ = result::ctx::synchronize();
+        // SAFETY: it is freed once, and no work that is enqueued uses it.
+        let _ = unsafe { result::free_sync(self.address) };
     }
 }

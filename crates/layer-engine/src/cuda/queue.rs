@@ -145,7 +145,8 @@ impl CudaQueue {
 
 impl Drop for CudaQueue {
     fn drop(&mut self) {
-        if self.is_owned && self.device.bind().is_ok() {
+        if self.is_owned {
+            let _ = self.device.bind();
             // SAFETY: it is destroyed once; the driver keeps what is enqueued until it is done.
             let _ = unsafe { result::stream::destroy(self.stream.0) };
         }

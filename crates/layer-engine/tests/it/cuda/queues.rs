@@ -248,6 +248,49 @@ fn labels_and_tokens_out_of_range_stay_inside() {
     });
 }
 
+/// One after another, each of the driver's calls fails: an error says so, nothing panics, and nothing is left over.
+#[test]
+fn every_call_may_fail() {
+    let Some(emulator) = emulator(0) else { return };
+    let mut net = LayerGraph::new("net", Shape::features(9)).unwrap();
+    let id = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
+    let spec = KernelSpec::Layer { layer: net.layer(id), pass: Pass::Forward, shard: Shard::whole(1) };
+    let run = || -> Result<(), EngineError> {
+        let engine = CudaEngine::new(0)?;
+        let mut queue = engine.queue()?;
+        let [mut x, mut y, mut saved] = [engine.allocate(9)?, engine.allocate(9)?, engine.allocate(9)?];
+        engine.upload(&[1.0; 9], &mut x, &mut queue)?;
+        let mut kernel = engine.prepare(&spec, Precision::F32)?;
+        let norm = KernelSpec::SquaredNorm { elements: vec![9] };
+        drop(engine.prepare(&norm, Precision::F32)?);
+        let mut body = |queue: &mut CudaQueue| {
+            engine.enqueue(&mut kernel, &[&x], &mut [&mut y, &mut saved], &CONTEXT, queue)
+        };
+        body(&mut queue)?;
+        engine.time(2, &mut queue, &mut body)?;
+        engine.download(&y, &mut [0.0; 9], &mut queue)
+    };
+    run().unwrap();
+    let calls = emulator.calls();
+    let mut errors = 0;
+    for call in 1..=calls {
+        emulator.reset();
+        // CUDA_ERROR_OPERATING_SYSTEM, which nothing expects.
+        emulator.fail_call(call, 304);
+        let result = run();
+        let failed = emulator.log()[call as usize - 1].clone();
+        if let Err(error) = &result {
+            errors += 1;
+            assert_eq!(error.to_string().lines().count(), 1, "{error}");
+        }
+        // cudarc keeps the context when the question after it fails.
+        let of_cudarc = failed.contains("cuDeviceGetAttribute");
+        assert!(of_cudarc || emulator.leaks().is_empty(), "{failed}: {result:?}: {:?}", emulator.leaks());
+    }
+    println!("{calls} calls, of which {errors} matter");
+    assert!(errors > 40);
+}
+
 /// In a process of its own, in which nothing has opened the emulated driver.
 #[test]
 fn without_a_driver_there_is_one_clear_error() {
