@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 
-use super::cuda::{Owner, Stream, words};
+use super::cuda::{Owner, Stream, open, words};
 use super::enqueued::{Enqueued, PendingOperations};
 use crate::{Element, Error, Result, WaitStrategy};
 
@@ -168,6 +168,30 @@ pub struct NcclStream {
 impl NcclStream {
     pub(super) fn new(raw: Stream) -> Self {
         Self { raw, pending: Arc::default() }
+    }
+
+    /// A new stream on a device, counted from 0.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without CUDA or the device, [`Error::Device`] when the driver has no stream.
+    pub fn on_device(device: usize) -> Result<Self> {
+        let failed = |message| Error::Device { action: "make a stream".to_owned(), message };
+        open(device)?.stream().map(Self::new).map_err(failed)
+    }
+
+    /// Lets what is enqueued from now on wait for all that is in another stream of the device by now: a `CUstream` or `cudaStream_t`
+    /// of another library.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the driver refuses it.
+    ///
+    /// # Safety
+    /// The other stream is one of this device, in its primary context.
+    pub unsafe fn wait_for(&self, other: *mut c_void) -> Result<()> {
+        let failed = |error| Error::Device { action: "wait for a stream".to_owned(), message: words(error) };
+        // SAFETY: as the caller promises; it is not used after this call.
+        let other = unsafe { self.raw.0.context().wrap_borrowed_stream(other.cast()) };
+        self.raw.0.join(&other).map_err(failed)
     }
 
     /// The same stream as cudarc's. It knows nothing of operations that were started in another `NcclStream` of it.

@@ -22,12 +22,14 @@ use super::launched::{Launched, is_first, launched};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
-use super::ranks::train_on;
+use super::ranks::{RankEngine, emulate, train_on};
 use super::run_progress::{Metrics, RunProgress};
 use super::signal::stop_signal;
 
 /// Seconds that a rank may wait for others.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
+/// GPUs that can be emulated.
+const EMULATED: RangeInclusive<usize> = 1..=8;
 /// Iterations that a trace shows.
 const TRACED: usize = 3;
 /// Epochs, where nobody says how many.
@@ -42,6 +44,7 @@ const EPOCHS: u64 = 5;
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
   deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
+  deeppool train --model digits-cnn --data digits --engine cuda --gpus 4 --batch 32 --iterations 20 --emulate-gpus 4
   mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 processes")]
 pub(crate) struct Train {
     #[command(flatten)]
@@ -49,12 +52,19 @@ pub(crate) struct Train {
     /// The training data: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
-    /// How many ranks, each a thread; processes are as many as were started
-    #[arg(long, value_parser = within(THREADS))]
+    /// How many ranks, each a thread, on a GPU of its own with --engine cuda; processes are as many as were started
+    #[arg(long, visible_alias = "gpus", value_parser = within(THREADS))]
     ranks: Option<usize>,
     /// Threads that a rank may compute with; ranks that are threads share them, and use no more than there are cores
     #[arg(long, value_name = "N", value_parser = within(THREADS), default_value = "1")]
     threads_per_rank: usize,
+    /// What ranks compute with
+    #[arg(long, value_enum, default_value = "cpu")]
+    engine: RankEngine,
+    /// Emulate this many NVIDIA GPUs, on which kernels are executed on the processor, far slower than it would by itself (see
+    /// crates/cuda-emulator)
+    #[arg(long, value_name = "COUNT", value_parser = within(EMULATED))]
+    emulate_gpus: Option<usize>,
     /// Samples of the global batch
     #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
@@ -126,6 +136,9 @@ impl Predictions {
 
 impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        if let Some(gpus) = self.emulate_gpus {
+            emulate(self.engine, gpus)?;
+        }
         // One process alone may have threads for ranks.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
@@ -180,15 +193,21 @@ impl Train {
         if let (Some(path), Some(timeline)) = (&self.trace, &report.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
+        let emulated = self.engine.emulated_gpus();
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
             if let Some(background) = &background {
                 json["background"] = background.report(&report);
             }
+            if let Some(gpus) = emulated {
+                json["emulated_gpus"] = gpus.into();
+            }
             print_json(&json);
         } else {
             show(background.as_ref(), &predictions, &report);
-            if launched.is_none() {
+            if emulated.is_some() {
+                say!("the GPUs are emulated on this processor: how long that takes says nothing of GPUs");
+            } else if self.engine == RankEngine::Cpu && launched.is_none() {
                 show_shared_cores(&report);
             }
         }
@@ -247,7 +266,7 @@ impl Train {
         let metrics = metrics.map(|path| Metrics::open(path, self.checkpoints.resume)).transpose()?;
         let progress = RunProgress::new(config, plan_text(job, plan)?, self.json, metrics);
         let timeout = Duration::from_secs(self.timeout as u64);
-        let report = train_on(launched, config, timeout, &|at| progress.show(&at))?;
+        let report = train_on(self.engine, launched, config, timeout, &|at| progress.show(&at))?;
         progress.finish();
         if is_first() {
             for (rank, error) in &report.background_errors {

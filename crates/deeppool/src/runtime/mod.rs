@@ -3,12 +3,16 @@
 
 mod backend;
 mod bucket;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod iterations;
 mod loaded;
 mod memory;
 mod pending;
 
-pub use backend::{Backend, Cpu, CpuThreads, RankDevice};
+pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
+#[cfg(feature = "cuda")]
+pub use gpu::{Gpu, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer};
 pub use loaded::LoadedProgram;
 pub(crate) use loaded::kernel_spec;

@@ -61,16 +61,20 @@ impl<B: Backend> PendingCollective<B> {
         match op {
             CollectiveOp::AllReduce { .. } => {
                 let buffer = at.take()?;
-                Ok(Self::InPlace(group.start_all_reduce(buffer, ReduceOp::Sum, &mut at.device.queue)?))
+                Ok(Self::InPlace(group.start_all_reduce(
+                    buffer,
+                    ReduceOp::Sum,
+                    at.device.to_communicate()?,
+                )?))
             }
             CollectiveOp::Broadcast { .. } => {
                 let buffer = at.take()?;
-                Ok(Self::InPlace(group.start_broadcast(buffer, 0, &mut at.device.queue)?))
+                Ok(Self::InPlace(group.start_broadcast(buffer, 0, at.device.to_communicate()?)?))
             }
             CollectiveOp::Redistribute { redistribution, sample_elements } => {
                 let nothing = B::Buffer::default();
                 let input = at.step.reads.first().map_or(&nothing, |&id| at.memory.get(id));
-                let queue = &mut at.device.queue;
+                let queue = at.device.to_communicate()?;
                 Ok(Self::Moving(group.start_redistribution(
                     redistribution,
                     input,

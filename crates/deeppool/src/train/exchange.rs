@@ -40,12 +40,12 @@ fn gather_equal<B: Backend>(
     communicator: &B::Communicator,
     own: &[u8],
 ) -> Result<Vec<u8>, Error> {
-    let RankDevice { engine, queue, .. } = device;
+    let RankDevice { engine, queue, communication, .. } = device;
     let all = own.len() * communicator.size();
     let (mut send, mut receive) = (engine.allocate(own.len())?, engine.allocate(all)?);
     let elements: Vec<f32> = own.iter().map(|&byte| f32::from(byte)).collect();
     engine.upload(&elements, &mut send, queue)?;
-    communicator.all_gather(&mut send, &mut receive, queue)?;
+    communicator.all_gather(&mut send, &mut receive, communication)?;
     let mut elements = vec![0.0; all];
     engine.download(&receive, &mut elements, queue)?;
     Ok(elements.into_iter().map(|element| element as u8).collect())

@@ -6,6 +6,8 @@ mod batches;
 mod checkpoint;
 mod config;
 mod exchange;
+#[cfg(feature = "cuda")]
+mod gpus;
 mod gradients;
 mod micro_batches;
 mod pace;
@@ -19,6 +21,8 @@ mod weights;
 
 pub use batches::{Epochs, InOrder};
 pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
+#[cfg(feature = "cuda")]
+pub use gpus::train_on_gpus;
 pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
 pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};

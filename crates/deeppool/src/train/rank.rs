@@ -127,15 +127,15 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     /// Waits for all ranks.
     pub(super) fn barrier(&mut self) -> Result<(), Error> {
-        Ok(self.communicator.barrier(&mut self.device.queue)?)
+        Ok(self.communicator.barrier(self.device.to_communicate()?)?)
     }
 
     /// The sums of some numbers over all ranks.
     pub(super) fn sum_over_ranks(&mut self, values: &mut [f32]) -> Result<(), Error> {
-        let RankDevice { engine, queue, .. } = &mut self.device;
+        let RankDevice { engine, queue, communication, .. } = &mut self.device;
         let mut buffer = engine.allocate(values.len())?;
         engine.upload(values, &mut buffer, queue)?;
-        self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, queue)?;
+        self.communicator.all_reduce(&mut buffer, ReduceOp::Sum, communication)?;
         Ok(engine.download(&buffer, values, queue)?)
     }
 

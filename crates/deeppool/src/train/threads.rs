@@ -30,20 +30,7 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     let outcomes = world.run(|communicator| {
         run_rank::<CpuThreads>(config, &programs, &found, &engine, communicator, &|at| progress(at))
     });
-    let mut first = None;
-    let mut errors = Vec::new();
-    for outcome in outcomes {
-        match outcome {
-            Ok(report) => first = first.or(Some(report)),
-            Err(error) => errors.push(error),
-        }
-    }
-    // Ranks that lost a peer fail with a collective's error; the peer's own error says why.
-    errors.sort_by_key(Error::is_consequence);
-    match (errors.into_iter().next(), first) {
-        (Some(error), _) => Err(error),
-        (None, report) => Ok(report.unwrap_or_default()),
-    }
+    of_first(outcomes)
 }
 
 /// The part of the held-out samples that a network classifies right, with the parameters that the configuration begins with.
@@ -74,4 +61,24 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
     // Where the system does not say how many cores there are, as many threads as one rank may use.
     let cores = std::thread::available_parallelism().map_or(config.threads_per_rank, std::num::NonZero::get);
     Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
+}
+
+/// The first rank's report, or the error of the rank that failed first: ranks that lost a peer fail with a collective's error, and the
+/// peer's own error says why.
+pub(super) fn of_first(
+    outcomes: impl IntoIterator<Item = Result<TrainReport, Error>>,
+) -> Result<TrainReport, Error> {
+    let mut first = None;
+    let mut errors = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(report) => first = first.or(Some(report)),
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.sort_by_key(Error::is_consequence);
+    match (errors.into_iter().next(), first) {
+        (Some(error), _) => Err(error),
+        (None, report) => Ok(report.unwrap_or_default()),
+    }
 }

@@ -86,6 +86,55 @@ impl CudaEngine {
         // SAFETY: as the caller promises.
         unsafe { kernel.launch(&reads.iter().copied(), &writes.iter().copied(), context, queue) }
     }
+
+    /// [`upload`](Engine::upload), to memory of somebody else's.
+    ///
+    /// # Errors
+    /// As [`upload`](Engine::upload).
+    ///
+    /// # Safety
+    /// The slice is memory of this device that nothing else uses meanwhile.
+    pub unsafe fn upload_raw(
+        &self,
+        host: &[f32],
+        to: DeviceSlice,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        check_length("upload", host.len(), to.elements)?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        let copy = |error| failed("copy to the device", error);
+        self.device.bind().map_err(copy)?;
+        // SAFETY: the memory is as long as the elements or longer; they stay, since the copy is waited for.
+        unsafe { result::memcpy_htod_async(to.pointer, host, queue.stream()) }.map_err(copy)?;
+        queue.synchronize()
+    }
+
+    /// [`download`](Engine::download), from memory of somebody else's.
+    ///
+    /// # Errors
+    /// As [`download`](Engine::download).
+    ///
+    /// # Safety
+    /// The slice is memory of this device that nothing else writes to meanwhile.
+    pub unsafe fn download_raw(
+        &self,
+        from: DeviceSlice,
+        host: &mut [f32],
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        check_length("download", host.len(), from.elements)?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        let copied = self.device.bind().and_then(|()| {
+            // SAFETY: the memory is as long as the elements or longer; they stay, since the copy is waited for.
+            unsafe { result::memcpy_dtoh_async(host, from.pointer, queue.stream()) }
+        });
+        copied.map_err(|error| queue.blame("copy from the device", error))?;
+        queue.synchronize()
+    }
 }
 
 impl Engine for CudaEngine {
@@ -126,15 +175,8 @@ impl Engine for CudaEngine {
         buffer: &mut CudaBuffer,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        check_length("upload", host.len(), buffer)?;
-        if host.is_empty() {
-            return Ok(());
-        }
-        let copy = |error| failed("copy to the device", error);
-        self.device.bind().map_err(copy)?;
-        // SAFETY: the buffer is as long as the elements or longer; they stay, since the copy is waited for.
-        unsafe { result::memcpy_htod_async(buffer.device_pointer(), host, queue.stream()) }.map_err(copy)?;
-        queue.synchronize()
+        // SAFETY: the buffer is the device's, and borrowed by nobody else.
+        unsafe { self.upload_raw(host, buffer.as_slice(), queue) }
     }
 
     fn download(
@@ -143,16 +185,8 @@ impl Engine for CudaEngine {
         host: &mut [f32],
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        check_length("download", host.len(), buffer)?;
-        if host.is_empty() {
-            return Ok(());
-        }
-        let copied = self.device.bind().and_then(|()| {
-            // SAFETY: the buffer is as long as the elements or longer; they stay, since the copy is waited for.
-            unsafe { result::memcpy_dtoh_async(host, buffer.device_pointer(), queue.stream()) }
-        });
-        copied.map_err(|error| queue.blame("copy from the device", error))?;
-        queue.synchronize()
+        // SAFETY: the buffer is the device's, and what is enqueued to write to it has been before.
+        unsafe { self.download_raw(buffer.as_slice(), host, queue) }
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<CudaKernel, EngineError> {
@@ -198,10 +232,10 @@ impl Engine for CudaEngine {
     }
 }
 
-fn check_length(kernel: &str, wanted: usize, buffer: &CudaBuffer) -> Result<(), EngineError> {
-    if wanted <= buffer.len() {
+fn check_length(kernel: &str, wanted: usize, got: usize) -> Result<(), EngineError> {
+    if wanted <= got {
         return Ok(());
     }
     let (kernel, operand) = (kernel.into(), "buffer".into());
-    Err(EngineError::Operand { kernel, operand, expected: wanted, got: buffer.len() })
+    Err(EngineError::Operand { kernel, operand, expected: wanted, got })
 }

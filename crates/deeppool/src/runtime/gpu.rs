@@ -1,0 +1,143 @@
+//! Ranks that compute on NVIDIA GPUs.
+#![allow(unsafe_code)]
+
+use collectives::{NcclBuffer, NcclCommunicator, NcclStream};
+use layer_engine::{
+    CudaBuffer, CudaEngine, CudaKernel, CudaQueue, DeviceDescription, DeviceSlice, Engine, EngineError,
+    KernelSpec, LaunchContext, Precision,
+};
+
+use super::Backend;
+use crate::Error;
+
+/// Ranks that each have an NVIDIA GPU, connected by NCCL.
+#[derive(Debug, Clone, Copy)]
+pub struct Gpu;
+
+impl Backend for Gpu {
+    type Buffer = NcclBuffer<f32>;
+    type Engine = GpuEngine;
+    type Communicator = NcclCommunicator;
+
+    fn communication_queue(engine: &GpuEngine) -> Result<NcclStream, Error> {
+        Ok(NcclStream::on_device(engine.device)?)
+    }
+
+    fn communicate_after(compute: &mut CudaQueue, communication: &mut NcclStream) -> Result<(), Error> {
+        // SAFETY: both are streams of the rank's device, in its primary context.
+        Ok(unsafe { communication.wait_for(compute.as_raw()) }?)
+    }
+}
+
+/// The [`CudaEngine`] on memory that collectives send, too.
+#[derive(Debug, Clone)]
+pub struct GpuEngine {
+    engine: CudaEngine,
+    device: usize,
+}
+
+impl GpuEngine {
+    /// An engine on the device of this number, counted from 0.
+    ///
+    /// # Errors
+    /// When there is no driver or no such device.
+    pub fn new(device: usize) -> Result<Self, EngineError> {
+        Ok(Self { engine: CudaEngine::new(device)?, device })
+    }
+}
+
+impl Engine for GpuEngine {
+    type Scalar = f32;
+    type Buffer = NcclBuffer<f32>;
+    type Queue = CudaQueue;
+    type Kernel = CudaKernel;
+
+    fn describe(&self) -> DeviceDescription {
+        self.engine.describe()
+    }
+
+    fn allocate(&self, elements: usize) -> Result<NcclBuffer<f32>, EngineError> {
+        Ok(shared(self.engine.allocate(elements)?))
+    }
+
+    fn reuse(
+        &self,
+        buffer: &mut NcclBuffer<f32>,
+        elements: usize,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        // What a redistribution has left there is memory of NCCL's backend, of just the length that it had.
+        let memory = std::mem::take(buffer).into_owner::<CudaBuffer>();
+        *buffer = match memory {
+            Ok(mut memory) => {
+                self.engine.reuse(&mut memory, elements, queue)?;
+                shared(memory)
+            }
+            Err(other) => {
+                // Kernels that read it may be under way, of which NCCL's backend knows nothing.
+                self.engine.synchronize(queue)?;
+                drop(other);
+                shared(self.engine.allocate(elements)?)
+            }
+        };
+        Ok(())
+    }
+
+    fn queue(&self) -> Result<CudaQueue, EngineError> {
+        self.engine.queue()
+    }
+
+    fn upload(
+        &self,
+        host: &[f32],
+        buffer: &mut NcclBuffer<f32>,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        // SAFETY: the buffer is memory of the device, and borrowed by nobody else.
+        unsafe { self.engine.upload_raw(host, slice(buffer), queue) }
+    }
+
+    fn download(
+        &self,
+        buffer: &NcclBuffer<f32>,
+        host: &mut [f32],
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        // SAFETY: the buffer is memory of the device; collectives that write to it own it until they are complete.
+        unsafe { self.engine.download_raw(slice(buffer), host, queue) }
+    }
+
+    fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<CudaKernel, EngineError> {
+        self.engine.prepare(spec, precision)
+    }
+
+    fn enqueue(
+        &self,
+        kernel: &mut CudaKernel,
+        reads: &[&NcclBuffer<f32>],
+        writes: &mut [&mut NcclBuffer<f32>],
+        context: &LaunchContext,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        let reads: Vec<DeviceSlice> = reads.iter().map(|buffer| slice(buffer)).collect();
+        let writes: Vec<DeviceSlice> = writes.iter().map(|buffer| slice(buffer)).collect();
+        // SAFETY: buffers are memory of the device; those that are written are borrowed by nobody else. The engine's memory is freed
+        // when all work of the device is done, and NCCL's behind a collective that began after the kernels that use it.
+        unsafe { self.engine.enqueue_raw(kernel, &reads, &writes, context, queue) }
+    }
+
+    fn synchronize(&self, queue: &mut CudaQueue) -> Result<(), EngineError> {
+        self.engine.synchronize(queue)
+    }
+}
+
+fn slice(buffer: &NcclBuffer<f32>) -> DeviceSlice {
+    DeviceSlice { pointer: buffer.device_pointer(), elements: buffer.len() }
+}
+
+/// The engine's memory as collectives take it, and give it back.
+fn shared(memory: CudaBuffer) -> NcclBuffer<f32> {
+    let (pointer, elements) = (memory.device_pointer(), memory.len());
+    // SAFETY: the memory is the device's, and stays as long as its owner; nothing but the buffer has its address.
+    unsafe { NcclBuffer::from_raw(pointer, elements, memory) }
+}

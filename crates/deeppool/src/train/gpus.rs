@@ -1,0 +1,63 @@
+//! Ranks that are threads of this process, each with a GPU of its own.
+
+use std::net::TcpListener;
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::Duration;
+
+use collectives::{NcclWorld, WaitStrategy};
+use sha2::{Digest, Sha256};
+
+use super::rank::Programs;
+use super::session::run_rank;
+use super::threads::of_first;
+use super::{Progress, TrainConfig, TrainReport, checkpoint};
+use crate::Error;
+use crate::runtime::{Gpu, GpuEngine};
+
+/// As [`train`](super::train), on this machine's GPUs: rank `r` is a thread with GPU `r`, and NCCL connects them.
+///
+/// Kernels are enqueued one by one, on a queue beside that of the collectives. `timeout` is how long ranks wait for each other.
+///
+/// # Errors
+/// As [`train`](super::train); when there is no CUDA, no NCCL, or not a GPU for each rank.
+pub fn train_on_gpus(
+    config: &TrainConfig<'_>,
+    timeout: Duration,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<TrainReport, Error> {
+    config.check()?;
+    let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
+    let ranks = config.placement.world();
+    // Of a GPU that is lacking, no other rank waits to learn.
+    let engines = (0..ranks).map(GpuEngine::new).collect::<Result<Vec<_>, _>>()?;
+    let (port, token) = meeting_place()?;
+    let outcomes = thread::scope(|scope| {
+        let run = |(rank, engine): (usize, &GpuEngine)| {
+            let world = NcclWorld::new(rank, ranks, rank)
+                .with_address("127.0.0.1", port)
+                .with_token(token.as_str())
+                .with_wait(WaitStrategy::Park)
+                .with_timeout(timeout);
+            let communicator = world.connect()?;
+            run_rank::<Gpu>(config, &programs, &found, engine, communicator, &|at| progress(at))
+        };
+        let threads: Vec<_> = engines.iter().enumerate().map(|rank| scope.spawn(move || run(rank))).collect();
+        let joined =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        joined.collect::<Vec<_>>()
+    });
+    of_first(outcomes)
+}
+
+/// A port of this host that is free, and a token that other processes do not know.
+fn meeting_place() -> Result<(u16, String), Error> {
+    let failed =
+        |error: std::io::Error| Error::Program(format!("the ranks have nowhere to meet: 127.0.0.1: {error}"));
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(failed)?.port();
+    // The hasher's keys are random, and another process's are others.
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), port);
+    let token = Sha256::digest(random.to_le_bytes());
+    Ok((port, token.iter().map(|byte| format!("{byte:02x}")).collect()))
+}
