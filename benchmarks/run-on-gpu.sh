@@ -166,6 +166,29 @@ mux_fit() {
     target/release/mux-bench --device virtual --parameters "$folder/device.json"
 }
 
+# The same losses as on processors, on one GPU and on several: the kernels of our own, and NCCL beside them.
+train() {
+    use_nccl
+    cargo build "${profile[@]}" -p deeppool --features cuda -p cuda-emulator
+    local ranks engine bin=${CARGO_TARGET_DIR:-target}/debug
+    [ -n "$rehearse" ] || bin=${CARGO_TARGET_DIR:-target}/release
+    for ranks in 1 "$((gpus < 8 ? gpus : 8))"; do
+        for engine in cpu cuda; do
+            limited "$bin/deeppool" train --model digits-cnn --data digits --batch 32 --iterations 30 --ranks "$ranks" \
+                --engine "$engine" --json >"$folder/train-$engine-$ranks.json"
+        done
+        python3 - "$folder/train-cpu-$ranks.json" "$folder/train-cuda-$ranks.json" <<'END'
+import json
+import sys
+
+cpu, cuda = (json.load(open(path)) for path in sys.argv[1:])
+far = max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(cpu["losses"], cuda["losses"], strict=True))
+print(f"{cpu['ranks']} ranks: losses within {far:.1e}; an iteration on the GPU {cuda['iteration_us']['median']:.0f} us")
+sys.exit(far > 1e-4)
+END
+    done
+}
+
 use_torch() {
     on_a_card "libtorch's kernels are no PTX"
     # 2.5 GB; or an installed PyTorch 2.11, by LIBTORCH_USE_PYTORCH=1.
@@ -202,6 +225,7 @@ step sharing sharing
 step nccl nccl
 step nccl-jobs jobs_of_processes
 step nccl-lost-rank lost_rank
+step train train
 step mux-bench mux_bench mux-bench --iterations 200
 step mux-bench-gate mux_bench_option mux-bench-gate --gate
 step mux-bench-cap mux_bench_option mux-bench-cap --background-multiprocessors 64

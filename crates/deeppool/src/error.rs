@@ -223,7 +223,10 @@ impl Error {
             Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
             Self::Engine(
-                EngineError::Opaque { .. } | EngineError::Label { .. } | EngineError::Token { .. },
+                EngineError::Opaque { .. }
+                | EngineError::Label { .. }
+                | EngineError::Token { .. }
+                | EngineError::Device { .. },
             ) => true,
             Self::Engine(_)
             | Self::Mux(_)

@@ -60,7 +60,7 @@ impl<B: Backend> RankDevice<B> {
     }
 
     /// The queue for a collective that is to be started: it waits for the kernels that are enqueued by now.
-    pub(crate) fn to_communicate(&mut self) -> Result<&mut CommunicationQueue<B>, Error> {
+    pub(crate) fn communication_queue(&mut self) -> Result<&mut CommunicationQueue<B>, Error> {
         B::communicate_after(&mut self.queue, &mut self.communication)?;
         Ok(&mut self.communication)
     }

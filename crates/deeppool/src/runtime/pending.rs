@@ -64,17 +64,17 @@ impl<B: Backend> PendingCollective<B> {
                 Ok(Self::InPlace(group.start_all_reduce(
                     buffer,
                     ReduceOp::Sum,
-                    at.device.to_communicate()?,
+                    at.device.communication_queue()?,
                 )?))
             }
             CollectiveOp::Broadcast { .. } => {
                 let buffer = at.take()?;
-                Ok(Self::InPlace(group.start_broadcast(buffer, 0, at.device.to_communicate()?)?))
+                Ok(Self::InPlace(group.start_broadcast(buffer, 0, at.device.communication_queue()?)?))
             }
             CollectiveOp::Redistribute { redistribution, sample_elements } => {
                 let nothing = B::Buffer::default();
                 let input = at.step.reads.first().map_or(&nothing, |&id| at.memory.get(id));
-                let queue = at.device.to_communicate()?;
+                let queue = at.device.communication_queue()?;
                 Ok(Self::Moving(group.start_redistribution(
                     redistribution,
                     input,

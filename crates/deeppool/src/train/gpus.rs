@@ -1,12 +1,12 @@
 //! Ranks that are threads of this process, each with a GPU of its own.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
 use collectives::{NcclWorld, WaitStrategy};
-use sha2::{Digest, Sha256};
 
 use super::rank::Programs;
 use super::session::run_rank;
@@ -57,7 +57,6 @@ fn meeting_place() -> Result<(u16, String), Error> {
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(failed)?.port();
     // The hasher's keys are random, and another process's are others.
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), port);
-    let token = Sha256::digest(random.to_le_bytes());
-    Ok((port, token.iter().map(|byte| format!("{byte:02x}")).collect()))
+    let random = RandomState::new().hash_one(port);
+    Ok((port, format!("{random:016x}")))
 }

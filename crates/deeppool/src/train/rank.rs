@@ -127,7 +127,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     /// Waits for all ranks.
     pub(super) fn barrier(&mut self) -> Result<(), Error> {
-        Ok(self.communicator.barrier(self.device.to_communicate()?)?)
+        Ok(self.communicator.barrier(self.device.communication_queue()?)?)
     }
 
     /// The sums of some numbers over all ranks.

@@ -11,8 +11,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{command, files, json, losses, newest_checkpoint};
+use crate::comparison::distance;
 use crate::hosts::Hosts;
-use crate::mpi::{distance, ranks_of, wait_for_newer};
+use crate::mpi::{ranks_of, wait_for_newer};
 
 const RUN: &str = "train --model digits-cnn --data digits --batch 32 --iterations 200 --json";
 /// Seconds that ranks wait for each other.

@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use crate::cluster::{succeeded, wait};
 use crate::command::{files, json, losses};
-use crate::mpi::{distance, iterations, random_plan};
+use crate::comparison::{distance, random_plan};
+use crate::mpi::iterations;
 use crate::setup::Setup;
 
 /// Hosts that are up. They end with this value, or with this process.

@@ -18,10 +18,14 @@ mod cli;
 mod cluster;
 #[cfg(feature = "cli")]
 mod command;
+#[cfg(all(feature = "cli", any(feature = "mpi", feature = "cuda")))]
+mod comparison;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod faults;
 #[cfg(feature = "cli")]
 mod files;
+#[cfg(all(feature = "cli", feature = "cuda"))]
+mod gpus;
 mod gradients;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod hosts;

@@ -80,9 +80,16 @@ struct CountingThreads;
 
 impl Backend for CountingThreads {
     type Buffer = Vec<f32>;
-    type Queue = ();
     type Engine = Counting;
     type Communicator = ThreadCommunicator;
+
+    fn communication_queue(_: &Counting) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn communicate_after((): &mut (), (): &mut ()) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Forks, joins, an input that several layers read, and shared parameters, as the seed draws them.

@@ -4,39 +4,17 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{command, deeppool, files, json, losses, newest_checkpoint};
+use crate::comparison::{distance, random_plan};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
 /// Iterations that losses are compared over; CI compares 200.
 pub(crate) fn iterations() -> u64 {
     std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
-}
-
-/// Writes `randomN.json`: a plan of the network that these tests train, with any ranks for each layer, in any order.
-pub(crate) fn random_plan(folder: &Path, ranks: usize) {
-    let plan = "plan --model digits-cnn --device cpu-core --batch 32 --mode dp";
-    let mut plan = json(folder, &format!("{plan} --gpus {ranks} --json"));
-    let mut random = ChaCha8Rng::seed_from_u64(ranks as u64);
-    for layer in plan["layers"].as_array_mut().unwrap() {
-        let mut left: Vec<usize> = (0..ranks).collect();
-        let count = 1 + random.next_u32() as usize % ranks;
-        let taken = (0..count).map(|_| left.swap_remove(random.next_u32() as usize % left.len()));
-        layer["ranks"] = taken.collect();
-        layer["gpus"] = count.into();
-    }
-    std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
-}
-
-/// The largest relative difference.
-pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
 }
 
 /// A folder to work in, where there is an `mpirun`; without one, a test has nothing to run.

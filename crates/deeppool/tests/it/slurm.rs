@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, succeeded, wait};
 use crate::command::{json, losses, newest_checkpoint, succeed};
-use crate::mpi::{distance, iterations, random_plan, ranks_of, wait_for_newer};
+use crate::comparison::{distance, random_plan};
+use crate::mpi::{iterations, ranks_of, wait_for_newer};
 use crate::pages::{blocks, commands, read};
 
 const TRAIN: &str = "train --model digits-cnn --data digits";

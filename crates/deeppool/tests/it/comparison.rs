@@ -1,0 +1,29 @@
+//! Runs whose losses are compared, and plans that no search would choose.
+
+use std::path::Path;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::command::json;
+
+/// Writes `randomN.json`: a plan of the network that these tests train, with any ranks for each layer, in any order.
+pub(crate) fn random_plan(folder: &Path, ranks: usize) {
+    let plan = "plan --model digits-cnn --device cpu-core --batch 32 --mode dp";
+    let mut plan = json(folder, &format!("{plan} --gpus {ranks} --json"));
+    let mut random = ChaCha8Rng::seed_from_u64(ranks as u64);
+    for layer in plan["layers"].as_array_mut().unwrap() {
+        let mut left: Vec<usize> = (0..ranks).collect();
+        let count = 1 + random.next_u32() as usize % ranks;
+        let taken = (0..count).map(|_| left.swap_remove(random.next_u32() as usize % left.len()));
+        layer["ranks"] = taken.collect();
+        layer["gpus"] = count.into();
+    }
+    std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
+}
+
+/// The largest relative difference.
+pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
+}

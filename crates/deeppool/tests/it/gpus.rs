@@ -1,0 +1,89 @@
+//! Ranks that are GPUs: emulated ones, on which kernels are executed from their PTX.
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{command, deeppool, json, losses, refused, succeed};
+use crate::comparison::{distance, random_plan};
+
+const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
+const LIMIT: f64 = 1e-4;
+
+/// Iterations that losses are compared over; CI compares 30.
+fn iterations() -> u64 {
+    std::env::var("DEEPPOOL_GPU_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
+}
+
+#[test]
+fn gpus_learn_what_processors_learn() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --iterations {}", iterations());
+    random_plan(path, 3);
+    random_plan(path, 4);
+    for (gpus, options) in [
+        (1, ""),
+        (2, "--mode dp --clip-norm 1 --weight-decay 0.01"),
+        (3, "--plan random3.json"),
+        (4, "--amplification 1.3"),
+        (4, "--plan random4.json --background digits-cnn:8"),
+    ] {
+        let processors = json(path, &format!("{run} --ranks {gpus} {options}"));
+        let emulated =
+            json(path, &format!("{run} --engine cuda --gpus {gpus} --emulate-gpus {gpus} {options}"));
+        let distance = distance(&losses(&processors), &losses(&emulated));
+        println!("{gpus} GPUs {options}: {distance:.1e}");
+        assert!(distance <= LIMIT, "{gpus} GPUs {options}: {distance:.1e}");
+        assert_eq!(processors["plan"], emulated["plan"]);
+        assert_eq!(emulated["emulated_gpus"], gpus.to_string().as_str());
+        assert_eq!(
+            emulated["background_samples_per_s"].as_f64().unwrap() > 0.0,
+            options.contains("background")
+        );
+    }
+}
+
+/// What is learned on processors goes on on GPUs, on other ranks, and back.
+#[test]
+fn a_checkpoint_moves_between_engines() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let undisturbed = json(path, &format!("{TRAIN} --ranks 2 --iterations 6"));
+    let mut found = Vec::new();
+    for (until, ranks) in [(2, "--ranks 1"), (4, "--engine cuda --gpus 2 --emulate-gpus 2"), (6, "--ranks 3")]
+    {
+        let kept = "--checkpoint kept --checkpoint-every 2 --resume";
+        found.extend(losses(&json(path, &format!("{TRAIN} {ranks} --iterations {until} {kept}"))));
+    }
+    let distance = distance(&losses(&undisturbed), &found);
+    assert!(distance <= LIMIT, "{distance:.1e}");
+}
+
+#[test]
+fn what_cannot_be_is_one_line() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    refused(path, &format!("{TRAIN} --ranks 2 --emulate-gpus 2"), "give --engine cuda as well");
+    let lacking = format!("{TRAIN} --engine cuda --gpus 3 --emulate-gpus 2");
+    refused(path, &lacking, "CUDA device 2");
+    refused(path, &format!("{TRAIN} --engine cuda --gpus 1 --emulate-gpus 9"), "1 to 8");
+    let mut without = command(path, &format!("{TRAIN} --engine cuda --gpus 1 --emulate-gpus 1"));
+    let without = without.env("CUDA_EMULATOR_LIBRARY", "nowhere.so").output().unwrap();
+    let errors = String::from_utf8_lossy(&without.stderr);
+    assert_eq!((without.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(errors.contains("nowhere.so"), "{errors}");
+}
+
+/// A person is told that what was measured is no GPU's time.
+#[test]
+fn emulated_times_are_said_to_be_no_gpus() {
+    let folder = TempDir::new().unwrap();
+    let text = TRAIN.trim_end_matches(" --json");
+    let printed =
+        deeppool(folder.path(), &format!("{text} --engine cuda --gpus 1 --emulate-gpus 1 --iterations 1"));
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.contains("the GPUs are emulated"), "{printed}");
+    let report: Value =
+        serde_json::from_str(&succeed(folder.path(), &format!("{TRAIN} --ranks 1 --iterations 1"))).unwrap();
+    assert!(report.get("emulated_gpus").is_none());
+}
