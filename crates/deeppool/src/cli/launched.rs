@@ -16,6 +16,9 @@ pub(crate) struct Launched {
 /// How long a rank that only says what another one says better waits before it does: the launcher ends it when that one ends.
 const LATER: Duration = Duration::from_secs(3);
 
+/// How long a rank stays after it has printed its error: launchers end the job when it ends, and srun then loses what it has not passed on.
+const PASSED_ON: Duration = Duration::from_millis(300);
+
 /// What is wrong where ranks are to be processes and cannot be.
 pub(crate) const WITHOUT_MPI: &str = "this deeppool was built without MPI: build with `--features mpi`";
 
@@ -81,7 +84,8 @@ pub(crate) fn print_usage_error(line: &str) {
 }
 
 fn print_once(line: &str, is_own: bool, is_consequence: bool) {
-    let of_rank = match Launched::here() {
+    let here = Launched::here();
+    let of_rank = match here {
         None => String::new(),
         Some(Launched { rank, .. }) => {
             if !is_own && (rank > 0 || is_consequence) {
@@ -93,6 +97,9 @@ fn print_once(line: &str, is_own: bool, is_consequence: bool) {
     // In one piece: launchers mix the pieces of several ranks.
     let line = format!("error: {of_rank}{line}\n");
     eprint!("{line}");
+    if here.is_some() {
+        std::thread::sleep(PASSED_ON);
+    }
 }
 
 #[cfg(test)]
