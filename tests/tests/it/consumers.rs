@@ -18,6 +18,8 @@ const LIBRARIES: [(&str, &[&str]); 11] = [
         &[
             "burst-planner",
             "collectives",
+            "cuda-emulator",
+            "emulated-gpus",
             "gpu-mux",
             "known-names",
             "layer-engine",
@@ -29,7 +31,7 @@ const LIBRARIES: [(&str, &[&str]); 11] = [
     ("emulated-gpus", &[]),
     ("gpu-mux", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
     ("known-names", &[]),
-    ("layer-engine", &["layer-graph"]),
+    ("layer-engine", &["cuda-emulator", "emulated-gpus", "layer-graph"]),
     ("layer-graph", &["known-names", "whole-file"]),
     ("layer-profile", &["known-names", "layer-engine", "layer-graph", "whole-file"]),
     ("ptx-emulator", &[]),
