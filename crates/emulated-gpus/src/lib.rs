@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#[cfg(feature = "open")]
+mod open;
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "open")]
+pub use open::{OpenError, open};
 use thiserror::Error;
 
 /// The variable that says how many emulated GPUs there are: 1 to 8, or 0 for those of the machine.

@@ -18,7 +18,7 @@ struct Met {
 }
 
 /// A region with what is known of it.
-pub(super) struct Played {
+pub(super) struct KnownRegion {
     pub(super) region: Region,
     flow: Flow,
     met: Met,
@@ -35,11 +35,11 @@ pub(super) struct Sum<'s> {
 }
 
 /// All regions, from one sum to the next: what is a good flow for one is a good one for others.
-pub(super) struct Game(Vec<Played>);
+pub(super) struct Game(Vec<KnownRegion>);
 
 impl Bound {
     pub(super) fn game(&self) -> Game {
-        Game(self.regions().into_iter().map(|region| self.first_played(region)).collect())
+        Game(self.regions().into_iter().map(|region| self.first_known(region)).collect())
     }
 
     /// The bound of arrangements whose widest early node has a count of this case, with the least of each region found by itself for each
@@ -56,9 +56,9 @@ impl Bound {
         factors.updates = case.tail * (1.0 - sum.weights.reduces.iter().sum::<f64>());
         let anchor = BoundOption { gpus: case.least, ranks: case.least, ..BoundOption::default() };
         let terms = Terms { factors: &factors, anchor, price: sum.price };
-        for played in &mut game.0 {
-            played.solution = self.solve_region(&played.region, &played.flow, &terms);
-            played.least.clone_from(&played.solution.least);
+        for known in &mut game.0 {
+            known.solution = self.solve_region(&known.region, &known.flow, &terms);
+            known.least.clone_from(&known.solution.least);
         }
         let mut best: f64 = 0.0;
         let mut choice = vec![0; self.nodes.len()];
@@ -84,7 +84,7 @@ impl Bound {
     }
 
     /// Begins with the longest path by the fastest steps of all nodes.
-    fn first_played(&self, region: Region) -> Played {
+    fn first_known(&self, region: Region) -> KnownRegion {
         let fastest = |place: usize| {
             let options = self.nodes[place].options.iter();
             options.fold((f64::INFINITY, f64::INFINITY), |least, option| {
@@ -95,14 +95,14 @@ impl Bound {
         let edges = vec![(0.0, 0.0); region.edges.len()];
         let flow = Flow { nodes: vec![(0.0, 0.0); nodes.len()], edges: edges.clone(), work: (0.0, 0.0) };
         let met = Met { nodes, edges, work: (0.0, 0.0) };
-        let mut played = Played { region, flow, met, least: Vec::new(), solution: Solution::default() };
-        self.answer(&mut played, (1.0, 1.0), 1.0);
-        played
+        let mut known = KnownRegion { region, flow, met, least: Vec::new(), solution: Solution::default() };
+        self.answer(&mut known, (1.0, 1.0), 1.0);
+        known
     }
 
     /// Adds a choice to those that were met.
-    fn meet(&self, played: &mut Played, choice: &[usize], step: f64) {
-        let Played { region, met, .. } = played;
+    fn meet(&self, known: &mut KnownRegion, choice: &[usize], step: f64) {
+        let KnownRegion { region, met, .. } = known;
         let mut work = (0.0, 0.0);
         for (place, mean) in (region.begin..region.end).zip(&mut met.nodes) {
             let option = &self.nodes[place].options[choice[place]];
@@ -117,8 +117,8 @@ impl Bound {
     }
 
     /// Moves the flow towards what takes longest by what was met, forward and back: a path or work.
-    fn answer(&self, played: &mut Played, factors: (f64, f64), step: f64) {
-        let Played { region, flow, met, .. } = played;
+    fn answer(&self, known: &mut KnownRegion, factors: (f64, f64), step: f64) {
+        let KnownRegion { region, flow, met, .. } = known;
         let (forward, backward) = factors;
         let is_window = self.is_window(region.part);
         for (weight, factor) in [(first as fn(&mut (f64, f64)) -> &mut f64, forward), (second, backward)] {

@@ -1,6 +1,6 @@
 //! The least of the whole sum, from one node that all paths go through to the next.
 
-use super::flows::Played;
+use super::flows::KnownRegion;
 use super::regions::Terms;
 use super::{Bound, BoundOption};
 
@@ -111,12 +111,12 @@ impl Bound {
     /// The least of the whole sum, and the options of the nodes that all paths go through with it. O(parts x counts^2).
     pub(super) fn through_regions(
         &self,
-        played: &[Played],
+        known: &[KnownRegion],
         terms: &Terms<'_>,
         case: Case,
         choice: &mut [usize],
     ) -> f64 {
-        let mut regions = played.iter().peekable();
+        let mut regions = known.iter().peekable();
         let (open, closed) = (vec![0.0], vec![f64::INFINITY]);
         let mut sums: Sums = if self.early.is_empty() { [closed, open] } else { [open, closed] };
         let mut taken: Vec<Taken> = Vec::with_capacity(self.parts.len());
