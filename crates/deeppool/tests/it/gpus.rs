@@ -9,7 +9,7 @@ use crate::comparison::{distance, random_plan};
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
 const LIMIT: f64 = 1e-4;
 
-/// Iterations that losses are compared over; CI compares 30.
+/// Iterations that losses are compared over; CI compares 10.
 fn iterations() -> u64 {
     std::env::var("DEEPPOOL_GPU_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
 }
