@@ -19,6 +19,18 @@ pub(crate) enum RankEngine {
 }
 
 impl RankEngine {
+    /// Refuses ranks that this program cannot have, before there is any work.
+    pub(crate) fn check(self, launched: Option<Launched>) -> anyhow::Result<()> {
+        match (self, launched) {
+            (Self::Cuda, Some(_)) => bail!(
+                "ranks that are processes compute on processors: leave out --engine cuda, or the launcher (ranks on GPUs \
+                 are threads)"
+            ),
+            (Self::Cuda, None) if !cfg!(feature = "cuda") => bail!(WITHOUT_CUDA),
+            _ => Ok(()),
+        }
+    }
+
     /// How many of the GPUs that it computes on are emulated, as the environment says; `None` where they are real, or none.
     pub(crate) fn emulated_gpus(self) -> Option<String> {
         let number = std::env::var(NUMBER_VARIABLE).ok()?;
@@ -54,7 +66,6 @@ fn begin_anew(emulated_gpus: &str) -> anyhow::Result<()> {
 }
 
 /// What is wrong where ranks are to be GPUs and cannot be.
-#[cfg(not(feature = "cuda"))]
 const WITHOUT_CUDA: &str = "this deeppool was built without CUDA: build with `--features cuda`";
 
 /// Trains on threads, or as one of the processes that a launcher started.
@@ -68,11 +79,7 @@ pub(crate) fn train_on(
     match (engine, launched) {
         (RankEngine::Cpu, None) => Ok(train(config, progress)?),
         (RankEngine::Cpu, Some(_)) => train_by_mpi(config, timeout, progress),
-        (RankEngine::Cuda, None) => train_by_cuda(config, timeout, progress),
-        (RankEngine::Cuda, Some(_)) => bail!(
-            "ranks that are processes compute on processors: leave out --engine cuda, or the launcher (ranks on GPUs are \
-             threads)"
-        ),
+        (RankEngine::Cuda, _) => train_by_cuda(config, timeout, progress),
     }
 }
 

@@ -142,6 +142,7 @@ impl Train {
         // One process alone may have threads for ranks.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
+        self.engine.check(launched)?;
         check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
