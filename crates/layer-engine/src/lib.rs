@@ -19,7 +19,7 @@ mod torch;
 
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 #[cfg(feature = "cuda")]
-pub use cuda::{CudaBuffer, CudaEngine, CudaKernel, CudaQueue, DeviceSlice};
+pub use cuda::{CudaBuffer, CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice};
 pub use description::DeviceDescription;
 pub use engine::Engine;
 pub use error::EngineError;

@@ -1,11 +1,56 @@
 //! Carrying a redistribution out within device memory.
 
+use std::ops::Range;
+
 use super::buffer::{NcclBuffer, NcclStream};
 use super::communicator::NcclCommunicator;
 use super::launch::NcclStep;
-use super::request::{Buffers, NcclRedistributionRequest};
+use super::request::{Buffers, NcclExchangeRequest, NcclRedistributionRequest};
 use crate::redistribute::{check_shard, elements};
 use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
+
+/// What a redistribution moves on one rank, in elements.
+struct RankMoves {
+    rank: usize,
+    /// The samples that the rank has afterwards.
+    wanted: Range<usize>,
+    /// With whom, and where they lie in the shard before.
+    sent: Vec<(usize, Range<usize>)>,
+    /// With whom, and where they lie in the shard after.
+    received: Vec<(usize, Range<usize>)>,
+    /// What stays: in the shard before, and in the shard after.
+    kept: [Range<usize>; 2],
+    output_len: usize,
+}
+
+impl RankMoves {
+    fn steps(&self, send: &impl Fn(usize) -> u64, receive: &impl Fn(usize) -> u64) -> Vec<NcclStep> {
+        let [from, to] = &self.kept;
+        let kept = NcclStep::Copy { from: send(from.start), to: receive(to.start), count: from.len() };
+        let sends = self.sent.iter().map(|(to, range)| NcclStep::Send {
+            buffer: send(range.start),
+            count: range.len(),
+            to: *to,
+        });
+        let receives = self.received.iter().map(|(from, range)| NcclStep::Receive {
+            buffer: receive(range.start),
+            count: range.len(),
+            from: *from,
+        });
+        std::iter::once(kept).chain(sends).chain(receives).collect()
+    }
+
+    fn operation(&self, ranks: usize) -> Operation {
+        let counts = |moves: &[(usize, Range<usize>)]| {
+            let mut counts = vec![0; ranks];
+            for (rank, range) in moves {
+                counts[*rank] = range.len();
+            }
+            counts
+        };
+        Operation::AllToAllV { send_counts: counts(&self.sent), receive_counts: counts(&self.received) }
+    }
+}
 
 impl NcclCommunicator {
     /// [Starts](crate::Communicator::start_redistribution) to move samples. What moves goes from its place in a copy of `input`
@@ -17,6 +62,50 @@ impl NcclCommunicator {
         sample_len: usize,
         queue: &mut NcclStream,
     ) -> Result<NcclRedistributionRequest<T>> {
+        let moves = self.moves(redistribution, input.len(), sample_len)?;
+        let output = NcclBuffer::uninitialised(moves.output_len, queue)?;
+        let copy = NcclBuffer::uninitialised(input.len(), queue)?;
+        let steps = |memory: &Buffers<T>| {
+            let whole = NcclStep::Copy { from: input.at(0), to: memory.send.at(0), count: memory.send.len() };
+            let moved = moves.steps(&|index| memory.send.at(index), &|index| memory.receive.at(index));
+            std::iter::once(whole).chain(moved).collect()
+        };
+        let operation = moves.operation(self.size());
+        let pending = self.collective(operation, queue, Exchanged { send: copy, receive: output }, steps)?;
+        Ok(NcclRedistributionRequest { pending, rank: moves.rank, wanted: moves.wanted, sample_len })
+    }
+
+    /// As [`start_redistribution`](crate::Communicator::start_redistribution), from memory to memory that stay where they are: nothing is
+    /// allocated, and samples go from their places in `input` straight to those in `output`, neither of which is anybody else's
+    /// until the request gives them back. What is enqueued later in the same stream sees the result.
+    ///
+    /// # Errors
+    /// As [`start_redistribution`](crate::Communicator::start_redistribution); [`Error::WrongShard`] for an `output` of another length.
+    pub fn start_redistribution_in_place<T: Element>(
+        &self,
+        redistribution: &Redistribution,
+        input: NcclBuffer<T>,
+        output: NcclBuffer<T>,
+        sample_len: usize,
+        queue: &mut NcclStream,
+    ) -> Result<NcclExchangeRequest<T>> {
+        let moves = self.moves(redistribution, input.len(), sample_len)?;
+        check_shard(moves.rank, &moves.wanted, sample_len, output.len())?;
+        let steps = |memory: &Buffers<T>| {
+            moves.steps(&|index| memory.send.at(index), &|index| memory.receive.at(index))
+        };
+        let operation = moves.operation(self.size());
+        let memory = Exchanged { send: input, receive: output };
+        self.collective(operation, queue, memory, steps).map(NcclExchangeRequest)
+    }
+
+    /// What this rank sends and receives, with a shard of so many elements.
+    fn moves(
+        &self,
+        redistribution: &Redistribution,
+        input_len: usize,
+        sample_len: usize,
+    ) -> Result<RankMoves> {
         let ranks = redistribution.ranks();
         let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: self.size() };
         if self.size() != ranks.len() {
@@ -25,56 +114,25 @@ impl NcclCommunicator {
         let rank = *ranks.get(self.rank()).ok_or_else(wrong_group)?;
         let held = redistribution.source().shard(rank);
         let wanted = redistribution.target().shard(rank);
-        check_shard(rank, &held, sample_len, input.len())?;
-        let elements_of = |samples: usize| {
-            let wrong = Error::WrongShard { rank, samples, sample_len, actual: input.len() };
-            samples.checked_mul(sample_len).ok_or(wrong)
-        };
-        let output = NcclBuffer::uninitialised(elements_of(wanted.len())?, queue)?;
-        let copy = NcclBuffer::uninitialised(input.len(), queue)?;
-
-        let mut send_counts = vec![0; ranks.len()];
-        let mut receive_counts = vec![0; ranks.len()];
+        check_shard(rank, &held, sample_len, input_len)?;
+        let output_len = wanted.len().checked_mul(sample_len).ok_or(Error::WrongShard {
+            rank,
+            samples: wanted.len(),
+            sample_len,
+            actual: input_len,
+        })?;
         let place = |rank: usize| ranks.binary_search(&rank).map_err(|_| wrong_group());
-        // Where the samples of each move lie in the shard, in elements, and with whom they are exchanged.
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         for moved in redistribution.moves() {
             if moved.from_rank == rank {
-                let (to, range) = (place(moved.to_rank)?, elements(&moved.samples, held.start, sample_len));
-                send_counts[to] = range.len();
-                sent.push((to, range));
+                sent.push((place(moved.to_rank)?, elements(&moved.samples, held.start, sample_len)));
             }
             if moved.to_rank == rank {
-                let (from, range) =
-                    (place(moved.from_rank)?, elements(&moved.samples, wanted.start, sample_len));
-                receive_counts[from] = range.len();
-                received.push((from, range));
+                received.push((place(moved.from_rank)?, elements(&moved.samples, wanted.start, sample_len)));
             }
         }
         let kept = redistribution.kept(rank);
-        let (kept_from, kept_to) =
-            (elements(&kept, held.start, sample_len), elements(&kept, wanted.start, sample_len));
-        let steps = |memory: &Buffers<T>| {
-            let whole = NcclStep::Copy { from: input.at(0), to: memory.send.at(0), count: memory.send.len() };
-            let kept = NcclStep::Copy {
-                from: memory.send.at(kept_from.start),
-                to: memory.receive.at(kept_to.start),
-                count: kept_from.len(),
-            };
-            let sends = sent.iter().map(|(to, range)| NcclStep::Send {
-                buffer: memory.send.at(range.start),
-                count: range.len(),
-                to: *to,
-            });
-            let receives = received.iter().map(|(from, range)| NcclStep::Receive {
-                buffer: memory.receive.at(range.start),
-                count: range.len(),
-                from: *from,
-            });
-            [whole, kept].into_iter().chain(sends).chain(receives).collect()
-        };
-        let operation = Operation::AllToAllV { send_counts, receive_counts };
-        let pending = self.collective(operation, queue, Exchanged { send: copy, receive: output }, steps)?;
-        Ok(NcclRedistributionRequest { pending, rank, wanted, sample_len })
+        let kept = [elements(&kept, held.start, sample_len), elements(&kept, wanted.start, sample_len)];
+        Ok(RankMoves { rank, wanted, sent, received, kept, output_len })
     }
 }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUdevice_attribute, cuDriverGetVersion};
 
 use super::capture::Captured;
 use super::device::Device;
-use super::{CudaBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, failed, prepare};
+use super::{CudaBuffer, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, failed, prepare};
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision};
 
 /// Runs layers on an NVIDIA GPU (of compute capability 8.0 or newer) in single precision, by kernels of its own.
@@ -77,7 +77,7 @@ impl CudaEngine {
     /// the graph is used. What is written overlaps with nothing else that the kernel uses, and nothing else uses it meanwhile.
     pub unsafe fn enqueue_raw(
         &self,
-        kernel: &mut CudaKernel,
+        kernel: &CudaKernel,
         reads: &[DeviceSlice],
         writes: &[DeviceSlice],
         context: &LaunchContext,
@@ -85,6 +85,61 @@ impl CudaEngine {
     ) -> Result<(), EngineError> {
         // SAFETY: as the caller promises.
         unsafe { kernel.launch(&reads.iter().copied(), &writes.iter().copied(), context, queue) }
+    }
+
+    /// Memory of the host's for copies that nobody waits for.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn host_memory(&self, elements: usize) -> Result<CudaHostBuffer, EngineError> {
+        CudaHostBuffer::new(&self.device, elements)
+    }
+
+    /// Enqueues a copy from the host, and does not wait for it.
+    ///
+    /// # Errors
+    /// When the lengths differ, and what CUDA reports.
+    ///
+    /// # Safety
+    /// Both stay until the copy is done, and nothing else writes to either, or reads the slice, meanwhile.
+    pub unsafe fn enqueue_upload(
+        &self,
+        host: &CudaHostBuffer,
+        to: DeviceSlice,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        check_length("upload", host.len(), to.elements)?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        let copy = |error| failed("copy to the device", error);
+        self.device.bind().map_err(copy)?;
+        // SAFETY: the memory is as long as the elements, and is there as the caller promises.
+        unsafe { result::memcpy_htod_async(to.pointer, host.as_slice(), queue.stream()) }.map_err(copy)
+    }
+
+    /// Enqueues a copy to the host, and does not wait for it.
+    ///
+    /// # Errors
+    /// When the lengths differ, and what CUDA reports.
+    ///
+    /// # Safety
+    /// Both stay until the copy is done; nothing else writes to the slice, or uses the host's memory, meanwhile.
+    pub unsafe fn enqueue_download(
+        &self,
+        from: DeviceSlice,
+        host: &mut CudaHostBuffer,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        check_length("download", host.len(), from.elements)?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        let copied = self.device.bind().and_then(|()| {
+            // SAFETY: the memory is as long as the elements, and is there as the caller promises.
+            unsafe { result::memcpy_dtoh_async(host.as_mut_slice(), from.pointer, queue.stream()) }
+        });
+        copied.map_err(|error| queue.blame("copy from the device", error))
     }
 
     /// [`upload`](Engine::upload), to memory of somebody else's.

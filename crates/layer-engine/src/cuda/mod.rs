@@ -7,6 +7,7 @@ mod capture;
 mod convolution;
 mod device;
 mod engine;
+mod host_buffer;
 mod kernel;
 mod library;
 mod linear;
@@ -29,6 +30,7 @@ use cudarc::driver::DriverError;
 use crate::EngineError;
 pub use buffer::{CudaBuffer, DeviceSlice};
 pub use engine::CudaEngine;
+pub use host_buffer::CudaHostBuffer;
 pub use kernel::CudaKernel;
 pub use queue::CudaQueue;
 

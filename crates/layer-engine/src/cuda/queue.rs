@@ -106,6 +106,12 @@ impl CudaQueue {
         Ok(())
     }
 
+    /// What kernels that come after this in the queue find; `None` where it was never set.
+    #[must_use]
+    pub fn context(&self) -> Option<LaunchContext> {
+        self.context
+    }
+
     /// The device's address of what changes from launch to launch.
     pub(super) fn context_address(&self) -> u64 {
         self.memory.address()

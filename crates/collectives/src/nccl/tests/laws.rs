@@ -88,8 +88,14 @@ proptest! {
                 let mut output = blank(expected.len(), &stream);
                 let request = ranks.start_redistribution(&way, &held, sample_len, &mut stream).unwrap();
                 request.wait_into(&mut output).unwrap();
-                held = output;
-                assert_eq!(held.download(&stream).unwrap(), expected);
+                assert_eq!(output.download(&stream).unwrap(), expected);
+                // The same between memory that stays where it is.
+                let after = blank(expected.len(), &stream);
+                let place = after.device_pointer();
+                let moved =
+                    ranks.start_redistribution_in_place(&way, held, after, sample_len, &mut stream).unwrap();
+                held = moved.wait().unwrap().receive;
+                assert_eq!((held.download(&stream).unwrap(), held.device_pointer()), (expected, place));
             }
         });
     }

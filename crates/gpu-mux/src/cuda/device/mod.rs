@@ -154,6 +154,15 @@ impl CudaDevice {
         self.green.as_ref().map(GreenContext::multiprocessors)
     }
 
+    /// The stream that a job's tasklets of a lane are put into, for what has to be captured there or to be in order with them.
+    ///
+    /// # Errors
+    /// What CUDA reports, where a background job's stream is made now.
+    pub fn stream(&mut self, job: JobId, lane: Lane) -> Result<&Stream> {
+        let place = self.queue(job, lane)?;
+        Ok(&self.queues[place].stream)
+    }
+
     /// The queue for a job's lane. A background job's is made when it is first asked for.
     fn queue(&mut self, job: JobId, lane: Lane) -> Result<usize> {
         if job.is_foreground() {

@@ -12,6 +12,8 @@ pub struct DeviceBuffer {
     context: Context,
     address: Address,
     bytes: usize,
+    /// Another library frees it.
+    borrowed: bool,
 }
 
 impl DeviceBuffer {
@@ -20,7 +22,16 @@ impl DeviceBuffer {
         context.bind()?;
         // SAFETY: the address is written; the context is current.
         let address = written(|address| unsafe { context.driver().memory_allocate(address, bytes) })?;
-        Ok(Self { context: context.clone(), address, bytes })
+        Ok(Self { context: context.clone(), address, bytes, borrowed: false })
+    }
+
+    /// Memory that another library has allocated in the device's primary context, and which that one frees.
+    ///
+    /// # Safety
+    /// It is so many bytes of memory of this context, and lives as long as this.
+    #[must_use]
+    pub unsafe fn borrow(context: &Context, address: u64, bytes: usize) -> Self {
+        Self { context: context.clone(), address, bytes, borrowed: true }
     }
 
     /// Its address on the device, for kernels.
@@ -81,6 +92,9 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         // A fill, or a kernel, may still be in flight.
         let synchronized = self.context.synchronize();
         self.context.keep(synchronized);

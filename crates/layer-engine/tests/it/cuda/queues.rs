@@ -108,14 +108,37 @@ fn memory_and_streams_may_be_somebody_elses() {
         let mut queue = unsafe { engine.queue_on(owner.as_raw()) }.unwrap();
         let mut memory = engine.allocate(9).unwrap();
         engine.upload(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut memory, &mut queue).unwrap();
-        let mut sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
+        let sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
         let part = |first: u64| DeviceSlice { pointer: memory.device_pointer() + 12 * first, elements: 3 };
         // SAFETY: the parts are in memory that lives, and do not overlap.
-        unsafe { engine.enqueue_raw(&mut sum, &[part(0), part(1)], &[part(2)], &CONTEXT, &mut queue) }
-            .unwrap();
+        unsafe { engine.enqueue_raw(&sum, &[part(0), part(1)], &[part(2)], &CONTEXT, &mut queue) }.unwrap();
         let mut host = [0.0; 9];
         engine.download(&memory, &mut host, &mut queue).unwrap();
         assert_eq!(host[6..], [5.0, 7.0, 9.0]);
+    });
+}
+
+/// The host goes on while the device copies, and finds the values when it has waited.
+#[test]
+fn page_locked_memory_is_copied_in_the_order_of_the_queue() {
+    on_emulator(0, |engine, _| {
+        let mut queue = engine.queue().unwrap();
+        let memory = engine.allocate(3).unwrap();
+        let sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
+        let [mut from, mut to] = [(); 2].map(|()| engine.host_memory(3).unwrap());
+        from.as_mut_slice().copy_from_slice(&[1.0, 2.0, 4.0]);
+        let result = engine.allocate(3).unwrap();
+        let [out, memory] = [result.as_slice(), memory.as_slice()];
+        // SAFETY: all of it stays until the queue is synchronized.
+        unsafe {
+            engine.enqueue_upload(&from, memory, &mut queue).unwrap();
+            engine.enqueue_raw(&sum, &[memory, memory], &[out], &CONTEXT, &mut queue).unwrap();
+            engine.enqueue_download(out, &mut to, &mut queue).unwrap();
+            assert!(engine.enqueue_upload(&from, DeviceSlice { elements: 2, ..memory }, &mut queue).is_err());
+        }
+        engine.synchronize(&mut queue).unwrap();
+        assert_eq!(to.as_slice(), [2.0, 4.0, 8.0]);
+        assert!(engine.host_memory(0).unwrap().as_slice().is_empty());
     });
 }
 
@@ -147,10 +170,10 @@ fn an_illegal_access_names_the_kernel() {
     let Some(emulator) = emulator(0) else { return };
     let engine = CudaEngine::new(0).unwrap();
     let mut queue = engine.queue().unwrap();
-    let mut sum = engine.prepare(&KernelSpec::Sum { terms: 1, elements: 3 }, Precision::F32).unwrap();
+    let sum = engine.prepare(&KernelSpec::Sum { terms: 1, elements: 3 }, Precision::F32).unwrap();
     let nowhere = DeviceSlice { pointer: 4096, elements: 3 };
     // SAFETY: the device is an emulated one, which finds that this is nobody's memory.
-    let enqueued = unsafe { engine.enqueue_raw(&mut sum, &[nowhere], &[nowhere], &CONTEXT, &mut queue) };
+    let enqueued = unsafe { engine.enqueue_raw(&sum, &[nowhere], &[nowhere], &CONTEXT, &mut queue) };
     let error = enqueued.and_then(|()| engine.synchronize(&mut queue)).unwrap_err();
     assert!(error.to_string().contains("`Sum`") && error.to_string().contains("ILLEGAL_ADDRESS"), "{error}");
     assert!(engine.allocate(1).is_err());
