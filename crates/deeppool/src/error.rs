@@ -200,6 +200,33 @@ pub enum Error {
     /// A multiplexer was used wrongly.
     #[error(transparent)]
     Mux(#[from] gpu_mux::Error),
+    /// A GPU, or its driver, failed.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Gpu(#[from] gpu_mux::cuda::Error),
+    /// A kernel has failed on a GPU, on which nothing runs from then on.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "the GPU of rank {rank} has failed with {in_flight} on it; nothing runs on it any more in this process: {error}"
+    )]
+    GpuLost {
+        /// The rank.
+        rank: usize,
+        /// What was under way: any of that may be at fault.
+        in_flight: String,
+        /// What CUDA reports.
+        error: gpu_mux::cuda::Error,
+    },
+}
+
+#[cfg(feature = "cuda")]
+impl From<gpu_mux::DriverError<gpu_mux::cuda::Error>> for Error {
+    fn from(error: gpu_mux::DriverError<gpu_mux::cuda::Error>) -> Self {
+        match error {
+            gpu_mux::DriverError::Refused(error) => error.into(),
+            gpu_mux::DriverError::Device(error) => error.into(),
+        }
+    }
 }
 
 impl Error {
@@ -234,6 +261,8 @@ impl Error {
             | Self::StateNotFinite { .. }
             | Self::CheckpointNotWritten { .. }
             | Self::Stopped { .. } => false,
+            #[cfg(feature = "cuda")]
+            Self::Gpu(_) | Self::GpuLost { .. } => false,
             _ => true,
         }
     }

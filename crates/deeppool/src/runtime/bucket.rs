@@ -9,9 +9,9 @@ use crate::program::{RankProgram, Step};
 ///
 /// They are copied on the device's queue, in memory that is allocated when the program is loaded.
 pub(super) struct Bucket<B: Backend> {
-    whole: B::Buffer,
-    pack: <B::Engine as Engine>::Kernel,
-    unpack: <B::Engine as Engine>::Kernel,
+    pub(super) whole: B::Buffer,
+    pub(super) pack: <B::Engine as Engine>::Kernel,
+    pub(super) unpack: <B::Engine as Engine>::Kernel,
 }
 
 impl<B: Backend> Bucket<B> {

@@ -25,21 +25,41 @@ pub trait BatchSource {
     ) -> Result<(), Error>;
 }
 
+/// When something ran: from one time to another.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    /// When it began.
+    pub began: Instant,
+    /// When it was over.
+    pub ended: Instant,
+}
+
+impl Ran {
+    /// From then until now.
+    fn since(began: Instant) -> Self {
+        Self { began, ended: Instant::now() }
+    }
+}
+
 /// Is notified while a program runs.
 pub trait Observer {
     /// A step of the compute lane has run, or one of the communication lane has started.
     fn started(&mut self, _step: StepId) {}
 
-    /// A step that began then is over: it has run, or its collective is complete. Where the engine runs asynchronously, it has been
-    /// handed over.
-    fn ended(&mut self, _step: StepId, _began: Instant) {}
+    /// Steps that were launched as one are over: they have run, or their collective is complete. A part of a step, where that was cut.
+    fn ended(&mut self, _steps: &[StepId], _ran: Ran) {}
 
-    /// An iteration is over. On a rank that knows them, with the loss summed over the global batch and the number of
-    /// samples that were classified right.
+    /// An iteration is over, at that time. On a rank that knows them, with the loss summed over the global batch and the number
+    /// of samples that were classified right.
     ///
     /// # Errors
     /// Whatever should end the run.
-    fn finished_iteration(&mut self, _iteration: u64, _metrics: Option<[f32; 2]>) -> Result<(), Error> {
+    fn finished_iteration(
+        &mut self,
+        _iteration: u64,
+        _metrics: Option<[f32; 2]>,
+        _at: Instant,
+    ) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -49,12 +69,17 @@ impl<O: Observer + ?Sized> Observer for &mut O {
         (**self).started(step);
     }
 
-    fn ended(&mut self, step: StepId, began: Instant) {
-        (**self).ended(step, began);
+    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+        (**self).ended(steps, ran);
     }
 
-    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
-        (**self).finished_iteration(iteration, metrics)
+    fn finished_iteration(
+        &mut self,
+        iteration: u64,
+        metrics: Option<[f32; 2]>,
+        at: Instant,
+    ) -> Result<(), Error> {
+        (**self).finished_iteration(iteration, metrics, at)
     }
 }
 
@@ -64,22 +89,22 @@ impl Observer for () {}
 /// Runs a loaded program for a number of iterations, tasklet by tasklet: a step of the compute lane is a tasklet, and
 /// collectives go on while the job is polled.
 pub struct Iterations<'a, B: Backend, S, O> {
-    loaded: &'a mut LoadedProgram<B>,
-    state: &'a mut RankState<B>,
-    device: &'a mut RankDevice<B>,
-    source: S,
-    observer: O,
-    context: LaunchContext,
+    pub(super) loaded: &'a mut LoadedProgram<B>,
+    pub(super) state: &'a mut RankState<B>,
+    pub(super) device: &'a mut RankDevice<B>,
+    pub(super) source: S,
+    pub(super) observer: O,
+    pub(super) context: LaunchContext,
     /// The first iteration that is not to run.
-    end: u64,
+    pub(super) end: u64,
     /// By step of this iteration.
     finished: Vec<bool>,
     /// How many steps of the compute lane have run, and of the communication lane are complete.
-    computed: usize,
+    pub(super) computed: usize,
     communicated: usize,
     /// The collective under way, and when it began.
     pending: Option<(PendingCollective<B>, Instant)>,
-    staging: Vec<f32>,
+    pub(super) staging: Vec<f32>,
 }
 
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
@@ -150,7 +175,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 }
                 if let Some((complete, began)) = self.pending.take() {
                     complete.finish(&mut at)?;
-                    self.observer.ended(StepId(index), began);
+                    self.observer.ended(&[StepId(index)], Ran::since(began));
                 }
                 self.finished[index] = true;
                 self.communicated += 1;
@@ -206,7 +231,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     fn next_iteration(&mut self) -> Result<(), Error> {
         self.device.engine.synchronize(&mut self.device.queue)?;
         let metrics = self.loaded.metrics(self.device)?;
-        self.observer.finished_iteration(self.context.iteration, metrics)?;
+        self.observer.finished_iteration(self.context.iteration, metrics, Instant::now())?;
         self.context.iteration += 1;
         self.finished.fill(false);
         (self.computed, self.communicated) = (0, 0);
@@ -241,7 +266,7 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
             self.observer.started(StepId(step));
             let began = Instant::now();
             self.compute(step)?;
-            self.observer.ended(StepId(step), began);
+            self.observer.ended(&[StepId(step)], Ran::since(began));
             self.finished[step] = true;
             self.computed += 1;
         }

@@ -25,7 +25,8 @@ pub struct LoadedProgram<B: Backend> {
     pub(super) compute: Vec<usize>,
     /// The steps of the communication lane, in order.
     pub(super) communication: Vec<usize>,
-    metrics: Option<BufferId>,
+    /// Where the metrics of a batch are in the end.
+    pub(super) metrics: Option<BufferId>,
 }
 
 impl<B: Backend> LoadedProgram<B> {

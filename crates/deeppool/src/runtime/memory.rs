@@ -70,7 +70,7 @@ impl<B: Backend> RankState<B> {
 
 /// Memory that several buffers of a program use one after another.
 pub(super) struct Shared<B: Backend> {
-    memory: B::Buffer,
+    pub(super) memory: B::Buffer,
     /// What is in it.
     holds: Option<BufferId>,
 }

@@ -3,6 +3,7 @@
 
 mod backend;
 mod bucket;
+mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod iterations;
@@ -11,9 +12,10 @@ mod memory;
 mod pending;
 
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
+pub use driver::RankDriver;
 #[cfg(feature = "cuda")]
-pub use gpu::{Gpu, GpuEngine};
-pub use iterations::{BatchSource, Iterations, Observer};
+pub use gpu::{Gpu, GpuDriver, GpuEngine};
+pub use iterations::{BatchSource, Iterations, Observer, Ran};
 pub use loaded::LoadedProgram;
 pub(crate) use loaded::kernel_spec;
 pub use memory::RankState;

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use collectives::{Communicator, Group, ReduceOp};
-use gpu_mux::{CpuDriver, End, Policy, Usage};
+use gpu_mux::{CpuDriver, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
 use super::trace::{RankTrace, StepTimes};
 use super::{Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, StepId, lower_evaluation, lower_training};
-use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState};
+use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState};
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs {
@@ -116,13 +116,9 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     /// When the steps of the last iterations ran, of the foreground and of the background; all ranks call it.
-    pub(super) fn trace(
-        &mut self,
-        driver: &CpuDriver<BackgroundIterations<'_, B>>,
-    ) -> Result<RankTrace, Error> {
+    pub(super) fn trace(&mut self, driver: &TrainingDriver<'_, B>) -> Result<RankTrace, Error> {
         self.barrier()?;
-        let background = driver.background().first().map(|background| background.job().observer());
-        Ok(RankTrace::new(&self.steps, background, Instant::now()))
+        Ok(RankTrace::new(&self.steps, driver.background_observer(), driver.now()))
     }
 
     /// Waits for all ranks.
@@ -149,10 +145,9 @@ impl<'a, B: Backend> Rank<'a, B> {
         &mut self,
         begin: u64,
         end: u64,
-        driver: &mut CpuDriver<BackgroundIterations<'_, B>>,
+        driver: &mut TrainingDriver<'_, B>,
     ) -> Result<Stretch, Error> {
         let config = self.config;
-        let started = Instant::now();
         let mut losses = vec![0.0; (end - begin) as usize];
         let mut recorder = Recorder {
             record: &mut self.record,
@@ -162,10 +157,10 @@ impl<'a, B: Backend> Rank<'a, B> {
             first: begin,
             batch: config.batch,
             rank: self.communicator.rank(),
-            began: started,
+            began: driver.now(),
         };
         let samples = Epochs::new(config.dataset.train(), config.batch);
-        let mut foreground = Iterations::new(
+        let foreground = Iterations::new(
             &mut self.device,
             &mut self.training,
             &mut self.state,
@@ -174,22 +169,15 @@ impl<'a, B: Backend> Rank<'a, B> {
             context(config, begin),
             end,
         );
-        let before = background_progress(driver);
-        let usage = driver.run(&mut foreground);
-        let usage = usage.map_err(|error| self.with_layer(error))?;
-        let elapsed = started.elapsed();
+        let before = driver.background_progress();
+        let usage = driver.run(foreground).map_err(|error| self.with_layer(error))?;
         self.record.usage += usage;
-        self.record.background_error = driver.background().first().and_then(|job| match job.end()? {
-            End::Failed(error) => Some(error.to_string()),
-            End::Panicked(message) => Some(message.clone()),
-            End::Refused(error) => Some(error.to_string()),
-            End::Finished | End::Drained => None,
-        });
+        self.record.background_error = driver.background_error();
         let samples = config.background.as_ref().map_or(0, |job| job.batch) as f64;
-        let progressed = background_progress(driver) - before;
+        let progressed = driver.background_progress() - before;
         self.sum_over_ranks(&mut losses)?;
         let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch as f64).collect();
-        Ok(Stretch { losses, elapsed, background_samples: progressed * samples })
+        Ok(Stretch { losses, elapsed: usage.elapsed, background_samples: progressed * samples })
     }
 
     /// The error with the layer whose output is the first that is not finite, if that is what is wrong.
@@ -231,10 +219,8 @@ impl<'a, B: Backend> Rank<'a, B> {
 /// The background job of a rank, endless.
 pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, StepTimes>;
 
-/// The iterations that a rank's background job has done.
-fn background_progress<B: Backend>(driver: &CpuDriver<BackgroundIterations<'_, B>>) -> f64 {
-    driver.background().iter().map(|background| background.job().progress()).sum()
-}
+/// What runs a rank's training, and its background job.
+pub(super) type TrainingDriver<'a, B> = <B as Backend>::Driver<'a, Epochs<'a>, StepTimes>;
 
 /// What a rank's background job runs on.
 pub(super) struct BackgroundParts<B: Backend> {
@@ -295,14 +281,19 @@ struct Recorder<'a> {
 }
 
 impl Observer for Recorder<'_> {
-    fn ended(&mut self, step: StepId, began: Instant) {
-        self.steps.ended(step, began);
+    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+        self.steps.ended(steps, ran);
     }
 
-    fn finished_iteration(&mut self, iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
-        self.steps.finished_iteration(iteration, metrics)?;
-        self.record.iteration_times.push(self.began.elapsed());
-        self.began = Instant::now();
+    fn finished_iteration(
+        &mut self,
+        iteration: u64,
+        metrics: Option<[f32; 2]>,
+        at: Instant,
+    ) -> Result<(), Error> {
+        self.steps.finished_iteration(iteration, metrics, at)?;
+        self.record.iteration_times.push(at.duration_since(self.began));
+        self.began = at;
         let own = self.losses.get_mut((iteration - self.first) as usize);
         let (Some(own), Some([sum, _])) = (own, metrics) else { return Ok(()) };
         let loss = f64::from(sum) / self.batch as f64;
@@ -318,7 +309,12 @@ impl Observer for Recorder<'_> {
 struct Correct(f64);
 
 impl Observer for Correct {
-    fn finished_iteration(&mut self, _iteration: u64, metrics: Option<[f32; 2]>) -> Result<(), Error> {
+    fn finished_iteration(
+        &mut self,
+        _iteration: u64,
+        metrics: Option<[f32; 2]>,
+        _at: Instant,
+    ) -> Result<(), Error> {
         self.0 += metrics.map_or(0.0, |[_, correct]| f64::from(correct));
         Ok(())
     }

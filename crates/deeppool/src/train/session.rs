@@ -3,19 +3,19 @@
 use std::time::{Duration, Instant};
 
 use collectives::Group;
-use gpu_mux::{CpuDriver, Policy, Usage};
+use gpu_mux::{Policy, Usage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Found;
 use super::pace::Pace;
-use super::rank::{BackgroundParts, Programs, Rank, Stretch};
+use super::rank::{BackgroundParts, Programs, Rank, Stretch, TrainingDriver};
 use super::{
     CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, agreement,
     checkpoint, exchange, trace,
 };
 use crate::Error;
-use crate::runtime::{Backend, RankDevice};
+use crate::runtime::{Backend, RankDevice, RankDriver};
 
 /// Trains as one rank; every rank of the communicator calls it with the same configuration.
 ///
@@ -82,9 +82,9 @@ pub(super) fn run_rank<B: Backend>(
         memory.background_bytes = bytes;
         memory.allocated_bytes += allocated;
     }
-    let mut driver = CpuDriver::new(Policy::default());
+    let mut driver = <TrainingDriver<'_, B>>::new(engine, Policy::default())?;
     if let Some(background) = parts.as_mut().and_then(|parts| parts.start(config, number)) {
-        driver.add(background);
+        driver.add(background)?;
     }
     let mut report = TrainReport::default();
     if let Some(weights) = config.initial {

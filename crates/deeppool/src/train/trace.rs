@@ -10,22 +10,17 @@ use super::TrainConfig;
 use super::rank::Programs;
 use crate::Error;
 use crate::program::{Op, Program, RankProgram, Step, StepId};
-use crate::runtime::Observer;
+use crate::runtime::{Observer, Ran};
 use crate::timeline::{Origin, Timeline, TimelineEvent, TimelineWork};
 
-/// A step that has run.
-#[derive(Debug, Clone, Copy)]
-struct Ran {
-    step: StepId,
-    began: Instant,
-    ended: Instant,
-}
+/// Steps that were launched as one, and when they ran.
+type Launched = (Vec<StepId>, Ran);
 
 /// Remembers the steps of the last iterations of one job.
 pub(super) struct StepTimes {
     iterations: usize,
-    done: VecDeque<Vec<Ran>>,
-    current: Vec<Ran>,
+    done: VecDeque<Vec<Launched>>,
+    current: Vec<Launched>,
 }
 
 impl StepTimes {
@@ -34,19 +29,24 @@ impl StepTimes {
         Self { iterations, done: VecDeque::new(), current: Vec::new() }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Ran> {
+    fn all(&self) -> impl Iterator<Item = &Launched> {
         self.done.iter().flatten().chain(&self.current)
     }
 }
 
 impl Observer for StepTimes {
-    fn ended(&mut self, step: StepId, began: Instant) {
+    fn ended(&mut self, steps: &[StepId], ran: Ran) {
         if self.iterations > 0 {
-            self.current.push(Ran { step, began, ended: Instant::now() });
+            self.current.push((steps.to_vec(), ran));
         }
     }
 
-    fn finished_iteration(&mut self, _iteration: u64, _metrics: Option<[f32; 2]>) -> Result<(), Error> {
+    fn finished_iteration(
+        &mut self,
+        _iteration: u64,
+        _metrics: Option<[f32; 2]>,
+        _at: Instant,
+    ) -> Result<(), Error> {
         if self.iterations > 0 {
             if self.done.len() == self.iterations {
                 self.done.pop_front();
@@ -57,20 +57,23 @@ impl Observer for StepTimes {
     }
 }
 
-/// What a rank tells the others of its steps: when they began before a moment that all ranks share, and for how long they ran.
+/// What a rank tells the others of its steps: those of a launch, when they began before a moment that all ranks share, and for how long
+/// they ran.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
-    foreground: Vec<(usize, Duration, Duration)>,
-    background: Vec<(usize, Duration, Duration)>,
+    foreground: Vec<(Vec<usize>, Duration, Duration)>,
+    background: Vec<(Vec<usize>, Duration, Duration)>,
 }
 
 impl RankTrace {
     /// `moment` is when this rank left a barrier of all ranks, after all that it ran: clocks differ by what a barrier takes at most.
     pub(super) fn new(foreground: &StepTimes, background: Option<&StepTimes>, moment: Instant) -> Self {
-        let from = foreground.all().map(|ran| ran.began).min();
-        let told =
-            |ran: &Ran| (ran.step.0, moment.duration_since(ran.began), ran.ended.duration_since(ran.began));
-        let is_beside = |ran: &&Ran| from.is_some_and(|from| ran.began >= from);
+        let from = foreground.all().map(|(_, ran)| ran.began).min();
+        let told = |(steps, ran): &Launched| {
+            let steps = steps.iter().map(|step| step.0).collect();
+            (steps, moment.duration_since(ran.began), ran.ended.duration_since(ran.began))
+        };
+        let is_beside = |(_, ran): &&Launched| from.is_some_and(|from| ran.began >= from);
         Self {
             foreground: foreground.all().map(told).collect(),
             background: background.into_iter().flat_map(StepTimes::all).filter(is_beside).map(told).collect(),
@@ -89,27 +92,36 @@ pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs, traces: &[
             let start = first.saturating_sub(before);
             events.push(TimelineEvent { rank, work, step, label: label.into(), start, duration });
         };
-        for &(index, before, duration) in &trace.foreground {
-            if let Some(step) = step_of(programs.training.ranks.get(rank), index) {
-                add(work_of(&programs.training, step), Some(StepId(index)), &step.label, (before, duration));
+        for (launched, before, duration) in &trace.foreground {
+            let steps = steps_of(programs.training.ranks.get(rank), launched);
+            if let (Some(step), Some(&first)) = (steps.first(), launched.first()) {
+                let work = work_of(&programs.training, step);
+                add(work, Some(StepId(first)), &label_of(&steps), (*before, *duration));
             }
         }
         let Some((job, program)) = background else { continue };
-        for &(index, before, duration) in &trace.background {
-            if let Some(step) = step_of(program.ranks.first(), index) {
-                let work = TimelineWork::Background {
-                    job: job.network.name().into(),
-                    layers: layer_of(job.network, step).into_iter().collect(),
-                };
-                add(work, None, &step.label, (before, duration));
-            }
+        for (launched, before, duration) in &trace.background {
+            let steps = steps_of(program.ranks.first(), launched);
+            let layers = steps.iter().filter_map(|step| layer_of(job.network, step)).collect();
+            let work = TimelineWork::Background { job: job.network.name().into(), layers };
+            add(work, None, &label_of(&steps), (*before, *duration));
         }
     }
     Timeline::new(Origin::Measured, events)
 }
 
-fn step_of(program: Option<&RankProgram>, index: usize) -> Option<&Step> {
-    program.and_then(|program| program.steps.get(index))
+fn steps_of<'p>(program: Option<&'p RankProgram>, launched: &[usize]) -> Vec<&'p Step> {
+    let steps = launched.iter().filter_map(|&index| program?.steps.get(index));
+    steps.collect()
+}
+
+/// The name of steps that were launched as one.
+fn label_of(steps: &[&Step]) -> String {
+    match steps {
+        [] => String::new(),
+        [only] => only.label.clone(),
+        [first, .., last] => format!("{} .. {} ({} steps)", first.label, last.label, steps.len()),
+    }
 }
 
 fn work_of(program: &Program, step: &Step) -> TimelineWork {

@@ -10,7 +10,9 @@ use deeppool::Error;
 use deeppool::program::{
     BatchPart, LowerOptions, Placement, RankMemory, lower_training, possible_checkpoints,
 };
-use deeppool::runtime::{Backend, BatchSource, CpuThreads, Iterations, LoadedProgram, RankDevice, RankState};
+use deeppool::runtime::{
+    Backend, BatchSource, CpuThreads, Iterations, LoadedProgram, Observer, RankDevice, RankState,
+};
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{
     CpuEngine, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Sgd,
@@ -82,6 +84,7 @@ impl Backend for CountingThreads {
     type Buffer = Vec<f32>;
     type Engine = Counting;
     type Communicator = ThreadCommunicator;
+    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a> = CpuDriver<Iterations<'a, Self, S, O>>;
 
     fn communication_queue(_: &Counting) -> Result<(), Error> {
         Ok(())

@@ -1,33 +1,15 @@
-//! Ranks that compute on NVIDIA GPUs.
+//! The engine on memory that collectives send, too.
 #![allow(unsafe_code)]
 
-use collectives::{NcclBuffer, NcclCommunicator, NcclStream};
+use std::sync::Arc;
+
+use collectives::{NcclBuffer, NcclStream};
 use layer_engine::{
     CudaBuffer, CudaEngine, CudaKernel, CudaQueue, DeviceDescription, DeviceSlice, Engine, EngineError,
     KernelSpec, LaunchContext, Precision,
 };
 
-use super::Backend;
 use crate::Error;
-
-/// Ranks that each have an NVIDIA GPU, connected by NCCL.
-#[derive(Debug, Clone, Copy)]
-pub struct Gpu;
-
-impl Backend for Gpu {
-    type Buffer = NcclBuffer<f32>;
-    type Engine = GpuEngine;
-    type Communicator = NcclCommunicator;
-
-    fn communication_queue(engine: &GpuEngine) -> Result<NcclStream, Error> {
-        Ok(NcclStream::on_device(engine.device)?)
-    }
-
-    fn communicate_after(compute: &mut CudaQueue, communication: &mut NcclStream) -> Result<(), Error> {
-        // SAFETY: both are streams of the rank's device, in its primary context.
-        Ok(unsafe { communication.wait_for(compute.as_raw()) }?)
-    }
-}
 
 /// The [`CudaEngine`] on memory that collectives send, too.
 #[derive(Debug, Clone)]
@@ -44,13 +26,24 @@ impl GpuEngine {
     pub fn new(device: usize) -> Result<Self, EngineError> {
         Ok(Self { engine: CudaEngine::new(device)?, device })
     }
+
+    /// The device's number.
+    pub(super) fn device(&self) -> usize {
+        self.device
+    }
+
+    /// The engine without NCCL's memory.
+    pub(super) fn cuda(&self) -> &CudaEngine {
+        &self.engine
+    }
 }
 
 impl Engine for GpuEngine {
     type Scalar = f32;
     type Buffer = NcclBuffer<f32>;
     type Queue = CudaQueue;
-    type Kernel = CudaKernel;
+    /// Shared with the launches that use it.
+    type Kernel = Arc<CudaKernel>;
 
     fn describe(&self) -> DeviceDescription {
         self.engine.describe()
@@ -107,13 +100,13 @@ impl Engine for GpuEngine {
         unsafe { self.engine.download_raw(slice(buffer), host, queue) }
     }
 
-    fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<CudaKernel, EngineError> {
-        self.engine.prepare(spec, precision)
+    fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Arc<CudaKernel>, EngineError> {
+        self.engine.prepare(spec, precision).map(Arc::new)
     }
 
     fn enqueue(
         &self,
-        kernel: &mut CudaKernel,
+        kernel: &mut Arc<CudaKernel>,
         reads: &[&NcclBuffer<f32>],
         writes: &mut [&mut NcclBuffer<f32>],
         context: &LaunchContext,
@@ -131,7 +124,13 @@ impl Engine for GpuEngine {
     }
 }
 
-fn slice(buffer: &NcclBuffer<f32>) -> DeviceSlice {
+/// Lets the collectives that are started from now on wait for the kernels that are enqueued by now.
+pub(super) fn order(compute: &CudaQueue, communication: &NcclStream) -> Result<(), Error> {
+    // SAFETY: both are streams of the rank's device, in its primary context.
+    Ok(unsafe { communication.wait_for(compute.as_raw()) }?)
+}
+
+pub(super) fn slice(buffer: &NcclBuffer<f32>) -> DeviceSlice {
     DeviceSlice { pointer: buffer.device_pointer(), elements: buffer.len() }
 }
 

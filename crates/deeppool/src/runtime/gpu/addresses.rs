@@ -1,0 +1,37 @@
+use collectives::NcclBuffer;
+use layer_engine::DeviceSlice;
+
+use super::Gpu;
+use super::engine::slice;
+use crate::program::BufferId;
+use crate::runtime::{LoadedProgram, RankState};
+
+/// Where the buffers of a loaded program are, which stay there as long as it is loaded: by buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Addresses(Vec<DeviceSlice>);
+
+impl Addresses {
+    pub(super) fn new(loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> Self {
+        let of_own = |index: usize, buffer: &NcclBuffer<f32>| {
+            let spec = &loaded.program.buffers[state.buffers.len() + index];
+            // Memory that several buffers use one after another has room for the largest.
+            let own = spec.shared.map_or(buffer, |piece| &loaded.shared[piece].memory);
+            DeviceSlice { pointer: own.device_pointer(), elements: spec.elements }
+        };
+        let own = loaded.scratch.iter().enumerate().map(|(index, buffer)| of_own(index, buffer));
+        Self(state.buffers.iter().map(slice).chain(own).collect())
+    }
+
+    pub(super) fn of(&self, buffer: BufferId) -> DeviceSlice {
+        self.0[buffer.0]
+    }
+
+    pub(super) fn of_all(&self, buffers: &[BufferId]) -> Vec<DeviceSlice> {
+        buffers.iter().map(|&buffer| self.of(buffer)).collect()
+    }
+
+    /// The first ones, which are the state.
+    pub(super) fn state(&self, count: usize) -> &[DeviceSlice] {
+        &self.0[..count]
+    }
+}

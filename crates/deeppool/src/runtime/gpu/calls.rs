@@ -1,0 +1,197 @@
+//! What is enqueued for a unit, on memory that stays where it is.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use collectives::{
+    Communicator, NcclBuffer, NcclCommunicator, NcclExchangeRequest, NcclRequest, NcclStream, Redistribution,
+    ReduceOp, Request,
+};
+use gpu_mux::cuda::Stream;
+use layer_engine::{CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, LaunchContext};
+
+use super::engine::GpuEngine;
+use crate::Error;
+
+/// A stream of the device's, for kernels.
+#[derive(Debug, Clone)]
+pub(super) struct KernelQueue {
+    engine: CudaEngine,
+    queue: Arc<Mutex<CudaQueue>>,
+}
+
+/// A kernel on its operands.
+#[derive(Debug, Clone)]
+pub(super) struct KernelCall {
+    pub(super) kernel: Arc<CudaKernel>,
+    pub(super) reads: Vec<DeviceSlice>,
+    pub(super) writes: Vec<DeviceSlice>,
+}
+
+impl KernelQueue {
+    /// A queue on a stream of the driver's, which has to live longer.
+    pub(super) fn on(stream: &Stream, engine: &GpuEngine) -> Result<Self, Error> {
+        // SAFETY: the stream is one of the device's primary context, and lives as long as the driver, whose work has the queue.
+        let queue = unsafe { engine.cuda().queue_on(stream.as_raw()) }?;
+        Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)) })
+    }
+
+    /// Sets what the kernels that come after it find, also those of graphs.
+    pub(super) fn begin(&self, context: &LaunchContext) -> Result<(), Error> {
+        Ok(lock(&self.queue).set_context(context)?)
+    }
+
+    /// Enqueues kernels for the iteration that has begun last.
+    pub(super) fn launch(&self, calls: &[KernelCall]) -> Result<(), Error> {
+        let mut queue = lock(&self.queue);
+        let context = queue.context().unwrap_or(LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 });
+        for KernelCall { kernel, reads, writes } in calls {
+            // SAFETY: the operands are buffers of a program that stays loaded as long as its works; the order of the queues keeps apart
+            // what would disturb each other.
+            unsafe { self.engine.enqueue_raw(kernel, reads, writes, &context, &mut queue) }?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn upload(&self, from: &SharedHostBuffer, to: DeviceSlice) -> Result<(), Error> {
+        // SAFETY: the staging buffer is written again when this copy has finished, and both stay as long as the work.
+        Ok(unsafe { self.engine.enqueue_upload(&lock(&from.0), to, &mut lock(&self.queue)) }?)
+    }
+
+    pub(super) fn download(&self, from: DeviceSlice, to: &SharedHostBuffer) -> Result<(), Error> {
+        // SAFETY: the staging buffer is read when this copy has finished, and both stay as long as the work.
+        Ok(unsafe { self.engine.enqueue_download(from, &mut lock(&to.0), &mut lock(&self.queue)) }?)
+    }
+
+    pub(super) fn host_buffer(&self, elements: usize) -> Result<SharedHostBuffer, Error> {
+        Ok(SharedHostBuffer(Arc::new(Mutex::new(self.engine.host_memory(elements)?))))
+    }
+}
+
+/// Page-locked memory that work and those who prepare or read it share.
+#[derive(Debug, Clone)]
+pub(super) struct SharedHostBuffer(Arc<Mutex<CudaHostBuffer>>);
+
+impl SharedHostBuffer {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut [f32]) -> T) -> T {
+        work(lock(&self.0).as_mut_slice())
+    }
+}
+
+/// The stream of collectives, with those that may not be complete.
+#[derive(Debug, Clone)]
+pub(super) struct CommunicationLane {
+    kernels: KernelQueue,
+    nccl: Arc<Mutex<NcclLane>>,
+}
+
+#[derive(Debug)]
+struct NcclLane {
+    stream: NcclStream,
+    pending: VecDeque<PendingCollective>,
+}
+
+#[derive(Debug)]
+enum PendingCollective {
+    InPlace(NcclRequest<f32>),
+    Exchange(NcclExchangeRequest<f32>),
+}
+
+/// A collective on its buffers.
+#[derive(Debug, Clone)]
+pub(super) enum CollectiveCall {
+    AllReduce(DeviceSlice),
+    /// From the group's first rank.
+    Broadcast(DeviceSlice),
+    Redistribute {
+        redistribution: Arc<Redistribution>,
+        from: DeviceSlice,
+        to: DeviceSlice,
+        sample_elements: usize,
+    },
+}
+
+impl CommunicationLane {
+    pub(super) fn on(stream: &Stream, engine: &GpuEngine) -> Result<Self, Error> {
+        let kernels = KernelQueue::on(stream, engine)?;
+        // SAFETY: as for the queue of kernels.
+        let stream = unsafe { NcclStream::borrow(engine.device(), stream.as_raw()) }?;
+        let nccl = Arc::new(Mutex::new(NcclLane { stream, pending: VecDeque::new() }));
+        Ok(Self { kernels, nccl })
+    }
+
+    /// Enqueues a collective, between kernels that pack and unpack its buffers, if there are such.
+    pub(super) fn start(
+        &self,
+        group: &NcclCommunicator,
+        call: &CollectiveCall,
+        pack: &[KernelCall],
+        unpack: &[KernelCall],
+    ) -> Result<(), Error> {
+        self.kernels.launch(pack)?;
+        let mut lane = lock(&self.nccl);
+        let stream = &mut lane.stream;
+        let pending = match call {
+            CollectiveCall::AllReduce(slice) => {
+                PendingCollective::InPlace(group.start_all_reduce(buffer(*slice), ReduceOp::Sum, stream)?)
+            }
+            CollectiveCall::Broadcast(slice) => {
+                PendingCollective::InPlace(group.start_broadcast(buffer(*slice), 0, stream)?)
+            }
+            CollectiveCall::Redistribute { redistribution, from, to, sample_elements } => {
+                PendingCollective::Exchange(group.start_redistribution_in_place(
+                    redistribution,
+                    buffer(*from),
+                    buffer(*to),
+                    *sample_elements,
+                    stream,
+                )?)
+            }
+        };
+        lane.pending.push_back(pending);
+        drop(lane);
+        self.kernels.launch(unpack)
+    }
+
+    /// Forgets the collectives that are complete.
+    ///
+    /// # Errors
+    /// That of one that has failed, or for which a rank is missing.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let mut lane = lock(&self.nccl);
+        while let Some(oldest) = lane.pending.front_mut() {
+            let is_complete = match oldest {
+                PendingCollective::InPlace(request) => request.test()?,
+                PendingCollective::Exchange(request) => request.test()?,
+            };
+            if !is_complete {
+                break;
+            }
+            lane.pending.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Waits until the device is done with all collectives. Those for which a rank is missing are aborted when their time is up.
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        let pending = std::mem::take(&mut lock(&self.nccl).pending);
+        let outcomes = pending.into_iter().map(|pending| match pending {
+            PendingCollective::InPlace(request) => request.wait().map(drop),
+            PendingCollective::Exchange(request) => request.wait().map(drop),
+        });
+        // All of them are waited for.
+        let outcomes: Vec<_> = outcomes.collect();
+        Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
+    }
+}
+
+/// Memory that stays where it is, for NCCL.
+fn buffer(slice: DeviceSlice) -> NcclBuffer<f32> {
+    // SAFETY: it is a buffer of a program that stays loaded as long as its works, and the order of the queues gives it to one at a time.
+    unsafe { NcclBuffer::from_raw(slice.pointer, slice.elements, ()) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,134 @@
+use std::time::{Duration, Instant};
+
+use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions};
+use gpu_mux::{Device, Driver, JobId, Lane, Policy, Ran, Usage};
+
+use super::calls::{CommunicationLane, KernelQueue};
+use super::host::{BackgroundJob, Jobs};
+use super::job::Job;
+use super::works::Works;
+use super::{Gpu, GpuEngine};
+use crate::Error;
+use crate::runtime::{BatchSource, Iterations, Observer, RankDriver};
+
+/// How long the device is waited for before collectives are looked after again, for which a rank may be missing.
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+
+/// Runs a rank's iterations on its GPU: a foreground on streams of high priority, and background jobs on streams of low priority.
+///
+/// Steps are launched as soon as the [`Policy`] lets them be, and wait for each other on the device, not on the host; so do collectives, on a
+/// stream beside the kernels. After two iterations, steps between collectives are captured into graphs and merged, and background jobs are cut
+/// into pieces. The loss of an iteration is read while the next one runs.
+pub struct GpuDriver<'a, S, O> {
+    // Dropped first: it waits for what the others are used by.
+    driver: Driver<CudaDevice>,
+    foreground: Option<Job>,
+    background: Vec<BackgroundJob<'a, S, O>>,
+    engine: GpuEngine,
+    policy: Policy,
+    epoch: Instant,
+}
+
+impl<S, O> GpuDriver<'_, S, O> {
+    /// The works of a program's on the streams of a job.
+    fn works<F, N>(&mut self, id: JobId, iterations: &Iterations<'_, Gpu, F, N>) -> Result<Works, Error> {
+        let (engine, device) = (&self.engine, self.driver.device_mut());
+        let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine)?;
+        let communication = if id.is_foreground() {
+            Some(CommunicationLane::on(device.stream(id, Lane::Communication)?, engine)?)
+        } else {
+            None
+        };
+        Works::new(iterations.loaded, iterations.state, queue, communication)
+    }
+}
+
+impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a, S, O> {
+    fn new(engine: &GpuEngine, policy: Policy) -> Result<Self, Error> {
+        let context = Context::open(&CudaLibrary::open()?, engine.device())?;
+        let device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
+        let now = Instant::now();
+        let epoch = now.checked_sub(device.now()).unwrap_or(now);
+        let driver = Driver::new(policy, device);
+        Ok(Self { driver, foreground: None, background: Vec::new(), engine: engine.clone(), policy, epoch })
+    }
+
+    fn add(&mut self, job: Iterations<'a, Gpu, S, O>) -> Result<(), Error> {
+        let id = JobId::background(u32::try_from(self.background.len()).unwrap_or(u32::MAX));
+        let works = self.works(id, &job)?;
+        self.background.push(BackgroundJob { job: Job::new(id, works, &job), iterations: job, error: None });
+        Ok(())
+    }
+
+    fn run<F: BatchSource, N: Observer>(
+        &mut self,
+        foreground: Iterations<'_, Gpu, F, N>,
+    ) -> Result<Usage, Error> {
+        let job = match self.foreground.take().filter(|job| job.is_of(&foreground)) {
+            Some(job) => job,
+            None => Job::new(JobId::FOREGROUND, self.works(JobId::FOREGROUND, &foreground)?, &foreground),
+        };
+        let job = self.foreground.insert(job);
+        job.begin(&foreground);
+        let begin = self.driver.device().now();
+        let mut jobs = Jobs {
+            foreground: job,
+            iterations: foreground,
+            background: &mut self.background,
+            policy: &self.policy,
+            epoch: self.epoch,
+            usage: Usage::default(),
+            error: None,
+        };
+        let ran = loop {
+            let until = self.driver.device().now() + LOOK_AFTER;
+            match self.driver.run(&mut jobs, Some(until)) {
+                Ok(Ran::Until | Ran::Stalled) => {}
+                Ok(Ran::Done) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = ran {
+            return Err(failed(error, &jobs));
+        }
+        let usage = Usage { elapsed: self.driver.device().now().saturating_sub(begin), ..jobs.usage };
+        Ok(usage)
+    }
+
+    fn now(&self) -> Instant {
+        self.epoch + self.driver.device().now()
+    }
+
+    fn background_progress(&self) -> f64 {
+        self.background.iter().map(|background| background.iterations.progress()).sum()
+    }
+
+    fn background_error(&self) -> Option<String> {
+        self.background.iter().find_map(|background| background.error.clone())
+    }
+
+    fn background_observer(&self) -> Option<&O> {
+        self.background.first().map(|background| background.iterations.observer())
+    }
+}
+
+/// The error of a run, with its cause. The device is done with all collectives then, which those of other ranks that have failed would
+/// otherwise keep waiting.
+fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
+    error: Error,
+    jobs: &Jobs<'_, '_, '_, F, N, S, O>,
+) -> Error {
+    let works = jobs.foreground.works();
+    let error = match (works.failure.take(), error) {
+        (Some(cause), _) => cause,
+        (None, Error::Gpu(error)) if error.is_sticky() => {
+            Error::GpuLost { rank: jobs.iterations.loaded.program.rank, in_flight: jobs.under_way(), error }
+        }
+        (None, error) => error,
+    };
+    if let Some(lane) = &works.communication {
+        // The first error is the one that tells.
+        let _ = lane.finish();
+    }
+    error
+}

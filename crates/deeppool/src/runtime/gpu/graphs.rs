@@ -1,0 +1,112 @@
+#![allow(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpu_mux::cuda::{
+    CapturedGraph, CudaDevice, DeviceBuffer, MergeLimits, Merged, Priority, Stream, TimingRuns, Work,
+};
+use gpu_mux::{JobId, Lane, Policy};
+
+use super::units::{Unit, divide};
+use super::works::Works;
+use crate::Error;
+use crate::program::StepId;
+
+/// How often pieces of a cut step are executed to be timed.
+const TIMING_RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
+/// A unit as it is launched in every iteration, and how long it takes; what differs from iteration to iteration is made for each.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) unit: Unit,
+    pub(super) graph: Option<Work>,
+    pub(super) estimate: Option<Duration>,
+}
+
+/// A part of a unit's steps: its graph, and how long that takes.
+type Part = (Vec<StepId>, (Work, Duration));
+
+/// Captures the kernels of an iteration. Graphs of steps that follow each other are merged, as far as [`MergeLimits`] say for a foreground; a
+/// background's are as long as its [pieces](Policy::background_piece) may be, and what is longer alone is cut.
+///
+/// `took` is how long a step takes. Nothing else of the job may be under way.
+pub(super) fn capture(
+    device: &mut CudaDevice,
+    job: JobId,
+    policy: &Policy,
+    works: &Works,
+    units: &[Unit],
+    took: impl Fn(StepId) -> Duration,
+) -> Result<Vec<Launch>, Error> {
+    let context = device.context().clone();
+    let stream = device.stream(job, Lane::Compute)?;
+    let priority = if job.is_foreground() { Priority::Foreground } else { Priority::Background };
+    let capture = |step: StepId| -> Result<CapturedGraph, Error> {
+        let calls = works.calls(&[step]);
+        let graph = stream.capture(|_| works.failure.keep(works.queue.launch(&calls)));
+        let graph = graph.map_err(|error| works.failure.take().unwrap_or(error.into()))?;
+        if policy.stream_priority {
+            graph.set_priority(priority)?;
+        }
+        Ok(graph)
+    };
+    let budget = policy.background_piece.filter(|_| !job.is_foreground());
+    let limits = budget.map_or_else(MergeLimits::default, |budget| MergeLimits {
+        enough: budget,
+        at_most: budget,
+        count: NonZeroUsize::MAX,
+    });
+    // SAFETY: it is the memory of a program that stays loaded.
+    let borrow = |slice: &layer_engine::DeviceSlice| unsafe {
+        DeviceBuffer::borrow(&context, slice.pointer, slice.elements * size_of::<f32>())
+    };
+    let state: Vec<DeviceBuffer> = works.state().iter().map(borrow).collect();
+    let divided = divide(units, |steps| -> Result<_, Error> {
+        let graphs = steps.iter().map(|&step| Ok((capture(step)?, took(step))));
+        let graphs = graphs.collect::<Result<Vec<_>, Error>>()?;
+        let mut parts = Vec::new();
+        for merged in Merged::from_neighbours(&graphs, limits)? {
+            let own = steps[merged.graphs.clone()].to_vec();
+            match (budget, &graphs[merged.graphs.clone()]) {
+                (Some(budget), [(graph, took)]) if *took > budget && graph.node_count()? > 1 => {
+                    parts.extend(pieces(graph, stream, budget, &state, &own)?);
+                }
+                _ => parts.push((own, (Work::graph(Arc::clone(&merged.executable)), merged.estimate))),
+            }
+        }
+        Ok(parts)
+    })?;
+    let launch = |(unit, graph): (Unit, Option<(Work, Duration)>)| {
+        let (graph, estimate) = graph.unzip();
+        Launch { unit, graph, estimate }
+    };
+    Ok(divided.into_iter().map(launch).collect())
+}
+
+/// Cuts a step. To be timed it is executed, and what outlives an iteration is restored.
+fn pieces(
+    graph: &CapturedGraph,
+    stream: &Stream,
+    budget: Duration,
+    state: &[DeviceBuffer],
+    steps: &[StepId],
+) -> Result<Vec<Part>, Error> {
+    let state: Vec<&DeviceBuffer> = state.iter().filter(|buffer| buffer.size_bytes() > 0).collect();
+    let cut = graph.cut(stream, budget, TimingRuns::restoring(TIMING_RUNS, &state))?;
+    Ok(cut
+        .pieces
+        .into_iter()
+        .map(|piece| (steps.to_vec(), (Work::graph(piece.executable), piece.took)))
+        .collect())
+}
+
+/// The kernels of an iteration one by one, each step alone.
+pub(super) fn uncaptured(units: &[Unit]) -> Vec<Launch> {
+    let alone = |steps: &[StepId]| {
+        Ok::<_, std::convert::Infallible>(steps.iter().map(|&step| (vec![step], ())).collect())
+    };
+    let Ok(divided) = divide(units, alone);
+    divided.into_iter().map(|(unit, _)| Launch { unit, graph: None, estimate: None }).collect()
+}

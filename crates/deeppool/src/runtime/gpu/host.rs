@@ -1,0 +1,140 @@
+use std::time::{Duration, Instant};
+
+use gpu_mux::cuda::{self, CudaDevice, Work};
+use gpu_mux::{Driver, Finished, Host, JobId, Lane, Policy, Tasklet, Usage};
+
+use super::Gpu;
+use super::job::Job;
+use crate::Error;
+use crate::runtime::{BatchSource, Iterations, Observer, Ran};
+
+/// A background job: endless, and with nobody else.
+pub(super) struct BackgroundJob<'a, S, O> {
+    pub(super) job: Job,
+    pub(super) iterations: Iterations<'a, Gpu, S, O>,
+    /// Why it has ended.
+    pub(super) error: Option<String>,
+}
+
+/// The foreground of a run, and the background jobs.
+pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
+    pub(super) foreground: &'h mut Job,
+    pub(super) iterations: Iterations<'f, Gpu, F, N>,
+    pub(super) background: &'h mut [BackgroundJob<'a, S, O>],
+    pub(super) policy: &'h Policy,
+    /// The device's beginning.
+    pub(super) epoch: Instant,
+    pub(super) usage: Usage,
+    /// Why the foreground has nothing more to offer.
+    pub(super) error: Option<Error>,
+}
+
+impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, F, N, S, O> {
+    fn count(&mut self, is_foreground: bool, lane: Lane, took: Duration) {
+        let usage = &mut self.usage;
+        match (is_foreground, lane) {
+            (true, Lane::Compute) => {
+                usage.foreground_busy += took;
+                usage.foreground_tasklets += 1;
+            }
+            (true, Lane::Communication) => {}
+            (false, _) => {
+                usage.background_busy += took;
+                usage.background_tasklets += 1;
+                usage.longest_background = usage.longest_background.max(took);
+                usage.over_long += u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
+            }
+        }
+    }
+
+    /// What is under way, in words.
+    pub(super) fn under_way(&self) -> String {
+        let foreground = self.foreground.under_way(&self.iterations).map(|step| format!("`{step}`"));
+        let background = self.background.iter().filter_map(|background| {
+            let step = background.job.under_way(&background.iterations)?;
+            Some(format!("`{step}` of the background job"))
+        });
+        let all: Vec<String> = foreground.into_iter().chain(background).collect();
+        if all.is_empty() { "nothing of ours".into() } else { all.join(" and ") }
+    }
+}
+
+impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Host<CudaDevice>
+    for Jobs<'_, '_, '_, F, N, S, O>
+{
+    type Error = Error;
+
+    fn offer(&mut self) -> Option<(Tasklet, Work)> {
+        if self.error.is_none() {
+            match self.foreground.offer(&mut self.iterations, self.policy) {
+                Ok(Some(offered)) => return Some(offered),
+                Ok(None) => {}
+                Err(error) => self.error = Some(error),
+            }
+        }
+        self.background.iter_mut().filter(|background| background.error.is_none()).find_map(|background| {
+            match background.job.offer(&mut background.iterations, self.policy) {
+                Ok(offered) => offered,
+                Err(error) => {
+                    background.error = Some(error.to_string());
+                    None
+                }
+            }
+        })
+    }
+
+    fn finish(&mut self, finished: Finished, driver: &mut Driver<CudaDevice>) -> Result<(), Error> {
+        let Finished { tasklet, took } = finished;
+        let device = driver.device_mut();
+        let end = device.last_end()?.unwrap_or_else(|| gpu_mux::Device::now(device));
+        let ended = self.epoch + end;
+        let ran = Ran { began: ended.checked_sub(took).unwrap_or(ended), ended };
+        if tasklet.job.is_foreground() {
+            let lane = self.foreground.lane(tasklet.number);
+            self.count(true, lane, took);
+            return self.foreground.finish(
+                &mut self.iterations,
+                tasklet.number,
+                (took, ran),
+                device,
+                self.policy,
+            );
+        }
+        self.count(false, Lane::Compute, took);
+        let mut background = self.background.iter_mut();
+        let Some(background) = background.find(|background| background.job.id() == tasklet.job) else {
+            return Ok(());
+        };
+        let finished = background.job.finish(
+            &mut background.iterations,
+            tasklet.number,
+            (took, ran),
+            device,
+            self.policy,
+        );
+        if let Err(error) = finished {
+            background.error.get_or_insert(error.to_string());
+            driver.give_up(tasklet.job)?;
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.iterations.context.iteration >= self.iterations.end
+    }
+
+    fn caught_up(&mut self, _: &mut Driver<CudaDevice>) -> Result<(), Error> {
+        if let Some(lane) = &self.foreground.works().communication {
+            lane.check()?;
+        }
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    fn background_failed(&mut self, job: JobId, error: &cuda::Error) -> Result<(), Error> {
+        if let Some(background) = self.background.iter_mut().find(|background| background.job.id() == job) {
+            let cause = background.job.works().failure.take().map(|error| error.to_string());
+            background.error.get_or_insert(cause.unwrap_or_else(|| error.to_string()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use gpu_mux::cuda::{CudaDevice, Work};
+use gpu_mux::{Communication, JobId, Lane, Policy, Tasklet, TaskletId};
+use layer_engine::LaunchContext;
+
+use super::Gpu;
+use super::graphs::{Launch, capture, uncaptured};
+use super::units::{Unit, UnitWork};
+use super::works::{AHEAD, Works};
+use crate::Error;
+use crate::program::{CollectiveOp, Op, StepId};
+use crate::runtime::{BatchSource, Iterations, Observer, Ran};
+
+/// Iterations whose steps are launched kernel by kernel, before they are captured; the last of them tells how long steps take.
+const WARM_UP: u64 = 2;
+
+/// A program that is launched unit by unit, iteration after iteration.
+#[derive(Debug)]
+pub(super) struct Job {
+    id: JobId,
+    works: Works,
+    units: Vec<Unit>,
+    launches: Vec<Launch>,
+    is_captured: bool,
+    /// Iterations that have ended, of this job's.
+    done: u64,
+    /// The iteration and the unit that are offered next.
+    next: (u64, usize),
+    /// The first number that no tasklet has had.
+    number: u64,
+    /// What was offered and has not finished, oldest first.
+    under_way: VecDeque<Offered>,
+    /// The last tasklet of the iteration before on the lane of communication.
+    last_communication: Option<TaskletId>,
+    /// By launch: the tasklet that it is in the iteration that is being offered.
+    offered: Vec<TaskletId>,
+    /// Units of the oldest iteration under way that have finished.
+    finished: usize,
+    /// By step: how long it took when it was launched alone.
+    took: HashMap<StepId, Duration>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Offered {
+    number: u64,
+    launch: usize,
+}
+
+impl Job {
+    pub(super) fn new<S, O>(id: JobId, works: Works, iterations: &Iterations<'_, Gpu, S, O>) -> Self {
+        let units = works.units(iterations.loaded);
+        let launches = uncaptured(&units);
+        Self {
+            id,
+            works,
+            units,
+            launches,
+            is_captured: false,
+            done: 0,
+            next: (iterations.context.iteration, 0),
+            number: 0,
+            under_way: VecDeque::new(),
+            last_communication: None,
+            offered: Vec::new(),
+            finished: 0,
+            took: HashMap::new(),
+        }
+    }
+
+    /// Whether it is made for this program.
+    pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
+        self.works.are_of(iterations.loaded, iterations.state)
+    }
+
+    /// Goes on with these iterations. All before have ended.
+    pub(super) fn begin<S, O>(&mut self, iterations: &Iterations<'_, Gpu, S, O>) {
+        self.next = (iterations.context.iteration, 0);
+    }
+
+    pub(super) fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// The lane of a tasklet that has not been [finished](Self::finish) with.
+    pub(super) fn lane(&self, number: u64) -> Lane {
+        let offered = self.under_way.iter().find(|offered| offered.number == number);
+        offered.map_or(Lane::Compute, |offered| self.launches[offered.launch].unit.lane())
+    }
+
+    pub(super) fn works(&self) -> &Works {
+        &self.works
+    }
+
+    /// What is under way, in words.
+    pub(super) fn under_way<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
+        let Offered { launch, .. } = *self.under_way.front()?;
+        let step = self.launches.get(launch)?.unit.steps().first();
+        Some(step.map_or("the copies of samples".into(), |step| {
+            iterations.loaded.program.steps[step.0].label.clone()
+        }))
+    }
+
+    /// The next tasklet, unless something has to end first.
+    pub(super) fn offer<S: BatchSource, O: Observer>(
+        &mut self,
+        iterations: &mut Iterations<'_, Gpu, S, O>,
+        policy: &Policy,
+    ) -> Result<Option<(Tasklet, Work)>, Error> {
+        let (iteration, place) = self.next;
+        let ended = iterations.context.iteration;
+        let is_warm =
+            !policy.captured_graphs || self.is_captured || self.done + (iteration - ended) < WARM_UP;
+        if iteration >= iterations.end || iteration >= ended + AHEAD || (place == 0 && !is_warm) {
+            return Ok(None);
+        }
+        let context = LaunchContext { iteration, ..iterations.context };
+        let Launch { unit, graph, estimate } = &self.launches[place];
+        if let UnitWork::Load(step, _) = unit.work {
+            self.load(iterations, unit, step, iteration)?;
+        }
+        let work = graph.clone().unwrap_or_else(|| self.works.of_unit(unit, context));
+        let before = if place == 0 { self.last_communication.take() } else { None };
+        let after = before.or(unit.after.map(|other| self.offered[other]));
+        let site = u32::try_from(place).ok().filter(|_| self.is_captured);
+        let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
+        let tasklet = match unit.lane() {
+            Lane::Compute => tasklet,
+            Lane::Communication => tasklet.communicating(communication(iterations, unit)),
+        };
+        if unit.lane() == Lane::Communication {
+            self.last_communication = Some(tasklet.id);
+        }
+        for &step in unit.steps() {
+            iterations.observer.started(step);
+        }
+        self.offered.push(tasklet.id);
+        self.under_way.push_back(Offered { number: self.number, launch: place });
+        self.number += 1;
+        self.next.1 += 1;
+        if self.next.1 == self.launches.len() {
+            self.next = (iteration + 1, 0);
+            self.offered.clear();
+        }
+        Ok(Some((tasklet, work)))
+    }
+
+    /// Puts the samples of an iteration where they are copied from.
+    fn load<S: BatchSource, O>(
+        &self,
+        iterations: &mut Iterations<'_, Gpu, S, O>,
+        unit: &Unit,
+        step: StepId,
+        iteration: u64,
+    ) -> Result<(), Error> {
+        let Op::LoadBatch { part, shard } = iterations.loaded.program.steps[step.0].op else { return Ok(()) };
+        iterations.staging.clear();
+        let samples = shard.first..shard.first + shard.samples;
+        iterations.source.load(iteration, part, samples, &mut iterations.staging)?;
+        let Some((_, host)) = self.works.staged_buffer(unit, iteration) else { return Ok(()) };
+        host.with(|host| {
+            if host.len() != iterations.staging.len() {
+                let got = iterations.staging.len();
+                return Err(Error::Program(format!(
+                    "{} numbers are needed, and {got} were loaded",
+                    host.len()
+                )));
+            }
+            host.copy_from_slice(&iterations.staging);
+            Ok(())
+        })
+    }
+
+    /// One of its tasklets has finished.
+    pub(super) fn finish<S: BatchSource, O: Observer>(
+        &mut self,
+        iterations: &mut Iterations<'_, Gpu, S, O>,
+        number: u64,
+        (took, ran): (Duration, Ran),
+        device: &mut CudaDevice,
+        policy: &Policy,
+    ) -> Result<(), Error> {
+        let Some(place) = self.under_way.iter().position(|offered| offered.number == number) else {
+            return Ok(());
+        };
+        let Some(Offered { launch, .. }) = self.under_way.remove(place) else { return Ok(()) };
+        let unit = &self.launches[launch].unit;
+        let steps = unit.steps();
+        if !steps.is_empty() {
+            iterations.observer.ended(steps, ran);
+        }
+        if let (UnitWork::Compute(steps), false) = (&unit.work, self.is_captured) {
+            self.took.insert(steps[0], took);
+        }
+        if unit.lane() == Lane::Compute {
+            iterations.computed += steps.len();
+        }
+        self.finished += 1;
+        if self.finished == self.launches.len() {
+            self.finish_iteration(iterations, ran.ended)?;
+            if policy.captured_graphs && !self.is_captured && self.done >= WARM_UP {
+                self.capture(device, policy)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_iteration<S, O: Observer>(
+        &mut self,
+        iterations: &mut Iterations<'_, Gpu, S, O>,
+        at: Instant,
+    ) -> Result<(), Error> {
+        let iteration = iterations.context.iteration;
+        let last = self.launches.last();
+        let staged = last.and_then(|last| self.works.staged_buffer(&last.unit, iteration));
+        let metrics = staged
+            .filter(|_| iterations.loaded.has_metrics())
+            .map(|(_, host)| host.with(|host| [host[0], host[1]]));
+        iterations.context.iteration += 1;
+        iterations.computed = 0;
+        self.finished = 0;
+        self.done += 1;
+        iterations.observer.finished_iteration(iteration, metrics, at)
+    }
+
+    fn capture(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<(), Error> {
+        let took = |step: StepId| self.took.get(&step).copied().unwrap_or_default();
+        self.launches = capture(device, self.id, policy, &self.works, &self.units, took)?;
+        self.is_captured = true;
+        Ok(())
+    }
+}
+
+/// What a collective is to this rank.
+fn communication<S, O>(iterations: &Iterations<'_, Gpu, S, O>, unit: &Unit) -> Communication {
+    let UnitWork::Collective(step) = unit.work else { return Communication::Send };
+    let Op::Collective(id) = iterations.loaded.program.steps[step.0].op else { return Communication::Send };
+    let rank = iterations.loaded.program.rank;
+    let collective = &iterations.loaded.collectives[id.0];
+    let receives = match &collective.op {
+        CollectiveOp::AllReduce { .. } => return Communication::AllReduce,
+        CollectiveOp::Broadcast { .. } => collective.ranks.first() != Some(&rank),
+        CollectiveOp::Redistribute { redistribution, .. } => {
+            redistribution.moves().iter().any(|moved| moved.to_rank == rank)
+        }
+    };
+    if receives { Communication::Receive } else { Communication::Send }
+}

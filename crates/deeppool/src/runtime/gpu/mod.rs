@@ -1,0 +1,40 @@
+//! Ranks that compute on NVIDIA GPUs: steps are launched ahead, as captured graphs, by [`gpu_mux::Driver`].
+
+mod addresses;
+mod calls;
+mod driver;
+mod engine;
+mod failure;
+mod graphs;
+mod host;
+mod job;
+mod units;
+mod works;
+
+use collectives::{NcclBuffer, NcclCommunicator, NcclStream};
+use layer_engine::CudaQueue;
+
+pub use driver::GpuDriver;
+pub use engine::GpuEngine;
+
+use super::{Backend, BatchSource, Observer};
+use crate::Error;
+
+/// Ranks that each have an NVIDIA GPU, connected by NCCL.
+#[derive(Debug, Clone, Copy)]
+pub struct Gpu;
+
+impl Backend for Gpu {
+    type Buffer = NcclBuffer<f32>;
+    type Engine = GpuEngine;
+    type Communicator = NcclCommunicator;
+    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a> = GpuDriver<'a, S, O>;
+
+    fn communication_queue(engine: &GpuEngine) -> Result<NcclStream, Error> {
+        Ok(NcclStream::on_device(engine.device())?)
+    }
+
+    fn communicate_after(compute: &mut CudaQueue, communication: &mut NcclStream) -> Result<(), Error> {
+        engine::order(compute, communication)
+    }
+}

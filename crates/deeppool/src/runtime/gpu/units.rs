@@ -1,0 +1,121 @@
+use gpu_mux::Lane;
+
+use crate::program::{BufferId, Op, RankProgram, StepId};
+
+/// What is launched as one: a tasklet of every iteration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) work: UnitWork,
+    /// The unit of the other lane, by its place in the iteration, that it waits for.
+    pub(super) after: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum UnitWork {
+    /// Tells the kernels which iteration it is.
+    Begin,
+    /// A step that copies samples to the device, and where to.
+    Load(StepId, BufferId),
+    /// Steps with kernels, which wait for nothing in between.
+    Compute(Vec<StepId>),
+    Collective(StepId),
+    /// Copies the metrics to the host.
+    Metrics(BufferId),
+}
+
+impl Unit {
+    pub(super) fn lane(&self) -> Lane {
+        match self.work {
+            UnitWork::Collective(_) => Lane::Communication,
+            _ => Lane::Compute,
+        }
+    }
+
+    /// The program's steps that it is.
+    pub(super) fn steps(&self) -> &[StepId] {
+        match &self.work {
+            UnitWork::Compute(steps) => steps,
+            UnitWork::Load(step, _) | UnitWork::Collective(step) => std::slice::from_ref(step),
+            UnitWork::Begin | UnitWork::Metrics(_) => &[],
+        }
+    }
+}
+
+/// The units of an iteration, in the order in which they are launched. `has_kernel` says which steps of the compute lane have something to
+/// launch.
+///
+/// The first and the last are of the compute lane. What waits for nothing of its own iteration on the communication lane waits for the
+/// first unit, and that one has to wait for the communication of the iteration before: so iterations do not overlap on one rank.
+pub(super) fn units(
+    program: &RankProgram,
+    metrics: Option<BufferId>,
+    has_kernel: impl Fn(StepId) -> bool,
+) -> Vec<Unit> {
+    let step = |id: StepId| &program.steps[id.0];
+    let is_launched =
+        |id: StepId| matches!(step(id).op, Op::LoadBatch { .. } | Op::Collective(_)) || has_kernel(id);
+    let launches = program.launches(is_launched);
+    let mut units = vec![Unit { work: UnitWork::Begin, after: None }];
+    // By launch: its unit.
+    let mut unit_of = Vec::with_capacity(launches.len());
+    // The unit that takes further steps in: none of the communication lane waits for a part of it.
+    let mut open: Option<usize> = None;
+    for launch in &launches {
+        let after = launch.after.map(|other| unit_of[other]);
+        let unit = match step(launch.step).op {
+            Op::Collective(_) => {
+                open = open.filter(|open| after != Some(*open));
+                Unit { work: UnitWork::Collective(launch.step), after: after.or(Some(0)) }
+            }
+            Op::LoadBatch { .. } => {
+                open = None;
+                let buffer = step(launch.step).writes[0];
+                Unit { work: UnitWork::Load(launch.step, buffer), after }
+            }
+            _ => {
+                if let (Some(place), None) = (open, after) {
+                    if let UnitWork::Compute(steps) = &mut units[place].work {
+                        steps.push(launch.step);
+                    }
+                    unit_of.push(place);
+                    continue;
+                }
+                open = Some(units.len());
+                Unit { work: UnitWork::Compute(vec![launch.step]), after }
+            }
+        };
+        unit_of.push(units.len());
+        units.push(unit);
+    }
+    if let Some(buffer) = metrics {
+        let is_writer = |unit: &Unit| unit.steps().iter().any(|id| step(*id).writes.contains(&buffer));
+        let writer = units.iter().rposition(is_writer);
+        let after = writer.filter(|&writer| units[writer].lane() == Lane::Communication);
+        units.push(Unit { work: UnitWork::Metrics(buffer), after });
+    }
+    units
+}
+
+/// The same iteration with each unit of kernels divided: `parts` gives the steps of each part, which is not empty, with what it is launched by.
+/// Other units have none of that.
+pub(super) fn divide<W, E>(
+    units: &[Unit],
+    mut parts: impl FnMut(&[StepId]) -> Result<Vec<(Vec<StepId>, W)>, E>,
+) -> Result<Vec<(Unit, Option<W>)>, E> {
+    let mut divided = Vec::with_capacity(units.len());
+    // By unit: where its last part is.
+    let mut ends_at = Vec::with_capacity(units.len());
+    for unit in units {
+        let mut after = unit.after.map(|other: usize| ends_at[other]);
+        if let UnitWork::Compute(steps) = &unit.work {
+            for (steps, work) in parts(steps)? {
+                let unit = Unit { work: UnitWork::Compute(steps), after: after.take() };
+                divided.push((unit, Some(work)));
+            }
+        } else {
+            divided.push((Unit { work: unit.work.clone(), after }, None));
+        }
+        ends_at.push(divided.len() - 1);
+    }
+    Ok(divided)
+}

@@ -1,0 +1,182 @@
+use std::collections::HashMap;
+
+use collectives::NcclCommunicator;
+use gpu_mux::cuda::Work;
+
+use super::Gpu;
+use super::addresses::Addresses;
+use super::calls::{CollectiveCall, CommunicationLane, KernelCall, KernelQueue, SharedHostBuffer};
+use super::failure::Failure;
+use super::units::{Unit, UnitWork, units};
+use crate::Error;
+use crate::program::{BufferId, CollectiveOp, Op, StepId};
+use crate::runtime::{LoadedProgram, RankState};
+use layer_engine::{DeviceSlice, LaunchContext};
+
+/// Iterations that may be under way at once: while one ends on the device, the next one is launched.
+pub(super) const AHEAD: u64 = 2;
+
+/// What a program's units enqueue.
+#[derive(Debug)]
+pub(super) struct Works {
+    pub(super) queue: KernelQueue,
+    pub(super) communication: Option<CommunicationLane>,
+    /// Why something could not be enqueued.
+    pub(super) failure: Failure,
+    addresses: Addresses,
+    state_buffers: usize,
+    kernels: HashMap<StepId, KernelCall>,
+    collectives: HashMap<StepId, Work>,
+    /// What is copied in turns, to or from the device: by buffer.
+    staged: HashMap<BufferId, [SharedHostBuffer; AHEAD as usize]>,
+    metrics: Option<BufferId>,
+}
+
+impl Works {
+    /// The works of a program on the driver's streams; a program without collectives needs no lane for them.
+    pub(super) fn new(
+        loaded: &LoadedProgram<Gpu>,
+        state: &RankState<Gpu>,
+        queue: KernelQueue,
+        communication: Option<CommunicationLane>,
+    ) -> Result<Self, Error> {
+        let addresses = Addresses::new(loaded, state);
+        let failure = Failure::default();
+        let steps = || loaded.program.steps.iter().enumerate();
+        let call = |(index, step): (usize, &crate::program::Step)| {
+            let kernel = loaded.kernels[index].clone()?;
+            let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
+            Some((StepId(index), KernelCall { kernel, reads, writes }))
+        };
+        let kernels = steps().filter_map(call).collect();
+        let mut collectives = HashMap::new();
+        let mut staged = HashMap::new();
+        let mut stage = |buffer: BufferId| -> Result<(), Error> {
+            let elements = addresses.of(buffer).elements;
+            staged.insert(buffer, [queue.host_buffer(elements)?, queue.host_buffer(elements)?]);
+            Ok(())
+        };
+        for (index, step) in steps() {
+            match step.op {
+                Op::LoadBatch { .. } => stage(step.writes[0])?,
+                Op::Collective(_) => {
+                    if let (Some(lane), Some(group)) = (&communication, &loaded.groups[index]) {
+                        let work = collective(loaded, index, &addresses, group, lane, &failure);
+                        collectives.insert(StepId(index), work);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(metrics) = loaded.metrics {
+            stage(metrics)?;
+        }
+        let (state_buffers, metrics) = (loaded.program.state_buffers, loaded.metrics);
+        Ok(Self {
+            queue,
+            communication,
+            failure,
+            addresses,
+            state_buffers,
+            kernels,
+            collectives,
+            staged,
+            metrics,
+        })
+    }
+
+    /// Whether they are those of this program.
+    pub(super) fn are_of(&self, loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> bool {
+        self.addresses == Addresses::new(loaded, state)
+    }
+
+    /// The units of an iteration.
+    pub(super) fn units(&self, loaded: &LoadedProgram<Gpu>) -> Vec<Unit> {
+        units(&loaded.program, self.metrics, |step| self.kernels.contains_key(&step))
+    }
+
+    /// The memory that outlives an iteration.
+    pub(super) fn state(&self) -> &[DeviceSlice] {
+        self.addresses.state(self.state_buffers)
+    }
+
+    /// The kernels of some steps.
+    pub(super) fn calls(&self, steps: &[StepId]) -> Vec<KernelCall> {
+        steps.iter().filter_map(|step| self.kernels.get(step)).cloned().collect()
+    }
+
+    /// What a unit enqueues in an iteration.
+    pub(super) fn of_unit(&self, unit: &Unit, context: LaunchContext) -> Work {
+        let (queue, failure) = (self.queue.clone(), self.failure.clone());
+        match &unit.work {
+            UnitWork::Begin => Work::enqueue(move |_| failure.keep(queue.begin(&context))),
+            UnitWork::Load(..) | UnitWork::Metrics(_) => self.copy(unit, context.iteration),
+            UnitWork::Compute(steps) => {
+                let calls = self.calls(steps);
+                Work::enqueue(move |_| failure.keep(queue.launch(&calls)))
+            }
+            UnitWork::Collective(step) => match self.collectives.get(step) {
+                Some(work) => work.clone(),
+                None => Work::enqueue(|_| Ok(())),
+            },
+        }
+    }
+
+    fn copy(&self, unit: &Unit, iteration: u64) -> Work {
+        let (queue, failure) = (self.queue.clone(), self.failure.clone());
+        let is_download = matches!(unit.work, UnitWork::Metrics(_));
+        let staged = self.staged_buffer(unit, iteration);
+        let Some((buffer, host)) = staged else { return Work::enqueue(|_| Ok(())) };
+        let slice = self.addresses.of(buffer);
+        Work::enqueue(move |_| {
+            failure.keep(if is_download { queue.download(slice, &host) } else { queue.upload(&host, slice) })
+        })
+    }
+
+    /// The buffer that a unit copies to or from the device, and its place on the host in an iteration.
+    pub(super) fn staged_buffer(&self, unit: &Unit, iteration: u64) -> Option<(BufferId, SharedHostBuffer)> {
+        let (UnitWork::Load(_, buffer) | UnitWork::Metrics(buffer)) = unit.work else { return None };
+        let places = self.staged.get(&buffer)?;
+        Some((buffer, places[(iteration % AHEAD) as usize].clone()))
+    }
+}
+
+/// What a collective enqueues. Several buffers are packed into one, on the lane of communication.
+fn collective(
+    loaded: &LoadedProgram<Gpu>,
+    index: usize,
+    addresses: &Addresses,
+    group: &NcclCommunicator,
+    lane: &CommunicationLane,
+    failure: &Failure,
+) -> Work {
+    let step = &loaded.program.steps[index];
+    let nothing = DeviceSlice { pointer: 0, elements: 0 };
+    let first = |buffers: &[BufferId]| buffers.first().map_or(nothing, |&id| addresses.of(id));
+    let bucket = loaded.buckets[index].as_ref();
+    let whole = bucket.map(|bucket| super::engine::slice(&bucket.whole));
+    let own = whole.unwrap_or_else(|| first(&step.writes));
+    let parts = addresses.of_all(&step.writes);
+    let packing = bucket.zip(whole).map(|(bucket, whole)| {
+        let pack = KernelCall { kernel: bucket.pack.clone(), reads: parts.clone(), writes: vec![whole] };
+        let unpack = KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts };
+        ([pack], [unpack])
+    });
+    let Op::Collective(id) = step.op else { return Work::enqueue(|_| Ok(())) };
+    let call = match &loaded.collectives[id.0].op {
+        CollectiveOp::AllReduce { .. } => CollectiveCall::AllReduce(own),
+        CollectiveOp::Broadcast { .. } => CollectiveCall::Broadcast(own),
+        CollectiveOp::Redistribute { redistribution, sample_elements } => CollectiveCall::Redistribute {
+            redistribution: redistribution.clone(),
+            from: first(&step.reads),
+            to: first(&step.writes),
+            sample_elements: *sample_elements,
+        },
+    };
+    let (group, lane, failure) = (group.clone(), lane.clone(), failure.clone());
+    Work::enqueue(move |_| {
+        let (pack, unpack): (&[_], &[_]) =
+            packing.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
+        failure.keep(lane.start(&group, &call, pack, unpack))
+    })
+}
