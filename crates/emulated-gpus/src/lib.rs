@@ -1,11 +1,15 @@
 #![doc = include_str!("../README.md")]
 #[cfg(feature = "open")]
+mod clock;
+#[cfg(feature = "open")]
 mod open;
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "open")]
+pub use clock::EmulatedClock;
 #[cfg(feature = "open")]
 pub use open::{OpenError, open};
 use thiserror::Error;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::places::{give_text, string};
-use crate::state::{Code, Driver, with_driver};
+use crate::state::{Code, Driver, set_launch_time, with_driver};
 use std::{
     ffi::c_char,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -71,6 +71,19 @@ extern "C" fn cuda_emulator_now() -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_advance(nanoseconds: u64) {
     control((), |driver| driver.advance(nanoseconds));
+}
+
+/// Advances the clock to the next end of a kernel or a collective, but not by more than this.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_emulator_advance_to_end(nanoseconds: u64) {
+    control((), |driver| driver.advance_to_end(nanoseconds));
+}
+
+/// Sets how long the kernels and collectives take that the calling thread launches or captures from now on, in ns each, whatever their
+/// names; the largest number for what the settings say.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_emulator_launches_take(nanoseconds: u64) {
+    set_launch_time(Some(nanoseconds).filter(|time| *time != u64::MAX));
 }
 
 /// Gives a text, cut to the room there is and ended with a zero; the room that all of it needs.

@@ -4,7 +4,10 @@
 use super::places::Out;
 use crate::{
     host::HandleSlot,
-    state::{Call, Code, Driver, Fault, Group, Handle, InitRank, NcclCode, NcclKind, Operation, Outcome},
+    state::{
+        Call, Code, Driver, Fault, Group, Handle, InitRank, NcclCode, NcclKind, Operation, Outcome,
+        launch_time,
+    },
 };
 use std::{
     cell::RefCell,
@@ -308,7 +311,10 @@ fn grouped(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, Group)>
     for (comm, stream, operation) in operations {
         match groups.iter_mut().find(|(other, group)| *other == stream && group.comm == comm) {
             Some((_, group)) => group.operations.push(operation),
-            None => groups.push((stream, Group { comm, operations: vec![operation] })),
+            None => groups.push((
+                stream,
+                Group { comm, operations: vec![operation], takes_ns: launch_time().unwrap_or(0) },
+            )),
         }
     }
     groups
@@ -329,7 +335,10 @@ fn operate(name: &'static str, comm: Handle, stream: Handle, operation: Operatio
             grouped
         });
         if !grouped {
-            driver.submit_group(stream, Group { comm, operations: vec![operation] })?;
+            driver.submit_group(
+                stream,
+                Group { comm, operations: vec![operation], takes_ns: launch_time().unwrap_or(0) },
+            )?;
         }
         Ok(NcclCode::SUCCESS)
     })

@@ -164,6 +164,15 @@ impl Emulator {
         self.clock().advance(time);
     }
 
+    /// Sets how long each kernel and each group of collectives takes that this thread launches or captures from now on, whatever its
+    /// name; `None` for what names and settings say.
+    pub fn launches_take(&self, time: Option<Duration>) {
+        let nanoseconds =
+            time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1));
+        // SAFETY: the signature is that of the function.
+        unsafe { self.function::<unsafe extern "C" fn(u64)>("cuda_emulator_launches_take")(nanoseconds) }
+    }
+
     /// The virtual clock, for code that has to have one of its own.
     #[must_use]
     pub fn clock(&self) -> VirtualClock {

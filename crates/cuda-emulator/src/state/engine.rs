@@ -2,7 +2,8 @@
 //!
 //! A device runs one kernel at a time. When it is free it takes, of the kernels at the heads of streams and
 //! graphs, the one with the highest priority, and of those the one that was launched first. A kernel that runs is not
-//! interrupted. Everything else (records, waits, copies, memory operations) takes no time.
+//! interrupted, and one that takes no time needs no free device. Collectives take what their calls say. Everything else (records, waits,
+//! copies, memory operations) takes no time.
 
 use super::{
     Code, Driver, Fault, Handle, Outcome,
@@ -39,6 +40,14 @@ pub(crate) struct Engine {
     launched: HashSet<Handle>,
     pub(super) default_streams: BTreeMap<Handle, Handle>,
     pub(super) finished: Vec<String>,
+}
+
+/// What ends.
+enum Ending {
+    /// The kernel of a device.
+    Kernel(i32),
+    /// A batch of NCCL's operations, which settles then.
+    Transfer,
 }
 
 impl Engine {
@@ -125,11 +134,35 @@ impl Driver {
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
         let until = self.engine.now + nanoseconds;
         self.settle();
-        while let Some((device, _)) = self.next_end().filter(|(_, ends)| *ends <= until) {
-            self.end_kernel(device);
+        while self.next_end().is_some_and(|(ends, _)| ends <= until) {
+            self.end_next();
             self.settle();
         }
         self.engine.now = until;
+    }
+
+    /// Advances the clock to the next end of a kernel or a collective, but not by more than this.
+    pub(crate) fn advance_to_end(&mut self, nanoseconds: u64) {
+        self.settle();
+        let until = self.engine.now + nanoseconds;
+        let next = self.next_end().map_or(until, |(ends, _)| ends.min(until));
+        self.advance(next.saturating_sub(self.engine.now));
+    }
+
+    /// What ends next of all that takes time, and when.
+    fn next_end(&self) -> Option<(u64, Ending)> {
+        let kernel = self.next_kernel_end().map(|(device, ends)| (ends, Ending::Kernel(device)));
+        let transfer = self.nccl.next_end().map(|ends| (ends, Ending::Transfer));
+        [kernel, transfer].into_iter().flatten().min_by_key(|(ends, _)| *ends)
+    }
+
+    /// Goes to the end of what ends next.
+    fn end_next(&mut self) {
+        match self.next_end() {
+            Some((_, Ending::Kernel(device))) => self.end_kernel(device),
+            Some((ends, Ending::Transfer)) => self.engine.now = self.engine.now.max(ends),
+            None => {}
+        }
     }
 
     /// Advances the clock until `done`, or fails if it never will be, or if the device has failed that is waited for.
@@ -152,8 +185,8 @@ impl Driver {
             if done(self) {
                 return Ok(());
             }
-            if let Some((next, _)) = self.next_end() {
-                self.end_kernel(next);
+            if self.next_end().is_some() {
+                self.end_next();
                 (patience, changed) = (None, true);
                 continue;
             }
@@ -185,7 +218,7 @@ impl Driver {
             if let Some(deadlock) = self.find_deadlock(Some(device)) {
                 self.tell(deadlock);
             }
-        } else if self.engine.running.is_empty() || self.settings.query_ns == 0 {
+        } else if self.next_end().is_none() || self.settings.query_ns == 0 {
             self.engine.idle_queries += 1;
         }
         if self.engine.idle_queries > PATIENCE {
@@ -219,10 +252,10 @@ impl Driver {
             }
             if self.start_kernels() {
                 let now = self.engine.now;
-                while let Some((device, _)) = self.next_end().filter(|(_, ends)| *ends <= now) {
+                while let Some((device, _)) = self.next_kernel_end().filter(|(_, ends)| *ends <= now) {
                     self.end_kernel(device);
-                    moved = true;
                 }
+                moved = true;
             }
             if !moved {
                 break;

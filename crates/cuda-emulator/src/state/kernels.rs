@@ -19,14 +19,13 @@ pub(crate) struct Running {
 }
 
 impl Driver {
-    /// Starts the kernel whose turn it is on each device that is free; whether one was started.
+    /// Starts the kernel whose turn it is on each device that is free, and does all whose turn it is that take no time: these need no
+    /// device that is free. Whether there was one.
     pub(super) fn start_kernels(&mut self) -> bool {
         let mut best: Vec<(i32, (i32, u64, usize), Running)> = Vec::new();
+        let mut timeless = Vec::new();
         for (handle, stream) in &self.streams {
             let Some(head) = stream.queue.front() else { continue };
-            if self.engine.running.contains_key(&stream.device) {
-                continue;
-            }
             let kernels: Vec<_> = match &head.work {
                 Work::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
                 Work::Graph { plan, .. } => {
@@ -35,7 +34,18 @@ impl Driver {
                 }
                 _ => Vec::new(),
             };
+            let is_busy = self.engine.running.contains_key(&stream.device);
             for (node, priority, kernel) in kernels {
+                if kernel.duration_ns == 0 {
+                    let now = self.engine.now;
+                    let running =
+                        Running { stream: *handle, node, kernel: kernel.clone(), started: now, ends: now };
+                    timeless.push((stream.device, running));
+                    continue;
+                }
+                if is_busy {
+                    continue;
+                }
                 let rank = (priority, head.launch, node.unwrap_or(0));
                 let known = best.iter().position(|(device, ..)| *device == stream.device);
                 if known.is_some_and(|index| best[index].1 <= rank) {
@@ -50,28 +60,36 @@ impl Driver {
                 }
             }
         }
-        let any = !best.is_empty();
+        let any = !best.is_empty() || !timeless.is_empty();
         self.engine.running.extend(best.into_iter().map(|(device, _, running)| (device, running)));
+        for (device, kernel) in timeless {
+            // Unless one before it has failed.
+            if !self.engine.lost.contains_key(&device) {
+                self.finish_kernel(device, &kernel);
+            }
+        }
         any
     }
 
     /// The device whose kernel ends first, and when.
-    pub(super) fn next_end(&self) -> Option<(i32, u64)> {
+    pub(super) fn next_kernel_end(&self) -> Option<(i32, u64)> {
         let ends = self.engine.running.iter().map(|(device, running)| (*device, running.ends));
         ends.min_by_key(|(_, ends)| *ends)
     }
 
     /// Goes to the end of the kernel that a device runs, and does what it does.
     pub(super) fn end_kernel(&mut self, device: i32) {
-        let Some(Running { stream, node, kernel, started, ends }) = self.engine.running.remove(&device)
-        else {
-            return;
-        };
+        if let Some(kernel) = self.engine.running.remove(&device) {
+            self.finish_kernel(device, &kernel);
+        }
+    }
+
+    fn finish_kernel(&mut self, device: i32, &Running { stream, node, ref kernel, started, ends }: &Running) {
         self.engine.now = self.engine.now.max(ends);
         self.engine.idle_queries = 0;
         let stream_name = self.handles.name(stream).replace(' ', "-");
         self.engine.finished.push(format!("{started} {ends} {stream_name} {}\n", kernel.name));
-        match self.execute(device, &kernel) {
+        match self.execute(device, kernel) {
             Err((code, text)) => self.lose_device(device, code, &text),
             Ok(()) => match node {
                 None => self.drop_head(stream),

@@ -6,6 +6,7 @@
 use super::{
     Code, Driver, Fault, Handle, Outcome,
     handles::Kind,
+    launch_time::launch_time,
     nodes::{Dimensions, KernelNode, NodeWork},
 };
 use ptx_emulator::{KernelAttributes, LoadError, Module as Program};
@@ -267,7 +268,7 @@ impl Driver {
         Ok(KernelNode {
             function: handle,
             name: Arc::clone(&function.short),
-            duration_ns: self.settings.kernel_time(&function.short),
+            duration_ns: launch_time().unwrap_or_else(|| self.settings.kernel_time(&function.short)),
             dimensions,
             arguments: Arc::new(arguments),
             priority: 0,

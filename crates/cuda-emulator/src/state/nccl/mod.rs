@@ -2,7 +2,7 @@
 //!
 //! An operation is enqueued in a stream as one of a batch, a group of calls. A batch has started once it is at the head of its
 //! stream and all earlier batches of its communicator are done; an operation is done when the batches of all its ranks have
-//! started. All ends of a communicator are in this process: ranks are threads, or one thread has several.
+//! started, and a batch ends when it has taken its time since then. All ends of a communicator are in this process: ranks are threads, or one thread has several.
 
 mod clique;
 mod comms;
@@ -65,6 +65,10 @@ struct Batch {
     entries: Vec<Entry>,
     /// It is at the head of its stream, and the first of its communicator.
     started: bool,
+    /// How long it takes once all ranks have come, in ns.
+    takes_ns: u64,
+    /// When it ends, once all ranks have come.
+    ends: Option<u64>,
 }
 
 struct Entry {
@@ -91,7 +95,12 @@ impl Nccl {
 
     /// Whether an operation waits for ranks that may still come.
     pub(super) fn waits_for_ranks(&self) -> bool {
-        self.batches.values().any(|batch| batch.started)
+        self.batches.values().any(|batch| batch.started && batch.ends.is_none())
+    }
+
+    /// When the first of the batches ends whose ranks have all come.
+    pub(super) fn next_end(&self) -> Option<u64> {
+        self.batches.values().filter_map(|batch| batch.ends).min()
     }
 }
 

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Group {
     pub(crate) comm: Handle,
     pub(crate) operations: Vec<Operation>,
+    /// How long they take once all ranks have come, in ns.
+    pub(crate) takes_ns: u64,
 }
 
 impl Driver {
@@ -125,7 +127,10 @@ impl Driver {
             others.insert(seat, (id, place));
             entries.push(Entry { operation: *operation, meeting, done: false });
         }
-        nccl.batches.insert(id, Batch { comm: group.comm, stream, entries, started: false });
+        nccl.batches.insert(
+            id,
+            Batch { comm: group.comm, stream, entries, started: false, takes_ns: group.takes_ns, ends: None },
+        );
         if let Some(text) = self.nccl.cliques.iter().find_map(|clique| clique.disagreement.clone()) {
             self.tell(text);
         }
@@ -159,8 +164,8 @@ impl Driver {
         for meeting in waiting {
             self.meet(clique, meeting);
         }
-        let done =
-            self.nccl.batches.get(&id).is_none_or(|batch| batch.entries.iter().all(|entry| entry.done));
+        let now = self.engine.now;
+        let done = self.nccl.batches.get(&id).is_none_or(|batch| batch.ends.is_some_and(|ends| ends <= now));
         if done {
             self.nccl.batches.remove(&id);
             if let Some(comm) = self.nccl.comms.get_mut(&handle) {
@@ -199,9 +204,12 @@ impl Driver {
         for (batch, place) in
             self.nccl.cliques[clique].meetings.remove(&meeting).into_iter().flatten().map(|(_, at)| at)
         {
-            let entry = self.nccl.batches.get_mut(&batch).and_then(|batch| batch.entries.get_mut(place));
-            if let Some(entry) = entry {
+            let Some(batch) = self.nccl.batches.get_mut(&batch) else { continue };
+            if let Some(entry) = batch.entries.get_mut(place) {
                 entry.done = true;
+            }
+            if batch.entries.iter().all(|entry| entry.done) {
+                batch.ends = Some(self.engine.now + batch.takes_ns);
             }
         }
     }

@@ -1,9 +1,12 @@
 //! What operations do, in one thread and in many.
 
 use super::{F32, Nccl, Rank, SUM, on_devices, ranks};
-use crate::execution::Gpu;
-use cudarc::{driver::sys, nccl::sys::ncclUniqueId};
-use std::{mem::MaybeUninit, thread};
+use crate::execution::{Gpu, shape};
+use cudarc::{
+    driver::{PushKernelArg, sys},
+    nccl::sys::ncclUniqueId,
+};
+use std::{mem::MaybeUninit, thread, time::Duration};
 
 /// Runs `call` for every rank in one group.
 fn group(nccl: &Nccl, ranks: &[Rank], call: impl Fn(usize, &Rank) -> u32) {
@@ -168,6 +171,47 @@ fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_st
                 });
             }
         });
+    });
+}
+
+/// A collective begins when its last rank has come, and ends when its time is over; a kernel that takes no time does not wait for the
+/// device.
+#[test]
+fn launches_take_what_their_thread_has_set() {
+    on_devices(|emulator, nccl| {
+        let us = Duration::from_micros;
+        let ranks = ranks(nccl, 2);
+        let mut held: Vec<_> = ranks.iter().map(|rank| rank.held(&[1.0_f32; 4])).collect();
+        let kernel = ranks[1].gpu.kernel("scale");
+        let beside = ranks[1].gpu.stream.context().new_stream().unwrap();
+        let mut other = beside.clone_htod(&[3.0_f32; 4]).unwrap();
+        for rank in &ranks {
+            rank.gpu.stream.synchronize().unwrap();
+        }
+        beside.synchronize().unwrap();
+        emulator.launches_take(Some(us(100)));
+        ranks[1].scale(&kernel, &mut held[1], 3.0);
+        emulator.launches_take(Some(Duration::ZERO));
+        // SAFETY: these are its arguments.
+        unsafe {
+            beside.launch_builder(&kernel).arg(&mut other).arg(&2.0_f32).arg(&4_u32).launch(shape(1, 32, 0))
+        }
+        .unwrap();
+        emulator.launches_take(Some(us(50)));
+        group(nccl, &ranks, |number, rank| rank.all_reduce(nccl, &held[number]));
+        emulator.launches_take(None);
+        let began = emulator.now();
+        beside.synchronize().unwrap();
+        assert_eq!(emulator.now() - began, us(0));
+        ranks[0].gpu.stream.synchronize().unwrap();
+        assert_eq!(emulator.now() - began, us(150));
+        ranks[1].gpu.stream.synchronize().unwrap();
+        assert_eq!(emulator.now() - began, us(150));
+        assert_eq!(ranks[0].gpu.stream.clone_dtoh(&held[0]).unwrap(), [4.0; 4]);
+        drop((held, other));
+        for rank in ranks {
+            assert_eq!(nccl.ncclCommDestroy(rank.comm), 0);
+        }
     });
 }
 
