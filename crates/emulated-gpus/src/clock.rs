@@ -18,6 +18,9 @@ pub struct EmulatedClock {
 }
 
 impl EmulatedClock {
+    /// How much time a query takes.
+    pub const QUERY_TIME: Duration = Duration::from_micros(1);
+
     /// The clock, if emulated GPUs are asked for.
     ///
     /// # Errors
@@ -60,11 +63,12 @@ impl EmulatedClock {
         unsafe { (self.launches_take)(time.map_or(u64::MAX, nanoseconds)) }
     }
 
-    /// Lets time pass by [`advance_to_end`](Self::advance_to_end) and waits only: by default each query of a stream or an event takes a
-    /// microsecond, so that a host that polls gets on.
-    pub fn stands_still_for_queries(&self) {
+    /// Sets how much time a query of a stream or an event takes: [`QUERY_TIME`](Self::QUERY_TIME) by default, so that a host that polls
+    /// gets on.
+    pub fn query_time(&self, time: Duration) {
+        let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         // SAFETY: as above; the name ends with a zero.
-        unsafe { (self.set)(c"query_ns".as_ptr(), 0) };
+        unsafe { (self.set)(c"query_ns".as_ptr(), nanoseconds) };
     }
 }
 

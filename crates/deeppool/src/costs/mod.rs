@@ -12,7 +12,7 @@ use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{DataSheet, LayerTime, ProfileTable};
 
 use crate::Error;
-use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op};
+use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op, Program, Step};
 use kernels::Footprint;
 
 pub use kernels::KernelCost;
@@ -151,6 +151,18 @@ impl<'a> Costs<'a> {
                 self.link.redistribution(redistribution, bytes(*sample_elements))
             }
         }
+    }
+
+    /// How long the steps of all ranks take, by rank and step: of a collective once all of its ranks have come.
+    ///
+    /// # Errors
+    /// As [`compute`](Self::compute).
+    pub fn step_times(&self, program: &Program) -> Result<Vec<Vec<Duration>>, Error> {
+        let of_step = |step: &Step| match step.op {
+            Op::Collective(id) => Ok(self.collective(&program.collectives[id.0])),
+            _ => self.compute(&step.op),
+        };
+        program.ranks.iter().map(|rank| rank.steps.iter().map(of_step).collect()).collect()
     }
 
     /// The network.

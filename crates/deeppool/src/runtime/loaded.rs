@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use collectives::Group;
 use layer_engine::{Engine, KernelSpec, Precision, Role};
 use layer_graph::{LayerGraph, LayerId};
@@ -27,6 +29,8 @@ pub struct LoadedProgram<B: Backend> {
     pub(super) communication: Vec<usize>,
     /// Where the metrics of a batch are in the end.
     pub(super) metrics: Option<BufferId>,
+    /// By step: how long it takes on emulated devices.
+    pub(super) step_times: Option<Vec<Duration>>,
 }
 
 impl<B: Backend> LoadedProgram<B> {
@@ -82,9 +86,24 @@ impl<B: Backend> LoadedProgram<B> {
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),
             metrics: writes.rfind(|id| is_metrics(own.buffers[id.0].contents)),
+            step_times: None,
             program: own.clone(),
             collectives: program.collectives.clone(),
         })
+    }
+
+    /// The same program, whose steps take so long on emulated devices: by step, of a collective once all ranks have come. Without that, a
+    /// kernel takes what the emulated driver's settings say.
+    #[must_use]
+    pub fn with_step_times(self, times: Option<Vec<Duration>>) -> Self {
+        Self { step_times: times, ..self }
+    }
+
+    /// How long a step takes by the model.
+    #[cfg(feature = "cuda")]
+    pub(super) fn step_time(&self, step: usize) -> Duration {
+        let known = self.step_times.as_ref().and_then(|times| times.get(step));
+        known.copied().unwrap_or_default()
     }
 
     /// The program.

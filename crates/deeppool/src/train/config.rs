@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use gpu_mux::Policy;
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 
@@ -43,8 +44,21 @@ pub struct TrainConfig<'a> {
     pub background: Option<BackgroundConfig<'a>>,
     /// Where the foreground's state is kept.
     pub checkpoint: Option<CheckpointConfig>,
+    /// How a rank's device is shared with its background job, and on GPUs how work is launched.
+    pub policy: Policy,
+    /// How long steps take on emulated GPUs: without it, what the emulated driver's settings say.
+    pub emulated_times: Option<&'a EmulatedTimes>,
     /// Once this is true, the run ends within about half a second, with a checkpoint where it keeps any.
     pub stop: Option<&'a AtomicBool>,
+}
+
+/// How long steps take by a model: what emulated GPUs take for them, in virtual time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EmulatedTimes {
+    /// By rank and step of the training program, as [`Costs::step_times`](crate::costs::Costs::step_times) gives them.
+    pub training: Vec<Vec<Duration>>,
+    /// By step of the background job's program.
+    pub background: Vec<Duration>,
 }
 
 /// How long a run is.
@@ -168,6 +182,8 @@ impl<'a> TrainConfig<'a> {
             traced_iterations: 0,
             background: None,
             checkpoint: None,
+            policy: Policy::default(),
+            emulated_times: None,
             stop: None,
         }
     }
@@ -230,6 +246,18 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_checkpoint(self, checkpoint: Option<CheckpointConfig>) -> Self {
         Self { checkpoint, ..self }
+    }
+
+    /// Sets how a rank's device is shared.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Sets how long steps take on emulated GPUs.
+    #[must_use]
+    pub fn with_emulated_times(self, times: Option<&'a EmulatedTimes>) -> Self {
+        Self { emulated_times: times, ..self }
     }
 
     /// Sets what ends the run early.

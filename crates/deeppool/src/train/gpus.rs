@@ -17,7 +17,8 @@ use crate::runtime::{Gpu, GpuEngine};
 
 /// As [`train`](super::train), on this machine's GPUs: rank `r` is a thread with GPU `r`, and NCCL connects them.
 ///
-/// Kernels are enqueued one by one, on a queue beside that of the collectives. `timeout` is how long ranks wait for each other.
+/// See [`GpuDriver`](crate::runtime::GpuDriver) for how. `timeout` is how long ranks wait for each other. Where the GPUs are emulated, all
+/// times are virtual: those of [`step_times`](TrainConfig::step_times), on a host that takes none.
 ///
 /// # Errors
 /// As [`train`](super::train); when there is no CUDA, no NCCL, or not a GPU for each rank.
@@ -30,19 +31,26 @@ pub fn train_on_gpus(
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
     let ranks = config.placement.world();
     // Of a GPU that is lacking, no other rank waits to learn.
-    let engines = (0..ranks).map(GpuEngine::new).collect::<Result<Vec<_>, _>>()?;
+    let engines = GpuEngine::of_ranks(ranks)?;
     let (port, token) = meeting_place()?;
+    let run = |(rank, engine): (usize, GpuEngine)| {
+        let world = NcclWorld::new(rank, ranks, rank)
+            .with_address("127.0.0.1", port)
+            .with_token(token.as_str())
+            .with_wait(WaitStrategy::Park)
+            .with_timeout(timeout);
+        let communicator = world.connect()?;
+        run_rank::<Gpu>(config, &programs, &found, &engine, communicator, &|at| progress(at))
+    };
     let outcomes = thread::scope(|scope| {
-        let run = |(rank, engine): (usize, &GpuEngine)| {
-            let world = NcclWorld::new(rank, ranks, rank)
-                .with_address("127.0.0.1", port)
-                .with_token(token.as_str())
-                .with_wait(WaitStrategy::Park)
-                .with_timeout(timeout);
-            let communicator = world.connect()?;
-            run_rank::<Gpu>(config, &programs, &found, engine, communicator, &|at| progress(at))
-        };
-        let threads: Vec<_> = engines.iter().enumerate().map(|rank| scope.spawn(move || run(rank))).collect();
+        let threads: Vec<_> = engines
+            .into_iter()
+            .enumerate()
+            .map(|rank| {
+                let run = &run;
+                scope.spawn(move || run(rank))
+            })
+            .collect();
         let joined =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         joined.collect::<Vec<_>>()

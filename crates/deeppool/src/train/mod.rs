@@ -20,7 +20,7 @@ mod trace;
 mod weights;
 
 pub use batches::{Epochs, InOrder};
-pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig};
+pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, EmulatedTimes, Length, TrainConfig};
 #[cfg(feature = "cuda")]
 pub use gpus::train_on_gpus;
 pub use gradients::{Gradients, gradients};

@@ -81,7 +81,8 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut device = RankDevice::<B>::new(engine)?;
         let mut load =
             |program| LoadedProgram::new(&mut device, Some(&communicator), config.network, program, rank);
-        let training = load(&programs.training)?;
+        let times = config.emulated_times.and_then(|times| times.training.get(rank).cloned());
+        let training = load(&programs.training)?.with_step_times(times);
         let evaluation = load(&programs.evaluation)?;
         let remainder = programs.remainder.as_ref().map(load).transpose()?;
         let state = RankState::new(&mut device, config.network, training.program(), config.seed)?;
@@ -238,7 +239,8 @@ impl<B: Backend> BackgroundParts<B> {
     ) -> Result<Option<Self>, Error> {
         let (Some(job), Some(program)) = (&config.background, &programs.background) else { return Ok(None) };
         let mut device = RankDevice::new(engine)?;
-        let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?;
+        let times = config.emulated_times.map(|times| times.background.clone());
+        let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?.with_step_times(times);
         let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
         Ok(Some(Self { device, loaded, state }))
     }

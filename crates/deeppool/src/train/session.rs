@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use collectives::Group;
-use gpu_mux::{Policy, Usage};
+use gpu_mux::Usage;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +82,7 @@ pub(super) fn run_rank<B: Backend>(
         memory.background_bytes = bytes;
         memory.allocated_bytes += allocated;
     }
-    let mut driver = <TrainingDriver<'_, B>>::new(engine, Policy::default())?;
+    let mut driver = <TrainingDriver<'_, B>>::new(engine, config.policy)?;
     if let Some(background) = parts.as_mut().and_then(|parts| parts.start(config, number)) {
         driver.add(background)?;
     }

@@ -84,6 +84,12 @@ impl CudaKernel {
             .any(|argument| matches!(argument, Argument::Context))
     }
 
+    /// How many launches of the device's it consists of.
+    #[must_use]
+    pub fn launches(&self) -> usize {
+        self.steps.len()
+    }
+
     /// Checks the operands and launches.
     ///
     /// # Safety

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use collectives::{
     Communicator, NcclBuffer, NcclCommunicator, NcclExchangeRequest, NcclRequest, NcclStream, Redistribution,
@@ -11,6 +12,7 @@ use collectives::{
 use gpu_mux::cuda::Stream;
 use layer_engine::{CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, LaunchContext};
 
+use super::clock::LaunchTimes;
 use super::engine::GpuEngine;
 use crate::Error;
 
@@ -19,6 +21,7 @@ use crate::Error;
 pub(super) struct KernelQueue {
     engine: CudaEngine,
     queue: Arc<Mutex<CudaQueue>>,
+    times: LaunchTimes,
 }
 
 /// A kernel on its operands.
@@ -27,29 +30,33 @@ pub(super) struct KernelCall {
     pub(super) kernel: Arc<CudaKernel>,
     pub(super) reads: Vec<DeviceSlice>,
     pub(super) writes: Vec<DeviceSlice>,
+    /// How long it takes by a model, on emulated devices.
+    pub(super) takes: Duration,
 }
 
 impl KernelQueue {
     /// A queue on a stream of the driver's, which has to live longer.
-    pub(super) fn on(stream: &Stream, engine: &GpuEngine) -> Result<Self, Error> {
+    pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
         // SAFETY: the stream is one of the device's primary context, and lives as long as the driver, whose work has the queue.
         let queue = unsafe { engine.cuda().queue_on(stream.as_raw()) }?;
-        Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)) })
+        Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)), times })
     }
 
     /// Sets what the kernels that come after it find, also those of graphs.
     pub(super) fn begin(&self, context: &LaunchContext) -> Result<(), Error> {
-        Ok(lock(&self.queue).set_context(context)?)
+        Ok(self.times.each(Duration::ZERO, || lock(&self.queue).set_context(context))?)
     }
 
     /// Enqueues kernels for the iteration that has begun last.
     pub(super) fn launch(&self, calls: &[KernelCall]) -> Result<(), Error> {
         let mut queue = lock(&self.queue);
         let context = queue.context().unwrap_or(LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 });
-        for KernelCall { kernel, reads, writes } in calls {
+        for KernelCall { kernel, reads, writes, takes } in calls {
+            let launches = u32::try_from(kernel.launches()).unwrap_or(u32::MAX).max(1);
             // SAFETY: the operands are buffers of a program that stays loaded as long as its works; the order of the queues keeps apart
             // what would disturb each other.
-            unsafe { self.engine.enqueue_raw(kernel, reads, writes, &context, &mut queue) }?;
+            let enqueue = || unsafe { self.engine.enqueue_raw(kernel, reads, writes, &context, &mut queue) };
+            self.times.each(*takes / launches, enqueue)?;
         }
         Ok(())
     }
@@ -113,42 +120,47 @@ pub(super) enum CollectiveCall {
 }
 
 impl CommunicationLane {
-    pub(super) fn on(stream: &Stream, engine: &GpuEngine) -> Result<Self, Error> {
-        let kernels = KernelQueue::on(stream, engine)?;
+    pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
+        let kernels = KernelQueue::on(stream, engine, times)?;
         // SAFETY: as for the queue of kernels.
         let stream = unsafe { NcclStream::borrow(engine.device(), stream.as_raw()) }?;
         let nccl = Arc::new(Mutex::new(NcclLane { stream, pending: VecDeque::new() }));
         Ok(Self { kernels, nccl })
     }
 
-    /// Enqueues a collective, between kernels that pack and unpack its buffers, if there are such.
+    /// Enqueues a collective, between kernels that pack and unpack its buffers, if there are such. It takes so long by a model.
     pub(super) fn start(
         &self,
         group: &NcclCommunicator,
-        call: &CollectiveCall,
+        (call, takes): (&CollectiveCall, Duration),
         pack: &[KernelCall],
         unpack: &[KernelCall],
     ) -> Result<(), Error> {
         self.kernels.launch(pack)?;
         let mut lane = lock(&self.nccl);
         let stream = &mut lane.stream;
-        let pending = match call {
-            CollectiveCall::AllReduce(slice) => {
-                PendingCollective::InPlace(group.start_all_reduce(buffer(*slice), ReduceOp::Sum, stream)?)
-            }
-            CollectiveCall::Broadcast(slice) => {
-                PendingCollective::InPlace(group.start_broadcast(buffer(*slice), 0, stream)?)
-            }
-            CollectiveCall::Redistribute { redistribution, from, to, sample_elements } => {
-                PendingCollective::Exchange(group.start_redistribution_in_place(
-                    redistribution,
-                    buffer(*from),
-                    buffer(*to),
-                    *sample_elements,
+        let start = || -> Result<PendingCollective, Error> {
+            Ok(match call {
+                CollectiveCall::AllReduce(slice) => PendingCollective::InPlace(group.start_all_reduce(
+                    buffer(*slice),
+                    ReduceOp::Sum,
                     stream,
-                )?)
-            }
+                )?),
+                CollectiveCall::Broadcast(slice) => {
+                    PendingCollective::InPlace(group.start_broadcast(buffer(*slice), 0, stream)?)
+                }
+                CollectiveCall::Redistribute { redistribution, from, to, sample_elements } => {
+                    PendingCollective::Exchange(group.start_redistribution_in_place(
+                        redistribution,
+                        buffer(*from),
+                        buffer(*to),
+                        *sample_elements,
+                        stream,
+                    )?)
+                }
+            })
         };
+        let pending = self.kernels.times.each(takes, start)?;
         lane.pending.push_back(pending);
         drop(lane);
         self.kernels.launch(unpack)

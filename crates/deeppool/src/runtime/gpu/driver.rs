@@ -1,9 +1,11 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions};
+use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, HostClock};
 use gpu_mux::{Device, Driver, JobId, Lane, Policy, Ran, Usage};
 
 use super::calls::{CommunicationLane, KernelQueue};
+use super::clock::LaunchTimes;
 use super::host::{BackgroundJob, Jobs};
 use super::job::Job;
 use super::works::Works;
@@ -33,9 +35,11 @@ impl<S, O> GpuDriver<'_, S, O> {
     /// The works of a program's on the streams of a job.
     fn works<F, N>(&mut self, id: JobId, iterations: &Iterations<'_, Gpu, F, N>) -> Result<Works, Error> {
         let (engine, device) = (&self.engine, self.driver.device_mut());
-        let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine)?;
+        let has_times = iterations.loaded.step_times.is_some();
+        let times = LaunchTimes(engine.clock().filter(|_| has_times).map(|clock| clock.emulated()));
+        let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine, times)?;
         let communication = if id.is_foreground() {
-            Some(CommunicationLane::on(device.stream(id, Lane::Communication)?, engine)?)
+            Some(CommunicationLane::on(device.stream(id, Lane::Communication)?, engine, times)?)
         } else {
             None
         };
@@ -47,6 +51,10 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
     fn new(engine: &GpuEngine, policy: Policy) -> Result<Self, Error> {
         let context = Context::open(&CudaLibrary::open()?, engine.device())?;
         let device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
+        let device = match engine.clock() {
+            Some(clock) => device.with_host_clock(Arc::clone(clock) as Arc<dyn HostClock>),
+            None => device,
+        };
         let now = Instant::now();
         let epoch = now.checked_sub(device.now()).unwrap_or(now);
         let driver = Driver::new(policy, device);
@@ -70,6 +78,10 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         };
         let job = self.foreground.insert(job);
         job.begin(&foreground);
+        let clock = self.engine.clock();
+        if let Some(clock) = clock {
+            clock.enter();
+        }
         let begin = self.driver.device().now();
         let mut jobs = Jobs {
             foreground: job,
@@ -89,9 +101,15 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
             }
         };
         if let Err(error) = ran {
+            if let Some(clock) = clock {
+                clock.give_up();
+            }
             return Err(failed(error, &jobs));
         }
         let usage = Usage { elapsed: self.driver.device().now().saturating_sub(begin), ..jobs.usage };
+        if let Some(clock) = clock {
+            clock.leave();
+        }
         Ok(usage)
     }
 

@@ -9,6 +9,7 @@ use layer_engine::{
     KernelSpec, LaunchContext, Precision,
 };
 
+use super::clock::RankClock;
 use crate::Error;
 
 /// The [`CudaEngine`] on memory that collectives send, too.
@@ -16,6 +17,7 @@ use crate::Error;
 pub struct GpuEngine {
     engine: CudaEngine,
     device: usize,
+    clock: Option<Arc<RankClock>>,
 }
 
 impl GpuEngine {
@@ -24,7 +26,26 @@ impl GpuEngine {
     /// # Errors
     /// When there is no driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
-        Ok(Self { engine: CudaEngine::new(device)?, device })
+        Ok(Self { engine: CudaEngine::new(device)?, device, clock: None })
+    }
+
+    /// Engines on the first devices, one for each rank, whose ranks are threads of this process. Where the devices are emulated, these
+    /// threads share their virtual time.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_ranks(ranks: usize) -> Result<Vec<Self>, EngineError> {
+        let clocks = RankClock::of_ranks(ranks).map_err(|error| EngineError::Device {
+            device: "emulated GPUs".to_owned(),
+            problem: error.to_string(),
+        })?;
+        let mut clocks = clocks.into_iter().flatten().map(Arc::new);
+        (0..ranks).map(|device| Ok(Self { clock: clocks.next(), ..Self::new(device)? })).collect()
+    }
+
+    /// The virtual time of emulated devices.
+    pub(super) fn clock(&self) -> Option<&Arc<RankClock>> {
+        self.clock.as_ref()
     }
 
     /// The device's number.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod calls;
+mod clock;
 mod driver;
 mod engine;
 mod failure;

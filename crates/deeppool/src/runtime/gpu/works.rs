@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::time::Duration;
 
 use collectives::NcclCommunicator;
 use gpu_mux::cuda::Work;
@@ -46,7 +47,7 @@ impl Works {
         let call = |(index, step): (usize, &crate::program::Step)| {
             let kernel = loaded.kernels[index].clone()?;
             let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
-            Some((StepId(index), KernelCall { kernel, reads, writes }))
+            Some((StepId(index), KernelCall { kernel, reads, writes, takes: loaded.step_time(index) }))
         };
         let kernels = steps().filter_map(call).collect();
         let mut collectives = HashMap::new();
@@ -158,8 +159,10 @@ fn collective(
     let own = whole.unwrap_or_else(|| first(&step.writes));
     let parts = addresses.of_all(&step.writes);
     let packing = bucket.zip(whole).map(|(bucket, whole)| {
-        let pack = KernelCall { kernel: bucket.pack.clone(), reads: parts.clone(), writes: vec![whole] };
-        let unpack = KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts };
+        let takes = Duration::ZERO;
+        let pack =
+            KernelCall { kernel: bucket.pack.clone(), reads: parts.clone(), writes: vec![whole], takes };
+        let unpack = KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts, takes };
         ([pack], [unpack])
     });
     let Op::Collective(id) = step.op else { return Work::enqueue(|_| Ok(())) };
@@ -174,9 +177,10 @@ fn collective(
         },
     };
     let (group, lane, failure) = (group.clone(), lane.clone(), failure.clone());
+    let takes = loaded.step_time(index);
     Work::enqueue(move |_| {
         let (pack, unpack): (&[_], &[_]) =
             packing.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
-        failure.keep(lane.start(&group, &call, pack, unpack))
+        failure.keep(lane.start(&group, (&call, takes), pack, unpack))
     })
 }

@@ -1,0 +1,177 @@
+//! The virtual time of emulated GPUs.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use emulated_gpus::{EmulatedClock, OpenError};
+use gpu_mux::cuda::HostClock;
+
+/// How long a thread that yields to others lets time pass at most: until something ends, that is.
+const YIELDS_FOR: Duration = Duration::from_micros(100);
+
+/// How long ranks wait for each other, in real time, before those that came go on.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The virtual time that the threads of all ranks share, each of which drives an emulated GPU.
+///
+/// While all of them are in a run, time passes only when all of them wait for their devices, and then to the next end of a kernel or a
+/// collective. So what is measured does not depend on how fast the threads are, and a host takes no time.
+struct SharedClock {
+    clock: EmulatedClock,
+    ranks: Mutex<Vec<Place>>,
+    changed: Condvar,
+}
+
+/// Where a rank's thread is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Place {
+    /// In no run.
+    #[default]
+    Outside,
+    /// Waits for the others to begin a run.
+    Enters,
+    Running,
+    /// In a run, and waits for its device: until then at most.
+    WaitsUntil(Duration),
+    /// Waits for the others to end the run.
+    Leaves,
+    /// It has ended.
+    Gone,
+}
+
+/// The virtual time, as one rank's thread has it.
+pub(super) struct RankClock {
+    shared: Arc<SharedClock>,
+    rank: usize,
+}
+
+impl RankClock {
+    /// A clock for each of so many ranks, if emulated GPUs are asked for.
+    pub(super) fn of_ranks(ranks: usize) -> Result<Option<Vec<Self>>, OpenError> {
+        let Some(clock) = EmulatedClock::open()? else { return Ok(None) };
+        let shared = Arc::new(SharedClock {
+            clock,
+            ranks: Mutex::new(vec![Place::default(); ranks]),
+            changed: Condvar::new(),
+        });
+        Ok(Some((0..ranks).map(|rank| Self { shared: Arc::clone(&shared), rank }).collect()))
+    }
+
+    /// The emulated driver's clock.
+    pub(super) fn emulated(&self) -> EmulatedClock {
+        self.shared.clock
+    }
+
+    /// Begins a run when all ranks do.
+    pub(super) fn enter(&self) {
+        self.go(Place::Enters, Place::Running);
+    }
+
+    /// Ends a run when all ranks do.
+    pub(super) fn leave(&self) {
+        self.go(Place::Leaves, Place::Outside);
+    }
+
+    /// Ends a run that has failed: the others go on without this rank.
+    pub(super) fn give_up(&self) {
+        let mut ranks = self.shared.lock();
+        ranks[self.rank] = Place::Gone;
+        self.shared.settle(&mut ranks);
+    }
+
+    /// Lets time pass until something ends on a device, or so much has passed.
+    fn wait(&self, time: Duration) {
+        self.go(Place::WaitsUntil(self.shared.clock.now() + time), Place::Running);
+    }
+
+    /// Waits at a place until the others, or time, let it go; after too long, it goes by itself.
+    fn go(&self, place: Place, on: Place) {
+        let mut ranks = self.shared.lock();
+        ranks[self.rank] = place;
+        self.shared.settle(&mut ranks);
+        let waited =
+            self.shared.changed.wait_timeout_while(ranks, PATIENCE, |ranks| ranks[self.rank] == place);
+        let (mut ranks, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        ranks[self.rank] = on;
+        self.shared.settle(&mut ranks);
+    }
+}
+
+impl SharedClock {
+    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what the ranks' places have come to: all begin a run, all end it, or time passes.
+    fn settle(&self, ranks: &mut [Place]) {
+        let in_run = |place: &Place| matches!(place, Place::Running | Place::WaitsUntil(_) | Place::Leaves);
+        let present = || ranks.iter().filter(|place| **place != Place::Gone);
+        let running = || present().filter(|place| in_run(place));
+        if running().next().is_none() {
+            if present().all(|place| *place == Place::Enters) {
+                self.clock.query_time(Duration::ZERO);
+                ranks
+                    .iter_mut()
+                    .filter(|place| **place == Place::Enters)
+                    .for_each(|place| *place = Place::Running);
+            } else {
+                // Whoever polls then gets on.
+                self.clock.query_time(EmulatedClock::QUERY_TIME);
+            }
+        } else if running().all(|place| *place == Place::Leaves) {
+            self.clock.query_time(EmulatedClock::QUERY_TIME);
+            ranks.iter_mut().filter(|place| in_run(place)).for_each(|place| *place = Place::Outside);
+        } else if running().all(|place| *place != Place::Running) {
+            let waits =
+                |place: &Place| if let Place::WaitsUntil(until) = place { Some(*until) } else { None };
+            let until = running().filter_map(waits).min().unwrap_or_default();
+            self.clock.advance_to_end(until.saturating_sub(self.clock.now()));
+            ranks.iter_mut().filter(|place| waits(place).is_some()).for_each(|place| *place = Place::Running);
+        } else {
+            return;
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// How long launches take on an emulated GPU, where that is known; on others they take what they take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LaunchTimes(pub(super) Option<EmulatedClock>);
+
+impl LaunchTimes {
+    /// Does something whose launches take so long each.
+    pub(super) fn each<T>(self, time: Duration, launch: impl FnOnce() -> T) -> T {
+        let Some(clock) = self.0 else { return launch() };
+        clock.launches_take(Some(time));
+        let launched = launch();
+        clock.launches_take(None);
+        launched
+    }
+}
+
+impl HostClock for RankClock {
+    fn now(&self) -> Duration {
+        self.shared.clock.now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.wait(time);
+    }
+
+    fn yield_now(&self) {
+        self.wait(YIELDS_FOR);
+    }
+}
+
+impl Drop for RankClock {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl fmt::Debug for RankClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the virtual clock of rank {}", self.rank)
+    }
+}
