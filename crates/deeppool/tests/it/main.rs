@@ -20,6 +20,8 @@ mod cluster;
 mod command;
 #[cfg(all(feature = "cli", any(feature = "mpi", feature = "cuda")))]
 mod comparison;
+#[cfg(feature = "cuda")]
+mod emulated;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod faults;
 #[cfg(feature = "cli")]
@@ -56,5 +58,7 @@ mod train_runs;
 mod training_page;
 #[cfg(feature = "cli")]
 mod training_problem;
+#[cfg(feature = "cuda")]
+mod virtual_time;
 #[cfg(feature = "cli")]
 mod weights;

@@ -1,0 +1,27 @@
+//! Tests in which the library itself trains on emulated GPUs: each in a process of its own, whose environment asks for them.
+
+use std::process::Command;
+
+use cuda_emulator::{Emulator, Setting};
+
+/// Set in the process of such a test.
+const CHILD: &str = "DEEPPOOL_TEST_ON_EMULATED_GPUS";
+
+/// Runs a test, which is called `name`, in another process that has so many emulated GPUs.
+pub(crate) fn on_emulated_gpus(name: &str, gpus: usize, test: impl FnOnce(&Emulator)) {
+    if std::env::var_os(CHILD).is_some() {
+        let emulator = Emulator::new().unwrap();
+        emulator.set(Setting::Devices, i64::try_from(gpus).unwrap());
+        return test(&emulator);
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut child = Command::new(this);
+    child
+        .args([name, "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .env("DEEPPOOL_EMULATED_GPUS", gpus.to_string());
+    let ended = child.output().unwrap();
+    let (printed, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    println!("{printed}");
+    assert!(ended.status.success() && printed.contains("1 passed"), "{printed}\n{errors}");
+}

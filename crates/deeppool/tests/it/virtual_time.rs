@@ -1,0 +1,88 @@
+//! Training on emulated GPUs takes what is simulated, in virtual time: one more executor of the same program that agrees.
+
+use std::time::Duration;
+
+use cuda_emulator::Setting;
+use deeppool::costs::{Costs, default_link, shard_sizes};
+use deeppool::data::Dataset;
+use deeppool::job::Job;
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Placement, lower_training};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate};
+use deeppool::train::{BackgroundConfig, EmulatedTimes, Length, TrainConfig, TrainReport, train_on_gpus};
+use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_profile::DeviceModel;
+
+use crate::emulated::on_emulated_gpus;
+
+const BATCH: usize = 32;
+
+/// VGG-16's layers with a sixteenth of their channels, on small images: what it computes, an emulator can.
+fn small_vgg16() -> LayerGraph {
+    let full = zoo::model("vgg16").unwrap();
+    let mut net = LayerGraph::new("vgg16", Shape::image(3, 32, 32)).unwrap();
+    let mut last = net.input();
+    for (_, layer) in full.layers().skip(1) {
+        let kind = match layer.kind().clone() {
+            LayerKind::Conv2d(conv) => Conv2d::new(conv.out_channels / 16, 3).padding(1).into(),
+            LayerKind::Linear(linear) => Linear::new(linear.out_features / 16).into(),
+            LayerKind::AdaptiveAvgPool2d(mut pool) => {
+                pool.output = [1, 1];
+                LayerKind::AdaptiveAvgPool2d(pool)
+            }
+            other => other,
+        };
+        last = net.add(layer.name(), kind, [last]).unwrap();
+    }
+    net
+}
+
+/// The plan of VGG-16 for some GPUs, simulated and trained: with the full network's times, alone or beside a background job of the same.
+fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulation, TrainReport) {
+    let (full, small) = (zoo::model("vgg16").unwrap(), small_vgg16());
+    // Without buckets, since the small network's gradients would fill other ones.
+    let mut lowering = LowerOptions::default();
+    lowering.bucket_bytes = 0;
+    let profile = DeviceModel::named("a100").unwrap().profile(&full, &shard_sizes(BATCH, gpus)).unwrap();
+    let link = default_link("a100", gpus).unwrap();
+    let costs = Costs::new(&full, &profile, &link);
+    let job = Job::new(costs.clone(), BATCH, lowering.clone());
+    let plan = job.plan(&PlanRequest::new(gpus, Mode::Burst { amplification })).unwrap();
+    let program = job.lower(&plan).unwrap();
+    let beside = background.map(|batch| BackgroundCosts::new(&costs, batch).unwrap());
+    let options = SimulateOptions::default().with_background(beside);
+    let simulated = simulate(&program, &costs, &options).unwrap();
+
+    let alone = |batch| lower_training(&full, &Placement::single(&full).unwrap(), batch, &lowering).unwrap();
+    let of_background = background.map(|batch| costs.step_times(&alone(batch)).unwrap().remove(0));
+    let times = EmulatedTimes {
+        training: costs.step_times(&program).unwrap(),
+        background: of_background.unwrap_or_default(),
+    };
+    let (data, placement) = (Dataset::synthetic_for(&small, 64, 0).unwrap(), job.placement(&plan).unwrap());
+    let config = TrainConfig::new(&small, &data, &placement, BATCH)
+        .with_length(Length::Iterations(12))
+        .with_lowering(lowering)
+        .with_emulated_times(Some(&times))
+        .with_background(background.map(|batch| BackgroundConfig::new(&small, &data, batch)));
+    let trained = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
+    (simulated, trained)
+}
+
+#[test]
+fn training_takes_what_is_simulated() {
+    on_emulated_gpus("virtual_time::training_takes_what_is_simulated", 8, |emulator| {
+        emulator.set(Setting::Devices, 8);
+        for (gpus, amplification, background) in
+            [(1, 8.0, None), (8, 2.0, None), (8, 8.0, None), (4, 1.2, None), (8, 2.0, Some(8))]
+        {
+            let (simulated, trained) = both(gpus, amplification, background);
+            let (expected, got) = (simulated.iteration, trained.iteration_times.median());
+            let ratio = got.as_secs_f64() / expected.as_secs_f64();
+            println!(
+                "{gpus} GPUs, limit {amplification}, background {background:?}: {expected:?} simulated, {got:?} emulated: {ratio:.4}; background {:.1} and {:.1} samples/s",
+                simulated.background_samples_per_s, trained.background_samples_per_s
+            );
+        }
+    });
+}
