@@ -204,18 +204,18 @@ pub enum Error {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Gpu(#[from] gpu_mux::cuda::Error),
-    /// A kernel has failed on a GPU, on which nothing runs from then on.
+    /// A rank's GPU cannot go on.
     #[cfg(feature = "cuda")]
-    #[error(
-        "the GPU of rank {rank} has failed with {in_flight} on it; nothing runs on it any more in this process: {error}"
-    )]
-    GpuLost {
+    #[error("rank {rank}, with {under_way} under way on its GPU{}: {error}", if *.is_lost { ", on which nothing runs any more in this process" } else { "" })]
+    RankGpu {
         /// The rank.
         rank: usize,
-        /// What was under way: any of that may be at fault.
-        in_flight: String,
-        /// What CUDA reports.
-        error: gpu_mux::cuda::Error,
+        /// The steps that the device had: any of them may be at fault.
+        under_way: String,
+        /// Whether a kernel has failed while it ran, after which CUDA refuses all further work.
+        is_lost: bool,
+        /// What went wrong.
+        error: Box<Error>,
     },
 }
 
@@ -262,7 +262,7 @@ impl Error {
             | Self::CheckpointNotWritten { .. }
             | Self::Stopped { .. } => false,
             #[cfg(feature = "cuda")]
-            Self::Gpu(_) | Self::GpuLost { .. } => false,
+            Self::Gpu(_) | Self::RankGpu { .. } => false,
             _ => true,
         }
     }

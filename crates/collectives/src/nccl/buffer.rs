@@ -258,6 +258,8 @@ impl Abandoned {
 
 impl Drop for Abandoned {
     fn drop(&mut self) {
+        // A query that fails says nothing of the work: what is left is asked about once more.
+        self.sweep();
         self.sweep();
         // Better leaked than written to by the device after it has been allocated again.
         mem::forget(mem::take(&mut self.0));

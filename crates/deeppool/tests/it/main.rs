@@ -26,6 +26,8 @@ mod emulated;
 mod faults;
 #[cfg(feature = "cli")]
 mod files;
+#[cfg(feature = "cuda")]
+mod gpu_faults;
 #[cfg(all(feature = "cli", feature = "cuda"))]
 mod gpus;
 mod gradients;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use cuda_emulator::Setting;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
@@ -17,15 +16,15 @@ use crate::emulated::on_emulated_gpus;
 
 const BATCH: usize = 32;
 
-/// VGG-16's layers with a sixteenth of their channels, on small images: what it computes, an emulator can.
+/// VGG-16's layers with a thirty-second of their channels, on small images: what it computes, an emulator can.
 fn small_vgg16() -> LayerGraph {
     let full = zoo::model("vgg16").unwrap();
     let mut net = LayerGraph::new("vgg16", Shape::image(3, 32, 32)).unwrap();
     let mut last = net.input();
     for (_, layer) in full.layers().skip(1) {
         let kind = match layer.kind().clone() {
-            LayerKind::Conv2d(conv) => Conv2d::new(conv.out_channels / 16, 3).padding(1).into(),
-            LayerKind::Linear(linear) => Linear::new(linear.out_features / 16).into(),
+            LayerKind::Conv2d(conv) => Conv2d::new(conv.out_channels / 32, 3).padding(1).into(),
+            LayerKind::Linear(linear) => Linear::new(linear.out_features / 32).into(),
             LayerKind::AdaptiveAvgPool2d(mut pool) => {
                 pool.output = [1, 1];
                 LayerKind::AdaptiveAvgPool2d(pool)
@@ -41,8 +40,7 @@ fn small_vgg16() -> LayerGraph {
 fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulation, TrainReport) {
     let (full, small) = (zoo::model("vgg16").unwrap(), small_vgg16());
     // Without buckets, since the small network's gradients would fill other ones.
-    let mut lowering = LowerOptions::default();
-    lowering.bucket_bytes = 0;
+    let lowering = LowerOptions::default().with_bucket_bytes(0);
     let profile = DeviceModel::named("a100").unwrap().profile(&full, &shard_sizes(BATCH, gpus)).unwrap();
     let link = default_link("a100", gpus).unwrap();
     let costs = Costs::new(&full, &profile, &link);
@@ -59,9 +57,9 @@ fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulati
         training: costs.step_times(&program).unwrap(),
         background: of_background.unwrap_or_default(),
     };
-    let (data, placement) = (Dataset::synthetic_for(&small, 64, 0).unwrap(), job.placement(&plan).unwrap());
+    let (data, placement) = (Dataset::synthetic_for(&small, 1024, 0).unwrap(), job.placement(&plan).unwrap());
     let config = TrainConfig::new(&small, &data, &placement, BATCH)
-        .with_length(Length::Iterations(12))
+        .with_length(Length::Iterations(6))
         .with_lowering(lowering)
         .with_emulated_times(Some(&times))
         .with_background(background.map(|batch| BackgroundConfig::new(&small, &data, batch)));
@@ -71,18 +69,20 @@ fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulati
 
 #[test]
 fn training_takes_what_is_simulated() {
-    on_emulated_gpus("virtual_time::training_takes_what_is_simulated", 8, |emulator| {
-        emulator.set(Setting::Devices, 8);
-        for (gpus, amplification, background) in
-            [(1, 8.0, None), (8, 2.0, None), (8, 8.0, None), (4, 1.2, None), (8, 2.0, Some(8))]
-        {
+    on_emulated_gpus("virtual_time::training_takes_what_is_simulated", 8, |_| {
+        for (gpus, amplification, background) in [(4, 1.2, None), (8, 2.0, None), (8, 2.0, Some(8))] {
             let (simulated, trained) = both(gpus, amplification, background);
             let (expected, got) = (simulated.iteration, trained.iteration_times.median());
             let ratio = got.as_secs_f64() / expected.as_secs_f64();
             println!(
-                "{gpus} GPUs, limit {amplification}, background {background:?}: {expected:?} simulated, {got:?} emulated: {ratio:.4}; background {:.1} and {:.1} samples/s",
+                "{gpus} GPUs, limit {amplification}, background {background:?}: {expected:?} simulated, {got:?} \
+                 emulated: {ratio:.4}; background {:.0} and {:.0} samples/s",
                 simulated.background_samples_per_s, trained.background_samples_per_s
             );
+            // Beside a background the emulated device runs one kernel at a time; the simulated one shares its multiprocessors.
+            let limit = if background.is_some() { 0.03 } else { 1e-4 };
+            assert!((ratio - 1.0).abs() <= limit, "{ratio}");
+            assert_eq!(trained.background_samples_per_s > 0.0, background.is_some());
         }
     });
 }

@@ -137,12 +137,15 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     jobs: &Jobs<'_, '_, '_, F, N, S, O>,
 ) -> Error {
     let works = jobs.foreground.works();
-    let error = match (works.failure.take(), error) {
-        (Some(cause), _) => cause,
-        (None, Error::Gpu(error)) if error.is_sticky() => {
-            Error::GpuLost { rank: jobs.iterations.loaded.program.rank, in_flight: jobs.under_way(), error }
-        }
-        (None, error) => error,
+    let error = works.failure.take().unwrap_or(error);
+    let error = match error {
+        Error::Gpu(_) | Error::Engine(_) => Error::RankGpu {
+            rank: jobs.iterations.loaded.program.rank,
+            under_way: jobs.under_way(),
+            is_lost: matches!(&error, Error::Gpu(error) if error.is_sticky()),
+            error: Box::new(error),
+        },
+        error => error,
     };
     if let Some(lane) = &works.communication {
         // The first error is the one that tells.

@@ -1,0 +1,117 @@
+//! Whichever of the driver's and NCCL's functions fails in a training run: an error says so, on which rank, nothing hangs, and nothing is
+//! left behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use cuda_emulator::{Emulator, Setting};
+use deeppool::Error;
+use deeppool::data::Dataset;
+use deeppool::program::Placement;
+use deeppool::train::{BackgroundConfig, Length, TrainConfig, TrainReport, train_on_gpus};
+use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::emulated::on_emulated_gpus;
+
+const RANKS: usize = 2;
+
+/// `CUDA_ERROR_OPERATING_SYSTEM`, which nothing expects.
+const FAILS_WITH: u32 = 304;
+
+/// How many calls are tried at random, besides the first, a middle and the last of each function, which are tried if there are any.
+fn random_calls() -> usize {
+    std::env::var("DEEPPOOL_GPU_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+fn network() -> LayerGraph {
+    let mut net = LayerGraph::new("net", Shape::features(4)).unwrap();
+    let mut last = net.input();
+    for (name, kind) in
+        [("a", Linear::new(6).into()), ("b", LayerKind::GeluTanh), ("c", Linear::new(3).into())]
+    {
+        last = net.add(name, kind, [last]).unwrap();
+    }
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
+    net
+}
+
+/// The first layers on both ranks, the last ones on one of them, so that gradients are summed and samples move; and a background job.
+fn run(net: &LayerGraph, data: &Dataset, placement: &Placement) -> Result<TrainReport, Error> {
+    let config = TrainConfig::new(net, data, placement, 4)
+        .with_length(Length::Iterations(5))
+        .with_background(Some(BackgroundConfig::new(net, data, 2)));
+    train_on_gpus(&config, Duration::from_secs(1), &|_| {})
+}
+
+/// As at the test's beginning.
+fn reset(emulator: &Emulator) {
+    emulator.reset();
+    emulator.set(Setting::Devices, RANKS as i64);
+    emulator.set(Setting::PatienceMs, 5000);
+}
+
+#[test]
+fn every_function_may_fail() {
+    on_emulated_gpus("gpu_faults::every_function_may_fail", RANKS, |emulator| {
+        let (net, random) = (network(), random_calls());
+        let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+        let ranks = net.layers().skip(1).map(|(_, layer)| {
+            if layer.name() == "c" || layer.name() == "loss" { vec![1] } else { vec![0, 1] }
+        });
+        let placement = Placement::new(&net, RANKS, ranks.collect()).unwrap();
+        reset(emulator);
+        run(&net, &data, &placement).unwrap();
+        assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
+        assert!(emulator.leaks().is_empty(), "{:?}", emulator.leaks());
+
+        let mut by_function: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for line in emulator.log() {
+            let mut words = line.split_whitespace();
+            let (Some(number), Some(function)) =
+                (words.next().and_then(|word| word.parse().ok()), words.next())
+            else {
+                continue;
+            };
+            by_function.entry(function.to_owned()).or_default().push(number);
+        }
+        let all: u64 = by_function.values().map(|calls| calls.len() as u64).sum();
+        let mut tried: BTreeSet<u64> = BTreeSet::new();
+        if random > 0 {
+            for calls in by_function.values() {
+                tried.extend([calls[0], calls[calls.len() / 2], calls[calls.len() - 1]]);
+            }
+        }
+        let mut below = ChaCha8Rng::seed_from_u64(1);
+        tried.extend((0..random.max(6)).map(|_| 1 + below.next_u64() % all));
+        let (mut errors, mut slowest) = (0, Duration::ZERO);
+        for &call in &tried {
+            reset(emulator);
+            emulator.fail_call(call, FAILS_WITH);
+            let began = Instant::now();
+            let result = run(&net, &data, &placement);
+            slowest = slowest.max(began.elapsed());
+            let failed = emulator.log().get(call as usize - 1).cloned().unwrap_or_default();
+            if let Err(error) = &result {
+                errors += 1;
+                let message = error.to_string();
+                assert_eq!(message.lines().count(), 1, "{failed}: {message}");
+                println!("{failed}: {message}");
+            }
+            // cudarc keeps the context when the question after it fails.
+            let of_cudarc = failed.contains("cuDeviceGetAttribute");
+            assert!(
+                of_cudarc || emulator.leaks().is_empty(),
+                "{failed}: {:?}: {:?}",
+                result.map(|_| ()),
+                emulator.leaks()
+            );
+        }
+        println!(
+            "{} of {} functions' {all} calls failed, {errors} of which matter; the slowest run took {slowest:?}",
+            tried.len(),
+            by_function.len()
+        );
+    });
+}
