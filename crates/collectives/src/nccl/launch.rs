@@ -102,10 +102,14 @@ impl Launch<'_> {
                 Arc::new(Enqueued::new((world, group), call.clone(), ticket.clone(), started, event))
             }
             Err(message) => {
-                // When the device is done with it cannot be known.
-                mem::forget(memory);
                 let failure = enqueued.err().unwrap_or(Failure::Library(message));
-                return Err(group.fail(world, &failure, &call, &ticket));
+                // Aborted, it leaves the stream.
+                let error = group.fail(world, &failure, &call, &ticket);
+                if stream.synchronize().is_err() {
+                    // When the device is done with it cannot be known.
+                    mem::forget(memory);
+                }
+                return Err(error);
             }
         };
         if let Err(failure) = enqueued {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, Placement, lower_training};
 use deeppool::simulate::BackgroundCosts;
 use deeppool::train::{BackgroundConfig, MicroBatches, TrainReport};
 use gpu_mux::Policy;
@@ -23,6 +25,8 @@ pub(crate) struct Background {
     /// How long a background tasklet should take at most.
     bound: Option<Duration>,
     costs: Option<BackgroundCosts>,
+    profile: ProfileTable,
+    link: LinkModel,
 }
 
 impl Background {
@@ -33,21 +37,32 @@ impl Background {
         dataset: &Dataset,
         args: &CostArgs,
         foreground: &CostTables,
+        policy: &Policy,
     ) -> anyhow::Result<Self> {
         let network = spec.network()?;
         dataset.fits(&network).context("the background job trains on the same data")?;
-        let bound = Policy::default().background_piece;
+        let bound = policy.background_piece;
         let profile = Self::profile(spec, &network, args, &foreground.profile)?;
         let costs = Costs::new(&network, &profile, &foreground.link);
         let cut = MicroBatches::within(bound.unwrap_or(Duration::MAX), &costs, spec.batch)
             .context("the batch of the background job cannot be cut")?;
         let costs = BackgroundCosts::new(&costs, spec.batch).ok();
-        Ok(Self { network, batch: spec.batch, cut, bound, costs })
+        let link = foreground.link.clone();
+        Ok(Self { network, batch: spec.batch, cut, bound, costs, profile, link })
     }
 
     /// What the simulator needs to know of it; nothing where a profile has no times of its whole batch.
     pub(crate) fn costs(&self) -> Option<&BackgroundCosts> {
         self.costs.as_ref()
+    }
+
+    /// How long the steps of its program take.
+    pub(crate) fn step_times(&self, lowering: &LowerOptions) -> anyhow::Result<Vec<Duration>> {
+        let lowering = lowering.clone().with_micro_batches(self.cut.count);
+        let placement = Placement::single(&self.network)?;
+        let program = lower_training(&self.network, &placement, self.batch, &lowering)?;
+        let times = Costs::new(&self.network, &self.profile, &self.link).step_times(&program)?;
+        Ok(times.into_iter().next().unwrap_or_default())
     }
 
     fn profile(

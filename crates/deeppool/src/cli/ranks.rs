@@ -31,6 +31,14 @@ impl RankEngine {
         }
     }
 
+    /// The device whose layer times plans are made with, where nothing else is said.
+    pub(crate) fn device_model(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu-core",
+            Self::Cuda => "a100",
+        }
+    }
+
     /// How many of the GPUs that it computes on are emulated, as the environment says; `None` where they are real, or none.
     pub(crate) fn emulated_gpus(self) -> Option<String> {
         let number = std::env::var(NUMBER_VARIABLE).ok()?;

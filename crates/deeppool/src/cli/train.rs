@@ -8,8 +8,8 @@ use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
-use deeppool::simulate::{SimulateOptions, Simulation};
-use deeppool::train::{HeldMemory, Length, TrainConfig, TrainReport, Weights};
+use deeppool::simulate::{SimulateOptions, Simulation, policy_named};
+use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport, Weights};
 use layer_engine::Sgd;
 use serde_json::{Value, json};
 
@@ -84,6 +84,10 @@ pub(crate) struct Train {
     /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8 or net.onnx:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
+    /// The rules by which each rank's device is shared with its background job, and on GPUs how work is launched: the name of a preset,
+    /// as for `deeppool simulate`
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    policy: String,
     /// Begin with the parameters in this safetensors file (see `deeppool export`), instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
@@ -144,6 +148,7 @@ impl Train {
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         self.engine.check(launched)?;
         check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
+        let policy = policy_named(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
         let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
@@ -152,11 +157,12 @@ impl Train {
         }
         let dataset = Dataset::open(&self.data, &network)?;
         dataset.check_batch(batch)?;
-        let tables = self.costs.load(&network, batch, ranks, read.as_ref(), Some("cpu-core"))?;
+        let tables =
+            self.costs.load(&network, batch, ranks, read.as_ref(), Some(self.engine.device_model()))?;
         let background = self
             .background
             .as_ref()
-            .map(|spec| Background::new(spec, &dataset, &self.costs, &tables))
+            .map(|spec| Background::new(spec, &dataset, &self.costs, &tables, &policy))
             .transpose()?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes()?;
@@ -164,7 +170,8 @@ impl Train {
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
         let beside = background.as_ref().map(Background::costs);
         let is_known = tables.are_of_plan && beside.is_none_or(|costs| costs.is_some());
-        let options = SimulateOptions::default().with_background(beside.flatten().cloned());
+        let options =
+            SimulateOptions::default().with_background(beside.flatten().cloned()).with_policy(policy);
         let simulated = is_known.then(|| job.simulate(&plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
@@ -175,6 +182,17 @@ impl Train {
             Some(Launched { on_host, .. }) => of_ranks.max().unwrap_or(0) * on_host as u64,
         })?;
         let initial = self.init.as_deref().map(Weights::load).transpose()?;
+        let emulated = self.engine.emulated_gpus();
+        let times = match emulated.as_ref().filter(|_| is_known) {
+            Some(_) => Some(EmulatedTimes {
+                training: job.costs().step_times(&program)?,
+                background: match &background {
+                    Some(background) => background.step_times(job.lowering())?,
+                    None => Vec::new(),
+                },
+            }),
+            None => None,
+        };
         let config = TrainConfig::new(&network, &dataset, &placement, batch)
             .with_initial(initial.as_ref())
             .with_length(self.length())
@@ -185,6 +203,8 @@ impl Train {
             .with_lowering(job.lowering().clone())
             .with_traced_iterations(if self.trace.is_some() { TRACED } else { 0 })
             .with_background(background.as_ref().map(|job| job.job(&dataset)))
+            .with_policy(policy)
+            .with_emulated_times(times.as_ref())
             .with_checkpoint(self.checkpoints.config())
             .with_stop(stop_signal()?);
         let report = self.train(launched, &config, &job, &plan)?;
@@ -194,7 +214,6 @@ impl Train {
         if let (Some(path), Some(timeline)) = (&self.trace, &report.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
-        let emulated = self.engine.emulated_gpus();
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
             if let Some(background) = &background {
@@ -202,12 +221,17 @@ impl Train {
             }
             if let Some(gpus) = emulated {
                 json["emulated_gpus"] = gpus.into();
+                json["virtual_time"] = true.into();
             }
             print_json(&json);
         } else {
             show(background.as_ref(), &predictions, &report);
             if emulated.is_some() {
-                say!("the GPUs are emulated on this processor: how long that takes says nothing of GPUs");
+                let of = if times.is_some() { job.costs().profile().device() } else { "no device's" };
+                say!(
+                    "the GPUs are emulated on this processor: what is measured is virtual time, in which steps take what the layer times \
+                     ({of}) and links say, and launching nothing"
+                );
             } else if self.engine == RankEngine::Cpu && launched.is_none() {
                 show_shared_cores(&report);
             }

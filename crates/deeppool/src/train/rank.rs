@@ -239,7 +239,8 @@ impl<B: Backend> BackgroundParts<B> {
     ) -> Result<Option<Self>, Error> {
         let (Some(job), Some(program)) = (&config.background, &programs.background) else { return Ok(None) };
         let mut device = RankDevice::new(engine)?;
-        let times = config.emulated_times.map(|times| times.background.clone());
+        let times =
+            config.emulated_times.map(|times| times.background.clone()).filter(|times| !times.is_empty());
         let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?.with_step_times(times);
         let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
         Ok(Some(Self { device, loaded, state }))

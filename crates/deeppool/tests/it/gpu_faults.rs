@@ -48,7 +48,7 @@ fn run(net: &LayerGraph, data: &Dataset, placement: &Placement) -> Result<TrainR
 /// As at the test's beginning.
 fn reset(emulator: &Emulator) {
     emulator.reset();
-    emulator.set(Setting::Devices, RANKS as i64);
+    emulator.set(Setting::Devices, 2);
     emulator.set(Setting::PatienceMs, 5000);
 }
 

@@ -22,11 +22,13 @@ fn gpus_learn_what_processors_learn() {
     random_plan(path, 3);
     random_plan(path, 4);
     for (gpus, options) in [
-        (1, ""),
-        (2, "--mode dp --clip-norm 1 --weight-decay 0.01"),
-        (3, "--plan random3.json"),
-        (4, "--amplification 1.3"),
-        (4, "--plan random4.json --background digits-cnn:8"),
+        (1, "--device a100"),
+        (2, "--device a100 --mode dp --clip-norm 1 --weight-decay 0.01"),
+        (3, "--plan random3.json --device a100"),
+        (4, "--device a100 --amplification 1.3"),
+        // Kernel by kernel.
+        (4, "--device a100 --amplification 1.3 --policy naive"),
+        (4, "--plan random4.json --background digits-cnn:8 --device a100"),
     ] {
         let processors = json(path, &format!("{run} --ranks {gpus} {options}"));
         let emulated =
@@ -35,6 +37,11 @@ fn gpus_learn_what_processors_learn() {
         println!("{gpus} GPUs {options}: {distance:.1e}");
         assert!(distance <= LIMIT, "{gpus} GPUs {options}: {distance:.1e}");
         assert_eq!(processors["plan"], emulated["plan"]);
+        let us = |what: &str| emulated[what].as_f64();
+        let measured = emulated["iteration_us"]["median"].as_f64().unwrap();
+        if let (Some(simulated), false) = (us("simulated_iteration_us"), options.contains("background")) {
+            println!("simulated {simulated:.1} us, measured in virtual time {measured:.1} us");
+        }
         assert_eq!(emulated["emulated_gpus"], gpus.to_string().as_str());
         assert_eq!(
             emulated["background_samples_per_s"].as_f64().unwrap() > 0.0,
