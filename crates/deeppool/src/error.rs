@@ -204,19 +204,27 @@ pub enum Error {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Gpu(#[from] gpu_mux::cuda::Error),
-    /// A rank's GPU cannot go on.
+    /// A rank's GPU, or what drives it, has failed.
     #[cfg(feature = "cuda")]
-    #[error("rank {rank}, with {under_way} under way on its GPU{}: {error}", if *.is_lost { ", on which nothing runs any more in this process" } else { "" })]
+    #[error("rank {rank}{}: {error}", while_on_gpu(.under_way.as_deref(), *.is_lost))]
     RankGpu {
         /// The rank.
         rank: usize,
-        /// The steps that the device had: any of them may be at fault.
-        under_way: String,
+        /// The steps that the device had, in training: any of them may be at fault.
+        under_way: Option<String>,
         /// Whether a kernel has failed while it ran, after which CUDA refuses all further work.
         is_lost: bool,
         /// What went wrong.
         error: Box<Error>,
     },
+}
+
+/// What a GPU had to do when it failed.
+#[cfg(feature = "cuda")]
+fn while_on_gpu(under_way: Option<&str>, is_lost: bool) -> String {
+    let under_way =
+        under_way.map_or_else(String::new, |steps| format!(", with {steps} under way on its GPU"));
+    under_way + if is_lost { ", on which nothing runs any more in this process" } else { "" }
 }
 
 #[cfg(feature = "cuda")]
@@ -230,6 +238,20 @@ impl From<gpu_mux::DriverError<gpu_mux::cuda::Error>> for Error {
 }
 
 impl Error {
+    /// With the rank whose GPU it is about, and what that had to do, unless it is about something else.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_gpu_of(self, rank: usize, under_way: Option<String>) -> Self {
+        match self {
+            Self::Gpu(_) | Self::Engine(_) if !self.is_input() => Self::RankGpu {
+                rank,
+                under_way,
+                is_lost: matches!(&self, Self::Gpu(error) if error.is_sticky()),
+                error: Box::new(self),
+            },
+            other => other,
+        }
+    }
+
     /// Whether it only says that another rank failed, whose own error says why.
     #[must_use]
     pub fn is_consequence(&self) -> bool {

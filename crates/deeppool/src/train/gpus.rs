@@ -41,6 +41,7 @@ pub fn train_on_gpus(
             .with_timeout(timeout);
         let communicator = world.connect()?;
         run_rank::<Gpu>(config, &programs, &found, &engine, communicator, &|at| progress(at))
+            .map_err(|error| error.on_gpu_of(rank, None))
     };
     let outcomes = thread::scope(|scope| {
         let threads: Vec<_> = engines

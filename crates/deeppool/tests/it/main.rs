@@ -28,6 +28,8 @@ mod faults;
 mod files;
 #[cfg(feature = "cuda")]
 mod gpu_faults;
+#[cfg(feature = "cuda")]
+mod gpu_networks;
 #[cfg(all(feature = "cli", feature = "cuda"))]
 mod gpus;
 mod gradients;
@@ -50,6 +52,8 @@ mod profile;
 mod recompute;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod setup;
+#[cfg(feature = "cuda")]
+mod shrunk;
 #[cfg(feature = "cli")]
 mod simulate;
 #[cfg(all(feature = "cli", feature = "mpi"))]

@@ -9,36 +9,17 @@ use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Placement, lower_training};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate};
 use deeppool::train::{BackgroundConfig, EmulatedTimes, Length, TrainConfig, TrainReport, train_on_gpus};
-use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
+use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
 use crate::emulated::on_emulated_gpus;
+use crate::shrunk::shrunk;
 
 const BATCH: usize = 32;
 
-/// VGG-16's layers with a thirty-second of their channels, on small images: what it computes, an emulator can.
-fn small_vgg16() -> LayerGraph {
-    let full = zoo::model("vgg16").unwrap();
-    let mut net = LayerGraph::new("vgg16", Shape::image(3, 32, 32)).unwrap();
-    let mut last = net.input();
-    for (_, layer) in full.layers().skip(1) {
-        let kind = match layer.kind().clone() {
-            LayerKind::Conv2d(conv) => Conv2d::new(conv.out_channels / 32, 3).padding(1).into(),
-            LayerKind::Linear(linear) => Linear::new(linear.out_features / 32).into(),
-            LayerKind::AdaptiveAvgPool2d(mut pool) => {
-                pool.output = [1, 1];
-                LayerKind::AdaptiveAvgPool2d(pool)
-            }
-            other => other,
-        };
-        last = net.add(layer.name(), kind, [last]).unwrap();
-    }
-    net
-}
-
 /// The plan of VGG-16 for some GPUs, simulated and trained: with the full network's times, alone or beside a background job of the same.
 fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulation, TrainReport) {
-    let (full, small) = (zoo::model("vgg16").unwrap(), small_vgg16());
+    let (full, small) = (zoo::model("vgg16").unwrap(), shrunk("vgg16", 32, 32));
     // Without buckets, since the small network's gradients would fill other ones.
     let lowering = LowerOptions::default().with_bucket_bytes(0);
     let profile = DeviceModel::named("a100").unwrap().profile(&full, &shard_sizes(BATCH, gpus)).unwrap();

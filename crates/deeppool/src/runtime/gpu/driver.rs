@@ -138,15 +138,8 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
 ) -> Error {
     let works = jobs.foreground.works();
     let error = works.failure.take().unwrap_or(error);
-    let error = match error {
-        Error::Gpu(_) | Error::Engine(_) => Error::RankGpu {
-            rank: jobs.iterations.loaded.program.rank,
-            under_way: jobs.under_way(),
-            is_lost: matches!(&error, Error::Gpu(error) if error.is_sticky()),
-            error: Box::new(error),
-        },
-        error => error,
-    };
+    let rank = jobs.iterations.loaded.program.rank;
+    let error = error.on_gpu_of(rank, Some(jobs.under_way()));
     if let Some(lane) = &works.communication {
         // The first error is the one that tells.
         let _ = lane.finish();
