@@ -1,0 +1,132 @@
+use std::fmt;
+
+use crate::Error;
+
+/// A GPU of a cluster, numbered host by host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuId(pub u32);
+
+impl GpuId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for GpuId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "GPU {}", self.0)
+    }
+}
+
+/// A type of GPU, numbered as the cluster first names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuType(pub u16);
+
+impl GpuType {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// GPUs in hosts. The GPUs of a host are of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    types: Vec<String>,
+    hosts: Vec<Host>,
+    /// The host of each GPU.
+    host_of: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) gpu_type: GpuType,
+    pub(crate) first: u32,
+    pub(crate) gpus: u32,
+}
+
+impl Cluster {
+    /// A cluster of hosts, each with a type of GPU and a number of them.
+    ///
+    /// ```
+    /// let cluster = cluster_scheduler::Cluster::new([("v100", 8), ("v100", 8), ("k80", 4)])?;
+    /// assert_eq!((cluster.gpus(), cluster.types().len()), (20, 2));
+    /// # Ok::<(), cluster_scheduler::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoGpus`] without a single GPU, [`Error::BadFigure`] above 2^31 GPUs or 2^15 types of them.
+    pub fn new<'a>(hosts: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Self, Error> {
+        let mut cluster = Self { types: Vec::new(), hosts: Vec::new(), host_of: Vec::new() };
+        for (name, gpus) in hosts {
+            let known = cluster.types.iter().position(|known| known == name);
+            let index = known.unwrap_or_else(|| {
+                cluster.types.push(name.to_owned());
+                cluster.types.len() - 1
+            });
+            let too_many =
+                |name, value: usize| Error::BadFigure { name, value: value.to_string(), expected: "fewer" };
+            if index >= 1 << 15 {
+                return Err(too_many("types of GPUs", index + 1));
+            }
+            let first = cluster.host_of.len();
+            if gpus.saturating_add(first) >= 1 << 31 {
+                return Err(too_many("GPUs of the cluster", gpus.saturating_add(first)));
+            }
+            let host = cluster.hosts.len() as u32;
+            cluster.hosts.push(Host {
+                gpu_type: GpuType(index as u16),
+                first: first as u32,
+                gpus: gpus as u32,
+            });
+            cluster.host_of.resize(first + gpus, host);
+        }
+        if cluster.host_of.is_empty() { Err(Error::NoGpus) } else { Ok(cluster) }
+    }
+
+    /// Hosts that are all the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::new`].
+    pub fn uniform(gpu_type: &str, hosts: usize, gpus_per_host: usize) -> Result<Self, Error> {
+        Self::new(std::iter::repeat_n((gpu_type, gpus_per_host), hosts))
+    }
+
+    /// How many GPUs there are.
+    pub fn gpus(&self) -> usize {
+        self.host_of.len()
+    }
+
+    /// The names of the types of GPUs.
+    pub fn types(&self) -> &[String] {
+        &self.types
+    }
+
+    /// How many GPUs of a type there are.
+    pub fn gpus_of(&self, gpu_type: GpuType) -> usize {
+        self.hosts.iter().filter(|host| host.gpu_type == gpu_type).map(|host| host.gpus as usize).sum()
+    }
+
+    /// The type of a GPU.
+    ///
+    /// # Panics
+    ///
+    /// For a GPU that the cluster does not have.
+    pub fn type_of(&self, gpu: GpuId) -> GpuType {
+        self.hosts[self.host_of(gpu)].gpu_type
+    }
+
+    /// The host of a GPU.
+    ///
+    /// # Panics
+    ///
+    /// For a GPU that the cluster does not have.
+    pub fn host_of(&self, gpu: GpuId) -> usize {
+        self.host_of[gpu.index()] as usize
+    }
+
+    pub(crate) fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+}

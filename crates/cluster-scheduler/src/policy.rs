@@ -1,0 +1,213 @@
+use std::time::Duration;
+
+use crate::{Error, Mode};
+
+/// Which jobs run, on how many GPUs, and what shares them. A value: each rule is a field.
+///
+/// ```
+/// use cluster_scheduler::Policy;
+///
+/// let careful = Policy::jigsaw(4).with_overlap(0.05);
+/// assert_eq!(careful.name, "jigsaw");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// What it is called in reports.
+    pub name: String,
+    /// Who goes first.
+    pub order: Order,
+    /// Whether a job that does not fit holds up all that come after it. Otherwise those that fit go ahead.
+    pub blocking: bool,
+    /// How jobs are parallelised, where the table has them so.
+    pub mode: Mode,
+    /// Whether jobs may share GPUs, and how.
+    pub sharing: Sharing,
+    /// Whether a job may be started on any of the numbers of GPUs that it allows ([`Job::also`](crate::Job::also)): on that which costs the least
+    /// GPU time while jobs wait, and on the fastest otherwise.
+    pub elastic: bool,
+}
+
+/// Who goes first.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Order {
+    /// Who came first.
+    Arrival,
+    /// Who has the least to do: remaining iterations times their time, on the fastest GPUs for it.
+    RemainingTime,
+    /// Who has had the least GPU time, in levels: who has had less than the first is before all others, who has had less than the
+    /// second before the rest, and so on. Within a level, who came first.
+    AttainedService {
+        /// GPU time at which a job goes from a level to the next, in rising order.
+        levels: Vec<Duration>,
+    },
+    /// Who has had the least of a fair share, which a solver finds.
+    Fair(Fair),
+}
+
+/// Fair shares, which are found by a solver and realised in rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fair {
+    /// What is fair.
+    pub objective: Objective,
+    /// How often jobs take turns, where not all can run.
+    pub round: Duration,
+}
+
+/// What is fair, after Gavel (Narayanan et al., OSDI 2020).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// The smallest share of GPU time is the largest possible (section 4.1).
+    MaxMin,
+    /// The largest ratio between the time that a job takes and what it would take on its own 1/n of the cluster is the
+    /// smallest possible (section 4.2, after Themis, Mahajan et al., NSDI 2020).
+    FinishTime,
+}
+
+/// How jobs share GPUs. What shares, and how, follows from the [executions](crate::Execution) of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sharing {
+    /// A GPU is one job's.
+    None,
+    /// Whole iterations of others go where a job's GPUs have nothing to compute: two jobs on the same GPUs, the long parts of one
+    /// beside the short parts of the other, or jobs on one GPU each, in slots that are long enough for whole iterations of theirs.
+    Iterations {
+        /// The part by which work gets slower on GPUs that are shared; an assumption.
+        overlap: f64,
+    },
+    /// Work of jobs on one GPU goes in the gaps of those on several, in pieces that fit whatever their iterations take.
+    Gaps {
+        /// The part of a gap that the job in it gets.
+        efficiency: f64,
+        /// The part by which iterations get slower whose gaps are used.
+        overlap: f64,
+    },
+}
+
+/// Levels of attained service: an hour of GPU time, and a day.
+const LEVELS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86_400)];
+
+impl Policy {
+    /// First come, first served, each job on all its GPUs at once or not at all; who does not fit blocks those behind. The
+    /// common default of batch systems.
+    pub fn fifo() -> Self {
+        Self {
+            name: "fifo".into(),
+            order: Order::Arrival,
+            blocking: true,
+            mode: Mode::DataParallel,
+            sharing: Sharing::None,
+            elastic: false,
+        }
+    }
+
+    /// Shortest remaining time first, preempting at the end of an iteration (Schrage, "A proof of the optimality of the shortest
+    /// remaining processing time discipline", Operations Research 1968, for one server). It knows how long jobs will take.
+    pub fn srtf() -> Self {
+        Self { name: "srtf".into(), order: Order::RemainingTime, blocking: false, ..Self::fifo() }
+    }
+
+    /// Least attained service first, in levels, preempting at the end of an iteration: Tiresias' discretised two-dimensional
+    /// LAS (Gu et al., NSDI 2019, section 3.3), with levels at an hour and a day of GPU time. It knows nothing of the future.
+    pub fn least_attained_service() -> Self {
+        Self {
+            name: "las".into(),
+            order: Order::AttainedService { levels: LEVELS.to_vec() },
+            blocking: false,
+            ..Self::fifo()
+        }
+    }
+
+    /// Max-min fairness, after Gavel (Narayanan et al., OSDI 2020, section 4.1): the least that a job gets of the GPUs' time
+    /// is the most possible.
+    pub fn max_min_fairness() -> Self {
+        Self::fair("max-min", Objective::MaxMin)
+    }
+
+    /// Finish-time fairness, after Gavel (OSDI 2020, section 4.2) and Themis (Mahajan et al., NSDI 2020).
+    pub fn finish_time_fairness() -> Self {
+        Self::fair("finish-time", Objective::FinishTime)
+    }
+
+    fn fair(name: &str, objective: Objective) -> Self {
+        let round = Duration::from_secs(360);
+        let order = Order::Fair(Fair { objective, round });
+        Self { name: name.into(), order, blocking: false, ..Self::fifo() }
+    }
+
+    /// Scheduling by the iteration without SPB: as [least attained service](Self::least_attained_service), and other jobs'
+    /// iterations run while a job's GPUs wait for its communication.
+    pub fn iteration_level() -> Self {
+        Self {
+            name: "iteration-level".into(),
+            sharing: Sharing::Iterations { overlap: 0.02 },
+            ..Self::least_attained_service()
+        }
+    }
+
+    /// `JigSaw` (arXiv 2111.10672), in our reading of its abstract: as [`iteration_level`](Self::iteration_level), with jobs under
+    /// structured partial backpropagation with so many parts, and other jobs' iterations in the slots that it leaves.
+    pub fn jigsaw(parts: u16) -> Self {
+        Self { name: "jigsaw".into(), mode: Mode::Spb(parts), ..Self::iteration_level() }
+    }
+
+    /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs on several GPUs run by burst plans on as many as pay, and jobs
+    /// on one GPU in their gaps, or on GPUs of their own where there are any.
+    pub fn burst() -> Self {
+        Self {
+            name: "burst".into(),
+            mode: Mode::Burst,
+            sharing: Sharing::Gaps { efficiency: 0.9, overlap: 0.01 },
+            elastic: true,
+            ..Self::least_attained_service()
+        }
+    }
+
+    /// Static partitions: as [`burst`](Self::burst), by data parallelism and without sharing: jobs on as many GPUs as pay, and each GPU
+    /// one job's.
+    pub fn partition() -> Self {
+        Self { name: "partition".into(), elastic: true, ..Self::least_attained_service() }
+    }
+
+    /// The same policy where sharing a GPU slows work down by another part.
+    #[must_use]
+    pub fn with_overlap(mut self, part: f64) -> Self {
+        match &mut self.sharing {
+            Sharing::None => {}
+            Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => *overlap = part,
+        }
+        self
+    }
+
+    /// The same policy where jobs take turns at another pace, if it is a fair one.
+    #[must_use]
+    pub fn with_round(mut self, round: Duration) -> Self {
+        if let Order::Fair(fair) = &mut self.order {
+            fair.round = round;
+        }
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
+        let (overlap, efficiency) = match self.sharing {
+            Sharing::None => (0.0, 1.0),
+            Sharing::Iterations { overlap } => (overlap, 1.0),
+            Sharing::Gaps { efficiency, overlap } => (overlap, efficiency),
+        };
+        if !(0.0..=10.0).contains(&overlap) {
+            return bad("the cost of sharing", overlap.to_string(), "a part from 0 to 10");
+        }
+        if !(efficiency > 0.0 && efficiency <= 1.0) {
+            return bad("the part of gaps that is used", efficiency.to_string(), "more than 0, up to 1");
+        }
+        match &self.order {
+            Order::AttainedService { levels } if !levels.is_sorted() => {
+                bad("levels of attained service", format!("{levels:?}"), "rising times")
+            }
+            Order::Fair(fair) if fair.round.is_zero() => {
+                bad("a round of a fair policy", "0".into(), "more than 0")
+            }
+            _ => Ok(()),
+        }
+    }
+}

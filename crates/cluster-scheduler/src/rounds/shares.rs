@@ -1,0 +1,55 @@
+use std::collections::BTreeMap;
+
+use super::RoundsJob;
+use crate::Error;
+use crate::fair::{Demand, Progress, finish_time, max_min, proportional};
+
+/// What finish-time fairness remembers of each job: seconds that what it has done would have taken alone, the steps left, and
+/// its steps a second alone.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    isolated: BTreeMap<usize, (f64, u64, f64)>,
+}
+
+impl Shares {
+    pub(super) fn max_min(
+        present: &[usize],
+        jobs: &[RoundsJob],
+        gpus: &[usize],
+    ) -> Result<BTreeMap<usize, Vec<f64>>, Error> {
+        let demands: Vec<Demand> =
+            present.iter().map(|&job| demand(&jobs[job], vec![1.0; gpus.len()])).collect();
+        Ok(present.iter().copied().zip(max_min(&demands, gpus)?).collect())
+    }
+
+    pub(super) fn finish_time(
+        &mut self,
+        now: f64,
+        present: &[usize],
+        jobs: &[RoundsJob],
+        remaining: &[u64],
+        gpus: &[usize],
+    ) -> Result<BTreeMap<usize, Vec<f64>>, Error> {
+        let demands: Vec<Demand> =
+            present.iter().map(|&job| demand(&jobs[job], vec![jobs[job].speeds[0]; gpus.len()])).collect();
+        let speeds = proportional(&demands, gpus);
+        let mut progress = Vec::with_capacity(present.len());
+        for (&job, &speed) in present.iter().zip(&speeds) {
+            let left = remaining[job];
+            let (mut isolated, before, speed_before) =
+                self.isolated.get(&job).copied().unwrap_or((0.0, left, speed));
+            isolated += (before - left) as f64 / speed_before;
+            self.isolated.insert(job, (isolated, left, speed));
+            progress.push(Progress {
+                elapsed: now - jobs[job].arrival,
+                remaining: left as f64,
+                isolated: isolated + left as f64 / speed,
+            });
+        }
+        Ok(present.iter().copied().zip(finish_time(&demands, &progress, gpus)?).collect())
+    }
+}
+
+fn demand(job: &RoundsJob, speeds: Vec<f64>) -> Demand {
+    Demand { jobs: 1, gpus: job.gpus, speeds, weight: 1.0 }
+}

@@ -1,0 +1,177 @@
+//! A job in the scheduler.
+
+use crate::nanos::nanos;
+use crate::policy::Order;
+use crate::table::{Allocation, RowId};
+use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy, Table};
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: JobId,
+    pub(super) job: Job,
+    pub(super) mode: Mode,
+    pub(super) arrived: u64,
+    pub(super) remaining: u64,
+    /// An iteration's time on the GPUs that it wants, of the type on which it is fastest, by data parallelism.
+    pub(super) iteration: u64,
+    /// The level of attained service.
+    pub(super) level: usize,
+    /// Where it may run; those that it wants first, faster ones before slower ones.
+    pub(super) options: Vec<Choice>,
+    /// Where it is to run.
+    pub(super) target: Option<Seat>,
+    /// Where it runs.
+    pub(super) run: Option<Run>,
+    pub(super) is_active: bool,
+}
+
+/// A number of GPUs of a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) gpu_type: GpuType,
+    pub(super) gpus: usize,
+    pub(super) row: RowId,
+    pub(super) iteration: u64,
+    /// GPU time of an iteration that nobody else can use.
+    pub(super) cost: u64,
+}
+
+/// GPUs, and how long an iteration takes there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seat {
+    pub(super) gpus: Vec<GpuId>,
+    pub(super) gpu_type: GpuType,
+    pub(super) row: RowId,
+    /// The job in whose slots or gaps it is.
+    pub(super) beside: Option<usize>,
+    pub(super) iteration: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) seat: Seat,
+    /// The iterations that it may still do.
+    pub(super) left: u64,
+    /// It was told to stop after the iteration that it is in.
+    pub(super) stopping: bool,
+}
+
+impl Entry {
+    pub(super) fn new(
+        id: JobId,
+        job: Job,
+        arrived: u64,
+        cluster: &Cluster,
+        table: &Table,
+        policy: &Policy,
+    ) -> Result<Self, Error> {
+        let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
+        if job.iterations == 0 {
+            return bad("iterations of a job", "0".into(), "at least 1");
+        }
+        if !(job.weight > 0.0 && job.weight.is_finite()) {
+            return bad("the weight of a job", job.weight.to_string(), "more than 0");
+        }
+        let impossible = |reason: String| {
+            let kind = table.name(job.kind).to_owned();
+            Error::Impossible { job: id, kind, gpus: job.gpus, reason }
+        };
+        let also: &[usize] = if policy.elastic { &job.also } else { &[] };
+        let mut options = Vec::new();
+        for &gpus in std::iter::once(&job.gpus).chain(also) {
+            let mut of_count: Vec<Choice> = (0..cluster.types().len() as u16)
+                .filter_map(|of_type| Choice::new(GpuType(of_type), gpus, &job, cluster, table, policy))
+                .collect();
+            of_count.sort_by_key(|choice| choice.iteration);
+            options.extend(of_count);
+        }
+        if options.is_empty() {
+            return Err(impossible("no type of GPU has as many, or the table has no time on as many".into()));
+        }
+        let alone = |choice: &Choice| {
+            let allocation = Allocation { gpu_type: choice.gpu_type, gpus: choice.gpus, spread: false };
+            table.execution(job.kind, allocation, Mode::DataParallel).map(|execution| execution.iteration)
+        };
+        let wanted = options.iter().filter(|choice| choice.gpus == job.gpus || also.contains(&choice.gpus));
+        let iteration = wanted.filter_map(alone).min();
+        let iteration =
+            iteration.ok_or_else(|| impossible("the table has no time by data parallelism".into()))?;
+        if iteration.checked_mul(job.iterations).and_then(|all| all.checked_mul(job.gpus as u64)).is_none() {
+            return Err(impossible("it would take longer than 584 years of GPU time".into()));
+        }
+        Ok(Self {
+            id,
+            mode: policy.mode,
+            arrived,
+            remaining: job.iterations,
+            iteration,
+            level: 0,
+            options,
+            target: None,
+            run: None,
+            is_active: true,
+            job,
+        })
+    }
+
+    /// GPU time of the iterations that are done.
+    fn attained(&self) -> u64 {
+        (self.job.iterations - self.remaining) * self.service()
+    }
+
+    fn service(&self) -> u64 {
+        self.iteration * self.job.gpus as u64
+    }
+
+    /// Goes to the level of its attained service, and says whether that is another one.
+    pub(super) fn rise(&mut self, order: &Order) -> bool {
+        let Order::AttainedService { levels } = order else { return false };
+        let attained = self.attained();
+        let level = levels.iter().filter(|&&level| nanos(level) <= attained).count();
+        std::mem::replace(&mut self.level, level) != level
+    }
+
+    /// The iterations after which it has done all, or has another priority.
+    pub(super) fn iterations_of_this_priority(&self, order: &Order) -> u64 {
+        let Order::AttainedService { levels } = order else { return self.remaining };
+        let next = levels.get(self.level).map(|&level| nanos(level).saturating_sub(self.attained()));
+        next.map_or(self.remaining, |next| next.div_ceil(self.service()).clamp(1, self.remaining))
+    }
+
+    pub(super) fn placement(&self, beside: Option<JobId>) -> Option<Placement> {
+        let run = self.run.as_ref()?;
+        Some(Placement {
+            job: self.id,
+            gpus: run.seat.gpus.clone(),
+            mode: self.mode,
+            beside,
+            iteration: std::time::Duration::from_nanos(run.seat.iteration),
+            iterations: run.left,
+        })
+    }
+}
+
+impl Choice {
+    fn new(
+        gpu_type: GpuType,
+        gpus: usize,
+        job: &Job,
+        cluster: &Cluster,
+        table: &Table,
+        policy: &Policy,
+    ) -> Option<Self> {
+        if gpus == 0 || gpus > cluster.gpus_of(gpu_type) {
+            return None;
+        }
+        let row = table.row(job.kind, Allocation { gpu_type, gpus, spread: false }, policy.mode)?;
+        let execution = table.at(row);
+        let cost = match policy.sharing {
+            crate::Sharing::Gaps { efficiency, .. } => {
+                let gaps: u64 = execution.slot_nanos().sum();
+                execution.iteration * gpus as u64 - (gaps as f64 * efficiency) as u64
+            }
+            _ => execution.iteration * gpus as u64,
+        };
+        Some(Self { gpu_type, gpus, row, iteration: execution.iteration, cost })
+    }
+}

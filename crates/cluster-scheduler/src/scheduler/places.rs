@@ -1,0 +1,247 @@
+//! Places beside other jobs, in one plan.
+
+use rustc_hash::FxHashMap;
+
+use super::entry::{Choice, Entry, Seat};
+use crate::policy::Sharing;
+use crate::sharing::{cycle, hosting, in_gaps, in_slots};
+use crate::table::{RowId, Table};
+use crate::{GpuId, GpuType};
+
+/// What becomes of two executions that share GPUs, by host, place and guest: it is asked for again and again.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    slots: FxHashMap<(RowId, usize, RowId), Option<u64>>,
+    cycles: FxHashMap<(RowId, RowId), Option<u64>>,
+}
+
+/// GPUs with slots that are alike: of one execution, and of one place in it where its parts do not rotate.
+struct Group {
+    row: RowId,
+    place: usize,
+    gpu_type: GpuType,
+    /// A host and its GPU, the next one last; those that have been taken meanwhile are skipped.
+    free: Vec<(usize, GpuId)>,
+}
+
+pub(super) struct Places<'a> {
+    table: &'a Table,
+    sharing: Sharing,
+    entries: &'a mut [Entry],
+    pairs: &'a mut Pairs,
+    groups: Vec<Group>,
+    /// Hosts of several GPUs, by what they run and on how many GPUs, the next one last.
+    gangs: FxHashMap<(GpuType, usize), Vec<(RowId, Vec<usize>)>>,
+    /// By GPU: a second job has it, or its host shares all of its GPUs.
+    is_taken: Vec<bool>,
+    /// By execution on one GPU: groups from the best on.
+    best: FxHashMap<RowId, Vec<usize>>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn new(
+        table: &'a Table,
+        sharing: Sharing,
+        hosts: &[usize],
+        entries: &'a mut [Entry],
+        gpus: usize,
+        pairs: &'a mut Pairs,
+    ) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut known: FxHashMap<(RowId, usize), usize> = FxHashMap::default();
+        let mut gangs: FxHashMap<(GpuType, usize), Vec<(RowId, Vec<usize>)>> = FxHashMap::default();
+        for &host in hosts.iter().rev() {
+            let Some(seat) = &entries[host].target else { continue };
+            if seat.gpus.len() < 2 {
+                continue;
+            }
+            let rotates = table.at(seat.row).rotates;
+            for (place, &gpu) in seat.gpus.iter().enumerate() {
+                let place = if rotates { 0 } else { place };
+                let group = *known.entry((seat.row, place)).or_insert_with(|| {
+                    let group = Group { row: seat.row, place, gpu_type: seat.gpu_type, free: Vec::new() };
+                    groups.push(group);
+                    groups.len() - 1
+                });
+                groups[group].free.push((host, gpu));
+            }
+            if matches!(sharing, Sharing::Iterations { .. }) {
+                let of_size = gangs.entry((seat.gpu_type, seat.gpus.len())).or_default();
+                match of_size.iter_mut().find(|(row, _)| *row == seat.row) {
+                    Some((_, hosts)) => hosts.push(host),
+                    None => of_size.push((seat.row, vec![host])),
+                }
+            }
+        }
+        Self {
+            table,
+            sharing,
+            entries,
+            pairs,
+            groups,
+            gangs,
+            is_taken: vec![false; gpus],
+            best: FxHashMap::default(),
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.groups.iter().all(|group| group.free.is_empty())
+    }
+
+    pub(super) fn waits(&self, index: usize) -> bool {
+        self.entries[index].target.is_none()
+    }
+
+    /// Places a job beside another, where it was if that is possible, or where it is fastest; or nowhere.
+    pub(super) fn place(&mut self, guest: usize, previous: Option<&Seat>) {
+        let options = self.entries[guest].options.clone();
+        for choice in options {
+            let found = if choice.gpus == 1 {
+                self.place_alone(guest, choice, previous)
+            } else {
+                self.place_gang(guest, choice, previous)
+            };
+            if found {
+                return;
+            }
+        }
+    }
+
+    /// A job on one GPU.
+    fn place_alone(&mut self, guest: usize, choice: Choice, previous: Option<&Seat>) -> bool {
+        if let Some((host, gpu)) = previous.and_then(|seat| Some((seat.beside?, *seat.gpus.first()?))) {
+            let group = self.entries[host].target.as_ref().and_then(|seat| {
+                let place = seat.gpus.binary_search(&gpu).ok()?;
+                let place = if self.table.at(seat.row).rotates { 0 } else { place };
+                (seat.gpus.len() > 1).then_some((seat.row, place, seat.gpu_type))
+            });
+            if let Some((row, place, gpu_type)) = group.filter(|_| self.is_open(host, gpu)) {
+                if gpu_type == choice.gpu_type {
+                    if let Some(iteration) = self.in_slot(row, place, choice.row) {
+                        self.seat_beside(guest, choice, host, vec![gpu], iteration);
+                        return true;
+                    }
+                }
+            }
+        }
+        let order = match self.best.get(&choice.row) {
+            Some(order) => order.clone(),
+            None => {
+                let mut by_time: Vec<(u64, usize)> = Vec::new();
+                for group in 0..self.groups.len() {
+                    let Group { row, place, gpu_type, .. } = self.groups[group];
+                    let time = (gpu_type == choice.gpu_type).then(|| self.in_slot(row, place, choice.row));
+                    by_time.extend(time.flatten().map(|time| (time, group)));
+                }
+                by_time.sort_unstable();
+                let order: Vec<usize> = by_time.into_iter().map(|(_, group)| group).collect();
+                self.best.insert(choice.row, order.clone());
+                order
+            }
+        };
+        for group in order {
+            while let Some((host, gpu)) = self.groups[group].free.pop() {
+                if self.is_open(host, gpu) {
+                    let Group { row, place, .. } = self.groups[group];
+                    if let Some(iteration) = self.in_slot(row, place, choice.row) {
+                        self.seat_beside(guest, choice, host, vec![gpu], iteration);
+                        return true;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// A job on as many GPUs as its host.
+    fn place_gang(&mut self, guest: usize, choice: Choice, previous: Option<&Seat>) -> bool {
+        let Sharing::Iterations { .. } = self.sharing else { return false };
+        let was_beside = previous.and_then(|seat| seat.beside);
+        let rows: Vec<RowId> = match self.gangs.get(&(choice.gpu_type, choice.gpus)) {
+            Some(of_size) => of_size.iter().map(|(row, _)| *row).collect(),
+            None => return false,
+        };
+        let mut best: Option<(u64, usize)> = None;
+        for (at, &row) in rows.iter().enumerate() {
+            let Some(cycle) = self.cycle(row, choice.row) else { continue };
+            let host = self.table.at(row).iteration;
+            // What is saved, by what the two take one after the other.
+            let saved = (host + choice.iteration - cycle) as f64 / (host + choice.iteration) as f64;
+            let saved = (saved * 1e9) as u64;
+            while let Some(&host) = self.hosts_of(&choice, at).last() {
+                if self.is_all_open(host) {
+                    break;
+                }
+                self.hosts_of(&choice, at).pop();
+            }
+            if self.hosts_of(&choice, at).is_empty() {
+                continue;
+            }
+            if best.is_none_or(|(most, _)| saved > most) {
+                best = Some((saved, at));
+            }
+        }
+        let Some((_, at)) = best else { return false };
+        let hosts = self.hosts_of(&choice, at);
+        let stays = was_beside.and_then(|host| hosts.iter().position(|&other| other == host));
+        let host = match stays {
+            Some(position) => Some(hosts.remove(position)),
+            None => hosts.pop(),
+        };
+        let Some(host) = host.filter(|&host| self.is_all_open(host)) else { return false };
+        let Some(seat) = self.entries[host].target.clone() else { return false };
+        let Some(cycle) = self.cycle(seat.row, choice.row) else { return false };
+        self.seat_beside(guest, choice, host, seat.gpus, cycle);
+        true
+    }
+
+    fn hosts_of(&mut self, choice: &Choice, at: usize) -> &mut Vec<usize> {
+        &mut self.gangs.entry((choice.gpu_type, choice.gpus)).or_default()[at].1
+    }
+
+    fn is_open(&self, host: usize, gpu: GpuId) -> bool {
+        self.entries[host].target.is_some() && !self.is_taken[gpu.index()]
+    }
+
+    fn is_all_open(&self, host: usize) -> bool {
+        let seat = self.entries[host].target.as_ref();
+        seat.is_some_and(|seat| seat.gpus.iter().all(|gpu| !self.is_taken[gpu.index()]))
+    }
+
+    fn seat_beside(&mut self, guest: usize, choice: Choice, host: usize, gpus: Vec<GpuId>, iteration: u64) {
+        gpus.iter().for_each(|gpu| self.is_taken[gpu.index()] = true);
+        let overlap = self.overlap();
+        if let Some(seat) = &mut self.entries[host].target {
+            let alone = self.table.at(seat.row);
+            seat.iteration = if gpus.len() > 1 { iteration } else { hosting(alone, overlap) };
+        }
+        let Choice { gpu_type, row, .. } = choice;
+        self.entries[guest].target = Some(Seat { gpus, gpu_type, row, beside: Some(host), iteration });
+    }
+
+    fn overlap(&self) -> f64 {
+        match self.sharing {
+            Sharing::None => 0.0,
+            Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => overlap,
+        }
+    }
+
+    fn in_slot(&mut self, host: RowId, place: usize, guest: RowId) -> Option<u64> {
+        let (table, sharing) = (self.table, self.sharing);
+        *self.pairs.slots.entry((host, place, guest)).or_insert_with(|| {
+            let (host, guest) = (table.at(host), table.at(guest).iteration);
+            match sharing {
+                Sharing::None => None,
+                Sharing::Iterations { overlap } => in_slots(host, place, guest, overlap),
+                Sharing::Gaps { efficiency, overlap } => in_gaps(host, place, guest, efficiency, overlap),
+            }
+        })
+    }
+
+    fn cycle(&mut self, host: RowId, guest: RowId) -> Option<u64> {
+        let (table, overlap) = (self.table, self.overlap());
+        let pair = self.pairs.cycles.entry((host, guest));
+        *pair.or_insert_with(|| cycle(table.at(host), table.at(guest), overlap))
+    }
+}

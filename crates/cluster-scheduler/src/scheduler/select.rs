@@ -1,0 +1,169 @@
+//! A plan: who is to run where.
+
+use super::Scheduler;
+use super::entry::{Choice, Seat};
+use super::gpus::Free;
+use crate::policy::{Order, Sharing};
+use crate::table::Allocation;
+use crate::{Error, GpuType};
+
+impl Scheduler<'_> {
+    /// Sets each job's target anew.
+    pub(super) fn plan(&mut self) -> Result<(), Error> {
+        let mut order = self.active.clone();
+        match &self.policy.order {
+            Order::Arrival | Order::Fair(_) => {}
+            Order::RemainingTime => order.sort_by_key(|&index| {
+                let entry = &self.entries[index];
+                entry.remaining * entry.iteration
+            }),
+            Order::AttainedService { .. } => order.sort_by_key(|&index| self.entries[index].level),
+        }
+        let selected = match self.turns {
+            Some(_) => self.by_turns(&order)?,
+            None => self.in_order(&order),
+        };
+        let previous = self.seat(&selected);
+        self.share(&order, &selected, previous);
+        if let Some(turns) = &self.turns {
+            let waits = self.active.iter().any(|&index| self.entries[index].target.is_none());
+            self.wake_at = waits.then(|| self.now + turns.round());
+        }
+        Ok(())
+    }
+
+    /// Jobs with GPUs of their own: the first that fit.
+    fn in_order(&self, order: &[usize]) -> Vec<(usize, Choice)> {
+        let mut free = self.all_gpus();
+        let mut left: usize = self.cluster.gpus();
+        let wanted: usize = order.iter().map(|&index| self.entries[index].job.gpus).sum();
+        let is_scarce = wanted > left;
+        let mut selected = Vec::new();
+        for &index in order {
+            if left == 0 {
+                break;
+            }
+            match self.choice(index, &free, is_scarce) {
+                Some(choice) => {
+                    free[choice.gpu_type.index()] -= choice.gpus;
+                    left -= choice.gpus;
+                    selected.push((index, choice));
+                }
+                None if self.policy.blocking => break,
+                None => {}
+            }
+        }
+        selected
+    }
+
+    /// Where a job is to run that fits: where it is, if it has GPUs of its own already.
+    fn choice(&self, index: usize, free: &[usize], is_scarce: bool) -> Option<Choice> {
+        let entry = &self.entries[index];
+        let own = entry.target.as_ref().filter(|seat| seat.beside.is_none());
+        let mut fitting = entry.options.iter().filter(|choice| choice.gpus <= free[choice.gpu_type.index()]);
+        if let Some(seat) = own {
+            let stays = |choice: &&Choice| choice.gpu_type == seat.gpu_type && choice.gpus == seat.gpus.len();
+            if let Some(choice) = fitting.clone().find(stays) {
+                return Some(*choice);
+            }
+        }
+        if !self.policy.elastic {
+            return fitting.next().copied();
+        }
+        let by = |choice: &&Choice| if is_scarce { choice.cost } else { choice.iteration };
+        fitting.min_by_key(by).copied()
+    }
+
+    /// Jobs with GPUs of their own by what they have had of their fair shares; what is left goes to those that fit, in order.
+    fn by_turns(&mut self, order: &[usize]) -> Result<Vec<(usize, Choice)>, Error> {
+        let mut free = self.all_gpus();
+        let mut selected = Vec::new();
+        let mut is_selected = vec![false; self.entries.len()];
+        let Some(turns) = &mut self.turns else { return Ok(selected) };
+        let prioritized = turns.priorities(self.now, order, &self.entries)?;
+        for (index, gpu_type) in prioritized {
+            let option = self.entries[index].options.iter().find(|option| option.gpu_type == gpu_type);
+            let Some(&choice) = option.filter(|option| option.gpus <= free[gpu_type.index()]) else {
+                continue;
+            };
+            if !std::mem::replace(&mut is_selected[index], true) {
+                free[gpu_type.index()] -= choice.gpus;
+                selected.push((index, choice));
+            }
+        }
+        for &index in order.iter().filter(|&&index| !is_selected[index]) {
+            if let Some(choice) = self.choice(index, &free, true) {
+                free[choice.gpu_type.index()] -= choice.gpus;
+                selected.push((index, choice));
+            }
+        }
+        Ok(selected)
+    }
+
+    fn all_gpus(&self) -> Vec<usize> {
+        (0..self.cluster.types().len()).map(|of_type| self.cluster.gpus_of(GpuType(of_type as u16))).collect()
+    }
+
+    /// Gives the selected jobs GPUs, those that they have where they have as many, and nobody else; gives the seats of the others
+    /// as they were.
+    fn seat(&mut self, selected: &[(usize, Choice)]) -> Vec<Option<Seat>> {
+        let mut free = Free::all(self.cluster);
+        let mut previous: Vec<Option<Seat>> = Vec::new();
+        previous.resize_with(self.entries.len(), || None);
+        let stays = |seat: &Seat, choice: &Choice| {
+            seat.beside.is_none() && seat.gpu_type == choice.gpu_type && seat.gpus.len() == choice.gpus
+        };
+        for &index in &self.active {
+            previous[index] = self.entries[index].target.take();
+        }
+        let mut moving = Vec::new();
+        for (index, choice) in selected {
+            match previous[*index].take() {
+                Some(mut seat) if stays(&seat, choice) => {
+                    seat.iteration = self.table.at(seat.row).iteration;
+                    seat.gpus.iter().for_each(|&gpu| free.take(gpu));
+                    self.entries[*index].target = Some(seat);
+                }
+                _ => moving.push((*index, *choice)),
+            }
+        }
+        // Wide jobs first: they need whole hosts.
+        moving.sort_by_key(|(_, choice)| std::cmp::Reverse(choice.gpus));
+        for (index, choice) in moving {
+            let Choice { gpu_type, gpus: count, row, .. } = choice;
+            let (gpus, spread) = free.find(gpu_type, count);
+            let entry = &mut self.entries[index];
+            let allocation = Allocation { gpu_type, gpus: count, spread };
+            let row = self.table.row(entry.job.kind, allocation, self.policy.mode).unwrap_or(row);
+            let iteration = self.table.at(row).iteration;
+            entry.target = Some(Seat { gpus, gpu_type, row, beside: None, iteration });
+        }
+        previous
+    }
+
+    /// Places jobs without GPUs of their own beside others.
+    fn share(&mut self, order: &[usize], selected: &[(usize, Choice)], previous: Vec<Option<Seat>>) {
+        if self.policy.sharing == Sharing::None || selected.len() == order.len() {
+            return;
+        }
+        let hosts: Vec<usize> = selected.iter().map(|&(index, _)| index).collect();
+        let mut pairs = std::mem::take(&mut self.pairs);
+        let mut places = super::places::Places::new(
+            self.table,
+            self.policy.sharing,
+            &hosts,
+            &mut self.entries,
+            self.cluster.gpus(),
+            &mut pairs,
+        );
+        for &index in order {
+            if places.is_full() {
+                break;
+            }
+            if places.waits(index) {
+                places.place(index, previous[index].as_ref());
+            }
+        }
+        self.pairs = pairs;
+    }
+}

@@ -1,0 +1,153 @@
+//! Fair shares, realised in turns: who has had the least of its share goes first.
+
+use rustc_hash::FxHashMap;
+
+use super::entry::Entry;
+use crate::fair::{Demand, Progress, finish_time, max_min, proportional};
+use crate::nanos::{nanos, seconds};
+use crate::policy::{Fair, Objective};
+use crate::{Cluster, Error, GpuType};
+
+#[derive(Debug)]
+pub(super) struct Turns {
+    fair: Fair,
+    gpus: Vec<usize>,
+    has_changed: bool,
+    jobs: FxHashMap<usize, Turn>,
+}
+
+/// A job's share by type of GPU, and the time that it has had there since shares were found.
+#[derive(Debug, Clone)]
+struct Turn {
+    shares: Vec<f64>,
+    had: Vec<u64>,
+    /// Seconds that what it has done would have taken on its own part of the cluster.
+    isolated: f64,
+    /// What that was reckoned from last: iterations left, and iterations a second.
+    last: Option<(u64, f64)>,
+}
+
+impl Turns {
+    pub(super) fn new(fair: Fair, cluster: &Cluster) -> Self {
+        let gpus = (0..cluster.types().len() as u16).map(|of_type| cluster.gpus_of(GpuType(of_type)));
+        Self { fair, gpus: gpus.collect(), has_changed: false, jobs: FxHashMap::default() }
+    }
+
+    pub(super) fn round(&self) -> u64 {
+        nanos(self.fair.round)
+    }
+
+    pub(super) fn arrive(&mut self, job: usize) {
+        let none = vec![0.0; self.gpus.len()];
+        let had = vec![0; self.gpus.len()];
+        self.jobs.insert(job, Turn { shares: none, had, isolated: 0.0, last: None });
+        self.has_changed = true;
+    }
+
+    pub(super) fn leave(&mut self, job: usize) {
+        self.jobs.remove(&job);
+        self.has_changed = true;
+    }
+
+    pub(super) fn account(&mut self, job: usize, gpu_type: GpuType, time: u64) {
+        if let Some(turn) = self.jobs.get_mut(&job) {
+            turn.had[gpu_type.index()] += time;
+        }
+    }
+
+    /// Jobs with the type of GPU on which it is their turn, from the first on: by share over what they have had of it.
+    pub(super) fn priorities(
+        &mut self,
+        now: u64,
+        order: &[usize],
+        entries: &[Entry],
+    ) -> Result<Vec<(usize, GpuType)>, Error> {
+        if std::mem::take(&mut self.has_changed) {
+            self.find_shares(now, order, entries)?;
+        }
+        // Nobody has had nothing: half a round to begin with, as in Gavel.
+        let start = self.round() / 2;
+        let mut all = Vec::new();
+        for of_type in 0..self.gpus.len() {
+            let mut of_type: Vec<(f64, usize, GpuType)> = order
+                .iter()
+                .filter_map(|index| {
+                    let turn = self.jobs.get(index)?;
+                    let priority = turn.shares[of_type] / (start + turn.had[of_type]) as f64;
+                    // Interior-point solvers give no exact zeros.
+                    (turn.shares[of_type] > 1e-6).then_some((priority, *index, GpuType(of_type as u16)))
+                })
+                .collect();
+            of_type.sort_by(|a, b| b.0.total_cmp(&a.0));
+            all.extend(of_type.into_iter().map(|(_, index, of_type)| (index, of_type)));
+        }
+        Ok(all)
+    }
+
+    fn find_shares(&mut self, now: u64, order: &[usize], entries: &[Entry]) -> Result<(), Error> {
+        let demands: Vec<Demand> =
+            order.iter().map(|&index| demand(&entries[index], self.gpus.len())).collect();
+        let shares = match self.fair.objective {
+            Objective::MaxMin => self.max_min(&demands)?,
+            Objective::FinishTime => self.finish_time(now, order, entries, &demands)?,
+        };
+        for (index, shares) in order.iter().zip(shares) {
+            if let Some(turn) = self.jobs.get_mut(index) {
+                turn.had.fill(0);
+                turn.shares = shares;
+            }
+        }
+        Ok(())
+    }
+
+    /// Jobs that are alike are one demand: a problem as large as there are differences.
+    fn max_min(&self, demands: &[Demand]) -> Result<Vec<Vec<f64>>, Error> {
+        let mut classes: Vec<Demand> = Vec::new();
+        let mut known: FxHashMap<(usize, u64, Vec<bool>), usize> = FxHashMap::default();
+        let mut class_of = Vec::with_capacity(demands.len());
+        for demand in demands {
+            let runs = demand.speeds.iter().map(|&speed| speed > 0.0).collect();
+            let class = *known.entry((demand.gpus, demand.weight.to_bits(), runs)).or_insert_with(|| {
+                classes.push(Demand { jobs: 0, ..demand.clone() });
+                classes.len() - 1
+            });
+            classes[class].jobs += 1;
+            class_of.push(class);
+        }
+        let shares = max_min(&classes, &self.gpus)?;
+        Ok(class_of.into_iter().map(|class| shares[class].clone()).collect())
+    }
+
+    fn finish_time(
+        &mut self,
+        now: u64,
+        order: &[usize],
+        entries: &[Entry],
+        demands: &[Demand],
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let speeds = proportional(demands, &self.gpus);
+        let mut progress = Vec::with_capacity(order.len());
+        for (&index, &speed) in order.iter().zip(&speeds) {
+            let (remaining, arrived) = (entries[index].remaining, entries[index].arrived);
+            let Some(turn) = self.jobs.get_mut(&index) else { continue };
+            if let Some((before, speed)) = turn.last {
+                turn.isolated += (before - remaining) as f64 / speed;
+            }
+            turn.last = Some((remaining, speed));
+            progress.push(Progress {
+                elapsed: seconds(now - arrived),
+                remaining: remaining as f64,
+                isolated: turn.isolated + remaining as f64 / speed,
+            });
+        }
+        finish_time(demands, &progress, &self.gpus)
+    }
+}
+
+fn demand(entry: &Entry, types: usize) -> Demand {
+    let mut speeds = vec![0.0; types];
+    for option in entry.options.iter().filter(|option| option.gpus == entry.job.gpus) {
+        speeds[option.gpu_type.index()] = 1.0 / seconds(option.iteration);
+    }
+    Demand { jobs: 1, gpus: entry.job.gpus, speeds, weight: entry.job.weight }
+}

@@ -1,0 +1,94 @@
+//! What becomes of iterations that share GPUs.
+
+use crate::Execution;
+use crate::nanos::stretched;
+
+/// The least part of its speed at which a job is worth placing beside another.
+const LEAST_SPEED: f64 = 0.05;
+
+/// Two jobs on the same GPUs, each of which does an iteration in every cycle: on each GPU a long part of one runs beside a short
+/// part of the other, and one's communication beside the other's computing. How long a cycle takes, where that is shorter than
+/// one iteration after the other.
+pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<u64> {
+    let together = one.busy.iter().zip(other.busy.iter().rev()).map(|(long, short)| long + short);
+    let longest = together.max()?.max(one.iteration).max(other.iteration);
+    let cycle = stretched(longest, overlap);
+    (cycle < one.iteration + other.iteration).then_some(cycle)
+}
+
+/// A job on one GPU in the slots of another job's GPU at a place: whole iterations only. How long one takes on
+/// average, where any fit.
+///
+/// Where the host's parts rotate, each GPU has each part in turn.
+pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64) -> Option<u64> {
+    let iteration = u128::from(hosting(host, overlap));
+    let fitting = |slot: u64| u128::from(slot / stretched(guest, overlap));
+    let (iterations, fit) = if host.rotates {
+        (host.busy.len() as u128, host.slot_nanos().map(fitting).sum())
+    } else {
+        (1, fitting(host.slot_nanos().nth(place)?))
+    };
+    worth((iterations * iteration).checked_div(fit)? as u64 + 1, guest)
+}
+
+/// A job on one GPU in the gaps of another job's GPU at a place, in pieces. How long an iteration of it takes on average.
+pub(crate) fn in_gaps(
+    host: &Execution,
+    place: usize,
+    guest: u64,
+    efficiency: f64,
+    overlap: f64,
+) -> Option<u64> {
+    let gap = host.slot_nanos().nth(place)? as f64 * efficiency;
+    let iterations = gap / guest as f64;
+    if iterations <= 0.0 {
+        return None;
+    }
+    worth((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
+}
+
+/// How long an iteration of a host takes whose slots or gaps are used.
+pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
+    stretched(host.iteration, overlap)
+}
+
+fn worth(iteration: u64, alone: u64) -> Option<u64> {
+    (iteration as f64 * LEAST_SPEED <= alone as f64).then_some(iteration)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn spb(parts: usize) -> Execution {
+        let layer = (Duration::from_millis(1), Duration::from_millis(2));
+        Execution::spb(4, &[layer; 4], Duration::ZERO, parts).unwrap()
+    }
+
+    #[test]
+    fn long_parts_run_beside_short_ones() {
+        // 12, 10, 8, 6 beside 6, 8, 10, 12: 18 instead of 24, which is what 4 parts save.
+        assert_eq!(cycle(&spb(4), &spb(4), 0.0), Some(18 * MS));
+        assert_eq!(cycle(&spb(1), &spb(1), 0.0), None, "nothing is saved without SPB");
+        assert_eq!(cycle(&spb(4), &spb(4), 1.0 / 3.0), None, "nor where sharing costs as much");
+    }
+
+    #[test]
+    fn whole_iterations_fit_in_slots_that_are_long_enough() {
+        // Slots of 0, 2, 4 and 6 ms in turn: of 4 ms there fits one in 4 iterations' 2 longest, of 7 ms none.
+        assert_eq!(in_slots(&spb(4), 0, 4 * MS, 0.0), Some(48 * MS / 2 + 1));
+        assert_eq!(in_slots(&spb(4), 0, 7 * MS, 0.0), None);
+    }
+
+    #[test]
+    fn anything_fits_in_gaps_in_pieces() {
+        let ms = Duration::from_millis;
+        let host = Execution::parts(ms(10), &[ms(10), ms(5)]).unwrap();
+        assert_eq!(in_gaps(&host, 1, 40 * MS, 1.0, 0.0), Some(80 * MS));
+        assert_eq!(in_gaps(&host, 0, 40 * MS, 1.0, 0.0), None, "no gap");
+    }
+}

@@ -1,0 +1,31 @@
+//! Structured partial backpropagation (SPB, arXiv 2111.10672): each worker of a data-parallel job backpropagates a part of the
+//! layers only.
+//!
+//! Only the abstract of the paper was at hand, so what a part is, is our reading: part i of K (from 1) backpropagates
+//! the last ceil(i L / K) of L layers, and the parts rotate from iteration to iteration. With layers that are equal and a backward pass
+//! that takes twice the forward pass, that saves (K - 1) / (3 K) of the computing. One part still goes all the way, so that a
+//! synchronous iteration is hardly shorter: what is saved are slots at its end.
+
+use std::time::Duration;
+
+/// How long each part of `parts` computes, the whole one first: all of the forward pass, and the backward pass of its layers.
+///
+/// `layers` are forward and backward times from the input to the loss.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let ms = Duration::from_millis;
+/// let times = cluster_scheduler::spb::part_times(&[(ms(1), ms(2)); 4], 4);
+/// assert_eq!(times, [ms(12), ms(10), ms(8), ms(6)]);
+/// ```
+pub fn part_times(layers: &[(Duration, Duration)], parts: usize) -> Vec<Duration> {
+    let forward: Duration = layers.iter().map(|&(forward, _)| forward).sum();
+    (1..=parts)
+        .rev()
+        .map(|part| {
+            let last = (part * layers.len()).div_ceil(parts);
+            forward + layers.iter().rev().take(last).map(|&(_, backward)| backward).sum::<Duration>()
+        })
+        .collect()
+}

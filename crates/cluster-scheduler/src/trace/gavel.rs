@@ -1,0 +1,90 @@
+use std::io::Read;
+
+use super::sheet::Sheet;
+use crate::Error;
+
+/// A job of Gavel's traces (Narayanan et al., OSDI 2020).
+#[derive(Debug, Clone, PartialEq)]
+pub struct GavelJob {
+    /// When it arrives, in seconds.
+    pub arrival: f64,
+    /// Its model, with the batch size where it has one: `ResNet-18 batch 64`.
+    pub kind: String,
+    /// The GPUs that it runs on.
+    pub gpus: usize,
+    /// The steps that its workers do together.
+    pub steps: u64,
+}
+
+/// How fast a kind of Gavel's jobs is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GavelSpeed {
+    /// The type of GPU: `k80`, `p100` or `v100`, with `_unconsolidated` where GPUs are spread over servers.
+    pub gpu_type: String,
+    /// As in [`GavelJob::kind`].
+    pub kind: String,
+    /// On how many GPUs.
+    pub gpus: usize,
+    /// Steps a second, of all workers together; 0 where it did not run.
+    pub steps_per_s: f64,
+}
+
+/// Jobs from a CSV with the columns `arrival_s`, `model` or `job_type`, `batch` or `batch_size`, `gpus` or `scale_factor`, and `steps` or
+/// `total_steps`.
+///
+/// `file` is what errors call it.
+///
+/// # Errors
+///
+/// [`Error::BadTrace`], with line and column.
+pub fn gavel_jobs(file: &str, input: impl Read) -> Result<Vec<GavelJob>, Error> {
+    let columns: [&[&str]; 5] = [
+        &["arrival_s"],
+        &["model", "job_type"],
+        &["batch", "batch_size"],
+        &["gpus", "scale_factor"],
+        &["steps", "total_steps"],
+    ];
+    let mut sheet = Sheet::open(file, input, &columns)?;
+    let mut jobs = Vec::new();
+    while sheet.next()? {
+        jobs.push(GavelJob {
+            arrival: sheet.number(0, "seconds from 0 on", |at: &f64| (0.0..1e9).contains(at))?,
+            kind: kind(&sheet, 1, 2)?,
+            gpus: sheet
+                .number(3, "a number of GPUs from 1 on", |&gpus: &usize| (1..1 << 20).contains(&gpus))?,
+            steps: sheet
+                .number(4, "a number of steps from 1 on", |&steps: &u64| (1..1 << 52).contains(&steps))?,
+        });
+    }
+    Ok(jobs)
+}
+
+/// Speeds from a CSV with the columns `gpu_type`, `model`, `batch`, `gpus` and `steps_per_s`.
+///
+/// `file` is what errors call it.
+///
+/// # Errors
+///
+/// [`Error::BadTrace`], with line and column.
+pub fn gavel_speeds(file: &str, input: impl Read) -> Result<Vec<GavelSpeed>, Error> {
+    let columns: [&[&str]; 5] = [&["gpu_type"], &["model"], &["batch"], &["gpus"], &["steps_per_s"]];
+    let mut sheet = Sheet::open(file, input, &columns)?;
+    let mut speeds = Vec::new();
+    while sheet.next()? {
+        speeds.push(GavelSpeed {
+            gpu_type: sheet.text(0)?.to_owned(),
+            kind: kind(&sheet, 1, 2)?,
+            gpus: sheet
+                .number(3, "a number of GPUs from 1 on", |&gpus: &usize| (1..1 << 20).contains(&gpus))?,
+            steps_per_s: sheet
+                .number(4, "steps a second from 0 on", |speed: &f64| (0.0..1e9).contains(speed))?,
+        });
+    }
+    Ok(speeds)
+}
+
+fn kind<R: Read>(sheet: &Sheet<R>, model: usize, batch: usize) -> Result<String, Error> {
+    let (model, batch) = (sheet.text(model)?, sheet.text(batch)?);
+    Ok(if batch.is_empty() { model.to_owned() } else { format!("{model} batch {batch}") })
+}

@@ -1,0 +1,76 @@
+//! Traces of clusters: readers of published ones, and a generator fitted to one.
+//!
+//! A trace that does not hold what it should is refused, with its line and column. Files are text; who has them compressed decompresses them
+//! on the way.
+
+mod gavel;
+mod philly;
+mod quantiles;
+mod random;
+mod sheet;
+mod synthetic;
+
+use std::time::Duration;
+
+pub use gavel::{GavelJob, GavelSpeed, gavel_jobs, gavel_speeds};
+pub use philly::philly;
+pub use synthetic::synthetic;
+
+use crate::{Allocation, Arrival, Error, GpuType, Job, JobId, KindId, Mode, Table};
+use random::Random;
+
+/// A job of a trace that says for how long it ran, and not what it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceJob {
+    /// When it arrived, from the first arrival on.
+    pub arrival: Duration,
+    /// For how long it ran.
+    pub duration: Duration,
+    /// On how many GPUs.
+    pub gpus: usize,
+}
+
+/// Makes jobs of a table's kinds of a trace's: each of a kind that is drawn from those that the table has on so many GPUs, with as
+/// many iterations as take the trace's time by data parallelism on GPUs of a type. They are numbered from 0.
+///
+/// # Errors
+///
+/// [`Error::Impossible`] for a job on a number of GPUs on which the table has none of the kinds.
+pub fn assign(
+    jobs: &[TraceJob],
+    table: &Table,
+    kinds: &[KindId],
+    gpu_type: GpuType,
+    seed: u64,
+) -> Result<Vec<Arrival>, Error> {
+    let mut random = Random::new(seed);
+    let mut arrivals = Vec::with_capacity(jobs.len());
+    for (number, TraceJob { arrival, duration, gpus }) in jobs.iter().copied().enumerate() {
+        let id = JobId(number as u64);
+        let allocation = Allocation { gpu_type, gpus, spread: false };
+        let of_kind = |kind: &KindId| Some((*kind, table.execution(*kind, allocation, Mode::DataParallel)?));
+        let possible: Vec<_> = kinds.iter().filter_map(of_kind).collect();
+        if possible.is_empty() {
+            let reason = "none of the kinds has a time on as many".to_owned();
+            return Err(Error::Impossible { job: id, kind: "any kind".into(), gpus, reason });
+        }
+        let (kind, execution) = possible[random.below(possible.len())];
+        let iterations = duration.as_secs_f64() / execution.iteration().as_secs_f64();
+        let iterations = (iterations.round() as u64).max(1);
+        arrivals.push(Arrival { at: arrival, id, job: Job::new(kind, iterations, gpus) });
+    }
+    Ok(arrivals)
+}
+
+/// The same jobs, arriving faster or slower, so that they ask for a part of all GPUs' time until the last arrival: 1 is as much as
+/// there is. Jobs that want more than `gpus` are left out.
+pub fn at_load(jobs: &[TraceJob], gpus: usize, load: f64) -> Vec<TraceJob> {
+    let jobs: Vec<TraceJob> = jobs.iter().copied().filter(|job| job.gpus <= gpus).collect();
+    let work: f64 = jobs.iter().map(|job| job.duration.as_secs_f64() * job.gpus as f64).sum();
+    let first = jobs.first().map_or(Duration::ZERO, |job| job.arrival);
+    let span = jobs.last().map_or(Duration::ZERO, |job| job.arrival.saturating_sub(first)).as_secs_f64();
+    let factor = if span > 0.0 && load > 0.0 { work / (gpus as f64 * load * span) } else { 1.0 };
+    let moved =
+        |job: &TraceJob| TraceJob { arrival: job.arrival.saturating_sub(first).mul_f64(factor), ..*job };
+    jobs.iter().map(moved).collect()
+}

@@ -1,0 +1,14 @@
+//! Distributions by their quantiles.
+
+/// Figures by the part of all that is below each, both in rising order; between two, the logarithm of 1 more than the figure is linear.
+pub(super) struct Quantiles(pub(super) &'static [(f64, f64)]);
+
+impl Quantiles {
+    pub(super) fn at(&self, part: f64) -> f64 {
+        let above = self.0.partition_point(|&(below, _)| below < part).clamp(1, self.0.len() - 1);
+        let [(low_part, low), (high_part, high)] = [self.0[above - 1], self.0[above]];
+        let along = ((part - low_part) / (high_part - low_part)).clamp(0.0, 1.0);
+        let (low, high) = ((1.0 + low).ln(), (1.0 + high).ln());
+        (low + (high - low) * along).exp() - 1.0
+    }
+}

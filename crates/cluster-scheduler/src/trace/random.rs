@@ -1,0 +1,20 @@
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// Random numbers that are the same on every machine.
+pub(super) struct Random(ChaCha8Rng);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// From 0, up to 1.
+    pub(super) fn part(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        ((self.part() * count as f64) as usize).min(count.saturating_sub(1))
+    }
+}

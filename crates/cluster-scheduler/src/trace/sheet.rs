@@ -1,0 +1,80 @@
+//! CSV with named columns, and lines that begin with `#` for people.
+
+use std::fmt::Display;
+use std::io::Read;
+use std::str::FromStr;
+
+use csv::{Reader, ReaderBuilder, StringRecord};
+
+use crate::Error;
+
+pub(super) struct Sheet<R> {
+    file: String,
+    reader: Reader<R>,
+    /// The names that were asked for, and where they are.
+    columns: Vec<(String, usize)>,
+    record: StringRecord,
+}
+
+impl<R: Read> Sheet<R> {
+    /// A sheet that has each of these columns, by one of its names.
+    pub(super) fn open(file: &str, input: R, columns: &[&[&str]]) -> Result<Self, Error> {
+        let mut reader = ReaderBuilder::new().comment(Some(b'#')).flexible(true).from_reader(input);
+        let header = reader.headers().map_err(|error| broken(file, &error))?.clone();
+        let line = reader.headers().ok().and_then(StringRecord::position).map_or(1, csv::Position::line);
+        let find = |names: &&[&str]| {
+            let at = header.iter().position(|name| names.contains(&name.trim()));
+            at.map(|at| (header[at].trim().to_owned(), at)).ok_or_else(|| Error::BadTrace {
+                file: file.to_owned(),
+                line,
+                column: header.len() + 1,
+                name: names.join("` or `"),
+                reason: format!(
+                    "no such column in the header, which is `{}`",
+                    header.iter().collect::<Vec<_>>().join(",")
+                ),
+            })
+        };
+        let columns = columns.iter().map(find).collect::<Result<_, _>>()?;
+        Ok(Self { file: file.to_owned(), reader, columns, record: StringRecord::new() })
+    }
+
+    /// Goes to the next line, if there is one.
+    pub(super) fn next(&mut self) -> Result<bool, Error> {
+        self.reader.read_record(&mut self.record).map_err(|error| broken(&self.file, &error))
+    }
+
+    /// What is in a column of the line, by its place among those that were asked for.
+    pub(super) fn text(&self, column: usize) -> Result<&str, Error> {
+        let (_, at) = self.columns[column];
+        self.record.get(at).map(str::trim).ok_or_else(|| self.bad(column, "the line ends before it"))
+    }
+
+    pub(super) fn number<T: FromStr>(
+        &self,
+        column: usize,
+        expected: &str,
+        is_good: impl Fn(&T) -> bool,
+    ) -> Result<T, Error> {
+        let text = self.text(column)?;
+        let number = text.parse::<T>().ok().filter(is_good);
+        number.ok_or_else(|| self.bad(column, format!("`{text}`, expected {expected}")))
+    }
+
+    pub(super) fn bad(&self, column: usize, reason: impl Display) -> Error {
+        let (name, at) = &self.columns[column];
+        Error::BadTrace {
+            file: self.file.clone(),
+            line: self.record.position().map_or(0, csv::Position::line),
+            column: at + 1,
+            name: name.clone(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// What is no CSV at all.
+fn broken(file: &str, error: &csv::Error) -> Error {
+    let line = error.position().map_or(0, csv::Position::line);
+    Error::BadTrace { file: file.to_owned(), line, column: 1, name: "line".into(), reason: error.to_string() }
+}

@@ -1,0 +1,20 @@
+//! Published traces and tables, where they are at hand: `shared/data/traces` beside the workspace.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+
+/// A file's text, decompressed; without the file a line that says that it was skipped.
+pub(crate) fn open(name: &str) -> Option<Box<dyn Read>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/traces").join(name);
+    match File::open(&path) {
+        Ok(file) if name.ends_with(".gz") => Some(Box::new(GzDecoder::new(file))),
+        Ok(file) => Some(Box::new(file)),
+        Err(error) => {
+            println!("SKIPPED: {}: {error}", path.display());
+            None
+        }
+    }
+}

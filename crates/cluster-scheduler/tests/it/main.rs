@@ -1,0 +1,4 @@
+//! The scheduler's laws, slow oracles, a peer's results, and traces.
+
+mod data;
+mod peer;
