@@ -2,36 +2,33 @@
 
 use crate::{Cluster, GpuId, GpuType};
 
+/// The jobs that hold each GPU: at most two.
 #[derive(Debug)]
-pub(super) struct Gpus {
-    /// By GPU: how many of those that hold it stop after their iteration.
-    stopping: Vec<u8>,
-    /// By GPU: how many hold it.
-    holders: Vec<u8>,
-}
+pub(super) struct Gpus(Vec<[Option<usize>; 2]>);
 
 impl Gpus {
     pub(super) fn new(cluster: &Cluster) -> Self {
-        Self { stopping: vec![0; cluster.gpus()], holders: vec![0; cluster.gpus()] }
+        Self(vec![[None; 2]; cluster.gpus()])
     }
 
-    /// Whether nobody holds these GPUs but those that are to share them: who is not, was told to stop.
-    pub(super) fn can_start(&self, gpus: &[GpuId]) -> bool {
-        gpus.iter().all(|gpu| self.stopping[gpu.index()] == 0 && self.holders[gpu.index()] < 2)
+    pub(super) fn holders(&self, gpu: GpuId) -> [Option<usize>; 2] {
+        self.0[gpu.index()]
     }
 
-    pub(super) fn hold(&mut self, gpus: &[GpuId]) {
-        gpus.iter().for_each(|gpu| self.holders[gpu.index()] += 1);
-    }
-
-    pub(super) fn stop(&mut self, gpus: &[GpuId]) {
-        gpus.iter().for_each(|gpu| self.stopping[gpu.index()] += 1);
-    }
-
-    pub(super) fn release(&mut self, gpus: &[GpuId], stopping: bool) {
+    pub(super) fn hold(&mut self, gpus: &[GpuId], job: usize) {
         for gpu in gpus {
-            self.holders[gpu.index()] -= 1;
-            self.stopping[gpu.index()] -= u8::from(stopping);
+            if let Some(place) = self.0[gpu.index()].iter_mut().find(|place| place.is_none()) {
+                *place = Some(job);
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, gpus: &[GpuId], job: usize) {
+        for gpu in gpus {
+            self.0[gpu.index()]
+                .iter_mut()
+                .filter(|place| **place == Some(job))
+                .for_each(|place| *place = None);
         }
     }
 }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::nanos::nanos;
 use crate::policy::Order;
 use crate::{Cluster, Command, Error, Event, Job, JobId, Policy, Table};
-use entry::{Entry, Run};
+use entry::{Entry, Run, Seat};
 use gpus::Gpus;
 use turns::Turns;
 
@@ -132,21 +132,19 @@ impl<'a> Scheduler<'a> {
                 let Some(run) = &mut entry.run else { continue };
                 if !run.stopping && entry.target.as_ref() != Some(&run.seat) {
                     run.stopping = true;
-                    self.gpus.stop(&run.seat.gpus);
                     commands.push(Command::Stop(entry.id));
                 }
             }
         }
         for &index in &self.active {
-            let entry = &mut self.entries[index];
+            let entry = &self.entries[index];
             let (Some(seat), None) = (&entry.target, &entry.run) else { continue };
-            if self.gpus.can_start(&seat.gpus) {
-                self.gpus.hold(&seat.gpus);
-                let seat = seat.clone();
+            if self.can_start(index, seat) {
+                self.gpus.hold(&seat.gpus, index);
                 let left = entry.iterations_of_this_priority(&self.policy.order);
-                let beside = seat.beside;
-                entry.run = Some(Run { seat, left, stopping: false });
-                let beside = beside.map(|host| self.entries[host].id);
+                let beside = seat.beside.map(|host| self.entries[host].id);
+                let seat = seat.clone();
+                self.entries[index].run = Some(Run { seat, left, stopping: false });
                 commands.extend(self.entries[index].placement(beside).map(Command::Run));
             }
         }
@@ -166,6 +164,22 @@ impl<'a> Scheduler<'a> {
     /// How many jobs have come and not left.
     pub fn active(&self) -> usize {
         self.active.len()
+    }
+
+    /// Whether nobody holds these GPUs but those that share them.
+    ///
+    /// Who was told to stop holds them until the end of its iteration, and keeps others waiting, but not its own host or guest: that goes
+    /// on where it is.
+    fn can_start(&self, job: usize, seat: &Seat) -> bool {
+        seat.gpus.iter().all(|&gpu| {
+            let holders = self.gpus.holders(gpu);
+            let waits_for = |&holder: &usize| {
+                let run = self.entries[holder].run.as_ref();
+                let shares = |run: &Run| run.seat.beside == Some(job) || seat.beside == Some(holder);
+                run.is_some_and(|run| run.stopping && !shares(run))
+            };
+            holders.contains(&None) && !holders.iter().flatten().any(waits_for)
+        })
     }
 
     fn arrive(&mut self, id: JobId, job: Job, now: u64) -> Result<(), Error> {
@@ -214,7 +228,7 @@ impl<'a> Scheduler<'a> {
     /// The job no longer runs.
     fn release(&mut self, index: usize) {
         if let Some(run) = self.entries[index].run.take() {
-            self.gpus.release(&run.seat.gpus, run.stopping);
+            self.gpus.release(&run.seat.gpus, index);
         }
     }
 

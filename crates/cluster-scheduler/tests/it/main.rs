@@ -1,4 +1,8 @@
 //! The scheduler's laws, slow oracles, a peer's results, and traces.
 
 mod data;
+mod laws;
+mod oracle;
 mod peer;
+mod queueing;
+mod worlds;
