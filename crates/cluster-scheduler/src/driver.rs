@@ -156,40 +156,43 @@ impl<'a> World<'a> {
         [outside, end, wake].into_iter().flatten().min()
     }
 
-    /// Goes to a time, and tells the scheduler what has been done until then.
+    /// Goes to a time, and tells the scheduler what ends then.
     fn advance(&mut self, now: u64) -> Result<(), Error> {
         self.jobs_in_system += u128::from(self.in_system) * u128::from(now - self.now);
         self.now = now;
-        let mut done: Vec<JobId> = match self.options.step {
-            Step::FastForward => self.runs.keys().copied().collect(),
-            Step::EveryIteration => {
-                let of_now = |run: &(&JobId, &Run)| run.1.from + run.1.iteration == now;
-                self.runs.iter().filter(of_now).map(|(job, _)| *job).collect()
-            }
-        };
-        done.sort_unstable();
-        for job in done {
-            let Some(run) = self.runs.get_mut(&job) else { continue };
-            let iterations = ((now - run.from) / run.iteration).min(run.left);
-            if iterations == 0 {
-                continue;
-            }
-            run.from += iterations * run.iteration;
-            run.left -= iterations;
-            let at_end = run.from == now;
-            self.records[self.by_id[&job]].iterations += iterations;
-            if at_end {
-                self.stop(job);
-                self.tell(Event::Ended(job, iterations))?;
-                self.leave_if_done(job);
-            } else {
-                self.tell(Event::Progressed(job, iterations))?;
+        while let Some(Reverse((_, job, number))) = self.ends.peek().copied().filter(|end| end.0.0 == now) {
+            self.ends.pop();
+            if self.runs.get(&job).is_some_and(|run| run.number == number) {
+                self.catch_up(job)?;
             }
         }
         if self.scheduler.wake_at().is_some_and(|at| nanos(at) <= now) {
             self.tell(Event::Woke)?;
         }
         Ok(())
+    }
+
+    /// Tells the scheduler what a job has done until now.
+    fn catch_up(&mut self, job: JobId) -> Result<(), Error> {
+        let Some(run) = self.runs.get_mut(&job) else { return Ok(()) };
+        let iterations = ((self.now - run.from) / run.iteration).min(run.left);
+        if iterations == 0 {
+            return Ok(());
+        }
+        run.from += iterations * run.iteration;
+        run.left -= iterations;
+        let at_end = run.from == self.now;
+        self.records[self.by_id[&job]].iterations += iterations;
+        if at_end {
+            self.stop(job);
+            self.tell(Event::Ended(job, iterations))?;
+            if self.scheduler.remaining(job).is_none() {
+                self.leave(job, End::Finished);
+            }
+            Ok(())
+        } else {
+            self.tell(Event::Progressed(job, iterations))
+        }
     }
 
     fn happen(&mut self, event: Outside<'_>) -> Result<(), Error> {
@@ -215,12 +218,14 @@ impl<'a> World<'a> {
                 self.in_system += 1;
             }
             Outside::Disturbance(Disturbance::Failure(job)) => {
+                self.catch_up(job)?;
                 if self.runs.contains_key(&job) {
                     self.stop(job);
                     self.tell(Event::Failed(job, 0))?;
                 }
             }
             Outside::Disturbance(Disturbance::Cancel(job)) => {
+                self.catch_up(job)?;
                 let index = self.by_id.get(&job).copied();
                 if index.is_some_and(|index| self.records[index].left.is_none()) {
                     self.stop(job);
@@ -233,6 +238,11 @@ impl<'a> World<'a> {
     }
 
     fn decide(&mut self) -> Result<(), Error> {
+        if self.scheduler.wants_progress() {
+            let mut running: Vec<JobId> = self.runs.keys().copied().collect();
+            running.sort_unstable();
+            running.into_iter().try_for_each(|job| self.catch_up(job))?;
+        }
         for command in self.scheduler.decide()? {
             match command {
                 Command::Run(placement) => self.start(placement),
@@ -281,13 +291,6 @@ impl<'a> World<'a> {
         match last {
             Some(last) if last.to == from && last.gpus == gpus && last.beside == beside => last.to = to,
             _ => self.segments.push(Segment { job, gpus, beside, from, to }),
-        }
-    }
-
-    fn leave_if_done(&mut self, job: JobId) {
-        let left = self.scheduler.remaining(job);
-        if left.is_none() {
-            self.leave(job, End::Finished);
         }
     }
 

@@ -51,6 +51,8 @@ pub struct Fair {
     pub objective: Objective,
     /// How often jobs take turns, where not all can run.
     pub round: Duration,
+    /// How long shares hold at least, also when jobs come and go: until then a new job gets what others leave.
+    pub hold: Duration,
 }
 
 /// What is fair, after Gavel (Narayanan et al., OSDI 2020).
@@ -129,8 +131,9 @@ impl Policy {
     }
 
     fn fair(name: &str, objective: Objective) -> Self {
-        let round = Duration::from_secs(360);
-        let order = Order::Fair(Fair { objective, round });
+        // As Gavel has them.
+        let (round, hold) = (Duration::from_secs(360), Duration::from_secs(1920));
+        let order = Order::Fair(Fair { objective, round, hold });
         Self { name: name.into(), order, blocking: false, ..Self::fifo() }
     }
 
@@ -178,11 +181,11 @@ impl Policy {
         self
     }
 
-    /// The same policy where jobs take turns at another pace, if it is a fair one.
+    /// The same policy where jobs take turns at another pace and shares hold for so long, if it is a fair one.
     #[must_use]
-    pub fn with_round(mut self, round: Duration) -> Self {
+    pub fn with_rounds(mut self, round: Duration, hold: Duration) -> Self {
         if let Order::Fair(fair) = &mut self.order {
-            fair.round = round;
+            (fair.round, fair.hold) = (round, hold);
         }
         self
     }

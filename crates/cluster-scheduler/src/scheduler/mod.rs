@@ -151,6 +151,12 @@ impl<'a> Scheduler<'a> {
         Ok(commands)
     }
 
+    /// Whether the next [decision](Self::decide) makes a new plan, for which it should know how far running jobs
+    /// [are](Event::Progressed). Otherwise it only goes on with the last one.
+    pub fn wants_progress(&self) -> bool {
+        self.outdated
+    }
+
     /// When the scheduler wants to be [woken](Event::Woke), if nothing else happens before.
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake_at.map(Duration::from_nanos)

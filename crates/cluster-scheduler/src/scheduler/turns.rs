@@ -13,6 +13,8 @@ pub(super) struct Turns {
     fair: Fair,
     gpus: Vec<usize>,
     has_changed: bool,
+    /// When shares were found last.
+    found_at: Option<u64>,
     jobs: FxHashMap<usize, Turn>,
 }
 
@@ -30,7 +32,7 @@ struct Turn {
 impl Turns {
     pub(super) fn new(fair: Fair, cluster: &Cluster) -> Self {
         let gpus = (0..cluster.types().len() as u16).map(|of_type| cluster.gpus_of(GpuType(of_type)));
-        Self { fair, gpus: gpus.collect(), has_changed: false, jobs: FxHashMap::default() }
+        Self { fair, gpus: gpus.collect(), has_changed: false, found_at: None, jobs: FxHashMap::default() }
     }
 
     pub(super) fn round(&self) -> u64 {
@@ -62,8 +64,10 @@ impl Turns {
         order: &[usize],
         entries: &[Entry],
     ) -> Result<Vec<(usize, GpuType)>, Error> {
-        if std::mem::take(&mut self.has_changed) {
+        let is_due = self.found_at.is_none_or(|at| now - at >= nanos(self.fair.hold));
+        if is_due && std::mem::take(&mut self.has_changed) {
             self.find_shares(now, order, entries)?;
+            self.found_at = Some(now);
         }
         // Nobody has had nothing: half a round to begin with, as in Gavel.
         let start = self.round() / 2;
@@ -87,7 +91,10 @@ impl Turns {
     fn find_shares(&mut self, now: u64, order: &[usize], entries: &[Entry]) -> Result<(), Error> {
         let demands: Vec<Demand> =
             order.iter().map(|&index| demand(&entries[index], self.gpus.len())).collect();
+        let wanted: usize = demands.iter().map(|demand| demand.gpus).sum();
         let shares = match self.fair.objective {
+            // All run all the time, which no program has to find.
+            _ if self.gpus.len() == 1 && wanted <= self.gpus[0] => vec![vec![1.0]; demands.len()],
             Objective::MaxMin => self.max_min(&demands)?,
             Objective::FinishTime => self.finish_time(now, order, entries, &demands)?,
         };

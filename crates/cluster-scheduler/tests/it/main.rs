@@ -5,4 +5,5 @@ mod laws;
 mod oracle;
 mod peer;
 mod queueing;
+mod traces;
 mod worlds;
