@@ -41,8 +41,9 @@ pub(crate) struct AllOptions {
 /// Two-level clusters that are shown beside one host.
 const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch", "64"];
 
-/// What of `scale` takes seconds, and runs of `validate` that take minutes.
+/// What of `scale` and `jigsaw` takes seconds, and runs of `validate` that take minutes.
 const FEW: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
+const SMALL: [&str; 8] = ["--jobs", "100", "--seeds", "2", "--gpus", "32", "--loads", "0.8,1.5"];
 const SHORT: [&str; 2] = ["--iterations", "10"];
 
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
@@ -92,6 +93,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
         parts.push(part("throughput-cluster", "throughput", &CLUSTER)?);
         parts.push(part("partition-cluster", "partition", &CLUSTER)?);
         parts.push(part("scale", "scale", if full { &[] } else { &FEW })?);
+        parts.push(part("jigsaw", "jigsaw", if full { &[] } else { &SMALL })?);
     }
     parts.push(part("qos", "qos", &[])?);
     if full {

@@ -3,6 +3,7 @@
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::experiment::Experiment;
+use crate::jigsaw::{self, JigsawOptions};
 use crate::layers::{self, LayersOptions};
 use crate::limits::{self, LimitsOptions};
 use crate::options::RunOptions;
@@ -39,6 +40,8 @@ pub(crate) enum Single {
     Scale(ScaleOptions),
     /// How long the planner takes, beside the original's: measured
     SearchTime(SearchTimeOptions),
+    /// A cluster by JigSaw, burst parallelism, Gavel's policies and common ones, on jobs of real clusters
+    Jigsaw(JigsawOptions),
     /// How conclusions move when figures of the models are off by half
     Sensitivity(SensitivityOptions),
     /// Planned times against simulated ones and against older models, over 768 questions: some minutes
@@ -78,6 +81,7 @@ impl Single {
             Self::Published(_) => published::NAME,
             Self::Scale(_) => scale::NAME,
             Self::SearchTime(_) => search_time::NAME,
+            Self::Jigsaw(_) => jigsaw::NAME,
             Self::Sensitivity(_) => sensitivity::NAME,
             Self::Sweep(_) => sweep::NAME,
             Self::Validate(_) => validate::NAME,
@@ -96,6 +100,7 @@ impl Single {
             Self::Published(options) => options,
             Self::Scale(options) => options,
             Self::SearchTime(options) => options,
+            Self::Jigsaw(options) => options,
             Self::Sensitivity(options) => options,
             Self::Sweep(options) => options,
             Self::Validate(options) => options,

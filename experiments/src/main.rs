@@ -10,6 +10,7 @@ mod catalog;
 mod cli;
 mod experiment;
 mod grid;
+mod jigsaw;
 mod job;
 mod journal;
 mod layer_times;

@@ -251,7 +251,7 @@ impl<'a> World<'a> {
                         run.left = 1;
                         self.numbers += 1;
                         run.number = self.numbers;
-                        self.ends.push(Reverse((run.from + run.iteration, job, run.number)));
+                        self.ends.push(Reverse((run.from.saturating_add(run.iteration), job, run.number)));
                     }
                 }
             }

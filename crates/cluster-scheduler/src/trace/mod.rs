@@ -70,7 +70,9 @@ pub fn at_load(jobs: &[TraceJob], gpus: usize, load: f64) -> Vec<TraceJob> {
     let first = jobs.first().map_or(Duration::ZERO, |job| job.arrival);
     let span = jobs.last().map_or(Duration::ZERO, |job| job.arrival.saturating_sub(first)).as_secs_f64();
     let factor = if span > 0.0 && load > 0.0 { work / (gpus as f64 * load * span) } else { 1.0 };
-    let moved =
-        |job: &TraceJob| TraceJob { arrival: job.arrival.saturating_sub(first).mul_f64(factor), ..*job };
+    let moved = |job: &TraceJob| {
+        let arrival = job.arrival.saturating_sub(first).as_secs_f64() * factor;
+        TraceJob { arrival: Duration::try_from_secs_f64(arrival).unwrap_or(Duration::MAX), ..*job }
+    };
     jobs.iter().map(moved).collect()
 }

@@ -1,0 +1,117 @@
+//! Gavel's jobs on 32 V100, by its rounds and without: what rounds cost.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use cluster_scheduler::rounds::{RoundsJob, RoundsOptions, RoundsPolicy, simulate};
+use cluster_scheduler::trace::GavelJob;
+use cluster_scheduler::{
+    Arrival, Cluster, Execution, GpuType, Job, JobId, Mode, Policy, SimulationOptions, Table,
+};
+use serde::{Deserialize, Serialize};
+
+use super::options::Question;
+use crate::journal::Journal;
+
+const GPUS: usize = 32;
+
+/// A way to schedule Gavel's 500 jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct RoundsRow {
+    pub(super) policy: String,
+    /// How often it decides.
+    pub(super) pace: String,
+    pub(super) mean_jct_s: f64,
+    pub(super) makespan_s: f64,
+    /// What Gavel's own simulator says, where it was run so.
+    pub(super) gavel_mean_jct_s: Option<f64>,
+}
+
+enum Pace {
+    Rounds(RoundsPolicy),
+    Events(Policy),
+}
+
+/// Without the files there are no rows.
+pub(super) fn rows(question: &Question, journal: &Journal) -> anyhow::Result<Vec<RoundsRow>> {
+    if question.gavel_reference.is_empty() || question.gavel_speeds.is_empty() {
+        return Ok(Vec::new());
+    }
+    let s = Duration::from_secs;
+    let (max_min, finish_time) = (Policy::max_min_fairness(), Policy::finish_time_fairness());
+    let gavels = "rounds of 360 s, shares hold 1,920 s";
+    let asked: Vec<(&str, &str, Pace, Option<f64>)> = vec![
+        ("fifo", gavels, Pace::Rounds(RoundsPolicy::Fifo { overcommit: true }), Some(90_091.9)),
+        ("fifo, strict", gavels, Pace::Rounds(RoundsPolicy::Fifo { overcommit: false }), Some(100_201.0)),
+        ("fifo, strict", "at every event", Pace::Events(Policy::fifo()), None),
+        ("max-min", gavels, Pace::Rounds(RoundsPolicy::MaxMinFairness), Some(67_269.1)),
+        (
+            "max-min",
+            "turns of 360 s, shares at every event",
+            Pace::Events(max_min.clone().with_rounds(s(360), s(0))),
+            None,
+        ),
+        (
+            "max-min",
+            "turns of 60 s, shares at every event",
+            Pace::Events(max_min.with_rounds(s(60), s(0))),
+            None,
+        ),
+        ("finish-time", gavels, Pace::Rounds(RoundsPolicy::FinishTimeFairness), None),
+        (
+            "finish-time",
+            "turns of 360 s, shares at every event",
+            Pace::Events(finish_time.with_rounds(s(360), s(0))),
+            None,
+        ),
+    ];
+    journal.answers("Gavel's jobs", &asked, |(policy, pace, how, gavel)| {
+        let (mean_jct_s, makespan_s) = match how {
+            Pace::Rounds(policy) => in_rounds(question, *policy)?,
+            Pace::Events(policy) => at_events(question, policy)?,
+        };
+        let (policy, pace) = ((*policy).to_owned(), (*pace).to_owned());
+        Ok(RoundsRow { policy, pace, mean_jct_s, makespan_s, gavel_mean_jct_s: *gavel })
+    })
+}
+
+fn speed(question: &Question, job: &GavelJob) -> f64 {
+    let mut speeds = question.gavel_speeds.iter();
+    let found =
+        speeds.find(|speed| speed.gpu_type == "v100" && speed.kind == job.kind && speed.gpus == job.gpus);
+    found.map_or(0.0, |speed| speed.steps_per_s)
+}
+
+fn in_rounds(question: &Question, policy: RoundsPolicy) -> anyhow::Result<(f64, f64)> {
+    let jobs: Vec<RoundsJob> = question
+        .gavel_reference
+        .iter()
+        .map(|job| RoundsJob {
+            arrival: job.arrival,
+            gpus: job.gpus,
+            steps: job.steps,
+            speeds: vec![speed(question, job)],
+        })
+        .collect();
+    let report = simulate(&jobs, &[GPUS], policy, &RoundsOptions::default())?;
+    Ok((report.mean(), report.makespan))
+}
+
+fn at_events(question: &Question, policy: &Policy) -> anyhow::Result<(f64, f64)> {
+    let mut table = Table::new();
+    let mut arrivals = Vec::new();
+    for (number, job) in question.gavel_reference.iter().enumerate() {
+        let kind = table.kind(&job.kind);
+        let iteration = Duration::try_from_secs_f64(job.gpus as f64 / speed(question, job));
+        let iteration =
+            iteration.with_context(|| format!("no throughput of {} on {} V100", job.kind, job.gpus))?;
+        table.set(kind, GpuType(0), Mode::DataParallel, Execution::full(job.gpus, iteration)?);
+        let (at, iterations) = (Duration::from_secs_f64(job.arrival), job.steps.div_ceil(job.gpus as u64));
+        arrivals.push(Arrival { at, id: JobId(number as u64), job: Job::new(kind, iterations, job.gpus) });
+    }
+    // Placement makes no difference there.
+    let cluster = Cluster::uniform("v100", 1, GPUS)?;
+    let report =
+        cluster_scheduler::simulate(&cluster, &table, policy, &arrivals, &SimulationOptions::default())?;
+    Ok((report.mean_completion(), report.makespan.as_secs_f64()))
+}

@@ -1,0 +1,52 @@
+//! One run: a record of the CSV.
+
+use cluster_scheduler::Report;
+use serde::{Deserialize, Serialize};
+
+/// What a policy did with a draw of jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) trace: String,
+    pub(super) policy: String,
+    /// Of JigSaw: the parts of SPB.
+    pub(super) parts: Option<u16>,
+    pub(super) load: f64,
+    /// The part by which sharing slows work down.
+    pub(super) overlap: f64,
+    pub(super) seed: usize,
+    pub(super) jobs: usize,
+    pub(super) gpu_hours_per_job: f64,
+    /// GPU time of the jobs alone, over what was held.
+    pub(super) efficiency: f64,
+    pub(super) mean_jct_s: f64,
+    pub(super) p99_jct_s: f64,
+    pub(super) makespan_s: f64,
+    pub(super) utilization: f64,
+    /// Jain's index of the jobs' speeds by those alone.
+    pub(super) fairness: f64,
+}
+
+impl Row {
+    /// With the figures of a report.
+    pub(super) fn of(self, report: &Report) -> Self {
+        Self {
+            jobs: report.finished().count(),
+            gpu_hours_per_job: report.gpu_hours_per_job(),
+            efficiency: report.efficiency(),
+            mean_jct_s: report.mean_completion(),
+            p99_jct_s: report.completion_quantile(0.99),
+            makespan_s: report.makespan.as_secs_f64(),
+            utilization: report.utilization(),
+            fairness: report.fairness(),
+            ..self
+        }
+    }
+
+    /// The policy, with the parts of SPB.
+    pub(super) fn name(&self) -> String {
+        match self.parts {
+            Some(parts) => format!("{}, K = {parts}", self.policy),
+            None => self.policy.clone(),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! How long iterations take: of networks by `deeppool`, and of Gavel's jobs by its published throughputs.
+
+use std::time::Duration;
+
+use cluster_scheduler::trace::GavelSpeed;
+use cluster_scheduler::{Execution, GpuType, Mode, Table};
+use deeppool::plan::Mode as PlanMode;
+use serde::{Deserialize, Serialize};
+
+use super::options::Question;
+use crate::job::ForegroundJob;
+use crate::journal::Journal;
+use crate::testbed::Testbed;
+use crate::workload::WORKLOADS;
+
+/// Numbers of GPUs of jobs.
+pub(super) const COUNTS: [usize; 5] = [1, 2, 4, 8, 16];
+/// Numbers of parts of SPB.
+pub(super) const PARTS: [u16; 3] = [2, 4, 8];
+/// The limit of burst plans, GPU time over that of one GPU.
+const AMPLIFICATION: f64 = 2.0;
+/// Layers that Gavel's models are taken to have, and how much longer the backward pass takes.
+const LAYERS: u32 = 16;
+
+/// Tables of execution times, each on GPUs of one type.
+pub(super) struct Tables {
+    pub(super) networks: Table,
+    pub(super) gavel: Table,
+}
+
+/// What `deeppool` says of a network on so many GPUs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Costs {
+    gpus: usize,
+    /// Of an iteration by data parallelism, and the computing of a GPU in it.
+    iteration: Duration,
+    computing: Duration,
+    /// Forward and backward times of the layers, of a GPU's samples.
+    layers: Vec<(Duration, Duration)>,
+    /// An iteration of a burst plan, and the part of its GPUs' time that background jobs get, by what they have alone.
+    burst: Option<(Duration, f64)>,
+}
+
+pub(super) fn tables(question: &Question, journal: &Journal) -> anyhow::Result<Tables> {
+    let asked: Vec<(usize, usize)> = (0..WORKLOADS.len())
+        .flat_map(|network| COUNTS.into_iter().map(move |gpus| (network, gpus)))
+        .filter(|&(_, gpus)| gpus <= question.gpus)
+        .collect();
+    let answers: Vec<Costs> =
+        journal.answers("costs of networks", &asked, |&(network, gpus)| costs(question, network, gpus))?;
+    let mut networks = Table::new();
+    for ((network, _), costs) in asked.into_iter().zip(answers) {
+        add(&mut networks, WORKLOADS[network].title, &costs)?;
+    }
+    Ok(Tables { networks, gavel: gavel(&question.gavel_speeds)? })
+}
+
+fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Costs> {
+    let (times, link) = (question.times.clone(), question.link.clone());
+    let testbed = Testbed::without_workloads(times, link, gpus, AMPLIFICATION);
+    let job = ForegroundJob::new(WORKLOADS[network].load()?, &testbed)?;
+    let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;
+    let alone = job.alone(&dp)?;
+    let activity = alone.activity;
+    let all = activity.active() + activity.idle;
+    let samples = job.workload.batch.div_ceil(gpus);
+    let mut layers = Vec::new();
+    for layer in job.profile.layers() {
+        let time = job.profile.time(&layer.name, samples)?;
+        layers.push((time.forward, time.backward));
+    }
+    let burst = if gpus == 1 {
+        None
+    } else {
+        let burst = job.foreground(gpus, testbed.burst(), true)?;
+        let together = job.collocated(&burst)?;
+        let share = together.background_samples_per_s / job.background_samples_per_s(gpus)?;
+        Some((together.iteration, share.clamp(0.0, 1.0)))
+    };
+    Ok(Costs {
+        gpus,
+        iteration: alone.iteration,
+        computing: alone.iteration.mul_f64(activity.computing.as_secs_f64() / all.as_secs_f64()),
+        layers,
+        burst,
+    })
+}
+
+fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
+    let &Costs { gpus, iteration, computing, ref layers, burst } = costs;
+    let kind = table.kind(name);
+    let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
+    set(Mode::DataParallel, Execution::parts(iteration, &vec![computing.min(iteration); gpus])?);
+    for parts in PARTS {
+        let spb = Execution::spb(gpus, layers, iteration.saturating_sub(computing), usize::from(parts))?;
+        set(Mode::Spb(parts), spb);
+    }
+    if let Some((iteration, share)) = burst {
+        set(Mode::Burst, Execution::parts(iteration, &vec![iteration.mul_f64(1.0 - share); gpus])?);
+    }
+    Ok(())
+}
+
+/// Gavel's jobs on V100. What an iteration on several GPUs takes beyond that of one is taken for synchronization.
+fn gavel(speeds: &[GavelSpeed]) -> anyhow::Result<Table> {
+    let mut table = Table::new();
+    let of_v100 = || speeds.iter().filter(|speed| speed.gpu_type == "v100" && speed.steps_per_s > 0.0);
+    for speed in of_v100() {
+        let kind = table.kind(&speed.kind);
+        // A step is one worker's batch.
+        let iteration = Duration::from_secs_f64(speed.gpus as f64 / speed.steps_per_s);
+        let single = of_v100().find(|other| other.kind == speed.kind && other.gpus == 1);
+        let single = single.map_or(iteration, |single| Duration::from_secs_f64(1.0 / single.steps_per_s));
+        let computing = single.min(iteration);
+        let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
+        set(Mode::DataParallel, Execution::parts(iteration, &vec![computing; speed.gpus])?);
+        let layers = vec![(computing / (3 * LAYERS), computing * 2 / (3 * LAYERS)); LAYERS as usize];
+        for parts in PARTS {
+            let spb = Execution::spb(speed.gpus, &layers, iteration - computing, usize::from(parts))?;
+            set(Mode::Spb(parts), spb);
+        }
+    }
+    Ok(table)
+}
