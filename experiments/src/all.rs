@@ -43,7 +43,7 @@ const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch",
 
 /// What of `scale` and `jigsaw` takes seconds, and runs of `validate` that take minutes.
 const FEW: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
-const SMALL: [&str; 8] = ["--jobs", "100", "--seeds", "2", "--gpus", "32", "--loads", "0.8,1.5"];
+const SMALL: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
 const SHORT: [&str; 2] = ["--iterations", "10"];
 
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.

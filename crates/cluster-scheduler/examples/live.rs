@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster_scheduler::{
-    Cluster, Command as Decision, Event, Execution, GpuType, Job, JobId, Mode, Placement, Policy, Scheduler, Table,
+    Cluster, Command as Decision, Event, Execution, GpuType, Job, JobId, Mode, Placement, Policy, Scheduler,
+    Table,
 };
 
 /// Iterations of training that are one for the scheduler.
@@ -59,7 +60,8 @@ fn drive(deeppool: &Path, folder: &Path) -> Result<Vec<(JobId, u64)>, Box<dyn Er
     let mut arrivals = JOBS.iter().enumerate().peekable();
     let mut done: HashMap<JobId, u64> = HashMap::new();
     loop {
-        let due = |&(_, &(at, ..)): &(usize, &(u64, u64, usize))| Duration::from_millis(at) <= start.elapsed();
+        let due =
+            |&(_, &(at, ..)): &(usize, &(u64, u64, usize))| Duration::from_millis(at) <= start.elapsed();
         while let Some((number, &(_, iterations, cores))) = arrivals.next_if(due) {
             let id = JobId(number as u64);
             done.insert(id, 0);
@@ -68,7 +70,12 @@ fn drive(deeppool: &Path, folder: &Path) -> Result<Vec<(JobId, u64)>, Box<dyn Er
         for decision in scheduler.decide()? {
             match decision {
                 Decision::Run(placement) => {
-                    println!("{:6.2} s: {} on {:?}", start.elapsed().as_secs_f64(), placement.job, placement.gpus);
+                    println!(
+                        "{:6.2} s: {} on {:?}",
+                        start.elapsed().as_secs_f64(),
+                        placement.job,
+                        placement.gpus
+                    );
                     let until = (done[&placement.job] + 1) * AT_ONCE;
                     run(deeppool, folder, &placement, until, exits.clone());
                 }
@@ -103,7 +110,17 @@ fn next(exited: &Receiver<Exited>, patience: Duration) -> Result<Option<Exited>,
 fn run(deeppool: &Path, folder: &Path, placement: &Placement, until: u64, exits: Sender<Exited>) {
     let job = placement.job;
     let mut command = Command::new(deeppool);
-    command.args(["train", "--model", "digits-cnn", "--data", "digits", "--batch", "32", "--resume", "--checkpoint"]);
+    command.args([
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--batch",
+        "32",
+        "--resume",
+        "--checkpoint",
+    ]);
     command.arg(folder.join(job.0.to_string()));
     command.args(["--ranks", &placement.gpus.len().to_string(), "--iterations", &until.to_string()]);
     command.stdin(Stdio::null());

@@ -18,7 +18,7 @@ use crate::options::{MachineOptions, RunOptions, gpus};
 #[derive(Args)]
 #[command(
     after_help = "Every policy on jobs of Philly's, of Gavel's and synthetic ones, at several loads: 1 is as much work as the GPUs can do until the
-last job arrives. Without the traces' files, on synthetic jobs only.
+last job arrives, and since a few jobs of Philly's are most of its work, queues are long only far above it. Without the traces' files, on synthetic jobs only.
 
 Examples:
   experiments jigsaw
@@ -34,13 +34,13 @@ pub(crate) struct JigsawOptions {
     #[arg(long, value_name = "N", default_value = "64", value_parser = gpus)]
     gpus: usize,
     /// How many jobs of each trace
-    #[arg(long, value_name = "N", default_value = "300")]
+    #[arg(long, value_name = "N", default_value = "1000")]
     jobs: usize,
     /// How many draws of jobs, or stretches of a trace
     #[arg(long, value_name = "N", default_value = "3")]
     seeds: usize,
     /// Offered work by what the GPUs can do
-    #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_values_t = [0.6, 1.0, 1.5, 2.5])]
+    #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_values_t = [0.7, 1.5, 4.0, 10.0])]
     loads: Vec<f64>,
     /// Where published traces are: `philly_jobs.csv.gz`, `gavel_msr_seed0.csv.gz`, `gavel_alone.csv` and `gavel_reference_jobs.csv.gz`
     #[arg(long, value_name = "DIR", default_value = "../shared/data/traces")]

@@ -56,10 +56,9 @@ pub(super) fn rows(
     Ok((answers.into_iter().map(|answer| answer.row).collect(), completions))
 }
 
-/// The load at which curves and sensitivity are shown: the first above 1, or the largest.
+/// The load at which curves and sensitivity are shown: the largest.
 pub(super) fn shown_load(loads: &[f64]) -> f64 {
-    let above = loads.iter().copied().find(|&load| load > 1.0);
-    above.unwrap_or_else(|| loads.iter().copied().fold(0.0, f64::max))
+    loads.iter().copied().fold(0.0, f64::max)
 }
 
 /// The policies that are compared, by how they share GPUs.

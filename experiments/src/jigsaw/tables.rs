@@ -91,14 +91,32 @@ fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
     let kind = table.kind(name);
     let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
     set(Mode::DataParallel, Execution::parts(iteration, &vec![computing.min(iteration); gpus])?);
-    for parts in PARTS {
-        let spb = Execution::spb(gpus, layers, iteration.saturating_sub(computing), usize::from(parts))?;
-        set(Mode::Spb(parts), spb);
+    if gpus > 1 {
+        let layers = with_rest(layers, computing);
+        for parts in PARTS {
+            let synchronization = iteration.saturating_sub(computing);
+            set(Mode::Spb(parts), Execution::spb(gpus, &layers, synchronization, usize::from(parts))?);
+        }
     }
     if let Some((iteration, share)) = burst {
         set(Mode::Burst, Execution::parts(iteration, &vec![iteration.mul_f64(1.0 - share); gpus])?);
     }
     Ok(())
+}
+
+/// The layers, with what a GPU computes beyond their passes, such as updates of parameters: every part of SPB does that, and its longest
+/// part takes as long as data parallelism.
+fn with_rest(layers: &[(Duration, Duration)], computing: Duration) -> Vec<(Duration, Duration)> {
+    let passes: Duration = layers.iter().map(|&(forward, backward)| forward + backward).sum();
+    let mut all = layers.to_vec();
+    match computing.checked_sub(passes) {
+        Some(rest) => all.push((rest, Duration::ZERO)),
+        None => {
+            let factor = computing.as_secs_f64() / passes.as_secs_f64();
+            all.iter_mut().for_each(|layer| *layer = (layer.0.mul_f64(factor), layer.1.mul_f64(factor)));
+        }
+    }
+    all
 }
 
 /// Gavel's jobs on V100. What an iteration on several GPUs takes beyond that of one is taken for synchronization.
@@ -115,7 +133,7 @@ fn gavel(speeds: &[GavelSpeed]) -> anyhow::Result<Table> {
         let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
         set(Mode::DataParallel, Execution::parts(iteration, &vec![computing; speed.gpus])?);
         let layers = vec![(computing / (3 * LAYERS), computing * 2 / (3 * LAYERS)); LAYERS as usize];
-        for parts in PARTS {
+        for parts in PARTS.into_iter().filter(|_| speed.gpus > 1) {
             let spb = Execution::spb(speed.gpus, &layers, iteration - computing, usize::from(parts))?;
             set(Mode::Spb(parts), spb);
         }
