@@ -94,16 +94,19 @@ impl Cluster {
     }
 
     /// How many GPUs there are.
+    #[must_use]
     pub fn gpus(&self) -> usize {
         self.host_of.len()
     }
 
     /// The names of the types of GPUs.
+    #[must_use]
     pub fn types(&self) -> &[String] {
         &self.types
     }
 
     /// How many GPUs of a type there are.
+    #[must_use]
     pub fn gpus_of(&self, gpu_type: GpuType) -> usize {
         self.hosts.iter().filter(|host| host.gpu_type == gpu_type).map(|host| host.gpus as usize).sum()
     }
@@ -113,6 +116,7 @@ impl Cluster {
     /// # Panics
     ///
     /// For a GPU that the cluster does not have.
+    #[must_use]
     pub fn type_of(&self, gpu: GpuId) -> GpuType {
         self.hosts[self.host_of(gpu)].gpu_type
     }
@@ -122,6 +126,7 @@ impl Cluster {
     /// # Panics
     ///
     /// For a GPU that the cluster does not have.
+    #[must_use]
     pub fn host_of(&self, gpu: GpuId) -> usize {
         self.host_of[gpu.index()] as usize
     }

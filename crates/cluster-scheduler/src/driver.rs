@@ -78,6 +78,7 @@ pub fn simulate(
     Ok(world.report())
 }
 
+#[derive(Clone, Copy)]
 enum Outside<'a> {
     Arrival(&'a Arrival),
     Disturbance(Disturbance),
@@ -306,7 +307,7 @@ impl<'a> World<'a> {
     }
 
     fn report(mut self) -> Report {
-        self.segments.sort_by(|a, b| (a.from, a.job).cmp(&(b.from, b.job)));
+        self.segments.sort_by_key(|segment| (segment.from, segment.job));
         Report {
             jobs: self.records,
             makespan: Duration::from_nanos(self.makespan),

@@ -76,11 +76,13 @@ impl Execution {
     }
 
     /// How long an iteration takes.
+    #[must_use]
     pub fn iteration(&self) -> Duration {
         Duration::from_nanos(self.iteration)
     }
 
     /// The GPUs.
+    #[must_use]
     pub fn gpus(&self) -> usize {
         self.busy.len()
     }

@@ -30,6 +30,7 @@ pub struct Job {
 
 impl Job {
     /// A job that runs on one number of GPUs, with weight 1.
+    #[must_use]
     pub fn new(kind: KindId, iterations: u64, gpus: usize) -> Self {
         Self { kind, iterations, gpus, also: Vec::new(), weight: 1.0 }
     }

@@ -91,6 +91,7 @@ const LEVELS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86
 impl Policy {
     /// First come, first served, each job on all its GPUs at once or not at all; who does not fit blocks those behind. The
     /// common default of batch systems.
+    #[must_use]
     pub fn fifo() -> Self {
         Self {
             name: "fifo".into(),
@@ -104,12 +105,14 @@ impl Policy {
 
     /// Shortest remaining time first, preempting at the end of an iteration (Schrage, "A proof of the optimality of the shortest
     /// remaining processing time discipline", Operations Research 1968, for one server). It knows how long jobs will take.
+    #[must_use]
     pub fn srtf() -> Self {
         Self { name: "srtf".into(), order: Order::RemainingTime, blocking: false, ..Self::fifo() }
     }
 
     /// Least attained service first, in levels, preempting at the end of an iteration: Tiresias' discretised two-dimensional
     /// LAS (Gu et al., NSDI 2019, section 3.3), with levels at an hour and a day of GPU time. It knows nothing of the future.
+    #[must_use]
     pub fn least_attained_service() -> Self {
         Self {
             name: "las".into(),
@@ -121,11 +124,13 @@ impl Policy {
 
     /// Max-min fairness, after Gavel (Narayanan et al., OSDI 2020, section 4.1): the least that a job gets of the GPUs' time
     /// is the most possible.
+    #[must_use]
     pub fn max_min_fairness() -> Self {
         Self::fair("max-min", Objective::MaxMin)
     }
 
     /// Finish-time fairness, after Gavel (OSDI 2020, section 4.2) and Themis (Mahajan et al., NSDI 2020).
+    #[must_use]
     pub fn finish_time_fairness() -> Self {
         Self::fair("finish-time", Objective::FinishTime)
     }
@@ -139,6 +144,7 @@ impl Policy {
 
     /// Scheduling by the iteration without SPB: as [least attained service](Self::least_attained_service), and other jobs'
     /// iterations run while a job's GPUs wait for its communication.
+    #[must_use]
     pub fn iteration_level() -> Self {
         Self {
             name: "iteration-level".into(),
@@ -149,12 +155,14 @@ impl Policy {
 
     /// `JigSaw` (arXiv 2111.10672), in our reading of its abstract: as [`iteration_level`](Self::iteration_level), with jobs under
     /// structured partial backpropagation with so many parts, and other jobs' iterations in the slots that it leaves.
+    #[must_use]
     pub fn jigsaw(parts: u16) -> Self {
         Self { name: "jigsaw".into(), mode: Mode::Spb(parts), ..Self::iteration_level() }
     }
 
     /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs on several GPUs run by burst plans on as many as pay, and jobs
     /// on one GPU in their gaps, or on GPUs of their own where there are any.
+    #[must_use]
     pub fn burst() -> Self {
         Self {
             name: "burst".into(),
@@ -167,6 +175,7 @@ impl Policy {
 
     /// Static partitions: as [`burst`](Self::burst), by data parallelism and without sharing: jobs on as many GPUs as pay, and each GPU
     /// one job's.
+    #[must_use]
     pub fn partition() -> Self {
         Self { name: "partition".into(), elastic: true, ..Self::least_attained_service() }
     }

@@ -67,9 +67,10 @@ pub struct Segment {
 
 impl JobRecord {
     /// From arrival to the end, if it has finished.
+    #[must_use]
     pub fn completion(&self) -> Option<Duration> {
         match self.left {
-            Some((at, End::Finished)) => Some(at - self.arrived),
+            Some((at, End::Finished)) => Some(at.saturating_sub(self.arrived)),
             _ => None,
         }
     }
@@ -90,34 +91,40 @@ impl Report {
     }
 
     /// The mean completion time in seconds; NaN if nothing has finished.
+    #[must_use]
     pub fn mean_completion(&self) -> f64 {
         let all = self.completions();
         all.iter().sum::<f64>() / all.len() as f64
     }
 
     /// A quantile from 0 to 1 of completion times in seconds, interpolated; NaN if nothing has finished.
+    #[must_use]
     pub fn completion_quantile(&self, quantile: f64) -> f64 {
         quantile_of(&self.completions(), quantile)
     }
 
     /// GPU hours that were held, for each finished job.
+    #[must_use]
     pub fn gpu_hours_per_job(&self) -> f64 {
         self.held.as_secs_f64() / 3600.0 / self.finished().count() as f64
     }
 
     /// GPU time that finished jobs take by data parallelism alone, by the GPU time that was held: more than 1 where sharing makes more of
     /// GPUs than their jobs would alone.
+    #[must_use]
     pub fn efficiency(&self) -> f64 {
         let work = |job: &JobRecord| job.alone.as_secs_f64() * job.gpus as f64;
         self.finished().map(work).sum::<f64>() / self.held.as_secs_f64()
     }
 
     /// The part of the GPUs' time until the makespan that was held.
+    #[must_use]
     pub fn utilization(&self) -> f64 {
         self.held.as_secs_f64() / (self.makespan.as_secs_f64() * self.gpus as f64)
     }
 
     /// Jain's index of the speeds of finished jobs by what they have alone, from 1/n to 1: 1 if all were slowed alike.
+    #[must_use]
     pub fn fairness(&self) -> f64 {
         let speeds: Vec<f64> = self
             .finished()
@@ -128,6 +135,7 @@ impl Report {
     }
 
     /// The mean number of jobs in the cluster until the makespan.
+    #[must_use]
     pub fn mean_jobs(&self) -> f64 {
         self.jobs_in_system.as_secs_f64() / self.makespan.as_secs_f64()
     }

@@ -81,6 +81,7 @@ pub struct RoundsReport {
 
 impl RoundsReport {
     /// The mean completion time in seconds.
+    #[must_use]
     pub fn mean(&self) -> f64 {
         self.completions.iter().sum::<f64>() / self.completions.len() as f64
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 /// let times = cluster_scheduler::spb::part_times(&[(ms(1), ms(2)); 4], 4);
 /// assert_eq!(times, [ms(12), ms(10), ms(8), ms(6)]);
 /// ```
+#[must_use]
 pub fn part_times(layers: &[(Duration, Duration)], parts: usize) -> Vec<Duration> {
     let forward: Duration = layers.iter().map(|&(forward, _)| forward).sum();
     (1..=parts)

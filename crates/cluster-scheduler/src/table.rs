@@ -42,6 +42,7 @@ pub struct Table {
 
 impl Table {
     /// An empty table.
+    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -69,6 +70,7 @@ impl Table {
     /// # Panics
     ///
     /// For a kind of another table.
+    #[must_use]
     pub fn name(&self, kind: KindId) -> &str {
         &self.kinds[kind.0 as usize]
     }
@@ -96,6 +98,7 @@ impl Table {
     }
 
     /// How a kind of job is executed on an allocation: in a mode, or by data parallelism where the table does not have it in that mode.
+    #[must_use]
     pub fn execution(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<&Execution> {
         self.row(kind, allocation, mode).map(|row| self.at(row))
     }

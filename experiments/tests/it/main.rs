@@ -4,6 +4,7 @@ mod accuracy;
 mod command;
 mod figures;
 mod grid;
+mod jigsaw;
 mod layers;
 mod limits;
 mod page;

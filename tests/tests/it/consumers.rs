@@ -9,8 +9,9 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each library crate, and those of our crates that it builds on. Downwards only.
-const LIBRARIES: [(&str, &[&str]); 11] = [
+const LIBRARIES: [(&str, &[&str]); 12] = [
     ("burst-planner", &[]),
+    ("cluster-scheduler", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
     ("collectives", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
     (
@@ -52,6 +53,12 @@ fn crates_depend_on_no_others_than_they_are_meant_to() {
 #[ignore = "builds the crate and what it needs anew"]
 fn burst_planner_stands_alone() {
     run_consumer("burst-planner");
+}
+
+#[test]
+#[ignore = "builds the crate and what it needs anew"]
+fn cluster_scheduler_stands_alone() {
+    run_consumer("cluster-scheduler");
 }
 
 #[test]

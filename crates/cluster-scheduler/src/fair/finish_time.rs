@@ -50,6 +50,7 @@ pub fn finish_time(
 }
 
 /// Iterations a second of each job on its own 1/n of the cluster, where n is the number of jobs: as Gavel's `isolated`.
+#[must_use]
 pub fn proportional(demands: &[Demand], gpus: &[usize]) -> Vec<f64> {
     let jobs: usize = demands.iter().map(|demand| demand.jobs).sum();
     let speed = |demand: &Demand| {

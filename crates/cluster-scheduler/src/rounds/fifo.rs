@@ -17,10 +17,11 @@ impl Fifo {
         gpus: &[usize],
         overcommit: bool,
     ) -> BTreeMap<usize, Vec<f64>> {
-        let mut left: Vec<i64> = gpus.iter().map(|&gpus| gpus as i64).collect();
+        // Below zero where more are promised than there are.
+        let mut left: Vec<i64> = gpus.iter().map(|&gpus| signed(gpus)).collect();
         let mut queue: std::collections::VecDeque<usize> =
             present.iter().copied().filter(|job| !self.placed.contains_key(job)).collect();
-        let wanted = |job: usize| jobs[job].gpus as i64;
+        let wanted = |job: usize| signed(jobs[job].gpus);
         let runs = |job: usize, of_type: usize| jobs[job].speeds[of_type] > 0.0;
         for (job, of_type) in self.placed.clone() {
             if present.binary_search(&job).is_ok() {
@@ -48,4 +49,8 @@ impl Fifo {
         };
         present.iter().map(share).collect()
     }
+}
+
+fn signed(gpus: usize) -> i64 {
+    i64::try_from(gpus).unwrap_or(i64::MAX)
 }

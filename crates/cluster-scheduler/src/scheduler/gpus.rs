@@ -36,7 +36,7 @@ impl Gpus {
 /// GPUs that nobody has yet, in one plan.
 pub(super) struct Free<'a> {
     cluster: &'a Cluster,
-    is_free: Vec<bool>,
+    available: Vec<bool>,
     /// By host.
     left: Vec<u32>,
 }
@@ -44,11 +44,11 @@ pub(super) struct Free<'a> {
 impl<'a> Free<'a> {
     pub(super) fn all(cluster: &'a Cluster) -> Self {
         let left = cluster.hosts().iter().map(|host| host.gpus).collect();
-        Self { cluster, is_free: vec![true; cluster.gpus()], left }
+        Self { cluster, available: vec![true; cluster.gpus()], left }
     }
 
     pub(super) fn take(&mut self, gpu: GpuId) {
-        self.is_free[gpu.index()] = false;
+        self.available[gpu.index()] = false;
         self.left[self.cluster.host_of(gpu)] -= 1;
     }
 
@@ -58,13 +58,12 @@ impl<'a> Free<'a> {
         let hosts = self.cluster.hosts();
         let of_type = |host: &usize| hosts[*host].gpu_type == gpu_type && self.left[*host] > 0;
         let on_one = (0..hosts.len()).filter(of_type).filter(|&host| self.left[host] as usize >= gpus);
-        let order: Vec<usize> = match on_one.min_by_key(|&host| self.left[host]) {
-            Some(host) => vec![host],
-            None => {
-                let mut all: Vec<usize> = (0..hosts.len()).filter(of_type).collect();
-                all.sort_by_key(|&host| std::cmp::Reverse(self.left[host]));
-                all
-            }
+        let order: Vec<usize> = if let Some(host) = on_one.min_by_key(|&host| self.left[host]) {
+            vec![host]
+        } else {
+            let mut all: Vec<usize> = (0..hosts.len()).filter(of_type).collect();
+            all.sort_by_key(|&host| std::cmp::Reverse(self.left[host]));
+            all
         };
         let mut found = Vec::with_capacity(gpus);
         let mut used = 0;
@@ -74,9 +73,11 @@ impl<'a> Free<'a> {
             }
             used += 1;
             let all = hosts[host].first..hosts[host].first + hosts[host].gpus;
-            let free = all.map(GpuId).filter(|gpu| self.is_free[gpu.index()]);
+            let free = all.map(GpuId).filter(|gpu| self.available[gpu.index()]);
             let some: Vec<GpuId> = free.take(gpus - found.len()).collect();
-            some.iter().for_each(|&gpu| self.take(gpu));
+            for &gpu in &some {
+                self.take(gpu);
+            }
             found.extend(some);
         }
         found.sort_unstable();

@@ -153,6 +153,7 @@ impl<'a> Scheduler<'a> {
 
     /// Whether the next [decision](Self::decide) makes a new plan, for which it should know how far running jobs
     /// [are](Event::Progressed). Otherwise it only goes on with the last one.
+    #[must_use]
     pub fn wants_progress(&self) -> bool {
         self.outdated
     }
@@ -163,11 +164,13 @@ impl<'a> Scheduler<'a> {
     }
 
     /// The iterations that a job has left, if it has not left itself.
+    #[must_use]
     pub fn remaining(&self, job: JobId) -> Option<u64> {
         self.find(job).ok().map(|index| self.entries[index].remaining)
     }
 
     /// How many jobs have come and not left.
+    #[must_use]
     pub fn active(&self) -> usize {
         self.active.len()
     }

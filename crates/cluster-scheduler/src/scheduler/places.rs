@@ -15,6 +15,9 @@ pub(super) struct Pairs {
     cycles: FxHashMap<(RowId, RowId), Option<u64>>,
 }
 
+/// Jobs on several GPUs by the type and number of those, and by what they run.
+type Gangs = FxHashMap<(GpuType, usize), Vec<(RowId, Vec<usize>)>>;
+
 /// GPUs with slots that are alike: of one execution, and of one place in it where its parts do not rotate.
 struct Group {
     row: RowId,
@@ -31,7 +34,7 @@ pub(super) struct Places<'a> {
     pairs: &'a mut Pairs,
     groups: Vec<Group>,
     /// Hosts of several GPUs, by what they run and on how many GPUs, the next one last.
-    gangs: FxHashMap<(GpuType, usize), Vec<(RowId, Vec<usize>)>>,
+    gangs: Gangs,
     /// By GPU: a second job has it, or its host shares all of its GPUs.
     is_taken: Vec<bool>,
     /// By execution on one GPU: groups from the best on.
@@ -49,7 +52,7 @@ impl<'a> Places<'a> {
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let mut known: FxHashMap<(RowId, usize), usize> = FxHashMap::default();
-        let mut gangs: FxHashMap<(GpuType, usize), Vec<(RowId, Vec<usize>)>> = FxHashMap::default();
+        let mut gangs = Gangs::default();
         for &host in hosts.iter().rev() {
             let Some(seat) = &entries[host].target else { continue };
             if seat.gpus.len() < 2 {
@@ -125,20 +128,19 @@ impl<'a> Places<'a> {
                 }
             }
         }
-        let order = match self.best.get(&choice.row) {
-            Some(order) => order.clone(),
-            None => {
-                let mut by_time: Vec<(u64, usize)> = Vec::new();
-                for group in 0..self.groups.len() {
-                    let Group { row, place, gpu_type, .. } = self.groups[group];
-                    let time = (gpu_type == choice.gpu_type).then(|| self.in_slot(row, place, choice.row));
-                    by_time.extend(time.flatten().map(|time| (time, group)));
-                }
-                by_time.sort_unstable();
-                let order: Vec<usize> = by_time.into_iter().map(|(_, group)| group).collect();
-                self.best.insert(choice.row, order.clone());
-                order
+        let order = if let Some(order) = self.best.get(&choice.row) {
+            order.clone()
+        } else {
+            let mut by_time: Vec<(u64, usize)> = Vec::new();
+            for group in 0..self.groups.len() {
+                let Group { row, place, gpu_type, .. } = self.groups[group];
+                let time = (gpu_type == choice.gpu_type).then(|| self.in_slot(row, place, choice.row));
+                by_time.extend(time.flatten().map(|time| (time, group)));
             }
+            by_time.sort_unstable();
+            let order: Vec<usize> = by_time.into_iter().map(|(_, group)| group).collect();
+            self.best.insert(choice.row, order.clone());
+            order
         };
         for group in order {
             while let Some((host, gpu)) = self.groups[group].free.pop() {
@@ -210,7 +212,9 @@ impl<'a> Places<'a> {
     }
 
     fn seat_beside(&mut self, guest: usize, choice: Choice, host: usize, gpus: Vec<GpuId>, iteration: u64) {
-        gpus.iter().for_each(|gpu| self.is_taken[gpu.index()] = true);
+        for gpu in &gpus {
+            self.is_taken[gpu.index()] = true;
+        }
         let overlap = self.overlap();
         if let Some(seat) = &mut self.entries[host].target {
             let alone = self.table.at(seat.row);

@@ -24,7 +24,7 @@ impl Scheduler<'_> {
             None => self.in_order(&order),
         };
         let previous = self.seat(&selected);
-        self.share(&order, &selected, previous);
+        self.share(&order, &selected, &previous);
         if let Some(turns) = &self.turns {
             let waits = self.active.iter().any(|&index| self.entries[index].target.is_none());
             self.wake_at = waits.then(|| self.now + turns.round());
@@ -142,7 +142,7 @@ impl Scheduler<'_> {
     }
 
     /// Places jobs without GPUs of their own beside others.
-    fn share(&mut self, order: &[usize], selected: &[(usize, Choice)], previous: Vec<Option<Seat>>) {
+    fn share(&mut self, order: &[usize], selected: &[(usize, Choice)], previous: &[Option<Seat>]) {
         if self.policy.sharing == Sharing::None || selected.len() == order.len() {
             return;
         }

@@ -64,6 +64,7 @@ pub fn assign(
 
 /// The same jobs, arriving faster or slower, so that they ask for a part of all GPUs' time until the last arrival: 1 is as much as
 /// there is. Jobs that want more than `gpus` are left out.
+#[must_use]
 pub fn at_load(jobs: &[TraceJob], gpus: usize, load: f64) -> Vec<TraceJob> {
     let jobs: Vec<TraceJob> = jobs.iter().copied().filter(|job| job.gpus <= gpus).collect();
     let work: f64 = jobs.iter().map(|job| job.duration.as_secs_f64() * job.gpus as f64).sum();

@@ -122,6 +122,7 @@ const MORE_GPUS: Quantiles = Quantiles(&[
 /// let single = jobs.iter().filter(|job| job.gpus == 1).count();
 /// assert!((900..960).contains(&single), "93% of Philly's jobs are on one GPU");
 /// ```
+#[must_use]
 pub fn synthetic(jobs: usize, seed: u64) -> Vec<TraceJob> {
     let mut random = Random::new(seed);
     let mut at = 0.0;

@@ -49,7 +49,7 @@ proptest! {
                 }
                 let least = world.extremes(&arrival.job).0 * record.iterations as u32;
                 let started = record.started.unwrap_or(left);
-                prop_assert!(started >= record.arrived && left - started >= least, "{}: early", policy.name);
+                prop_assert!(started >= record.arrived && left.checked_sub(started).unwrap() >= least, "{}: early", policy.name);
             }
             for of_job in by(&report.segments, |segment| vec![segment.job.0]).values() {
                 prop_assert!(of_job.windows(2).all(|pair| pair[0].to <= pair[1].from), "{}", policy.name);
@@ -85,7 +85,7 @@ proptest! {
         world.disturbances.clear();
         for policy in policies().into_iter().filter(|policy| !policy.blocking && policy.sharing == Sharing::None) {
             let report = world.run(&policy, Step::FastForward);
-            let held: Duration = report.segments.iter().map(|s| (s.to - s.from) * s.gpus.len() as u32).sum();
+            let held: Duration = report.segments.iter().map(|s| s.to.checked_sub(s.from).unwrap() * s.gpus.len() as u32).sum();
             prop_assert_eq!(held, report.held);
             let stopping = world.arrivals.iter().map(|arrival| world.extremes(&arrival.job).1).max().unwrap() * 3;
             for (record, arrival) in report.jobs.iter().zip(&world.arrivals) {
@@ -116,7 +116,7 @@ proptest! {
                 let share = (gpus / (others * record.gpus as f64)).min(1.0);
                 let fair_time = slowest.as_secs_f64() * arrival.job.iterations as f64 / share;
                 let turns = others * record.gpus as f64 * (fair.round.as_secs_f64() + 2.0 * 6.0);
-                let took = (left - at).as_secs_f64();
+                let took = left.checked_sub(at).unwrap().as_secs_f64();
                 prop_assert!(took <= 2.0 * fair_time + turns, "{}: {took} s, fair: {fair_time} s and {turns} s", policy.name);
             }
         }

@@ -97,8 +97,10 @@ impl Summary {
     fn of(jobs: &[TraceJob]) -> Self {
         let mut durations: Vec<f64> = jobs.iter().map(|job| job.duration.as_secs_f64()).collect();
         durations.sort_by(f64::total_cmp);
-        let mut gaps: Vec<f64> =
-            jobs.windows(2).map(|pair| (pair[1].arrival - pair[0].arrival).as_secs_f64()).collect();
+        let mut gaps: Vec<f64> = jobs
+            .windows(2)
+            .map(|pair| pair[1].arrival.checked_sub(pair[0].arrival).unwrap().as_secs_f64())
+            .collect();
         gaps.sort_by(f64::total_cmp);
         let hours = |job: &TraceJob| job.duration.as_secs_f64() * job.gpus as f64 / 3600.0;
         let all: f64 = jobs.iter().map(hours).sum();
