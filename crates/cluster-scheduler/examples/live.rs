@@ -128,7 +128,7 @@ fn run(deeppool: &Path, folder: &Path, placement: &Placement, until: u64, exits:
         let result = match command.output() {
             Ok(output) if output.status.success() => Ok(()),
             Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Err(error) => Err(format!("{}: {error}", command.get_program().display())),
+            Err(error) => Err(format!("{}: {error}", command.get_program().to_string_lossy())),
         };
         // Who no longer listens does not want to know.
         let _ = exits.send(Exited { job, result });
