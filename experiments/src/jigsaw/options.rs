@@ -108,7 +108,9 @@ fn open(folder: &Path, name: &str, missing: &mut Vec<String>) -> anyhow::Result<
     let path = folder.join(name);
     let shown = path.display().to_string();
     match File::open(&path) {
-        Ok(file) if name.ends_with(".gz") => Ok(Some((shown, Box::new(GzDecoder::new(file))))),
+        Ok(file) if path.extension().is_some_and(|extension| extension == "gz") => {
+            Ok(Some((shown, Box::new(GzDecoder::new(file)))))
+        }
         Ok(file) => Ok(Some((shown, Box::new(file)))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             missing.push(format!("not shown, since {shown} is not there: what needs it"));

@@ -10,7 +10,9 @@ use flate2::read::GzDecoder;
 pub(crate) fn open(name: &str) -> Option<Box<dyn Read>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/traces").join(name);
     match File::open(&path) {
-        Ok(file) if name.ends_with(".gz") => Some(Box::new(GzDecoder::new(file))),
+        Ok(file) if path.extension().is_some_and(|extension| extension == "gz") => {
+            Some(Box::new(GzDecoder::new(file)))
+        }
         Ok(file) => Some(Box::new(file)),
         Err(error) => {
             println!("SKIPPED: {}: {error}", path.display());
