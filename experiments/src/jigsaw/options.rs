@@ -122,7 +122,7 @@ fn open(folder: &Path, name: &str, missing: &mut Vec<String>) -> anyhow::Result<
 
 fn read<T>(
     input: Input,
-    reader: fn(&str, Box<dyn Read>) -> Result<Vec<T>, cluster_scheduler::Error>,
+    reader: impl FnOnce(&str, Box<dyn Read>) -> Result<Vec<T>, cluster_scheduler::Error>,
 ) -> anyhow::Result<Vec<T>> {
     Ok(input.map(|(file, input)| reader(&file, input)).transpose()?.unwrap_or_default())
 }

@@ -52,7 +52,9 @@ pub(super) fn rows(
             None => completions.push((trace, policy, answer.completions.clone())),
         }
     }
-    completions.iter_mut().for_each(|(.., all)| all.sort_by(f64::total_cmp));
+    for (.., all) in &mut completions {
+        all.sort_by(f64::total_cmp);
+    }
     Ok((answers.into_iter().map(|answer| answer.row).collect(), completions))
 }
 

@@ -109,11 +109,12 @@ fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
 fn with_rest(layers: &[(Duration, Duration)], computing: Duration) -> Vec<(Duration, Duration)> {
     let passes: Duration = layers.iter().map(|&(forward, backward)| forward + backward).sum();
     let mut all = layers.to_vec();
-    match computing.checked_sub(passes) {
-        Some(rest) => all.push((rest, Duration::ZERO)),
-        None => {
-            let factor = computing.as_secs_f64() / passes.as_secs_f64();
-            all.iter_mut().for_each(|layer| *layer = (layer.0.mul_f64(factor), layer.1.mul_f64(factor)));
+    if let Some(rest) = computing.checked_sub(passes) {
+        all.push((rest, Duration::ZERO));
+    } else {
+        let factor = computing.as_secs_f64() / passes.as_secs_f64();
+        for (forward, backward) in &mut all {
+            (*forward, *backward) = (forward.mul_f64(factor), backward.mul_f64(factor));
         }
     }
     all
@@ -134,7 +135,8 @@ fn gavel(speeds: &[GavelSpeed]) -> anyhow::Result<Table> {
         set(Mode::DataParallel, Execution::parts(iteration, &vec![computing; speed.gpus])?);
         let layers = vec![(computing / (3 * LAYERS), computing * 2 / (3 * LAYERS)); LAYERS as usize];
         for parts in PARTS.into_iter().filter(|_| speed.gpus > 1) {
-            let spb = Execution::spb(speed.gpus, &layers, iteration - computing, usize::from(parts))?;
+            let spb =
+                Execution::spb(speed.gpus, &layers, iteration.saturating_sub(computing), usize::from(parts))?;
             set(Mode::Spb(parts), spb);
         }
     }

@@ -65,7 +65,7 @@ impl Source {
                 let from = QUIET.min(question.philly.len()) + usable / question.seeds * seed;
                 question.philly.iter().skip(from).take(jobs).copied().collect()
             }
-            Self::Gavel => return Ok(self.gavel(question, table, load, seed)),
+            Self::Gavel => return Ok(Self::gavel(question, table, load, seed)),
         };
         let of_table = |job: TraceJob| TraceJob { gpus: job.gpus.next_power_of_two(), ..job };
         let most = COUNTS.into_iter().filter(|&count| count <= gpus).max().unwrap_or(1);
@@ -79,7 +79,7 @@ impl Source {
     }
 
     /// Gavel's jobs, each with the steps that it has.
-    fn gavel(self, question: &Question, table: &Table, load: f64, seed: usize) -> Vec<Arrival> {
+    fn gavel(question: &Question, table: &Table, load: f64, seed: usize) -> Vec<Arrival> {
         let usable = question.gavel.len().saturating_sub(question.jobs).max(1);
         let from = usable / question.seeds * seed;
         let mut found = Vec::new();
