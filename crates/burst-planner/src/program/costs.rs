@@ -92,9 +92,19 @@ pub trait TrainingCosts {
         0.0
     }
 
+    /// The same where neither of the two lists is a part of the other: some rank then sends or receives all its samples.
+    fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+        self.least_transfer(producer, from, to)
+    }
+
     /// What `bytes` add at least to an all-reduce over so many ranks, however many go with them. Only bounds depend on it.
     fn least_reduce(&self, _bytes: u64, _ranks: usize) -> f64 {
         0.0
+    }
+
+    /// What an all-reduce of `bytes` takes at least over so many ranks, two or more, whichever they are. Only bounds depend on it.
+    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        self.least_reduce(bytes, ranks)
     }
 }
 
@@ -123,7 +133,15 @@ impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
         (**self).least_transfer(producer, from, to)
     }
 
+    fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+        (**self).least_transfer_apart(producer, from, to)
+    }
+
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         (**self).least_reduce(bytes, ranks)
+    }
+
+    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        (**self).least_all_reduce(bytes, ranks)
     }
 }

@@ -249,8 +249,16 @@ impl TrainingCosts for TableCosts {
         self.transfer_times(producer, from, to).map_or(0.0, |times| times.nested_us.min(times.disjoint_us))
     }
 
+    fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+        self.transfer_times(producer, from, to).map_or(0.0, |times| times.disjoint_us)
+    }
+
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         self.all_reduce_time(ranks).map_or(0.0, |time| time.us_per_byte * bytes as f64)
+    }
+
+    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        self.all_reduce_time(ranks).map_or(0.0, |time| time.startup_us + time.us_per_byte * bytes as f64)
     }
 }
 

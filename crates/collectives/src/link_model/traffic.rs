@@ -75,12 +75,12 @@ impl LinkModel {
         longest
     }
 
-    /// A lower bound on the time in which one rank sends so many bytes, by all levels of links at the same time: with a startup and a
-    /// latency, also for no bytes.
+    /// A lower bound on the time in which one rank sends so many bytes in so many messages, one or more, by all levels of links at the
+    /// same time: with a startup and a latency, also for no bytes.
     #[must_use]
-    pub fn least_send(&self, bytes: u64) -> Duration {
+    pub fn least_send(&self, bytes: u64, messages: usize) -> Duration {
         if let [level] = &self.levels[..] {
-            return level.time(super::Steps { count: 1.0, bytes: bytes as f64 });
+            return level.time(super::Steps { count: messages as f64, bytes: bytes as f64 });
         }
         let begins = self.levels.iter().map(|level| level.startup.saturating_add(level.latency));
         let bytes_per_s: f64 = self.levels.iter().map(|level| level.bandwidth_bytes_per_s).sum();

@@ -2,6 +2,7 @@
 
 mod explain;
 mod frontier;
+mod least_load;
 mod memory;
 mod micro_batches;
 mod prediction;

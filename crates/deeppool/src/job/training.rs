@@ -13,6 +13,7 @@ use layer_graph::{LayerGraph, LayerId};
 use rustc_hash::FxHashMap;
 
 use super::Job;
+use super::least_load::{LeastLoad, Load};
 use super::memory::LayerBytes;
 use crate::Error;
 use crate::costs::{Costs, micros};
@@ -94,6 +95,7 @@ impl Job<'_> {
             bytes,
             counts: None,
             traffic: RefCell::default(),
+            least_loads: RefCell::default(),
             least_reductions: RefCell::default(),
         }
     }
@@ -158,6 +160,8 @@ pub struct JobCosts<'a> {
     counts: Option<Vec<usize>>,
     /// What moves from some ranks to others.
     traffic: RefCell<KnownTraffic>,
+    /// By numbers of ranks: what moving samples from the one to the other loads on some rank at least.
+    least_loads: RefCell<FxHashMap<(usize, usize), LeastLoad>>,
     /// By the number of ranks: what an all-reduce of very many bytes takes at least, microseconds.
     least_reductions: RefCell<FxHashMap<usize, f64>>,
 }
@@ -168,6 +172,17 @@ impl JobCosts<'_> {
             Share::Larger => self.batch.div_ceil(ranks),
             Share::Smaller => self.batch / ranks,
         }
+    }
+
+    fn least_load(&self, from: usize, to: usize) -> LeastLoad {
+        let (narrow, wide) = (from.min(to), from.max(to));
+        let mut known = self.least_loads.borrow_mut();
+        *known.entry((narrow, wide)).or_insert_with(|| LeastLoad::new(self.batch, narrow, wide))
+    }
+
+    fn least_send_us(&self, producer: NodeId, load: Load) -> f64 {
+        let sample_bytes = self.costs.network().layer(self.layers[producer.0]).output_bytes();
+        micros(self.costs.link().least_send(sample_bytes * load.samples as u64, load.messages))
     }
 
     fn traffic(&self, from: &[usize], to: &[usize]) -> Option<Traffic> {
@@ -222,12 +237,11 @@ impl TrainingCosts for JobCosts<'_> {
     }
 
     fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        // A rank of the smaller number keeps at most what one of the larger number has. One that is in the larger list alone, or
-        // of equally long ones at another place in each, keeps nothing.
-        let kept = self.batch.div_ceil(from).abs_diff(self.batch.div_ceil(to));
-        let moved = kept.max(self.batch / from.max(to));
-        let bytes = self.costs.network().layer(self.layers[producer.0]).output_bytes() * moved as u64;
-        if moved == 0 { 0.0 } else { micros(self.costs.link().least_send(bytes)) }
+        self.least_send_us(producer, self.least_load(from, to).any)
+    }
+
+    fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+        self.least_send_us(producer, self.least_load(from, to).apart)
     }
 
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
@@ -236,5 +250,15 @@ impl TrainingCosts for JobCosts<'_> {
         let of_many_us =
             *known.entry(ranks).or_insert_with(|| micros(self.costs.link().least_all_reduce(ranks, MANY)));
         of_many_us * (bytes as f64 / MANY as f64)
+    }
+
+    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        // On one switch it does not matter which ranks these are.
+        let first: Vec<usize> = (0..ranks).collect();
+        if self.costs.link().ranks_by_level().len() == 1 {
+            self.reduce(bytes, &first)
+        } else {
+            self.least_reduce(bytes, ranks)
+        }
     }
 }

@@ -273,13 +273,11 @@ impl Bound {
         self.nodes.iter().position(|node| node.learns).unwrap_or(self.anchor)
     }
 
-    /// The time in which ranks certainly do nothing but move samples to a node, and gradients back: those that wait for them have
-    /// nothing else to do.
+    /// The least [`moving_gpu_us`] of samples to a node.
     pub(super) fn transfer_gpu_us(&self, place: usize, (from, to): (usize, usize)) -> f64 {
-        let (there, back) = self.nodes[place].transfers[from][to];
         let (from_gpus, to_gpus) =
             (self.nodes[place - 1].options[from].gpus, self.nodes[place].options[to].gpus);
-        from_gpus.max(to_gpus) * there + from_gpus * back
+        moving_gpu_us(from_gpus, to_gpus, self.nodes[place].transfers[from][to])
     }
 
     /// The least value of the sums with a price on GPU time, over all counts with which the anchor takes one of its options `case`.
@@ -365,4 +363,10 @@ impl Bound {
             best.max(self.least_within(case, (budget_us, enough), price, most))
         }
     }
+}
+
+/// The time in which ranks certainly do nothing but move samples to a node, and gradients back: those that wait for them have
+/// nothing else to do.
+pub(super) fn moving_gpu_us(from_gpus: f64, to_gpus: f64, (there, back): (f64, f64)) -> f64 {
+    from_gpus.max(to_gpus) * there + from_gpus * back
 }

@@ -1,59 +1,22 @@
-//! The bound of a chain within a budget, exactly: pairs of time and GPU time, node by node.
+//! The bound of a chain within a budget: labels of time and GPU time, node by node.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::chain::Anchor;
+use super::chain::{Anchor, moving_gpu_us};
+use super::first_run::FirstRun;
+use super::label::{Dropped, Label, Lists, Phase, STATES, thin};
 use super::{Bound, BoundOption};
-
-/// So many labels before it, by time, a label is compared with.
-const LOOKED_AT: usize = 32;
-
-/// What the nodes up to some place take at least, with one of the last one's options.
-#[derive(Debug, Clone, Copy)]
-struct Label {
-    /// The cycle of the first node's ranks.
-    first_us: f64,
-    /// The cycle of a rank with the anchor, once there is a node that shares one with it.
-    anchor_us: f64,
-    gpu_us: f64,
-    /// Where the way to it is listed; the way to the node before it, until it is kept.
-    trail: u32,
-}
 
 /// By label: the option, and where the way to the node before is listed.
 type Trails = Vec<(u32, u32)>;
 
-impl Label {
-    fn is_no_better(&self, other: &Self) -> bool {
-        self.first_us >= other.first_us && self.anchor_us >= other.anchor_us && self.gpu_us >= other.gpu_us
-    }
-
-    /// At least as good as both.
-    fn merge(&mut self, other: &Self) {
-        self.first_us = self.first_us.min(other.first_us);
-        self.anchor_us = self.anchor_us.min(other.anchor_us);
-        self.gpu_us = self.gpu_us.min(other.gpu_us);
-    }
-}
-
-/// How far the cycles are.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Phase {
-    /// No node shares a rank with the anchor for certain.
-    Before,
-    /// A rank with the anchor has the smaller share since.
-    Apart,
-    /// Both go through the same steps: both times are the larger one.
-    Joined,
-}
-
-const PHASES: [Phase; 3] = [Phase::Before, Phase::Apart, Phase::Joined];
-
-/// Labels of one option, by phase.
-type Fronts = [Vec<Label>; PHASES.len()];
+/// Labels of one option, by [state](STATES).
+type Fronts = [Vec<Label>; STATES.len()];
 
 /// What one option of a node adds to labels of one of the node before.
 struct Step<'s> {
+    bound: &'s Bound,
     option: &'s BoundOption,
     /// Its steps.
     own_us: f64,
@@ -63,40 +26,106 @@ struct Step<'s> {
     gpu_us: f64,
     /// The update of the anchor, where the node is the first that certainly shares a rank with it.
     meets: Option<f64>,
-    /// Whether the node before has the same count.
-    is_same: bool,
+    /// Its update, as far as the cycle of a rank with the anchor has that.
+    anchor_us: f64,
+    /// Whether cycles begin here.
+    is_first: bool,
+    /// What follows the nodes up to the one before if all are on the same ranks.
+    first_run: FirstRun,
+    dropped: Dropped,
+    ranks: Ranks,
+}
+
+/// What a node's ranks have to do with those of the node before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ranks {
+    /// They are the same.
+    Same,
+    /// They are all among those.
+    Among,
+    /// Those are all among them.
+    Around,
+    /// Some rank is only in these, and some only in those.
+    Apart,
 }
 
 impl Step<'_> {
-    fn taken(&self, mut label: Label, phase: Phase) -> (Phase, Label) {
+    /// The label after this step, and the phase that it is in.
+    fn taken(&self, mut label: Label, phase: Phase, (before, after): (Lists, Lists)) -> (Phase, Label) {
         let less_us = self.option.less_us.0 + self.option.less_us.1;
-        if phase == Phase::Apart && !self.is_same {
+        let is_same = self.ranks == Ranks::Same;
+        if phase == Phase::Apart && !is_same {
             label = label.joined();
         }
-        let all_us = self.moving_us + self.own_us;
-        let label = Label {
-            first_us: label.first_us + all_us,
-            anchor_us: label.anchor_us + all_us,
-            gpu_us: label.gpu_us + self.gpu_us,
-            ..label
-        };
+        let steps_us = self.moving_us + self.own_us;
+        let is_everywhere = self.option.gpus >= self.bound.gpus;
+        // Proposals are worth trying where later updates might be done elsewhere.
+        let update_us =
+            if self.dropped == Dropped::Mostly && !is_everywhere { 0.0 } else { self.option.update_us };
+        if after == Lists::First {
+            let without_updates_us = if self.is_first { label.first_us } else { label.shared_us };
+            label.add(steps_us, update_us, self.gpu_us);
+            (label.longest_us, label.shared_us) = (label.first_us, without_updates_us + steps_us);
+            label.first_gpus = self.option.gpus;
+            let Step { bound: Bound { gpus: all, .. }, option: BoundOption { gpus, ranks, .. }, .. } = self;
+            label.less_us += less_us;
+            label.apart = (all - gpus, all - ranks);
+            label.beyond = (0.0, gpus - ranks);
+        } else {
+            if before == Lists::First {
+                label = label.left(after, &self.first_run);
+            }
+            let is_wider = matches!(self.ranks, Ranks::Around | Ranks::Apart);
+            if is_wider {
+                (label.shared_us, label.beyond) = (label.first_us, label.apart);
+            }
+            if is_wider || before == Lists::First {
+                label.exposed_us -= label.exposed_us.min(self.option.gpus * label.each_us);
+            }
+            label.add(steps_us, if is_everywhere { update_us } else { 0.0 }, self.gpu_us);
+            label.shared_us += if is_everywhere { 0.0 } else { update_us };
+            if self.option.gpus > label.beyond.1 {
+                label.longest_us = label.longest_us.max(label.shared_us);
+            } else if self.option.gpus > label.beyond.0 {
+                label.longest_us = label.longest_us.max(label.shared_us - label.less_us);
+            }
+        }
+        label.anchor_us += self.anchor_us;
         match (phase, self.meets) {
             (Phase::Before, None) => (Phase::Before, Label { anchor_us: 0.0, ..label }),
             (Phase::Before, Some(update_us)) => {
-                let met = Label { anchor_us: update_us + self.there_us + self.own_us - less_us, ..label };
+                let anchor_us = update_us + self.there_us + self.own_us + self.anchor_us - less_us;
+                let met = Label { anchor_us, ..label };
                 let is_uneven = self.option.ranks < self.option.gpus;
                 if is_uneven { (Phase::Apart, met) } else { (Phase::Joined, met.joined()) }
             }
-            (Phase::Apart, _) if self.is_same => {
+            (Phase::Apart, _) if is_same => {
                 (Phase::Apart, Label { anchor_us: label.anchor_us - less_us, ..label })
             }
             _ => (Phase::Joined, label),
+        }
+    }
+
+    /// Where nodes can be after this one.
+    fn lists(&self, before: Lists, label: &Label) -> &'static [Lists] {
+        let is_on_first_count =
+            label.first_gpus <= 0.0 || label.first_gpus.total_cmp(&self.option.gpus).is_eq();
+        match before {
+            _ if self.is_first => &[Lists::First],
+            Lists::First if self.ranks == Ranks::Same => &[Lists::First],
+            Lists::First => &[Lists::Others, Lists::Leaving],
+            Lists::Others => &[Lists::Others],
+            Lists::Leaving if is_on_first_count => &[Lists::Leaving, Lists::Back],
+            Lists::Leaving => &[Lists::Leaving],
+            Lists::Back => &[Lists::Back],
         }
     }
 }
 
 /// What follows an option of a node at least, microseconds.
 struct Rest {
+    steps: f64,
+    /// With updates that all ranks have.
     time: f64,
     /// Time, and GPU time at its price.
     priced: f64,
@@ -108,22 +137,26 @@ struct Worth {
     price: f64,
     budget_us: f64,
     enough: f64,
+    dropped: Dropped,
 }
 
 impl Worth {
-    fn is_worth(&self, label: &Label, rest: &Rest) -> bool {
+    fn is_worth(&self, label: &Label, lists: Lists, rest: &Rest) -> bool {
+        if self.dropped == Dropped::Mostly && lists == Lists::Leaving {
+            return false;
+        }
         let priced_us = label.first_us + self.price * (label.gpu_us - self.budget_us) + rest.priced;
         label.gpu_us + rest.gpu_time <= self.budget_us
             && label.first_us + rest.time < self.enough
+            && label.longest_us + rest.steps < self.enough
             && (self.price <= 0.0 || priced_us < self.enough)
     }
 }
 
 impl Bound {
-    /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. All pairs of
-    /// cycle and GPU time are gone through but those that are no better in both, lead beyond the budget or are no less than
-    /// `enough`; where there are more than `most` for an option, neighbours count as one that is at least as good as both.
-    /// O(nodes x counts^2 x most).
+    /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. All labels are gone
+    /// through but those that are no better than another one, lead beyond the budget or are no less than `enough`; where there are more
+    /// than `most` for an option and a state, neighbours count as one that is at least as good as both. O(nodes x counts^2 x most).
     pub(super) fn least_within(
         &self,
         case: &Range<usize>,
@@ -131,8 +164,9 @@ impl Bound {
         price: f64,
         most: usize,
     ) -> f64 {
-        let (labels, _) = self.labels(case, &Worth { price, budget_us, enough }, most);
-        labels.iter().map(|label| label.first_us.max(label.anchor_us)).fold(enough, f64::min)
+        let (labels, _) =
+            self.labels(case, &Worth { price, budget_us, enough, dropped: Dropped::Certainly }, most);
+        labels.iter().map(|label| label.time_us()).fold(enough, f64::min)
     }
 
     /// GPU counts, by place, with which a chain takes little time and GPU time by this bound: about `most` choices.
@@ -141,9 +175,10 @@ impl Bound {
             return Vec::new();
         }
         let all = 0..self.nodes[self.anchor].options.len();
-        let whatever = Worth { price: 0.0, budget_us: f64::INFINITY, enough: f64::INFINITY };
+        let (budget_us, enough) = (f64::INFINITY, f64::INFINITY);
+        let whatever = Worth { price: 0.0, budget_us, enough, dropped: Dropped::Mostly };
         let (mut labels, trails) = self.labels(&all, &whatever, most);
-        thin(&mut labels, most);
+        thin(&mut labels, most, Dropped::Mostly);
         let counts = |label: &Label| {
             let mut trail = label.trail;
             let mut counts = vec![0; self.nodes.len()];
@@ -168,11 +203,10 @@ impl Bound {
             for (option, rest) in rests.iter().enumerate() {
                 let mut fronts = Fronts::default();
                 if place != self.anchor || case.contains(&option) {
-                    let is_worth = |label: &Label| worth.is_worth(label, rest);
-                    fronts = self.extended(&last, (place, option), &anchor, is_worth);
+                    fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
                 }
                 for front in &mut fronts {
-                    thin(front, most);
+                    thin(front, most, worth.dropped);
                     for label in front {
                         trails.push((option as u32, label.trail));
                         label.trail = trails.len() as u32 - 1;
@@ -182,7 +216,20 @@ impl Bound {
             }
             last = next;
         }
-        (last.into_iter().flatten().flatten().map(Label::joined).collect(), trails)
+        let mut ends = Vec::new();
+        for (fronts, first_run) in last.into_iter().zip(self.first_runs.last().into_iter().flatten()) {
+            for (&(_, lists), labels) in STATES.iter().zip(fronts) {
+                match lists {
+                    Lists::First => {
+                        ends.extend(labels.into_iter().map(|label| label.left(Lists::Others, first_run)));
+                    }
+                    Lists::Others | Lists::Back => ends.extend(labels),
+                    Lists::Leaving => {}
+                }
+            }
+        }
+        ends.retain(|label| label.all_gpu_us() <= worth.budget_us);
+        (ends, trails)
     }
 
     /// What labels of the node before become with this option, as far as they are worth keeping.
@@ -191,38 +238,76 @@ impl Bound {
         last: &[Fronts],
         (place, index): (usize, usize),
         anchor: &Anchor,
-        is_worth: impl Fn(&Label) -> bool,
+        (worth, rest): (&Worth, &Rest),
     ) -> Fronts {
         let option = &self.nodes[place].options[index];
+        let is_everywhere = option.gpus >= self.gpus;
+        let own_us = option.forward_us + option.backward_us;
         let meets = place >= self.learns_from() && anchor.meets(self, place, option);
         let mut step = Step {
+            bound: self,
             option,
-            own_us: self.cycle_us(place, option, anchor),
+            own_us,
             there_us: 0.0,
             moving_us: 0.0,
             gpu_us: option.computing_us,
             meets: meets.then_some(anchor.update_us),
-            is_same: false,
+            anchor_us: self.cycle_us(place, option, anchor) - own_us,
+            is_first: place == self.learns_from(),
+            first_run: FirstRun::default(),
+            dropped: worth.dropped,
+            ranks: Ranks::Apart,
         };
         let mut fronts = Fronts::default();
-        let mut add = |step: &Step<'_>, label: Label, phase: Phase| {
-            let (phase, label) = step.taken(label, phase);
-            if is_worth(&label) {
-                fronts[phase as usize].push(label);
+        let mut add = |step: &Step<'_>, label: Label, (phase, before): (Phase, Lists)| {
+            for &after in step.lists(before, &label) {
+                let (phase, mut label) = step.taken(label, phase, (before, after));
+                if after == Lists::Back {
+                    label.first_gpus = 0.0;
+                }
+                if worth.is_worth(&label, after, rest) {
+                    fronts[front_of(phase, after)].push(label);
+                }
             }
         };
         if place == 0 {
-            let nothing = Label { first_us: 0.0, anchor_us: 0.0, gpu_us: 0.0, trail: 0 };
-            add(&step, nothing, Phase::Before);
+            add(&step, Label::default(), (Phase::Before, Lists::Others));
         }
         for (from, before) in last.iter().enumerate() {
-            let (there, back) = self.nodes[place].transfers[from][index];
-            (step.there_us, step.moving_us) = (there, there + back);
-            step.gpu_us = option.computing_us + self.transfer_gpu_us(place, (from, index));
-            step.is_same = self.nodes[place - 1].options[from].gpus.total_cmp(&option.gpus).is_eq();
-            for (phase, labels) in PHASES.into_iter().zip(before) {
-                for &label in labels {
-                    add(&step, label, phase);
+            let node = &self.nodes[place];
+            let gpus = self.nodes[place - 1].options[from].gpus;
+            step.first_run = self.first_runs[place - 1][from];
+            let narrowing = gpus.total_cmp(&option.gpus);
+            let nested = match narrowing {
+                Ordering::Less => Ranks::Around,
+                Ordering::Equal => Ranks::Same,
+                Ordering::Greater => Ranks::Among,
+            };
+            // What is proposed is placed later.
+            let is_proof = worth.dropped == Dropped::Certainly;
+            let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
+            // Unless one of both has all.
+            let can_part = is_proof && !is_everywhere && gpus < self.gpus;
+            let ways = [
+                Some((nested, node.transfers[from][index])),
+                can_turn.then_some((Ranks::Among, node.turned[from])),
+                can_part.then_some((Ranks::Apart, node.apart[from][index])),
+            ];
+            for (ranks, (there, back)) in ways.into_iter().flatten() {
+                (step.there_us, step.moving_us, step.ranks) = (there, there + back, ranks);
+                // One rank more than the longer list has waits for samples then.
+                let other_us = if ranks == Ranks::Apart { there } else { 0.0 };
+                let moving_gpu_us = moving_gpu_us(gpus, option.gpus, (there, back)) + other_us;
+                step.gpu_us = option.computing_us + moving_gpu_us;
+                let is_turned = ranks == Ranks::Among && narrowing.is_eq();
+                for (&state, labels) in STATES.iter().zip(before) {
+                    // Turning them serves nothing else than to part from the first list.
+                    if is_turned && state.1 != Lists::First {
+                        continue;
+                    }
+                    for &label in labels {
+                        add(&step, label, state);
+                    }
                 }
             }
         }
@@ -241,9 +326,10 @@ impl Bound {
         let mut rests: Vec<Vec<Rest>> = Vec::with_capacity(self.nodes.len());
         for place in (0..self.nodes.len()).rev() {
             let of_option = |index: usize| {
-                let mut least = Rest { time: f64::INFINITY, priced: f64::INFINITY, gpu_time: f64::INFINITY };
+                let never = f64::INFINITY;
+                let mut least = Rest { steps: never, time: never, priced: never, gpu_time: never };
                 let (Some(next), Some(after)) = (self.nodes.get(place + 1), rests.last()) else {
-                    return Rest { time: 0.0, priced: 0.0, gpu_time: 0.0 };
+                    return Rest { steps: 0.0, time: 0.0, priced: 0.0, gpu_time: 0.0 };
                 };
                 for (to, option) in next.options.iter().enumerate() {
                     if place + 1 == self.anchor && !case.contains(&to) {
@@ -252,6 +338,8 @@ impl Bound {
                     let (there, back) = next.transfers[index][to];
                     let us = there + back + self.cycle_us(place + 1, option, anchor);
                     let gpu_us = self.transfer_gpu_us(place + 1, (index, to)) + option.computing_us;
+                    let steps_us = there + back + option.forward_us + option.backward_us;
+                    least.steps = least.steps.min(steps_us + after[to].steps);
                     least.time = least.time.min(us + after[to].time);
                     least.priced = least.priced.min(us + price * gpu_us + after[to].priced);
                     least.gpu_time = least.gpu_time.min(gpu_us + after[to].gpu_time);
@@ -266,31 +354,7 @@ impl Bound {
     }
 }
 
-impl Label {
-    fn joined(self) -> Self {
-        let us = self.first_us.max(self.anchor_us);
-        Self { first_us: us, anchor_us: us, ..self }
-    }
-}
-
-/// Drops labels that are no better than another one, and merges neighbours where there are too many.
-fn thin(front: &mut Vec<Label>, most: usize) {
-    front.sort_unstable_by(|a, b| a.first_us.total_cmp(&b.first_us).then(a.gpu_us.total_cmp(&b.gpu_us)));
-    let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(most));
-    for label in front.drain(..) {
-        // Where one time follows from the other, it is the last one that is better, if any is.
-        if !kept.iter().rev().take(LOOKED_AT).any(|better| label.is_no_better(better)) {
-            kept.push(label);
-        }
-    }
-    while kept.len() > most {
-        let mut merged: Vec<Label> = Vec::with_capacity(kept.len().div_ceil(2));
-        for pair in kept.chunks(2) {
-            let mut both = pair[0];
-            both.merge(&pair[pair.len() - 1]);
-            merged.push(both);
-        }
-        kept = merged;
-    }
-    *front = kept;
+/// The place of a state.
+fn front_of(phase: Phase, lists: Lists) -> usize {
+    4 * phase as usize + lists as usize
 }

@@ -47,16 +47,35 @@
 //! for samples do nothing else meanwhile.
 //!
 //! The price leaves a gap where few choices of counts are near the budget: a mixture of two is within it that no arrangement is. In a
-//! chain, pairs of time and GPU time are gone through instead, node by node, as for shortest paths with a limited resource (M. Desrochers,
-//! F. Soumis, INFOR 26, 1988). Time is the larger of both cycles above, so a pair has that of the first node's ranks and, once there is a
-//! node that shares a rank with the anchor, that of this rank, until both go through the same steps. Whatever the counts of an
-//! arrangement, its pairs are among those gone through, and neither time is above its own. A pair is left out only where another one with
-//! the same last count is no larger in any part, so that whatever follows is no larger either; or where what follows at least leads
-//! beyond the budget, or to an iteration that is no faster than what was found. Where pairs are merged, the merged one is no larger
-//! than each. So the least time of the pairs at the last node bounds all arrangements within the budget.
+//! chain, *labels* of time and GPU time are gone through instead, node by node, as for shortest paths with a limited resource
+//! (M. Desrochers, F. Soumis, INFOR 26, 1988). A label has the times of three cycles: of any of the first node's ranks, of that of them
+//! with the most to do after its backward steps, and, once there is a node that shares a rank with the anchor, of this rank.
+//!
+//! What ranks do last depends on which ranks the nodes have, so a step from one node to the next is a choice of that, too. The two lists
+//! have the same ranks; or those of one are all among those of the other; or neither, and then
+//! [some rank moves all its samples](super::TrainingCosts::least_transfer_apart). Consecutive nodes on the first node's ranks have
+//! their updates on each of these. After that:
+//! - While ranks are among those of the node before, all of them have the updates of all these nodes. If they are more than there are
+//!   ranks that are none of the first node's, one of them is in the first cycle, and its updates add up there. It is one with the larger share of the
+//!   first node if they are more than those with the smaller share and those that are none of the first node's; if not, it takes as much less as the
+//!   first nodes do with the smaller share, until ranks wait for each other. Where ranks were chosen from those of the first node, only these count.
+//! - If no later node is on the first node's list of ranks, nothing is reduced with the gradients of the first nodes, so their buckets are known. Each
+//!   begins after its last backward step and after the bucket before, and each update after its bucket and after the updates before:
+//!   a path that ends the cycle instead of the updates. The last bucket comes after all backward steps: a rank that has no update of
+//!   another list to do meanwhile only communicates then, which is GPU time. Every list that is not all among the one before can spare as many ranks
+//!   that as it has.
+//! - Whether a later node will be on the first list again is a choice as well: then neither is counted, and only a node with
+//!   that count can be the one.
+//!
+//! Whatever an arrangement is, its label is among those gone through, and no time is above its own. A label is left out only where
+//! another one in the same state is no larger in any part and spares no more later, so that whatever follows is no larger either; or where what follows at least leads
+//! beyond the budget, or to an iteration that is no faster than what was found. Where labels are merged, the merged one is no larger
+//! than each. So the least time of the labels at the last node bounds all arrangements within the budget.
 
 mod chain;
+mod first_run;
 mod flows;
+mod label;
 mod labels;
 mod prices;
 mod regions;
@@ -68,8 +87,9 @@ mod through;
 mod weights;
 
 use super::costs::{Share, TrainingCosts};
-use super::problem::{Structure, TrainingProblem};
+use super::problem::{GradientOptions, Structure, TrainingProblem};
 use crate::NodeId;
+use first_run::{Buckets, FirstRun};
 
 /// All that a bound on some number of GPUs is made of.
 #[derive(Debug, Clone)]
@@ -83,6 +103,8 @@ pub(super) struct Bound {
     is_chain: bool,
     /// The node by whose count the optimiser's steps are counted.
     anchor: usize,
+    /// In a chain, by place and option: what follows the first nodes, up to this one, on their ranks.
+    first_runs: Vec<Vec<FirstRun>>,
     /// Outside of a chain: nodes that learn and that all paths go through, before which little time is spent.
     early: Vec<usize>,
     /// Whether there is such a node outside of a chain.
@@ -101,7 +123,11 @@ struct BoundNode {
     options: Vec<BoundOption>,
     /// By option of the last producer and own option: moving samples forward and back.
     transfers: Transfers,
-    /// The same of all other producers of a node that all paths go through, in their order; empty for other nodes.
+    /// The same in a chain, where neither one's ranks are all among the other's.
+    apart: Transfers,
+    /// By option of the last producer in a chain: moving samples to the same ranks in another order.
+    turned: Vec<(f64, f64)>,
+    /// The same as `transfers` of all other producers of a node that all paths go through, in their order; empty for other nodes.
     other_transfers: Vec<Transfers>,
 }
 
@@ -120,6 +146,8 @@ struct BoundOption {
     /// How much less these take with the smaller share, where there is one.
     less_us: (f64, f64),
     update_us: f64,
+    /// On the rank where it takes longest.
+    most_update_us: f64,
     reduce_us: f64,
     /// Computing of all ranks together, with the update.
     computing_us: f64,
@@ -148,15 +176,27 @@ impl Bound {
             counts.filter(is_known).collect::<Vec<_>>()
         };
         // What moves between nodes that learn nothing can move for the next iteration meanwhile.
-        let transfers = |producer: usize, node: usize| -> Transfers {
+        let moving = |producer: usize, node: usize, least: &dyn Fn(usize, usize) -> f64| -> Transfers {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
-            let back = if structure.needs_gradient[producer] { 1.0 } else { 0.0 };
-            let least = |from, to| {
-                if from == to { 0.0 } else { learns * costs.least_transfer(NodeId(producer), from, to) }
-            };
-            let both = |from: usize, to: usize| (least(from, to), back * least(to, from));
+            let back = if structure.needs_gradient[producer] { learns } else { 0.0 };
+            let both = |from: usize, to: usize| (learns * least(from, to), back * least(to, from));
             let own = counts(node);
             counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
+        };
+        let least = |producer: usize, from: usize, to: usize| {
+            if from == to { 0.0 } else { costs.least_transfer(NodeId(producer), from, to) }
+        };
+        let transfers =
+            |producer: usize, node: usize| moving(producer, node, &|from, to| least(producer, from, to));
+        let turned = |producer: usize, node: usize| -> Vec<(f64, f64)> {
+            let any = moving(producer, node, &|from, to| costs.least_transfer(NodeId(producer), from, to));
+            let (own, before) = (counts(node), counts(producer));
+            let same = |count: &usize| own.iter().position(|other| other == count);
+            before.iter().zip(any).map(|(count, row)| same(count).map_or((0.0, 0.0), |to| row[to])).collect()
+        };
+        let apart = |producer: usize, node: usize| {
+            let apart = |from, to| costs.least_transfer_apart(NodeId(producer), from, to);
+            moving(producer, node, &|from, to| apart(from, to).max(least(producer, from, to)))
         };
         let of_node = |&node: &usize| {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
@@ -179,6 +219,7 @@ impl Bound {
                         less(larger.backward_us, smaller.backward_us),
                     ),
                     update_us: updates * larger.update_us.min(smaller.update_us),
+                    most_update_us: updates * larger.update_us.max(smaller.update_us),
                     reduce_us: updates * costs.least_reduce(problem.nodes[node].gradient_bytes, count),
                     computing_us: sum(larger.forward_us, smaller.forward_us)
                         + learns * sum(larger.backward_us, smaller.backward_us)
@@ -198,6 +239,8 @@ impl Bound {
                 learns: structure.needs_gradient[node],
                 options,
                 transfers,
+                apart: Vec::new(),
+                turned: Vec::new(),
                 other_transfers: Vec::new(),
             }
         };
@@ -210,13 +253,31 @@ impl Bound {
             let of_producer = |&other: &usize| transfers(structure.order[other], structure.order[part[0]]);
             node.other_transfers = others.iter().map(of_producer).collect();
         }
-        if !is_chain {
+        if is_chain {
+            for place in 1..nodes.len() {
+                let (producer, node) = (structure.order[place - 1], structure.order[place]);
+                nodes[place].apart = apart(producer, node);
+                nodes[place].turned = turned(producer, node);
+            }
+        } else {
             nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::take_mean);
         }
         let cut = early_cut(&nodes, &parts);
         let anchor = if is_chain { longest_update(&nodes) } else { cut.unwrap_or(0) };
         let early = early_cuts(&nodes, &parts);
-        Self { gpus: gpus as f64, nodes, parts, is_chain, early, anchor, has_anchor: cut.is_some() }
+        let (gpus, first_runs, has_anchor) = (gpus as f64, Vec::new(), cut.is_some());
+        let mut bound = Self { gpus, nodes, parts, is_chain, first_runs, early, anchor, has_anchor };
+        if is_chain {
+            let gradient_bytes: Vec<u64> =
+                structure.order.iter().map(|&node| problem.nodes[node].gradient_bytes).collect();
+            let GradientOptions { bucket_bytes, overlap, .. } = problem.gradients;
+            let buckets =
+                Buckets { gradient_bytes: &gradient_bytes, bucket_bytes: overlap.then_some(bucket_bytes) };
+            // Parameters of several nodes are reduced by themselves.
+            let are_shared = structure.users.iter().any(|users| users.len() > 1);
+            bound.first_runs = bound.first_runs(&buckets, if are_shared { None } else { Some(costs) });
+        }
+        bound
     }
 }
 

@@ -75,6 +75,14 @@ impl TrainingCosts for Costs {
         self.message(producer, kept.max(self.batch / from.max(to)))
     }
 
+    fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+        self.message(producer, self.batch / from.min(to))
+    }
+
+    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        2.0 * (ranks - 1) as f64 * (self.latency_us + bytes as f64 / ranks as f64 / self.bytes_per_us)
+    }
+
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         2.0 * (ranks - 1) as f64 * (bytes as f64 / ranks as f64 / self.bytes_per_us)
     }

@@ -145,6 +145,14 @@ impl TrainingCosts for CoarseCosts<'_> {
         self.blocks[block].last().map_or(0.0, |&last| self.costs.least_transfer(NodeId(last), from, to))
     }
 
+    fn least_transfer_apart(&self, NodeId(block): NodeId, from: usize, to: usize) -> f64 {
+        self.blocks[block].last().map_or(0.0, |&last| self.costs.least_transfer_apart(NodeId(last), from, to))
+    }
+
+    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+        self.costs.least_all_reduce(bytes, ranks)
+    }
+
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         self.costs.least_reduce(bytes, ranks)
     }

@@ -1,0 +1,96 @@
+//! What redistributing a batch loads on some rank at least, whichever ranks have it.
+
+/// Samples, and the messages that they are sent in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) samples: usize,
+    pub(super) messages: usize,
+}
+
+/// What the busiest rank sends or receives at least when a batch goes from some ranks to others, or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeastLoad {
+    /// Whichever ranks these are.
+    pub(super) any: Load,
+    /// Where neither are all among the others.
+    pub(super) apart: Load,
+}
+
+impl LeastLoad {
+    /// Of two different lists with so many ranks, at most as many as there are samples. O((`from` + `to`) x most samples of a rank).
+    pub(super) fn new(batch: usize, from: usize, to: usize) -> Self {
+        let (narrow, wide) = (from.min(to), from.max(to));
+        let overlaps = overlaps(batch, narrow, wide);
+        // A rank of the shorter list has one of the shares that its own one meets, or none of them; all others come to it one by one.
+        let messages = |shares: &[(usize, usize)]| shares.len() - 1;
+        let most = overlaps.iter().map(|shares| messages(shares)).max().unwrap_or(0).max(1);
+        let fewest = overlaps.iter().map(Vec::len).min().unwrap_or(1);
+        // Some rank of the longer list is not in the other one, or at another place.
+        let mut samples = batch / wide;
+        let share = |ranks: usize, rank: usize| batch / ranks + usize::from(rank < batch % ranks);
+        while !is_possible(&overlaps, samples, |rank| share(narrow, rank), |rank| share(wide, rank)) {
+            samples += 1;
+        }
+        Self {
+            any: Load { samples, messages: most },
+            // A rank that is in the shorter list alone has nothing of what it gets.
+            apart: Load { samples: samples.max(batch / narrow), messages: most.max(fewest) },
+        }
+    }
+}
+
+/// By rank of the shorter list: the ranks of the longer one with whose shares its own one has samples in common, and how many.
+fn overlaps(batch: usize, narrow: usize, wide: usize) -> Vec<Vec<(usize, usize)>> {
+    let begin = |ranks: usize, rank: usize| rank * (batch / ranks) + rank.min(batch % ranks);
+    let mut first = 0;
+    let of_rank = |rank: usize| {
+        let (from, to) = (begin(narrow, rank), begin(narrow, rank + 1));
+        while begin(wide, first + 1) <= from {
+            first += 1;
+        }
+        let others = (first..wide).take_while(|&other| begin(wide, other) < to);
+        others.map(|other| (other, begin(wide, other + 1).min(to) - begin(wide, other).max(from))).collect()
+    };
+    (0..narrow).map(of_rank).collect()
+}
+
+/// Whether the shorter list could be chosen from the longer one so that no rank sends or receives more than so many samples.
+///
+/// Each of its ranks then keeps all but as many, and a rank that has more is in it. Both can be if each of them can be: two matchings of
+/// a bipartite graph, one of which covers some nodes on one side and the other one some on the other side, are as good as one that
+/// covers all of these (N. Mendelsohn, A. Dulmage, Canadian Journal of Mathematics 10, 1958). As shares are in order, so are the partners
+/// that they may have: each takes the first that is free.
+fn is_possible(
+    overlaps: &[Vec<(usize, usize)>],
+    most: usize,
+    narrow: impl Fn(usize) -> usize,
+    wide: impl Fn(usize) -> usize,
+) -> bool {
+    let is_kept = |rank: usize, kept: usize| kept > 0 && narrow(rank) - kept <= most;
+    let (mut next, mut is_taken) = (0, Vec::new());
+    for (rank, shares) in overlaps.iter().enumerate() {
+        if narrow(rank) <= most {
+            continue;
+        }
+        let mut partners = shares.iter().filter(|&&(other, kept)| other >= next && is_kept(rank, kept));
+        let Some(&(other, _)) = partners.next() else { return false };
+        next = other + 1;
+    }
+    is_taken.resize(overlaps.len(), false);
+    let pairs = overlaps
+        .iter()
+        .enumerate()
+        .flat_map(|(rank, shares)| shares.iter().map(move |&(other, kept)| (other, rank, kept)));
+    let mut pairs: Vec<(usize, usize, usize)> =
+        pairs.filter(|&(other, rank, kept)| wide(other) > most && is_kept(rank, kept)).collect();
+    pairs.sort_unstable();
+    let many = overlaps.iter().flatten().map(|&(other, _)| other).filter(|&other| wide(other) > most);
+    let mut many: Vec<usize> = many.collect();
+    many.dedup();
+    many.into_iter().all(|other| {
+        let begin = pairs.partition_point(|&(first, ..)| first < other);
+        let mut own = pairs[begin..].iter().take_while(|&&(first, ..)| first == other);
+        let partner = own.find(|&&(_, rank, _)| !is_taken[rank]);
+        partner.map(|&(_, rank, _)| is_taken[rank] = true).is_some()
+    })
+}
