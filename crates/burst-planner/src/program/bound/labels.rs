@@ -166,7 +166,7 @@ impl Bound {
     ) -> f64 {
         let (labels, _) =
             self.labels(case, &Worth { price, budget_us, enough, dropped: Dropped::Certainly }, most);
-        labels.iter().map(|label| label.time_us()).fold(enough, f64::min)
+        labels.iter().map(Label::time_us).fold(enough, f64::min)
     }
 
     /// GPU counts, by place, with which a chain takes little time and GPU time by this bound: about `most` choices.

@@ -77,6 +77,7 @@ mod first_run;
 mod flows;
 mod label;
 mod labels;
+mod moves;
 mod prices;
 mod regions;
 mod relaxation;
@@ -90,6 +91,7 @@ use super::costs::{Share, TrainingCosts};
 use super::problem::{GradientOptions, Structure, TrainingProblem};
 use crate::NodeId;
 use first_run::{Buckets, FirstRun};
+use moves::Moves;
 
 /// All that a bound on some number of GPUs is made of.
 #[derive(Debug, Clone)]
@@ -175,29 +177,8 @@ impl Bound {
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
-        // What moves between nodes that learn nothing can move for the next iteration meanwhile.
-        let moving = |producer: usize, node: usize, least: &dyn Fn(usize, usize) -> f64| -> Transfers {
-            let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
-            let back = if structure.needs_gradient[producer] { learns } else { 0.0 };
-            let both = |from: usize, to: usize| (learns * least(from, to), back * least(to, from));
-            let own = counts(node);
-            counts(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
-        };
-        let least = |producer: usize, from: usize, to: usize| {
-            if from == to { 0.0 } else { costs.least_transfer(NodeId(producer), from, to) }
-        };
-        let transfers =
-            |producer: usize, node: usize| moving(producer, node, &|from, to| least(producer, from, to));
-        let turned = |producer: usize, node: usize| -> Vec<(f64, f64)> {
-            let any = moving(producer, node, &|from, to| costs.least_transfer(NodeId(producer), from, to));
-            let (own, before) = (counts(node), counts(producer));
-            let same = |count: &usize| own.iter().position(|other| other == count);
-            before.iter().zip(any).map(|(count, row)| same(count).map_or((0.0, 0.0), |to| row[to])).collect()
-        };
-        let apart = |producer: usize, node: usize| {
-            let apart = |from, to| costs.least_transfer_apart(NodeId(producer), from, to);
-            moving(producer, node, &|from, to| apart(from, to).max(least(producer, from, to)))
-        };
+        let moves = Moves { structure, costs, counts: &counts };
+        let transfers = |producer: usize, node: usize| moves.least(producer, node);
         let of_node = |&node: &usize| {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
             let updates = if structure.users[node].is_empty() { 0.0 } else { 1.0 };
@@ -254,10 +235,9 @@ impl Bound {
             node.other_transfers = others.iter().map(of_producer).collect();
         }
         if is_chain {
-            for place in 1..nodes.len() {
-                let (producer, node) = (structure.order[place - 1], structure.order[place]);
-                nodes[place].apart = apart(producer, node);
-                nodes[place].turned = turned(producer, node);
+            for (node, ends) in nodes.iter_mut().skip(1).zip(structure.order.windows(2)) {
+                node.apart = moves.apart(ends[0], ends[1]);
+                node.turned = moves.turned(ends[0], ends[1]);
             }
         } else {
             nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::take_mean);
@@ -266,18 +246,25 @@ impl Bound {
         let anchor = if is_chain { longest_update(&nodes) } else { cut.unwrap_or(0) };
         let early = early_cuts(&nodes, &parts);
         let (gpus, first_runs, has_anchor) = (gpus as f64, Vec::new(), cut.is_some());
-        let mut bound = Self { gpus, nodes, parts, is_chain, first_runs, early, anchor, has_anchor };
-        if is_chain {
-            let gradient_bytes: Vec<u64> =
-                structure.order.iter().map(|&node| problem.nodes[node].gradient_bytes).collect();
-            let GradientOptions { bucket_bytes, overlap, .. } = problem.gradients;
-            let buckets =
-                Buckets { gradient_bytes: &gradient_bytes, bucket_bytes: overlap.then_some(bucket_bytes) };
-            // Parameters of several nodes are reduced by themselves.
-            let are_shared = structure.users.iter().any(|users| users.len() > 1);
-            bound.first_runs = bound.first_runs(&buckets, if are_shared { None } else { Some(costs) });
-        }
-        bound
+        let bound = Self { gpus, nodes, parts, is_chain, anchor, first_runs, early, has_anchor };
+        if is_chain { bound.with_first_runs(problem, structure, costs) } else { bound }
+    }
+
+    fn with_first_runs(
+        self,
+        problem: &TrainingProblem,
+        structure: &Structure,
+        costs: &dyn TrainingCosts,
+    ) -> Self {
+        let gradient_bytes: Vec<u64> =
+            structure.order.iter().map(|&node| problem.nodes[node].gradient_bytes).collect();
+        let GradientOptions { bucket_bytes, overlap, .. } = problem.gradients;
+        let buckets =
+            Buckets { gradient_bytes: &gradient_bytes, bucket_bytes: overlap.then_some(bucket_bytes) };
+        // Parameters of several nodes are reduced by themselves.
+        let are_shared = structure.users.iter().any(|users| users.len() > 1);
+        let first_runs = self.first_runs(&buckets, if are_shared { None } else { Some(costs) });
+        Self { first_runs, ..self }
     }
 }
 

@@ -1,0 +1,48 @@
+//! What moving samples from one node to the next takes at least.
+
+use super::super::costs::TrainingCosts;
+use super::super::problem::Structure;
+use super::Transfers;
+use crate::NodeId;
+
+/// What moving samples from one node to the next takes at least, by GPU counts.
+pub(super) struct Moves<'m> {
+    pub(super) structure: &'m Structure,
+    pub(super) costs: &'m dyn TrainingCosts,
+    pub(super) counts: &'m dyn Fn(usize) -> Vec<usize>,
+}
+
+impl Moves<'_> {
+    /// What moves between nodes that learn nothing can move for the next iteration meanwhile.
+    fn both(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
+        let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
+        let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
+        let both = |from: usize, to: usize| (learns * least(from, to), back * least(to, from));
+        let own = (self.counts)(node);
+        (self.counts)(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
+    }
+
+    fn least_us(&self, producer: usize, from: usize, to: usize) -> f64 {
+        if from == to { 0.0 } else { self.costs.least_transfer(NodeId(producer), from, to) }
+    }
+
+    /// Whichever ranks these are.
+    pub(super) fn least(&self, producer: usize, node: usize) -> Transfers {
+        self.both(producer, node, |from, to| self.least_us(producer, from, to))
+    }
+
+    /// Where neither ranks are all among the others.
+    pub(super) fn apart(&self, producer: usize, node: usize) -> Transfers {
+        let apart = |from, to| self.costs.least_transfer_apart(NodeId(producer), from, to);
+        self.both(producer, node, |from, to| apart(from, to).max(self.least_us(producer, from, to)))
+    }
+
+    /// By the producer's count: to the same ranks in another order.
+    pub(super) fn turned(&self, producer: usize, node: usize) -> Vec<(f64, f64)> {
+        let any = self.both(producer, node, |from, to| self.costs.least_transfer(NodeId(producer), from, to));
+        let own = (self.counts)(node);
+        let same = |count: &usize| own.iter().position(|other| other == count);
+        let before = (self.counts)(producer);
+        before.iter().zip(any).map(|(count, row)| same(count).map_or((0.0, 0.0), |to| row[to])).collect()
+    }
+}
