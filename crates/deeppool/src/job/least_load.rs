@@ -94,3 +94,72 @@ fn is_possible(
         partner.map(|&(_, rank, _)| is_taken[rank] = true).is_some()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All lists of so many ranks out of `gpus`.
+    fn lists(gpus: usize, count: usize) -> Vec<Vec<usize>> {
+        let mut lists = vec![Vec::new()];
+        for _ in 0..count {
+            let longer = |list: &Vec<usize>| {
+                let list = list.clone();
+                let others = (0..gpus).filter(move |rank| !list.contains(rank));
+                others.collect::<Vec<_>>()
+            };
+            lists = lists
+                .iter()
+                .flat_map(|list| longer(list).into_iter().map(|rank| [&list[..], &[rank]].concat()))
+                .collect();
+        }
+        lists
+    }
+
+    /// The most samples and the most messages that a rank sends or receives.
+    fn load(batch: usize, from: &[usize], to: &[usize]) -> Load {
+        let begin = |ranks: usize, rank: usize| rank * (batch / ranks) + rank.min(batch % ranks);
+        let mut of_rank = [[Load { samples: 0, messages: 0 }; 2]; 8];
+        for (a, &sender) in from.iter().enumerate() {
+            for (b, &receiver) in to.iter().enumerate() {
+                let end = begin(from.len(), a + 1).min(begin(to.len(), b + 1));
+                let samples = end.saturating_sub(begin(from.len(), a).max(begin(to.len(), b)));
+                if sender != receiver && samples > 0 {
+                    for (rank, end) in [(sender, 0), (receiver, 1)] {
+                        let load: &mut Load = &mut of_rank[rank][end];
+                        (load.samples, load.messages) = (load.samples + samples, load.messages + 1);
+                    }
+                }
+            }
+        }
+        let all = of_rank.as_flattened();
+        let most = |figure: fn(&Load) -> usize| all.iter().map(figure).max().unwrap_or(0);
+        Load { samples: most(|load| load.samples), messages: most(|load| load.messages) }
+    }
+
+    #[test]
+    fn nothing_loads_ranks_less() {
+        for (gpus, batch) in [(3, 3), (3, 7), (4, 4), (4, 6), (4, 9), (5, 5), (5, 8), (5, 12)] {
+            for (a, b) in (1..=gpus).flat_map(|a| (1..=gpus).map(move |b| (a, b))) {
+                let least = LeastLoad::new(batch, a, b);
+                // Which ranks are which does not matter.
+                let from: Vec<usize> = (0..a).collect();
+                let mut fewest = usize::MAX;
+                for to in lists(gpus, b).into_iter().filter(|to| *to != from) {
+                    let load = load(batch, &from, &to);
+                    let is_part =
+                        |one: &[usize], other: &[usize]| one.iter().all(|rank| other.contains(rank));
+                    let bound =
+                        if is_part(&from, &to) || is_part(&to, &from) { least.any } else { least.apart };
+                    assert!(bound.samples <= load.samples, "{batch} from {a} to {to:?}: {bound:?} {load:?}");
+                    assert!(
+                        bound.messages <= load.messages,
+                        "{batch} from {a} to {to:?}: {bound:?} {load:?}"
+                    );
+                    fewest = fewest.min(load.samples);
+                }
+                assert!(fewest == usize::MAX || fewest == least.any.samples, "{batch} from {a} to {b}");
+            }
+        }
+    }
+}
