@@ -30,6 +30,7 @@ pub struct LoadedProgram<B: Backend> {
     /// Where the metrics of a batch are in the end.
     pub(super) metrics: Option<BufferId>,
     /// By step: how long it takes on emulated devices.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs are emulated"))]
     pub(super) step_times: Option<Vec<Duration>>,
 }
 

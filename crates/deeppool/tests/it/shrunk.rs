@@ -11,6 +11,11 @@ pub(crate) fn shrunk(model: &str, side: usize, times: usize) -> LayerGraph {
         match &mut kind {
             LayerKind::Conv2d(conv) => conv.out_channels /= times,
             LayerKind::Linear(linear) => linear.out_features /= times,
+            // Of a vision transformer: channels by patches.
+            LayerKind::Reshape(reshape) => {
+                let channels = net.layer(full.producers(id)[0]).output_shape();
+                reshape.output = Shape::new([channels.dims()[0], channels.elements() / channels.dims()[0]]);
+            }
             // The image is smaller already.
             LayerKind::AdaptiveAvgPool2d(pool) => pool.output = [1, 1],
             _ => {}
