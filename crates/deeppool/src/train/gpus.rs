@@ -18,7 +18,7 @@ use crate::runtime::{Gpu, GpuEngine};
 /// As [`train`](super::train), on this machine's GPUs: rank `r` is a thread with GPU `r`, and NCCL connects them.
 ///
 /// See [`GpuDriver`](crate::runtime::GpuDriver) for how. `timeout` is how long ranks wait for each other. Where the GPUs are emulated, all
-/// times are virtual: those of [`step_times`](TrainConfig::step_times), on a host that takes none.
+/// times are virtual: those of [`emulated_times`](TrainConfig::emulated_times), on a host that takes none.
 ///
 /// # Errors
 /// As [`train`](super::train); when there is no CUDA, no NCCL, or not a GPU for each rank.
