@@ -108,14 +108,8 @@ impl CudaEngine {
         to: DeviceSlice,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        check_length("upload", host.len(), to.elements)?;
-        if host.is_empty() {
-            return Ok(());
-        }
-        let copy = |error| failed("copy to the device", error);
-        self.device.bind().map_err(copy)?;
-        // SAFETY: the memory is as long as the elements, and is there as the caller promises.
-        unsafe { result::memcpy_htod_async(to.pointer, host.as_slice(), queue.stream()) }.map_err(copy)
+        // SAFETY: as the caller promises.
+        unsafe { self.copy_to_device(host.as_slice(), to, queue) }
     }
 
     /// Enqueues a copy to the host, and does not wait for it.
@@ -131,15 +125,8 @@ impl CudaEngine {
         host: &mut CudaHostBuffer,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        check_length("download", host.len(), from.elements)?;
-        if host.is_empty() {
-            return Ok(());
-        }
-        let copied = self.device.bind().and_then(|()| {
-            // SAFETY: the memory is as long as the elements, and is there as the caller promises.
-            unsafe { result::memcpy_dtoh_async(host.as_mut_slice(), from.pointer, queue.stream()) }
-        });
-        copied.map_err(|error| queue.blame("copy from the device", error))
+        // SAFETY: as the caller promises.
+        unsafe { self.copy_from_device(from, host.as_mut_slice(), queue) }
     }
 
     /// [`upload`](Engine::upload), to memory of somebody else's.
@@ -155,15 +142,9 @@ impl CudaEngine {
         to: DeviceSlice,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        check_length("upload", host.len(), to.elements)?;
-        if host.is_empty() {
-            return Ok(());
-        }
-        let copy = |error| failed("copy to the device", error);
-        self.device.bind().map_err(copy)?;
-        // SAFETY: the memory is as long as the elements or longer; they stay, since the copy is waited for.
-        unsafe { result::memcpy_htod_async(to.pointer, host, queue.stream()) }.map_err(copy)?;
-        queue.synchronize()
+        // SAFETY: the slice is as the caller promises; the elements stay, since the copy is waited for.
+        unsafe { self.copy_to_device(host, to, queue) }?;
+        if host.is_empty() { Ok(()) } else { queue.synchronize() }
     }
 
     /// [`download`](Engine::download), from memory of somebody else's.
@@ -179,16 +160,50 @@ impl CudaEngine {
         host: &mut [f32],
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
+        // SAFETY: the slice is as the caller promises; the host's memory stays, since the copy is waited for.
+        unsafe { self.copy_from_device(from, host, queue) }?;
+        if host.is_empty() { Ok(()) } else { queue.synchronize() }
+    }
+
+    /// Enqueues a copy to the device.
+    ///
+    /// # Safety
+    /// Both are there until it is done, and nothing else writes to either, or reads the slice, meanwhile.
+    unsafe fn copy_to_device(
+        &self,
+        host: &[f32],
+        to: DeviceSlice,
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
+        check_length("upload", host.len(), to.elements)?;
+        if host.is_empty() {
+            return Ok(());
+        }
+        let copy = |error| failed("copy to the device", error);
+        self.device.bind().map_err(copy)?;
+        // SAFETY: the memory is as long as the elements, and is there as the caller promises.
+        unsafe { result::memcpy_htod_async(to.pointer, host, queue.stream()) }.map_err(copy)
+    }
+
+    /// Enqueues a copy from the device.
+    ///
+    /// # Safety
+    /// Both are there until it is done; nothing else writes to the slice, or uses the host's memory, meanwhile.
+    unsafe fn copy_from_device(
+        &self,
+        from: DeviceSlice,
+        host: &mut [f32],
+        queue: &mut CudaQueue,
+    ) -> Result<(), EngineError> {
         check_length("download", host.len(), from.elements)?;
         if host.is_empty() {
             return Ok(());
         }
         let copied = self.device.bind().and_then(|()| {
-            // SAFETY: the memory is as long as the elements or longer; they stay, since the copy is waited for.
+            // SAFETY: the memory is as long as the elements, and is there as the caller promises.
             unsafe { result::memcpy_dtoh_async(host, from.pointer, queue.stream()) }
         });
-        copied.map_err(|error| queue.blame("copy from the device", error))?;
-        queue.synchronize()
+        copied.map_err(|error| queue.blame("copy from the device", error))
     }
 }
 
