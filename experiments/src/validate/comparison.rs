@@ -120,7 +120,7 @@ impl Comparison<'_> {
             .with_lowering(job.lowering().clone())
             .with_background(beside);
         let report = train(&config, &|_| {})?;
-        if let Some((rank, error)) = report.background_errors.first() {
+        if let Some((rank, error)) = report.background.iter().find_map(|job| job.errors.first()) {
             bail!("the background job of rank {rank} stopped: {error}");
         }
         Ok(Run {

@@ -1,5 +1,6 @@
-//! The background job of `deeppool train`: how it is cut, and what came of that.
+//! The background jobs of `deeppool train`: how they are cut, and what came of that.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::program::{LowerOptions, Placement, lower_training};
 use deeppool::simulate::BackgroundCosts;
-use deeppool::train::{BackgroundConfig, MicroBatches, TrainReport};
+use deeppool::train::{BackgroundConfig, BackgroundReport, MicroBatches, TrainReport};
 use gpu_mux::Policy;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
@@ -21,9 +22,8 @@ use super::output::{rate, say, time};
 pub(crate) struct Background {
     network: LayerGraph,
     batch: usize,
+    weight: NonZeroU32,
     cut: MicroBatches,
-    /// How long a background tasklet should take at most.
-    bound: Option<Duration>,
     costs: Option<BackgroundCosts>,
     profile: ProfileTable,
     link: LinkModel,
@@ -33,7 +33,7 @@ impl Background {
     /// Cuts the job's batch so that the foreground waits no longer than the policy says, by the costs that the plan was
     /// made with, or, where they are of another network, by those of a core.
     pub(crate) fn new(
-        spec: &BackgroundSpec,
+        (spec, weight): (&BackgroundSpec, NonZeroU32),
         dataset: &Dataset,
         args: &CostArgs,
         foreground: &CostTables,
@@ -41,14 +41,13 @@ impl Background {
     ) -> anyhow::Result<Self> {
         let network = spec.network()?;
         dataset.fits(&network).context("the background job trains on the same data")?;
-        let bound = policy.background_piece;
         let profile = Self::profile(spec, &network, args, &foreground.profile)?;
         let costs = Costs::new(&network, &profile, &foreground.link);
-        let cut = MicroBatches::within(bound.unwrap_or(Duration::MAX), &costs, spec.batch)
+        let cut = MicroBatches::within(policy.background_piece.unwrap_or(Duration::MAX), &costs, spec.batch)
             .context("the batch of the background job cannot be cut")?;
         let costs = BackgroundCosts::new(&costs, spec.batch).ok();
         let link = foreground.link.clone();
-        Ok(Self { network, batch: spec.batch, cut, bound, costs, profile, link })
+        Ok(Self { network, batch: spec.batch, weight, cut, costs, profile, link })
     }
 
     /// What the simulator needs to know of it; nothing where a profile has no times of its whole batch.
@@ -80,32 +79,54 @@ impl Background {
 
     /// The job as it is trained.
     pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundConfig<'a> {
-        BackgroundConfig::new(&self.network, dataset, self.batch).with_micro_batches(self.cut.count)
+        BackgroundConfig::new(&self.network, dataset, self.batch)
+            .with_micro_batches(self.cut.count)
+            .with_weight(self.weight)
     }
 
-    pub(crate) fn show(&self, report: &TrainReport) {
-        let pieces = Pieces::of(report);
-        say!("background                          {}", rate(report.background_samples_per_s));
-        let over = self.bound.map_or_else(String::new, |bound| {
-            format!(", {} of them longer than {}", pieces.over_long, time(bound))
-        });
+    fn show(&self, report: &BackgroundReport) {
+        let losses: Vec<f64> = report.losses.iter().copied().flatten().collect();
+        let loss = if losses.is_empty() {
+            "no batch done".to_owned()
+        } else {
+            format!("loss of the last batches {:.4}", losses.iter().sum::<f64>() / losses.len() as f64)
+        };
         say!(
-            "background pieces                   {}, {} micro-batches an iteration, longest {}{over}",
-            pieces.count,
+            "background {:<24} {}, {loss}, {} micro-batches an iteration",
+            format!("{}:{}", self.network.name(), self.batch),
+            rate(report.samples_per_s),
             self.cut.count,
-            time(pieces.longest),
         );
     }
 
-    pub(crate) fn report(&self, report: &TrainReport) -> Value {
-        let pieces = Pieces::of(report);
-        let us = |time: Duration| time.as_secs_f64() * 1e6;
+    fn report(&self, report: &BackgroundReport) -> Value {
         json!({
             "model": self.network.name(), "batch": self.batch, "micro_batches": self.cut.count,
-            "pieces": pieces.count, "longest_piece_us": us(pieces.longest),
-            "piece_limit_us": self.bound.map(us), "over_long_pieces": pieces.over_long,
+            "weight": self.weight, "samples_per_s": report.samples_per_s, "iterations": report.iterations,
+            "losses": report.losses,
         })
     }
+}
+
+pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
+    for (job, report) in jobs.iter().zip(&report.background) {
+        job.show(report);
+    }
+    let pieces = Pieces::of(report);
+    let over = policy.background_piece.map_or_else(String::new, |bound| {
+        format!(", {} of them longer than {}", pieces.over_long, time(bound))
+    });
+    say!("background pieces                   {}, longest {}{over}", pieces.count, time(pieces.longest));
+}
+
+pub(crate) fn report(jobs: &[Background], policy: &Policy, report: &TrainReport) -> Value {
+    let pieces = Pieces::of(report);
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let of_jobs = jobs.iter().zip(&report.background).map(|(job, report)| job.report(report));
+    json!({
+        "jobs": of_jobs.collect::<Vec<_>>(), "pieces": pieces.count, "longest_piece_us": us(pieces.longest),
+        "piece_limit_us": policy.background_piece.map(us), "over_long_pieces": pieces.over_long,
+    })
 }
 
 /// The background tasklets of all ranks.

@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +11,11 @@ use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::{SimulateOptions, Simulation, policy_named};
 use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport, Weights};
+use gpu_mux::Policy;
 use layer_engine::Sgd;
 use serde_json::{Value, json};
 
-use super::background::Background;
+use super::background::{self, Background};
 use super::checkpoints::CheckpointArgs;
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
 use super::counts::{BATCH, THREADS, within};
@@ -81,10 +83,13 @@ pub(crate) struct Train {
     /// A plan that `deeppool plan -o` wrote, instead of a new one
     #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED)]
     plan: Option<PathBuf>,
-    /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8 or net.onnx:8
+    /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8 or net.onnx:8; may be given several times
     #[arg(long, value_name = "MODEL:BATCH")]
-    background: Option<BackgroundSpec>,
-    /// The rules by which each rank's device is shared with its background job, and on GPUs how work is launched: the name of a preset,
+    background: Vec<BackgroundSpec>,
+    /// In which proportion background jobs share the time, such as 3,1 [default: equally]
+    #[arg(long, value_name = "WEIGHT,...", value_delimiter = ',', requires = "background")]
+    background_weights: Vec<NonZeroU32>,
+    /// The rules by which each rank's device is shared with its background jobs, and on GPUs how work is launched: the name of a preset,
     /// as for `deeppool simulate`
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
@@ -159,20 +164,20 @@ impl Train {
         dataset.check_batch(batch)?;
         let tables =
             self.costs.load(&network, batch, ranks, read.as_ref(), Some(self.engine.device_model()))?;
-        let background = self
-            .background
-            .as_ref()
-            .map(|spec| Background::new(spec, &dataset, &self.costs, &tables, &policy))
-            .transpose()?;
+        let jobs = self.background.iter().zip(self.weights()?);
+        let background: Vec<Background> = jobs
+            .map(|job| Background::new(job, &dataset, &self.costs, &tables, &policy))
+            .collect::<anyhow::Result<_>>()?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes()?;
         let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, self.optimizer());
         let (job, plan) = in_plan(self.plan.as_deref(), made)?;
-        let beside = background.as_ref().map(Background::costs);
-        let is_known = tables.are_of_plan && beside.is_none_or(|costs| costs.is_some());
-        let options =
-            SimulateOptions::default().with_background(beside.flatten().cloned()).with_policy(policy);
-        let simulated = is_known.then(|| job.simulate(&plan, &options)).transpose()?;
+        let beside = background.first().and_then(Background::costs).cloned();
+        let is_known = tables.are_of_plan && (background.is_empty() || beside.is_some());
+        let options = SimulateOptions::default().with_background(beside).with_policy(policy);
+        // The simulator has one background job a GPU.
+        let is_simulated = is_known && background.len() <= 1;
+        let simulated = is_simulated.then(|| job.simulate(&plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
         let program = job.lower(&plan)?;
@@ -186,10 +191,10 @@ impl Train {
         let times = match emulated.as_ref().filter(|_| is_known) {
             Some(_) => Some(EmulatedTimes {
                 training: job.costs().step_times(&program)?,
-                background: match &background {
-                    Some(background) => background.step_times(job.lowering())?,
-                    None => Vec::new(),
-                },
+                background: background
+                    .iter()
+                    .map(|background| background.step_times(job.lowering()))
+                    .collect::<anyhow::Result<_>>()?,
             }),
             None => None,
         };
@@ -202,7 +207,7 @@ impl Train {
             .with_threads_per_rank(self.threads_per_rank)
             .with_lowering(job.lowering().clone())
             .with_traced_iterations(if self.trace.is_some() { TRACED } else { 0 })
-            .with_background(background.as_ref().map(|job| job.job(&dataset)))
+            .with_background(background.iter().map(|job| job.job(&dataset)))
             .with_policy(policy)
             .with_emulated_times(times.as_ref())
             .with_checkpoint(self.checkpoints.config())
@@ -216,8 +221,8 @@ impl Train {
         }
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
-            if let Some(background) = &background {
-                json["background"] = background.report(&report);
+            if !background.is_empty() {
+                json["background"] = background::report(&background, &policy, &report);
             }
             if let Some(gpus) = emulated {
                 json["emulated_gpus"] = gpus.into();
@@ -225,7 +230,7 @@ impl Train {
             }
             print_json(&json);
         } else {
-            show(background.as_ref(), &predictions, &report);
+            show(&background, &policy, &predictions, &report);
             if emulated.is_some() {
                 let of = if times.is_some() { job.costs().profile().device() } else { "no device's" };
                 say!(
@@ -253,6 +258,20 @@ impl Train {
             (None, None) => bail!("say how many ranks there are: --ranks COUNT, or a plan for them"),
             (ranks, _) => Ok(self.ranks.or(ranks)),
         }
+    }
+
+    /// Of the background jobs.
+    fn weights(&self) -> anyhow::Result<Vec<NonZeroU32>> {
+        let (jobs, weights) = (self.background.len(), self.background_weights.len());
+        if weights == 0 {
+            return Ok(vec![NonZeroU32::MIN; jobs]);
+        }
+        if weights != jobs {
+            bail!(
+                "there are {weights} weights for {jobs} background jobs: give --background-weights one for each"
+            );
+        }
+        Ok(self.background_weights.clone())
     }
 
     fn length(&self) -> Length {
@@ -294,8 +313,13 @@ impl Train {
         let report = train_on(self.engine, launched, config, timeout, &|at| progress.show(&at))?;
         progress.finish();
         if is_first() {
-            for (rank, error) in &report.background_errors {
-                eprintln!("warning: the background job of rank {rank} stopped: {error}");
+            for job in &report.background {
+                for (rank, error) in &job.errors {
+                    eprintln!(
+                        "warning: the background job `{}` of rank {rank} stopped: {error}",
+                        job.network
+                    );
+                }
             }
         }
         Ok(report)
@@ -339,28 +363,33 @@ impl Train {
     }
 }
 
-fn show(background: Option<&Background>, predictions: &Predictions, report: &TrainReport) {
+fn show(background: &[Background], policy: &Policy, predictions: &Predictions, report: &TrainReport) {
     if report.losses.is_empty() {
         return;
     }
     let times = &report.iteration_times;
-    let beside = |beside: &str| background.map(|_| format!(" ({beside} the background)")).unwrap_or_default();
+    let beside = |beside: &str| {
+        if background.is_empty() { String::new() } else { format!(" ({beside} the background)") }
+    };
     say!("\niteration, planned                  {}{}", micros(predictions.planned_us), beside("without"));
     match predictions.simulated_us() {
         Some(us) => say!("iteration, simulated                {}{}", micros(us), beside("with")),
+        None if background.len() > 1 => {
+            say!("iteration, simulated                not with several background jobs");
+        }
         None => say!(
             "iteration, simulated                not known without layer times: give --profile or --device"
         ),
     }
     say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
     say!("foreground                          {}", rate(report.foreground_samples_per_s));
-    if let Some(background) = background {
-        background.show(report);
+    if !background.is_empty() {
+        background::show(background, policy, report);
     }
     if let Some(held) = report.fullest() {
         say!(
-            "memory of the fullest rank          {} planned for training; {} allocated, with {} for evaluation and {} for the \
-             background job",
+            "memory of the fullest rank          {} planned for training; {} allocated, with {} for evaluation and {} for \
+             background jobs",
             byte_size(held.training.total_bytes()),
             byte_size(held.allocated_bytes),
             byte_size(held.evaluation_bytes),

@@ -1,25 +1,26 @@
+use std::num::NonZeroU32;
 use std::time::Instant;
 
-use gpu_mux::{CpuDriver, End, Policy, Usage};
+use gpu_mux::{BackgroundJob, CpuDriver, End, Policy, Usage};
 
 use super::{Backend, BatchSource, Iterations, Observer};
 use crate::Error;
 
-/// Runs a rank's iterations, and its background job in the time that they leave.
+/// Runs a rank's iterations, and its background jobs in the time that they leave.
 ///
-/// `S` is where the background job's samples come from, and `O` what is notified of its steps.
+/// `S` is where a background job's samples come from, and `O` what is notified of its steps.
 pub trait RankDriver<'a, B: Backend, S, O>: Sized {
-    /// One that shares the engine's device by these rules, without a background job.
+    /// One that shares the engine's device by these rules, without background jobs.
     ///
     /// # Errors
     /// When the device does not have what it needs.
     fn new(engine: &B::Engine, policy: Policy) -> Result<Self, Error>;
 
-    /// Adds a background job, which begins with the next run.
+    /// Adds a background job, which begins with the next run. Jobs share the time by their weights.
     ///
     /// # Errors
     /// When the device refuses it.
-    fn add(&mut self, job: Iterations<'a, B, S, O>) -> Result<(), Error>;
+    fn add(&mut self, job: Iterations<'a, B, S, O>, weight: NonZeroU32) -> Result<(), Error>;
 
     /// Runs the foreground's iterations to their end. A background job that fails ends, and no other.
     ///
@@ -33,14 +34,26 @@ pub trait RankDriver<'a, B: Backend, S, O>: Sized {
     /// The time by which steps are timed.
     fn now(&self) -> Instant;
 
-    /// Iterations that the background jobs have done.
-    fn background_progress(&self) -> f64;
+    /// The background jobs, in the order in which they were added.
+    fn background(&self) -> Vec<BackgroundStatus<'_, O>>;
 
-    /// Why a background job has ended, if one has.
-    fn background_error(&self) -> Option<String>;
+    /// The background jobs with what they hold, each at the end of an iteration: runs those that are amid one until it ends. `None` for
+    /// a job that has ended.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn background_between_iterations(&mut self) -> Result<Vec<Option<&mut Iterations<'a, B, S, O>>>, Error>;
+}
 
-    /// What is notified of the first background job's steps.
-    fn background_observer(&self) -> Option<&O>;
+/// What has come of a background job so far.
+#[derive(Debug, Clone)]
+pub struct BackgroundStatus<'s, O> {
+    /// Iterations that it has done, with the part of the current one by steps.
+    pub iterations: f64,
+    /// Why it has ended, if it has.
+    pub error: Option<String>,
+    /// What is notified of its steps.
+    pub observer: &'s O,
 }
 
 /// Tasklets run on the thread that calls it, which is also the device of an engine that runs asynchronously: that one is driven step by
@@ -52,8 +65,8 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
         Ok(Self::new(policy))
     }
 
-    fn add(&mut self, job: Iterations<'a, B, S, O>) -> Result<(), Error> {
-        Self::add(self, job);
+    fn add(&mut self, job: Iterations<'a, B, S, O>, weight: NonZeroU32) -> Result<(), Error> {
+        Self::add(self, job).weigh(weight);
         Ok(())
     }
 
@@ -68,20 +81,27 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
         Instant::now()
     }
 
-    fn background_progress(&self) -> f64 {
-        self.background().iter().map(|background| background.job().progress()).sum()
-    }
-
-    fn background_error(&self) -> Option<String> {
-        self.background().iter().find_map(|job| match job.end()? {
+    fn background(&self) -> Vec<BackgroundStatus<'_, O>> {
+        let status = |background: &'_ BackgroundJob<Iterations<'a, B, S, O>>| match background.end()? {
             End::Failed(error) => Some(error.to_string()),
             End::Panicked(message) => Some(message.clone()),
             End::Refused(error) => Some(error.to_string()),
             End::Finished | End::Drained => None,
-        })
+        };
+        let jobs = self.background().iter().map(|background| BackgroundStatus {
+            iterations: background.job().progress(),
+            error: status(background),
+            observer: background.job().observer(),
+        });
+        jobs.collect()
     }
 
-    fn background_observer(&self) -> Option<&O> {
-        self.background().first().map(|background| background.job().observer())
+    fn background_between_iterations(&mut self) -> Result<Vec<Option<&mut Iterations<'a, B, S, O>>>, Error> {
+        // One that fails does so again when it is run next, and ends then.
+        let jobs = self.background_mut().map(|job| {
+            let job = job?;
+            job.finish_iteration().ok().map(|()| job)
+        });
+        Ok(jobs.collect())
     }
 }

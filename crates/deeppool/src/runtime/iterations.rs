@@ -148,6 +148,29 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         &self.observer
     }
 
+    /// Runs to the end of the iteration that is under way, if one is. Of a job of one rank: it waits for nobody else.
+    pub(super) fn finish_iteration(&mut self) -> Result<(), Error> {
+        let iteration = self.context.iteration;
+        while self.computed > 0 && self.context.iteration == iteration {
+            if let JobState::Ready(_) = self.poll()? {
+                if self.context.iteration == iteration {
+                    self.run()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the job's program is, and what it holds, for it to be read.
+    pub(crate) fn state(&mut self) -> (&RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
+        (self.state, self.device, self.loaded)
+    }
+
+    /// The first iteration that is not over.
+    pub(crate) fn iteration(&self) -> u64 {
+        self.context.iteration
+    }
+
     fn can_run(&self, step: usize) -> bool {
         self.loaded.program.steps[step].after.iter().all(|step| self.finished[step.0])
     }

@@ -12,6 +12,7 @@ use crate::program::{BufferId, Collective, CollectiveId, Contents, Lane, Op, Pro
 
 /// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once.
 pub struct LoadedProgram<B: Backend> {
+    network: String,
     pub(super) program: RankProgram,
     pub(super) collectives: Vec<Collective>,
     /// By step.
@@ -88,6 +89,7 @@ impl<B: Backend> LoadedProgram<B> {
             communication: on_lane(Lane::Communication),
             metrics: writes.rfind(|id| is_metrics(own.buffers[id.0].contents)),
             step_times: None,
+            network: network.name().to_owned(),
             program: own.clone(),
             collectives: program.collectives.clone(),
         })
@@ -105,6 +107,12 @@ impl<B: Backend> LoadedProgram<B> {
     pub(super) fn step_time(&self, step: usize) -> Duration {
         let known = self.step_times.as_ref().and_then(|times| times.get(step));
         known.copied().unwrap_or_default()
+    }
+
+    /// The network's name.
+    #[must_use]
+    pub fn network(&self) -> &str {
+        &self.network
     }
 
     /// The program.

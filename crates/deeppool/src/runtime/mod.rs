@@ -12,7 +12,7 @@ mod memory;
 mod pending;
 
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
-pub use driver::RankDriver;
+pub use driver::{BackgroundStatus, RankDriver};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, Ran};

@@ -14,7 +14,7 @@ const NAMES: [&str; 8] = [
     "plan",
     "options",
     "initial weights",
-    "background job",
+    "background jobs",
     "checkpoint to go on from",
 ];
 const HASH_BYTES: usize = 32;
@@ -31,11 +31,11 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         config.lowering.optimizer,
     );
     let checkpoint = config.checkpoint.as_ref().map(|checkpoint| (checkpoint.every, checkpoint.keep_best));
-    let of_background = config.background.as_ref().map_or_else(Vec::new, |job| {
+    let of_background = config.background.iter().flat_map(|job| {
         [
             hash(job.network.to_json()),
             of_data(job.dataset),
-            hash(format!("{:?}", (job.batch, job.micro_batches))),
+            hash(format!("{:?}", (job.batch, job.micro_batches, job.weight))),
         ]
         .concat()
     });
@@ -46,7 +46,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         hash(format!("{:?} {:?}", config.placement, config.lowering)),
         hash(format!("{options:?} {checkpoint:?}")),
         hash(config.initial.map(Weights::to_bytes).unwrap_or_default()),
-        hash(of_background),
+        hash(of_background.collect::<Vec<u8>>()),
         hash(iteration.to_string()),
     ];
     hashes.concat()

@@ -1,5 +1,5 @@
 //! Checkpoints: a folder `iteration-0000000100` for each, with a safetensors file from each rank that is the first of
-//! some layer. Tensors are named as in PyTorch (`conv1.weight`), their velocities `conv1.weight.velocity`, so that any
+//! some layer, and one for each background job of each rank. Tensors are named as in PyTorch (`conv1.weight`), their velocities `conv1.weight.velocity`, so that any
 //! placement can go on from them. `checkpoint.json` lists the files with their SHA-256: without it, or where a file is another
 //! one, it is no checkpoint.
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::rank::Rank;
-use super::tensors::{Tensor, Tensors};
+use super::tensors::Tensors;
 use super::{CheckpointConfig, TrainConfig, tensors};
 use crate::Error;
 use crate::runtime::Backend;
@@ -137,12 +137,13 @@ fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     Ok(found)
 }
 
-/// Writes a checkpoint, with the test accuracy if it is known; all ranks take part. It appears in the folder when it is complete.
+/// Writes a checkpoint, with the test accuracy if it is known, and these files of the rank's background jobs; all ranks take part. It
+/// appears in the folder when it is complete.
 pub(super) fn save<B: Backend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
-    iteration: u64,
-    test_accuracy: Option<f64>,
+    (iteration, test_accuracy): (u64, Option<f64>),
+    background: Vec<(String, Vec<u8>)>,
 ) -> Result<(), Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(()) };
     let path = checkpoint.folder.join(format!("iteration-{iteration:010}"));
@@ -152,19 +153,22 @@ pub(super) fn save<B: Backend>(
     let (state, device, loaded) = rank.state();
     let is_own = |layer| config.placement.ranks(layer).first() == Some(&number);
     let tensors = tensors::read(config.network, loaded.program(), (&*state, device), is_own)?;
-    let is_finite = |(_, values): &Tensor| values.iter().all(|value| value.is_finite());
-    if let Some((tensor, _)) = tensors.iter().find(|(_, tensor)| !is_finite(tensor)) {
-        return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.clone() });
+    if let Some(tensor) = tensors::first_not_finite(&tensors) {
+        return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.to_owned() });
     }
-    let file = unfinished.join(file_name(number));
-    let mut own: Option<(String, ListedFile)> = None;
+    let mut files = background;
     if !tensors.is_empty() {
         let bytes = tensors::serialize(&tensors, identity(config, iteration));
-        let bytes = bytes.map_err(|problem| unwritten(&file, problem))?;
+        let bytes = bytes.map_err(|problem| unwritten(&unfinished.join(file_name(number)), problem))?;
+        files.push((file_name(number), bytes));
+    }
+    let mut own: Vec<(String, ListedFile)> = Vec::new();
+    for (name, bytes) in files {
+        let file = unfinished.join(&name);
         let written =
             File::create(&file).and_then(|mut to| to.write_all(&bytes).and_then(|()| to.sync_all()));
         written.map_err(|error| unwritten(&file, error))?;
-        own = Some((file_name(number), ListedFile::of(&bytes)));
+        own.push((name, ListedFile::of(&bytes)));
     }
     let own = serde_json::to_vec(&own).map_err(|error| unwritten(&unfinished, error))?;
     let files = rank.gather(&own)?;
@@ -179,8 +183,11 @@ pub(super) fn save<B: Backend>(
     rank.barrier()
 }
 
+/// What the names of the ranks' own files begin with.
+const OF_RANKS: &str = "rank-";
+
 fn file_name(rank: usize) -> String {
-    format!("rank-{rank}.safetensors")
+    format!("{OF_RANKS}{rank}.safetensors")
 }
 
 impl ListedFile {
@@ -229,7 +236,7 @@ fn write_manifest(
     files: &[Vec<u8>],
 ) -> Result<(), Error> {
     let path = folder.join(MANIFEST);
-    let files: Result<Vec<Option<(String, ListedFile)>>, _> =
+    let files: Result<Vec<Vec<(String, ListedFile)>>, _> =
         files.iter().map(|file| serde_json::from_slice(file)).collect();
     let files: BTreeMap<String, ListedFile> =
         files.map_err(|error| unwritten(&path, error))?.into_iter().flatten().collect();
@@ -299,10 +306,16 @@ impl Checkpoint {
         tensors::write(config.network, loaded.program(), (state, device), &tensors)
     }
 
-    /// All tensors by name. Of the run that is given, if one is.
+    /// The files whose names begin so.
+    pub(super) fn paths(&self, prefix: &str) -> Vec<PathBuf> {
+        let files = self.files.iter().filter(|name| name.starts_with(prefix));
+        files.map(|name| self.path.join(name)).collect()
+    }
+
+    /// All tensors of the foreground by name. Of the run that is given, if one is.
     pub(super) fn read(&self, config: Option<&TrainConfig<'_>>) -> Result<Tensors, Error> {
         let mut all = Tensors::new();
-        for path in self.files.iter().map(|name| self.path.join(name)) {
+        for path in self.paths(OF_RANKS) {
             let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
             if let Some(config) = config {
                 self.check_identity(config, &path, &bytes)?;
@@ -329,6 +342,6 @@ fn unwritten(path: &Path, problem: impl Display) -> Error {
     Error::CheckpointNotWritten { path: path.into(), problem: problem.to_string() }
 }
 
-fn failed(path: &Path, problem: impl Display) -> Error {
+pub(super) fn failed(path: &Path, problem: impl Display) -> Error {
     Error::Checkpoint { path: path.into(), problem: problem.to_string() }
 }

@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -40,11 +41,11 @@ pub struct TrainConfig<'a> {
     pub lowering: LowerOptions,
     /// Of how many iterations, the last ones, the report has a [timeline](super::TrainReport::timeline); of none, usually.
     pub traced_iterations: usize,
-    /// A job that every rank trains by itself in its gaps.
-    pub background: Option<BackgroundConfig<'a>>,
+    /// Jobs that every rank trains by itself in its gaps.
+    pub background: Vec<BackgroundConfig<'a>>,
     /// Where the foreground's state is kept.
     pub checkpoint: Option<CheckpointConfig>,
-    /// How a rank's device is shared with its background job, and on GPUs how work is launched.
+    /// How a rank's device is shared with its background jobs, and on GPUs how work is launched.
     pub policy: Policy,
     /// How long steps take on emulated GPUs: without it, what the emulated driver's settings say.
     pub emulated_times: Option<&'a EmulatedTimes>,
@@ -57,8 +58,8 @@ pub struct TrainConfig<'a> {
 pub struct EmulatedTimes {
     /// By rank and step of the training program, as [`Costs::step_times`](crate::costs::Costs::step_times) gives them.
     pub training: Vec<Vec<Duration>>,
-    /// By step of the background job's program.
-    pub background: Vec<Duration>,
+    /// By background job and step of its program.
+    pub background: Vec<Vec<Duration>>,
 }
 
 /// How long a run is.
@@ -70,8 +71,10 @@ pub enum Length {
     Iterations(u64),
 }
 
-/// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end, and no
-/// checkpoints.
+/// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end.
+///
+/// Checkpoints have the state of each copy, at the end of the iteration that it was amid, and a rank goes on from its own: with more
+/// ranks than before, the others begin with copies of theirs. A job of another network than the one in the checkpoint begins anew.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BackgroundConfig<'a> {
@@ -84,19 +87,27 @@ pub struct BackgroundConfig<'a> {
     /// Into how many micro-batches its batch is cut, from 1 to its samples: the foreground waits for one step of
     /// one layer at most, of one micro-batch or of the optimiser. See [`MicroBatches`](super::MicroBatches).
     pub micro_batches: usize,
+    /// Its part of the time that the background gets: jobs share in proportion to their weights.
+    pub weight: NonZeroU32,
 }
 
 impl<'a> BackgroundConfig<'a> {
-    /// A job whose batch is not cut.
+    /// A job of weight 1 whose batch is not cut.
     #[must_use]
     pub fn new(network: &'a LayerGraph, dataset: &'a Dataset, batch: usize) -> Self {
-        Self { network, dataset, batch, micro_batches: 1 }
+        Self { network, dataset, batch, micro_batches: 1, weight: NonZeroU32::MIN }
     }
 
     /// This job with its batch cut into so many micro-batches.
     #[must_use]
     pub fn with_micro_batches(self, micro_batches: usize) -> Self {
         Self { micro_batches, ..self }
+    }
+
+    /// This job with another weight.
+    #[must_use]
+    pub fn with_weight(self, weight: NonZeroU32) -> Self {
+        Self { weight, ..self }
     }
 }
 
@@ -159,7 +170,7 @@ pub enum CheckpointEvery {
 }
 
 impl<'a> TrainConfig<'a> {
-    /// Five epochs with learning rate 0.03 and seed 0, on one thread a rank, with plain SGD, and without background or checkpoints.
+    /// Five epochs with learning rate 0.03 and seed 0, on one thread a rank, with plain SGD, and without background jobs or checkpoints.
     #[must_use]
     pub fn new(
         network: &'a LayerGraph,
@@ -180,7 +191,7 @@ impl<'a> TrainConfig<'a> {
             threads_per_rank: 1,
             lowering: LowerOptions::default(),
             traced_iterations: 0,
-            background: None,
+            background: Vec::new(),
             checkpoint: None,
             policy: Policy::default(),
             emulated_times: None,
@@ -236,10 +247,10 @@ impl<'a> TrainConfig<'a> {
         Self { traced_iterations, ..self }
     }
 
-    /// Sets the background job.
+    /// Sets the background jobs.
     #[must_use]
-    pub fn with_background(self, background: Option<BackgroundConfig<'a>>) -> Self {
-        Self { background, ..self }
+    pub fn with_background(self, background: impl IntoIterator<Item = BackgroundConfig<'a>>) -> Self {
+        Self { background: background.into_iter().collect(), ..self }
     }
 
     /// Sets where the state is kept.
@@ -298,8 +309,9 @@ impl<'a> TrainConfig<'a> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let every = self.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
         let (Length::Epochs(length) | Length::Iterations(length)) = self.length;
-        let background = self.background.as_ref().map(|job| job.batch);
-        let cuts = self.background.as_ref().map_or(1, |job| job.micro_batches);
+        let is_empty = |job: &BackgroundConfig<'_>| job.batch == 0;
+        let is_cut = |job: &BackgroundConfig<'_>| (1..=job.batch).contains(&job.micro_batches);
+        let uncut = self.background.iter().find(|job| !is_cut(job)).map(|job| job.micro_batches);
         let settings = [
             ("the number of epochs or iterations", "at least 1", length > 0, length.to_string()),
             ("the learning rate", "above 0", positive(self.learning_rate), self.learning_rate.to_string()),
@@ -323,12 +335,17 @@ impl<'a> TrainConfig<'a> {
                 every != Some(CheckpointEvery::Iterations(0)),
                 "0".into(),
             ),
-            ("the batch of the background job", "at least 1", background != Some(0), "0".into()),
             (
-                "the micro-batches of the background job",
+                "the batch of a background job",
+                "at least 1",
+                !self.background.iter().any(is_empty),
+                "0".into(),
+            ),
+            (
+                "the micro-batches of a background job",
                 "from 1 to the samples of its batch",
-                cuts > 0 && background.is_none_or(|batch| cuts <= batch),
-                cuts.to_string(),
+                uncut.is_none(),
+                uncut.unwrap_or_default().to_string(),
             ),
         ];
         if let Some((setting, expected, _, got)) = settings.into_iter().find(|(_, _, fits, _)| !fits) {
@@ -336,7 +353,7 @@ impl<'a> TrainConfig<'a> {
         }
         check_data(self.network, self.dataset, self.batch)?;
         self.initial.map_or(Ok(()), |weights| weights.check(self.network))?;
-        self.background.as_ref().map_or(Ok(()), |job| check_data(job.network, job.dataset, job.batch))
+        self.background.iter().try_for_each(|job| check_data(job.network, job.dataset, job.batch))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Trains a network by a placement: ranks are threads of this process ([`train`]) or what a communicator connects
-//! ([`train_rank`]), and each of them may run a background job in its gaps.
+//! ([`train_rank`]), and each of them may run background jobs in its gaps.
 
 mod agreement;
+mod background;
+mod background_state;
 mod batches;
 mod checkpoint;
 mod config;
@@ -25,7 +27,7 @@ pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, EmulatedTi
 pub use gpus::train_on_gpus;
 pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
-pub use report::{EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
+pub use report::{BackgroundReport, EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
 pub use session::train_rank;
 pub use threads::{evaluate, train};
 pub use weights::Weights;

@@ -6,6 +6,7 @@ use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, Policy, Usage};
 use layer_engine::{Engine, LaunchContext};
 
+use super::background::{BackgroundIterations, BackgroundRecord};
 use super::trace::{RankTrace, StepTimes};
 use super::{Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
@@ -18,13 +19,14 @@ pub(super) struct Programs {
     evaluation: Program,
     /// For the test samples that are left after whole batches.
     remainder: Option<Program>,
-    pub(super) background: Option<Program>,
+    /// By background job.
+    pub(super) background: Vec<Program>,
 }
 
 impl Programs {
     pub(super) fn new(config: &TrainConfig<'_>) -> Result<Self, Error> {
         let evaluation = |samples| lower_evaluation(config.network, config.placement, samples);
-        let background = config.background.as_ref().map(|job| {
+        let background = config.background.iter().map(|job| {
             let options = LowerOptions { micro_batches: job.micro_batches, ..config.lowering.clone() };
             lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
         });
@@ -33,7 +35,7 @@ impl Programs {
             training: lower_training(config.network, config.placement, config.batch, &config.lowering)?,
             evaluation: evaluation(config.batch)?,
             remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
-            background: background.transpose()?,
+            background: background.collect::<Result<_, Error>>()?,
         })
     }
 }
@@ -45,8 +47,8 @@ pub(super) struct Stretch {
     pub(super) losses: Vec<f64>,
     /// How long it took.
     pub(super) elapsed: Duration,
-    /// Background samples of this rank.
-    pub(super) background_samples: f64,
+    /// Background samples of this rank, by job.
+    pub(super) background_samples: Vec<f64>,
 }
 
 /// What a rank remembers of a whole run.
@@ -54,7 +56,6 @@ pub(super) struct Stretch {
 pub(super) struct RankRecord {
     pub(super) iteration_times: Vec<Duration>,
     pub(super) usage: Usage,
-    pub(super) background_error: Option<String>,
 }
 
 /// A rank with everything loaded.
@@ -100,7 +101,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         (&mut self.state, &mut self.device, &self.training)
     }
 
-    /// What the rank holds, beside a background job.
+    /// What the rank holds, beside background jobs.
     pub(super) fn memory(&self) -> HeldMemory {
         let evaluation = std::iter::once(&self.evaluation).chain(&self.remainder);
         HeldMemory {
@@ -119,7 +120,9 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// When the steps of the last iterations ran, of the foreground and of the background; all ranks call it.
     pub(super) fn trace(&mut self, driver: &TrainingDriver<'_, B>) -> Result<RankTrace, Error> {
         self.barrier()?;
-        Ok(RankTrace::new(&self.steps, driver.background_observer(), driver.now()))
+        let background: Vec<&StepTimes> =
+            driver.background().iter().map(|job| job.observer.steps()).collect();
+        Ok(RankTrace::new(&self.steps, &background, driver.now()))
     }
 
     /// Waits for all ranks.
@@ -170,15 +173,16 @@ impl<'a, B: Backend> Rank<'a, B> {
             context(config, begin),
             end,
         );
-        let before = driver.background_progress();
+        let before: Vec<f64> = driver.background().iter().map(|job| job.iterations).collect();
         let usage = driver.run(foreground).map_err(|error| self.with_layer(error))?;
         self.record.usage += usage;
-        self.record.background_error = driver.background_error();
-        let samples = config.background.as_ref().map_or(0, |job| job.batch) as f64;
-        let progressed = driver.background_progress() - before;
+        let after = driver.background();
+        let background = config.background.iter().zip(before.iter().zip(&after));
+        let background_samples =
+            background.map(|(job, (before, after))| (after.iterations - before) * job.batch as f64).collect();
         self.sum_over_ranks(&mut losses)?;
         let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch as f64).collect();
-        Ok(Stretch { losses, elapsed: usage.elapsed, background_samples: progressed * samples })
+        Ok(Stretch { losses, elapsed: usage.elapsed, background_samples })
     }
 
     /// The error with the layer whose output is the first that is not finite, if that is what is wrong.
@@ -217,57 +221,10 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 }
 
-/// The background job of a rank, endless.
-pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, StepTimes>;
+/// What runs a rank's training, and its background jobs.
+pub(super) type TrainingDriver<'a, B> = <B as Backend>::Driver<'a, Epochs<'a>, BackgroundRecord>;
 
-/// What runs a rank's training, and its background job.
-pub(super) type TrainingDriver<'a, B> = <B as Backend>::Driver<'a, Epochs<'a>, StepTimes>;
-
-/// What a rank's background job runs on.
-pub(super) struct BackgroundParts<B: Backend> {
-    device: RankDevice<B>,
-    loaded: LoadedProgram<B>,
-    state: RankState<B>,
-}
-
-impl<B: Backend> BackgroundParts<B> {
-    /// `None` when there is no background job.
-    pub(super) fn new(
-        config: &TrainConfig<'_>,
-        programs: &Programs,
-        engine: B::Engine,
-    ) -> Result<Option<Self>, Error> {
-        let (Some(job), Some(program)) = (&config.background, &programs.background) else { return Ok(None) };
-        let mut device = RankDevice::new(engine)?;
-        let times =
-            config.emulated_times.map(|times| times.background.clone()).filter(|times| !times.is_empty());
-        let loaded = LoadedProgram::new(&mut device, None, job.network, program, 0)?.with_step_times(times);
-        let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
-        Ok(Some(Self { device, loaded, state }))
-    }
-
-    /// What the job holds, by its program and as it was allocated.
-    pub(super) fn memory_bytes(&self) -> (u64, u64) {
-        (self.loaded.program().memory().total_bytes(), self.device.allocated_bytes())
-    }
-
-    /// The job; ranks draw their samples in orders of their own.
-    pub(super) fn start<'a>(
-        &'a mut self,
-        config: &'a TrainConfig<'a>,
-        rank: usize,
-    ) -> Option<BackgroundIterations<'a, B>> {
-        let job = config.background.as_ref()?;
-        let seed = config.seed.wrapping_add(1 + rank as u64);
-        let context = LaunchContext { seed, ..context(config, 0) };
-        let source = Epochs::new(job.dataset.train(), job.batch).shuffled(seed);
-        let Self { device, loaded, state } = self;
-        let steps = StepTimes::new(config.traced_iterations);
-        Some(Iterations::new(device, loaded, state, source, steps, context, u64::MAX))
-    }
-}
-
-fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
+pub(super) fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
     LaunchContext { seed: config.seed, iteration, learning_rate: config.learning_rate }
 }
 

@@ -22,12 +22,12 @@ pub struct TrainReport {
     pub iteration_times: IterationTimes,
     /// Foreground samples by second of training; evaluation and checkpoints are not counted.
     pub foreground_samples_per_s: f64,
-    /// Background samples by second of training, of all ranks together.
+    /// Background samples by second of training, of all jobs and ranks together.
     pub background_samples_per_s: f64,
+    /// The background jobs, as they were configured.
+    pub background: Vec<BackgroundReport>,
     /// By rank: where its time went while training.
     pub usage: Vec<Usage>,
-    /// Background jobs that failed, by rank, and why. The foreground does not feel it.
-    pub background_errors: Vec<(usize, String)>,
     /// When the steps of the last iterations ran, if that was asked for.
     pub timeline: Option<Timeline>,
     /// By rank: what it held.
@@ -42,6 +42,22 @@ impl TrainReport {
     }
 }
 
+/// How a background job went: each rank trained a copy of its own.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct BackgroundReport {
+    /// Its network's name.
+    pub network: String,
+    /// Its samples by second of training, of all ranks together.
+    pub samples_per_s: f64,
+    /// By rank: iterations that its copy has done, those before a checkpoint included.
+    pub iterations: Vec<u64>,
+    /// By rank: the mean loss of its copy's last batch in this run, if one has ended.
+    pub losses: Vec<Option<f64>>,
+    /// The ranks whose copy failed, and why. The foreground does not feel it.
+    pub errors: Vec<(usize, String)>,
+}
+
 /// What a rank held in a training run: all of it for the whole run. What kernels allocate for themselves is not in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -50,7 +66,7 @@ pub struct HeldMemory {
     pub training: RankMemory,
     /// For evaluation, as its programs say, beside the state that they share with training.
     pub evaluation_bytes: u64,
-    /// For the background job, as its program says.
+    /// For the background jobs, as their programs say.
     pub background_bytes: u64,
     /// The buffers that were allocated for all of these.
     pub allocated_bytes: u64,

@@ -7,12 +7,13 @@ use gpu_mux::Usage;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::background::BackgroundParts;
 use super::checkpoint::Found;
 use super::pace::Pace;
-use super::rank::{BackgroundParts, Programs, Rank, Stretch, TrainingDriver};
+use super::rank::{Programs, Rank, Stretch, TrainingDriver};
 use super::{
-    CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig, TrainReport, agreement,
-    checkpoint, exchange, trace,
+    BackgroundReport, CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig,
+    TrainReport, agreement, background_state, checkpoint, exchange, trace,
 };
 use crate::Error;
 use crate::runtime::{Backend, RankDevice, RankDriver};
@@ -75,16 +76,12 @@ pub(super) fn run_rank<B: Backend>(
         report_progress(Progress::DamagedCheckpoint(damaged.to_string()));
     }
     let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
-    let mut parts = BackgroundParts::<B>::new(config, programs, engine.clone())?;
+    let mut background = BackgroundParts::<B>::of_all(config, programs, engine)?;
     let mut memory = rank.memory();
-    if let Some(parts) = &parts {
+    for parts in &background {
         let (bytes, allocated) = parts.memory_bytes();
-        memory.background_bytes = bytes;
+        memory.background_bytes += bytes;
         memory.allocated_bytes += allocated;
-    }
-    let mut driver = <TrainingDriver<'_, B>>::new(engine, config.policy)?;
-    if let Some(background) = parts.as_mut().and_then(|parts| parts.start(config, number)) {
-        driver.add(background)?;
     }
     let mut report = TrainReport::default();
     if let Some(weights) = config.initial {
@@ -92,12 +89,17 @@ pub(super) fn run_rank<B: Backend>(
     }
     if let Some(checkpoint) = &found.checkpoint {
         checkpoint.restore(config, &mut rank)?;
+        background.iter_mut().try_for_each(|parts| parts.restore(checkpoint, number))?;
         report.first_iteration = found.iteration();
         report_progress(Progress::Resumed(report.first_iteration));
     }
+    let mut driver = <TrainingDriver<'_, B>>::new(engine, config.policy)?;
+    for (parts, job) in background.iter_mut().zip(&config.background) {
+        driver.add(parts.start(number), job.weight)?;
+    }
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
     let mut iteration = report.first_iteration;
-    let (mut elapsed, mut background_samples) = (Duration::ZERO, 0.0);
+    let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; config.background.len()]);
     let mut epoch = EpochSoFar::default();
     let mut pace = Pace::new();
     let mut best_accuracy = best_so_far(config, &mut rank)?;
@@ -113,9 +115,11 @@ pub(super) fn run_rank<B: Backend>(
         let stretch = rank.train(iteration, stretch_end, &mut driver)?;
         let trained = stretch_end - iteration;
         elapsed += stretch.elapsed;
-        background_samples += stretch.background_samples;
+        for (all, samples) in background_samples.iter_mut().zip(&stretch.background_samples) {
+            *all += samples;
+        }
         epoch.add(&stretch);
-        let speed = (trained, stretch.elapsed, stretch.background_samples);
+        let speed = (trained, stretch.elapsed, stretch.background_samples.iter().sum());
         for (iteration, &loss) in (iteration + 1..).zip(&stretch.losses) {
             report_progress(Progress::Iteration { iteration, loss });
         }
@@ -142,7 +146,8 @@ pub(super) fn run_rank<B: Backend>(
         let is_due = is_stopped || agreed.save || is_best || iteration == next_save || iteration == end;
         if config.checkpoint.is_some() && is_due {
             let started = Instant::now();
-            checkpoint::save(config, &mut rank, iteration, test_accuracy)?;
+            let files = background_state::files(config, driver.background_between_iterations()?, number)?;
+            checkpoint::save(config, &mut rank, (iteration, test_accuracy), files)?;
             pace.saved(started.elapsed());
         }
     }
@@ -151,27 +156,33 @@ pub(super) fn run_rank<B: Backend>(
         let own = rank.trace(&driver)?;
         report.timeline = Some(trace::timeline(config, programs, &tell(&mut rank, &own)?));
     }
-    summarise(&mut report, &mut rank, config, memory, (background_samples, elapsed))?;
+    let copies = driver.background().into_iter().zip(background_samples);
+    let copies = copies.map(|(copy, samples)| CopySummary {
+        samples,
+        iterations: copy.iterations as u64,
+        loss: copy.observer.loss(),
+        error: copy.error,
+    });
+    summarise(&mut report, &mut rank, config, memory, (copies.collect(), elapsed))?;
     Ok(report)
 }
 
-/// Adds what all ranks know at the end. `trained` is how many background samples this rank trained, and for how long both.
+/// Adds what all ranks know at the end. `elapsed` is for how long this rank trained.
 fn summarise<B: Backend>(
     report: &mut TrainReport,
     rank: &mut Rank<'_, B>,
     config: &TrainConfig<'_>,
     memory: HeldMemory,
-    (background_samples, elapsed): (f64, Duration),
+    (background, elapsed): (Vec<CopySummary>, Duration),
 ) -> Result<(), Error> {
     let record = rank.take_record();
     report.iteration_times = IterationTimes::new(record.iteration_times);
-    let own = RankSummary {
-        memory,
-        usage: record.usage,
-        background_error: record.background_error,
-        background_samples,
-        elapsed,
-    };
+    report.background = config
+        .background
+        .iter()
+        .map(|job| BackgroundReport { network: job.network.name().into(), ..BackgroundReport::default() })
+        .collect();
+    let own = RankSummary { memory, usage: record.usage, background, elapsed };
     for (number, summary) in tell::<B, RankSummary>(rank, &own)?.into_iter().enumerate() {
         summary.add_to(report, number, config.batch);
     }
@@ -206,10 +217,19 @@ struct RankSummary {
     memory: HeldMemory,
     #[serde(with = "UsageFigures")]
     usage: Usage,
-    background_error: Option<String>,
-    background_samples: f64,
+    /// By job.
+    background: Vec<CopySummary>,
     /// Of its training.
     elapsed: Duration,
+}
+
+/// What a rank tells the others of its copy of a background job.
+#[derive(Serialize, Deserialize)]
+struct CopySummary {
+    samples: f64,
+    iterations: u64,
+    loss: Option<f64>,
+    error: Option<String>,
 }
 
 /// A [`Usage`], for the way to other ranks.
@@ -228,9 +248,14 @@ struct UsageFigures {
 impl RankSummary {
     fn add_to(self, report: &mut TrainReport, rank: usize, batch: usize) {
         let seconds = self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-        report.background_samples_per_s += self.background_samples / seconds;
+        for (job, copy) in report.background.iter_mut().zip(self.background) {
+            report.background_samples_per_s += copy.samples / seconds;
+            job.samples_per_s += copy.samples / seconds;
+            job.iterations.push(copy.iterations);
+            job.losses.push(copy.loss);
+            job.errors.extend(copy.error.map(|error| (rank, error)));
+        }
         report.usage.push(self.usage);
-        report.background_errors.extend(self.background_error.map(|error| (rank, error)));
         report.memory.push(self.memory);
         if rank == 0 {
             report.foreground_samples_per_s = (report.losses.len() * batch) as f64 / seconds;
@@ -252,7 +277,7 @@ impl EpochSoFar {
         self.iterations += stretch.losses.len() as u64;
         self.loss += stretch.losses.iter().sum::<f64>();
         self.elapsed += stretch.elapsed;
-        self.background_samples += stretch.background_samples;
+        self.background_samples += stretch.background_samples.iter().sum::<f64>();
     }
 
     fn report<B: Backend>(

@@ -74,6 +74,12 @@ pub(super) fn read<B: Backend>(
     Ok(tensors)
 }
 
+/// The name of the first tensor with a number that is not finite.
+pub(super) fn first_not_finite(tensors: &Tensors) -> Option<&str> {
+    let is_finite = |(_, values): &Tensor| values.iter().all(|value| value.is_finite());
+    tensors.iter().find(|(_, tensor)| !is_finite(tensor)).map(|(name, _)| name.as_str())
+}
+
 /// The first tensor of a rank's state that is missing or of another shape, and how. Velocities may be missing where they are not needed.
 pub(super) fn misfit(
     network: &LayerGraph,

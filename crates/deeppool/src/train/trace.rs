@@ -62,12 +62,13 @@ impl Observer for StepTimes {
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
     foreground: Vec<(Vec<usize>, Duration, Duration)>,
-    background: Vec<(Vec<usize>, Duration, Duration)>,
+    /// By background job.
+    background: Vec<Vec<(Vec<usize>, Duration, Duration)>>,
 }
 
 impl RankTrace {
     /// `moment` is when this rank left a barrier of all ranks, after all that it ran: clocks differ by what a barrier takes at most.
-    pub(super) fn new(foreground: &StepTimes, background: Option<&StepTimes>, moment: Instant) -> Self {
+    pub(super) fn new(foreground: &StepTimes, background: &[&StepTimes], moment: Instant) -> Self {
         let from = foreground.all().map(|(_, ran)| ran.began).min();
         let told = |(steps, ran): &Launched| {
             let steps = steps.iter().map(|step| step.0).collect();
@@ -76,7 +77,10 @@ impl RankTrace {
         let is_beside = |(_, ran): &&Launched| from.is_some_and(|from| ran.began >= from);
         Self {
             foreground: foreground.all().map(told).collect(),
-            background: background.into_iter().flat_map(StepTimes::all).filter(is_beside).map(told).collect(),
+            background: background
+                .iter()
+                .map(|steps| steps.all().filter(is_beside).map(told).collect())
+                .collect(),
         }
     }
 }
@@ -85,7 +89,6 @@ impl RankTrace {
 pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs, traces: &[RankTrace]) -> Timeline {
     let foreground = traces.iter().flat_map(|trace| &trace.foreground);
     let first = foreground.map(|&(_, before, _)| before).max().unwrap_or_default();
-    let background = config.background.as_ref().zip(programs.background.as_ref());
     let mut events = Vec::new();
     for (rank, trace) in traces.iter().enumerate() {
         let mut add = |work: TimelineWork, step, label: &str, (before, duration): (Duration, Duration)| {
@@ -99,12 +102,14 @@ pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs, traces: &[
                 add(work, Some(StepId(first)), &label_of(&steps), (*before, *duration));
             }
         }
-        let Some((job, program)) = background else { continue };
-        for (launched, before, duration) in &trace.background {
-            let steps = steps_of(program.ranks.first(), launched);
-            let layers = steps.iter().filter_map(|step| layer_of(job.network, step)).collect();
-            let work = TimelineWork::Background { job: job.network.name().into(), layers };
-            add(work, None, &label_of(&steps), (*before, *duration));
+        let jobs = config.background.iter().zip(&programs.background);
+        for ((job, program), launches) in jobs.zip(&trace.background) {
+            for (launched, before, duration) in launches {
+                let steps = steps_of(program.ranks.first(), launched);
+                let layers = steps.iter().filter_map(|step| layer_of(job.network, step)).collect();
+                let work = TimelineWork::Background { job: job.network.name().into(), layers };
+                add(work, None, &label_of(&steps), (*before, *duration));
+            }
         }
     }
     Timeline::new(Origin::Measured, events)

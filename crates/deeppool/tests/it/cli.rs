@@ -408,7 +408,8 @@ fn plans_travel_as_files_and_reports_have_their_fields() {
     let trained =
         json(path, &format!("{TRAIN} --plan plan.json --epochs 1 --background digits-cnn:8 --json"));
     has_fields(&trained, &["plan", "foreground_samples_per_s", "background_samples_per_s", "background"]);
-    has_fields(&trained["background"], &["micro_batches", "longest_piece_us", "over_long_pieces"]);
+    has_fields(&trained["background"], &["pieces", "longest_piece_us", "over_long_pieces"]);
+    has_fields(&trained["background"]["jobs"][0], &["micro_batches", "weight", "iterations", "losses"]);
     has_fields(&trained, &["planned_iteration_us", "simulated_iteration_us"]);
     has_fields(&trained["iteration_us"], &["median", "p99"]);
     has_fields(&trained["epochs"][0], &["train_loss", "test_accuracy"]);

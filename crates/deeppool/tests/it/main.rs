@@ -13,6 +13,8 @@ mod program_export;
 mod shared_parameters;
 
 #[cfg(feature = "cli")]
+mod background_jobs;
+#[cfg(feature = "cli")]
 mod cli;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod cluster;

@@ -36,7 +36,7 @@ fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulati
     let of_background = background.map(|batch| costs.step_times(&alone(batch)).unwrap().remove(0));
     let times = EmulatedTimes {
         training: costs.step_times(&program).unwrap(),
-        background: of_background.unwrap_or_default(),
+        background: of_background.into_iter().collect(),
     };
     let (data, placement) = (Dataset::synthetic_for(&small, 1024, 0).unwrap(), job.placement(&plan).unwrap());
     let config = TrainConfig::new(&small, &data, &placement, BATCH)

@@ -66,6 +66,11 @@ impl<B: PolledJob> BackgroundJob<B> {
         &self.job
     }
 
+    /// The job, unless it has ended.
+    pub(super) fn job_mut(&mut self) -> Option<&mut B> {
+        self.end.is_none().then_some(&mut self.job)
+    }
+
     /// How long its tasklets have run, all together.
     #[must_use]
     pub fn busy(&self) -> Duration {

@@ -119,6 +119,12 @@ impl<B: PolledJob> CpuDriver<B> {
         &self.background
     }
 
+    /// The background jobs in the order in which they were added, for what is done with them between runs; `None` for one that has
+    /// ended. The next tasklet of a job may have been announced, and will be [run](PolledJob::run): it must still have one.
+    pub fn background_mut(&mut self) -> impl Iterator<Item = Option<&mut B>> {
+        self.background.iter_mut().map(BackgroundJob::job_mut)
+    }
+
     /// Wakes a worker that waits as [`Idle::Park`] says.
     #[must_use]
     pub fn waker(&self) -> Waker {

@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -6,12 +7,12 @@ use gpu_mux::{Device, Driver, JobId, Lane, Policy, Ran, Usage};
 
 use super::calls::{CommunicationLane, KernelQueue};
 use super::clock::LaunchTimes;
-use super::host::{BackgroundJob, Jobs};
+use super::host::{BackgroundJob, BackgroundJobs, Jobs, Run};
 use super::job::Job;
 use super::works::Works;
 use super::{Gpu, GpuEngine};
 use crate::Error;
-use crate::runtime::{BatchSource, Iterations, Observer, RankDriver};
+use crate::runtime::{BackgroundStatus, BatchSource, Iterations, Observer, RankDriver};
 
 /// How long the device is waited for before collectives are looked after again, for which a rank may be missing.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
@@ -61,9 +62,10 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         Ok(Self { driver, foreground: None, background: Vec::new(), engine: engine.clone(), policy, epoch })
     }
 
-    fn add(&mut self, job: Iterations<'a, Gpu, S, O>) -> Result<(), Error> {
+    fn add(&mut self, job: Iterations<'a, Gpu, S, O>, weight: NonZeroU32) -> Result<(), Error> {
         let id = JobId::background(u32::try_from(self.background.len()).unwrap_or(u32::MAX));
         let works = self.works(id, &job)?;
+        self.driver.weigh(id, weight)?;
         self.background.push(BackgroundJob { job: Job::new(id, works, &job), iterations: job, error: None });
         Ok(())
     }
@@ -86,10 +88,10 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         let mut jobs = Jobs {
             foreground: job,
             iterations: foreground,
-            background: &mut self.background,
-            policy: &self.policy,
-            epoch: self.epoch,
-            usage: Usage::default(),
+            background: BackgroundJobs {
+                jobs: &mut self.background,
+                run: Run { policy: &self.policy, epoch: self.epoch, usage: Usage::default() },
+            },
             error: None,
         };
         let ran = loop {
@@ -106,7 +108,8 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
             }
             return Err(failed(error, &jobs));
         }
-        let usage = Usage { elapsed: self.driver.device().now().saturating_sub(begin), ..jobs.usage };
+        let usage =
+            Usage { elapsed: self.driver.device().now().saturating_sub(begin), ..jobs.background.run.usage };
         if let Some(clock) = clock {
             clock.leave();
         }
@@ -117,16 +120,42 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         self.epoch + self.driver.device().now()
     }
 
-    fn background_progress(&self) -> f64 {
-        self.background.iter().map(|background| background.iterations.progress()).sum()
+    fn background(&self) -> Vec<BackgroundStatus<'_, O>> {
+        let jobs = self.background.iter().map(|background| BackgroundStatus {
+            iterations: background.iterations.progress(),
+            error: background.error.clone(),
+            observer: background.iterations.observer(),
+        });
+        jobs.collect()
     }
 
-    fn background_error(&self) -> Option<String> {
-        self.background.iter().find_map(|background| background.error.clone())
-    }
-
-    fn background_observer(&self) -> Option<&O> {
-        self.background.first().map(|background| background.iterations.observer())
+    fn background_between_iterations(
+        &mut self,
+    ) -> Result<Vec<Option<&mut Iterations<'a, Gpu, S, O>>>, Error> {
+        if self.background.is_empty() {
+            return Ok(Vec::new());
+        }
+        for background in &mut self.background {
+            background.iterations.end = background.job.end_of_offered();
+        }
+        let run = Run { policy: &self.policy, epoch: self.epoch, usage: Usage::default() };
+        let mut jobs = BackgroundJobs { jobs: &mut self.background, run };
+        let clock = self.engine.clock();
+        if let Some(clock) = clock {
+            clock.enter();
+        }
+        let ran = self.driver.run(&mut jobs, None);
+        if let Some(clock) = clock {
+            if ran.is_ok() { clock.leave() } else { clock.give_up() }
+        }
+        let _: Ran = ran?;
+        let jobs = self.background.iter_mut().map(|background| {
+            let iterations = &mut background.iterations;
+            let is_between = background.error.is_none() && iterations.context.iteration == iterations.end;
+            iterations.end = u64::MAX;
+            is_between.then_some(iterations)
+        });
+        Ok(jobs.collect())
     }
 }
 

@@ -16,20 +16,23 @@ pub(super) struct BackgroundJob<'a, S, O> {
     pub(super) error: Option<String>,
 }
 
-/// The foreground of a run, and the background jobs.
-pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
-    pub(super) foreground: &'h mut Job,
-    pub(super) iterations: Iterations<'f, Gpu, F, N>,
-    pub(super) background: &'h mut [BackgroundJob<'a, S, O>],
+/// By what a device runs jobs, and what came of that.
+pub(super) struct Run<'h> {
     pub(super) policy: &'h Policy,
     /// The device's beginning.
     pub(super) epoch: Instant,
     pub(super) usage: Usage,
-    /// Why the foreground has nothing more to offer.
-    pub(super) error: Option<Error>,
 }
 
-impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, F, N, S, O> {
+impl Run<'_> {
+    /// When the tasklet ran that has finished last.
+    fn ran(&self, driver: &mut Driver<CudaDevice>, took: Duration) -> Result<Ran, Error> {
+        let device = driver.device_mut();
+        let end = device.last_end()?.unwrap_or_else(|| gpu_mux::Device::now(device));
+        let ended = self.epoch + end;
+        Ok(Ran { began: ended.checked_sub(took).unwrap_or(ended), ended })
+    }
+
     fn count(&mut self, is_foreground: bool, lane: Lane, took: Duration) {
         let usage = &mut self.usage;
         match (is_foreground, lane) {
@@ -46,13 +49,79 @@ impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, 
             }
         }
     }
+}
 
+/// The background jobs, by themselves: done when each is at its end.
+pub(super) struct BackgroundJobs<'h, 'a, S, O> {
+    pub(super) jobs: &'h mut [BackgroundJob<'a, S, O>],
+    pub(super) run: Run<'h>,
+}
+
+impl<S: BatchSource, O: Observer> Host<CudaDevice> for BackgroundJobs<'_, '_, S, O> {
+    type Error = Error;
+
+    fn offer(&mut self) -> Option<(Tasklet, Work)> {
+        self.jobs.iter_mut().filter(|background| background.error.is_none()).find_map(|background| {
+            background.job.offer(&mut background.iterations, self.run.policy).unwrap_or_else(|error| {
+                background.error = Some(error.to_string());
+                None
+            })
+        })
+    }
+
+    fn finish(&mut self, finished: Finished, driver: &mut Driver<CudaDevice>) -> Result<(), Error> {
+        let Finished { tasklet, took } = finished;
+        self.run.count(false, Lane::Compute, took);
+        let ran = self.run.ran(driver, took)?;
+        let mut jobs = self.jobs.iter_mut();
+        let Some(background) = jobs.find(|background| background.job.id() == tasklet.job) else {
+            return Ok(());
+        };
+        let finished = background.job.finish(
+            &mut background.iterations,
+            tasklet.number,
+            (took, ran),
+            driver.device_mut(),
+            self.run.policy,
+        );
+        if let Err(error) = finished {
+            background.error.get_or_insert(error.to_string());
+            driver.give_up(tasklet.job)?;
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.jobs.iter().all(|background| {
+            background.error.is_some() || background.iterations.context.iteration >= background.iterations.end
+        })
+    }
+
+    fn background_failed(&mut self, job: JobId, error: &cuda::Error) -> Result<(), Error> {
+        if let Some(background) = self.jobs.iter_mut().find(|background| background.job.id() == job) {
+            let cause = background.job.works().failure.take().map(|error| error.to_string());
+            background.error.get_or_insert(cause.unwrap_or_else(|| error.to_string()));
+        }
+        Ok(())
+    }
+}
+
+/// The foreground of a run, and the background jobs.
+pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
+    pub(super) foreground: &'h mut Job,
+    pub(super) iterations: Iterations<'f, Gpu, F, N>,
+    pub(super) background: BackgroundJobs<'h, 'a, S, O>,
+    /// Why the foreground has nothing more to offer.
+    pub(super) error: Option<Error>,
+}
+
+impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, F, N, S, O> {
     /// What is under way, in words.
     pub(super) fn under_way(&self) -> String {
         let foreground = self.foreground.under_way(&self.iterations).map(|step| format!("`{step}`"));
-        let background = self.background.iter().filter_map(|background| {
+        let background = self.background.jobs.iter().filter_map(|background| {
             let step = background.job.under_way(&background.iterations)?;
-            Some(format!("`{step}` of the background job"))
+            Some(format!("`{step}` of the background job `{}`", background.iterations.loaded.network()))
         });
         let all: Vec<String> = foreground.into_iter().chain(background).collect();
         if all.is_empty() { "nothing of ours".into() } else { all.join(" and ") }
@@ -66,57 +135,30 @@ impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Host<CudaDevice>
 
     fn offer(&mut self) -> Option<(Tasklet, Work)> {
         if self.error.is_none() {
-            match self.foreground.offer(&mut self.iterations, self.policy) {
+            match self.foreground.offer(&mut self.iterations, self.background.run.policy) {
                 Ok(Some(offered)) => return Some(offered),
                 Ok(None) => {}
                 Err(error) => self.error = Some(error),
             }
         }
-        self.background.iter_mut().filter(|background| background.error.is_none()).find_map(|background| {
-            match background.job.offer(&mut background.iterations, self.policy) {
-                Ok(offered) => offered,
-                Err(error) => {
-                    background.error = Some(error.to_string());
-                    None
-                }
-            }
-        })
+        self.background.offer()
     }
 
     fn finish(&mut self, finished: Finished, driver: &mut Driver<CudaDevice>) -> Result<(), Error> {
         let Finished { tasklet, took } = finished;
-        let device = driver.device_mut();
-        let end = device.last_end()?.unwrap_or_else(|| gpu_mux::Device::now(device));
-        let ended = self.epoch + end;
-        let ran = Ran { began: ended.checked_sub(took).unwrap_or(ended), ended };
-        if tasklet.job.is_foreground() {
-            let lane = self.foreground.lane(tasklet.number);
-            self.count(true, lane, took);
-            return self.foreground.finish(
-                &mut self.iterations,
-                tasklet.number,
-                (took, ran),
-                device,
-                self.policy,
-            );
+        if !tasklet.job.is_foreground() {
+            return self.background.finish(finished, driver);
         }
-        self.count(false, Lane::Compute, took);
-        let mut background = self.background.iter_mut();
-        let Some(background) = background.find(|background| background.job.id() == tasklet.job) else {
-            return Ok(());
-        };
-        let finished = background.job.finish(
-            &mut background.iterations,
+        let run = &mut self.background.run;
+        run.count(true, self.foreground.lane(tasklet.number), took);
+        let ran = run.ran(driver, took)?;
+        self.foreground.finish(
+            &mut self.iterations,
             tasklet.number,
             (took, ran),
-            device,
-            self.policy,
-        );
-        if let Err(error) = finished {
-            background.error.get_or_insert(error.to_string());
-            driver.give_up(tasklet.job)?;
-        }
-        Ok(())
+            driver.device_mut(),
+            run.policy,
+        )
     }
 
     fn is_done(&self) -> bool {
@@ -131,10 +173,6 @@ impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Host<CudaDevice>
     }
 
     fn background_failed(&mut self, job: JobId, error: &cuda::Error) -> Result<(), Error> {
-        if let Some(background) = self.background.iter_mut().find(|background| background.job.id() == job) {
-            let cause = background.job.works().failure.take().map(|error| error.to_string());
-            background.error.get_or_insert(cause.unwrap_or_else(|| error.to_string()));
-        }
-        Ok(())
+        self.background.background_failed(job, error)
     }
 }

@@ -79,6 +79,12 @@ impl Job {
         self.next = (iterations.context.iteration, 0);
     }
 
+    /// The end of the last iteration of which something has been offered.
+    pub(super) fn end_of_offered(&self) -> u64 {
+        let (iteration, place) = self.next;
+        iteration + u64::from(place > 0)
+    }
+
     pub(super) fn id(&self) -> JobId {
         self.id
     }

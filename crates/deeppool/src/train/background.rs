@@ -1,0 +1,115 @@
+//! The background jobs of a rank: each trains a copy of its network, by itself.
+
+use std::time::Instant;
+
+use layer_engine::LaunchContext;
+
+use super::background_state::BackgroundState;
+use super::checkpoint::Checkpoint;
+use super::rank::{Programs, context};
+use super::trace::StepTimes;
+use super::{BackgroundConfig, Epochs, TrainConfig};
+use crate::Error;
+use crate::program::StepId;
+use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankState};
+
+/// A background job of a rank, endless.
+pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, BackgroundRecord>;
+
+/// What a background job runs on.
+pub(super) struct BackgroundParts<'a, B: Backend> {
+    config: &'a TrainConfig<'a>,
+    index: usize,
+    job: &'a BackgroundConfig<'a>,
+    device: RankDevice<B>,
+    loaded: LoadedProgram<B>,
+    state: RankState<B>,
+    /// The first iteration.
+    first: u64,
+}
+
+impl<'a, B: Backend> BackgroundParts<'a, B> {
+    /// Those of all jobs.
+    pub(super) fn of_all(
+        config: &'a TrainConfig<'a>,
+        programs: &Programs,
+        engine: &B::Engine,
+    ) -> Result<Vec<Self>, Error> {
+        let jobs = config.background.iter().zip(&programs.background).enumerate();
+        jobs.map(|(index, (job, program))| {
+            let mut device = RankDevice::new(engine.clone())?;
+            let times = config.emulated_times.and_then(|times| times.background.get(index).cloned());
+            let loaded =
+                LoadedProgram::new(&mut device, None, job.network, program, 0)?.with_step_times(times);
+            let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;
+            Ok(Self { config, index, job, device, loaded, state, first: 0 })
+        })
+        .collect()
+    }
+
+    /// What the job holds, by its program and as it was allocated.
+    pub(super) fn memory_bytes(&self) -> (u64, u64) {
+        (self.loaded.program().memory().total_bytes(), self.device.allocated_bytes())
+    }
+
+    /// Goes on from what a checkpoint has of the job, if it is of the same network.
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint, rank: usize) -> Result<(), Error> {
+        let Self { index, job, device, loaded, state, .. } = self;
+        if let Some(kept) = BackgroundState::find(checkpoint, *index, rank)? {
+            self.first = kept.restore(job.network, loaded, (state, device))?.unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// The job; ranks draw their samples in orders of their own.
+    pub(super) fn start<'s>(&'s mut self, rank: usize) -> BackgroundIterations<'s, B>
+    where
+        'a: 's,
+    {
+        let Self { config, job, device, loaded, state, first, .. } = self;
+        let seed = config.seed.wrapping_add(1 + rank as u64);
+        let context = LaunchContext { seed, ..context(config, *first) };
+        let source = Epochs::new(job.dataset.train(), job.batch).shuffled(seed);
+        let record = BackgroundRecord::new(job.batch, config.traced_iterations);
+        Iterations::new(device, loaded, state, source, record, context, u64::MAX)
+    }
+}
+
+/// Writes down what a background job does.
+pub(super) struct BackgroundRecord {
+    batch: usize,
+    steps: StepTimes,
+    loss: Option<f64>,
+}
+
+impl BackgroundRecord {
+    fn new(batch: usize, traced_iterations: usize) -> Self {
+        Self { batch, steps: StepTimes::new(traced_iterations), loss: None }
+    }
+
+    /// When its steps ran.
+    pub(super) fn steps(&self) -> &StepTimes {
+        &self.steps
+    }
+
+    /// The mean loss of the last batch, if one is done.
+    pub(super) fn loss(&self) -> Option<f64> {
+        self.loss
+    }
+}
+
+impl Observer for BackgroundRecord {
+    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+        self.steps.ended(steps, ran);
+    }
+
+    fn finished_iteration(
+        &mut self,
+        iteration: u64,
+        metrics: Option<[f32; 2]>,
+        at: Instant,
+    ) -> Result<(), Error> {
+        self.loss = metrics.map(|[sum, _]| f64::from(sum) / self.batch as f64);
+        self.steps.finished_iteration(iteration, metrics, at)
+    }
+}

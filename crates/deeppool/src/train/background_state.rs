@@ -1,0 +1,93 @@
+//! What a checkpoint has of the background jobs: a safetensors file for each job and rank.
+
+use std::fs;
+
+use layer_graph::LayerGraph;
+use safetensors::SafeTensors;
+
+use super::background::BackgroundIterations;
+use super::checkpoint::{Checkpoint, failed};
+use super::tensors::{self, Tensors};
+use super::{BackgroundConfig, TrainConfig};
+use crate::Error;
+use crate::runtime::{Backend, LoadedProgram, RankDevice, RankState};
+
+const NETWORK: &str = "model";
+const ITERATIONS: &str = "iterations";
+
+/// The state of one rank's copy of a background job.
+pub(super) struct BackgroundState {
+    network: String,
+    iterations: u64,
+    tensors: Tensors,
+}
+
+impl BackgroundState {
+    /// What a checkpoint has of a job for a rank: its own, or where there were fewer ranks, another one's.
+    pub(super) fn find(checkpoint: &Checkpoint, job: usize, rank: usize) -> Result<Option<Self>, Error> {
+        let files = checkpoint.paths(&prefix(job));
+        let own = checkpoint.paths(&file_name(job, rank)).into_iter().next();
+        let Some(path) = own.or_else(|| files.get(rank % files.len().max(1)).cloned()) else {
+            return Ok(None);
+        };
+        let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| failed(&path, error))?;
+        let entry = |name: &str| {
+            let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(name)).cloned();
+            entry.ok_or_else(|| failed(&path, format!("it does not say its {name}")))
+        };
+        let iterations = entry(ITERATIONS)?.parse();
+        let iterations = iterations.map_err(|_| failed(&path, "its number of iterations is none"))?;
+        let tensors = tensors::parse(&bytes).map_err(|problem| failed(&path, problem))?;
+        Ok(Some(Self { network: entry(NETWORK)?, iterations, tensors }))
+    }
+
+    /// Puts it into the state of a job, and gives the job's first iteration. `None` where it is of another network.
+    pub(super) fn restore<B: Backend>(
+        &self,
+        network: &LayerGraph,
+        loaded: &LoadedProgram<B>,
+        state: (&mut RankState<B>, &mut RankDevice<B>),
+    ) -> Result<Option<u64>, Error> {
+        let is_other = self.network != network.name()
+            || tensors::misfit(network, loaded.program(), &self.tensors, true).is_some();
+        if is_other {
+            return Ok(None);
+        }
+        tensors::write(network, loaded.program(), state, &self.tensors)?;
+        Ok(Some(self.iterations))
+    }
+}
+
+/// The files of a rank's jobs, by name. Of a job that has ended, or whose numbers are not finite, there is none.
+pub(super) fn files<B: Backend>(
+    config: &TrainConfig<'_>,
+    jobs: Vec<Option<&mut BackgroundIterations<'_, B>>>,
+    rank: usize,
+) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    let mut files = Vec::new();
+    for (index, (job, running)) in config.background.iter().zip(jobs).enumerate() {
+        let Some(running) = running else { continue };
+        let iterations = running.iteration();
+        let (state, device, loaded) = running.state();
+        let tensors = tensors::read(job.network, loaded.program(), (state, device), |_| true)?;
+        if tensors::first_not_finite(&tensors).is_none() {
+            files.push((file_name(index, rank), serialize(job, iterations, &tensors)?));
+        }
+    }
+    Ok(files)
+}
+
+fn serialize(job: &BackgroundConfig<'_>, iterations: u64, tensors: &Tensors) -> Result<Vec<u8>, Error> {
+    let metadata = [(NETWORK, job.network.name().to_owned()), (ITERATIONS, iterations.to_string())];
+    tensors::serialize(tensors, metadata.map(|(name, value)| (name.to_owned(), value)))
+        .map_err(Error::Program)
+}
+
+fn prefix(job: usize) -> String {
+    format!("background-{job}-rank-")
+}
+
+fn file_name(job: usize, rank: usize) -> String {
+    format!("{}{rank}.safetensors", prefix(job))
+}
