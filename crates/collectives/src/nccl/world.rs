@@ -61,6 +61,18 @@ impl NcclWorld {
         Self { me, timeout: Duration::from_secs(30), wait: WaitStrategy::default(), library: None }
     }
 
+    /// How many ranks there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.me.size
+    }
+
+    /// The number of this rank's device on its host.
+    #[must_use]
+    pub fn device(&self) -> usize {
+        self.me.device
+    }
+
     /// Where rank 0 listens: its host's name or address, and a port.
     #[must_use]
     pub fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {

@@ -1,22 +1,25 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::program::Placement;
-use deeppool::train::{TrainConfig, Weights, evaluate};
+use deeppool::train::{TrainConfig, Weights};
 use serde_json::json;
 
 use super::checkpoints::weights_of;
 use super::counts::{BATCH, within};
 use super::network::NetworkArgs;
 use super::output::{print_json, say};
+use super::ranks::{EngineArgs, evaluate_on};
 
 /// Say what part of the held-out samples a trained network classifies right
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool eval --model digits-cnn --data digits --checkpoint run1
-  deeppool eval --model digits-cnn --data digits --weights weights.safetensors")]
+  deeppool eval --model digits-cnn --data digits --weights weights.safetensors
+  deeppool eval --model digits-cnn --data digits --weights weights.safetensors --engine cuda")]
 pub(crate) struct Eval {
     #[command(flatten)]
     network: NetworkArgs,
@@ -32,6 +35,8 @@ pub(crate) struct Eval {
     /// Take the checkpoint with the highest test accuracy, not the newest (see `train --checkpoint-best`)
     #[arg(long, requires = "checkpoint")]
     best: bool,
+    #[command(flatten)]
+    on: EngineArgs,
     /// Samples at once
     #[arg(long, value_parser = within(BATCH), default_value = "32")]
     batch: usize,
@@ -40,8 +45,13 @@ pub(crate) struct Eval {
     json: bool,
 }
 
+/// How long one rank waits for itself to begin.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 impl Eval {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        self.on.emulate()?;
+        self.on.engine.check(None)?;
         let network = self.network.load()?;
         let dataset = Dataset::open(&self.data, &network)?;
         let weights = match (&self.weights, &self.checkpoint) {
@@ -52,7 +62,7 @@ impl Eval {
         let placement = Placement::single(&network)?;
         let config =
             TrainConfig::new(&network, &dataset, &placement, self.batch).with_initial(Some(&weights));
-        let accuracy = evaluate(&config)?;
+        let accuracy = evaluate_on(self.on.engine, &config, TIMEOUT)?;
         let samples = dataset.test().len();
         if self.json {
             print_json(

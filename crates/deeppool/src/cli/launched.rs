@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+/// What started processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launcher {
+    /// `mpirun`, or `srun --mpi=pmix`.
+    Mpi,
+    /// `torchrun`, or somebody who sets its variables.
+    Torchrun,
+}
+
 /// This process among those that a launcher started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launched {
@@ -11,6 +20,7 @@ pub(crate) struct Launched {
     pub(crate) ranks: usize,
     /// Of these on this host.
     pub(crate) on_host: usize,
+    pub(crate) launcher: Launcher,
 }
 
 /// How long a rank that only says what another one says better waits before it does: the launcher ends it when that one ends.
@@ -23,7 +33,7 @@ const PASSED_ON: Duration = Duration::from_millis(300);
 pub(crate) const WITHOUT_MPI: &str = "this deeppool was built without MPI: build with `--features mpi`";
 
 impl Launched {
-    /// What MPI's launchers (`mpirun`, `srun --mpi=pmix`) say in the environment; `None` for a process that was started by itself.
+    /// What launchers say in the environment; `None` for a process that was started by itself.
     pub(crate) fn here() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -34,9 +44,15 @@ impl Launched {
         let number = |name: &str| variable(name).and_then(leading);
         let open_mpi = || Some((number("OMPI_COMM_WORLD_RANK")?, number("OMPI_COMM_WORLD_SIZE")?));
         let slurm = || Some((number("PMIX_RANK")?, number("SLURM_STEP_NUM_TASKS")?));
-        let (rank, ranks) = open_mpi().or_else(slurm)?;
-        let on_host = number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("SLURM_STEP_TASKS_PER_NODE"));
-        Some(Self { rank, ranks, on_host: on_host.unwrap_or(ranks) })
+        if let Some((rank, ranks)) = open_mpi().or_else(slurm) {
+            let on_host =
+                number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("SLURM_STEP_TASKS_PER_NODE"));
+            return Some(Self { rank, ranks, on_host: on_host.unwrap_or(ranks), launcher: Launcher::Mpi });
+        }
+        variable("MASTER_ADDR")?;
+        let (rank, ranks) = (number("RANK")?, number("WORLD_SIZE")?);
+        let on_host = number("LOCAL_WORLD_SIZE").unwrap_or(ranks);
+        Some(Self { rank, ranks, on_host, launcher: Launcher::Torchrun })
     }
 }
 
@@ -45,20 +61,14 @@ impl Launched {
 /// # Errors
 /// Where a launcher started several processes that cannot reach each other by MPI: each would train by itself.
 pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
-    let is_set = |name: &str| std::env::var_os(name).is_some();
     let is_several = |name: &str| std::env::var(name).is_ok_and(|count| count != "1");
     match Launched::here() {
+        Some(launched @ Launched { launcher: Launcher::Torchrun, .. }) => Ok(Some(launched)),
         Some(Launched { ranks: 1, .. }) if !cfg!(feature = "mpi") => Ok(None),
         Some(_) if !cfg!(feature = "mpi") => bail!("an MPI launcher started this, and {WITHOUT_MPI}"),
         Some(launched) => Ok(Some(launched)),
         None if is_several("SLURM_STEP_NUM_TASKS") => {
             bail!("srun started several processes without MPI: give it --mpi=pmix")
-        }
-        None if is_set("TORCHELASTIC_RUN_ID") || (is_set("MASTER_ADDR") && is_several("WORLD_SIZE")) => {
-            bail!(
-                "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, mpirun or \
-             `srun --mpi=pmix`"
-            )
         }
         None => Ok(None),
     }
@@ -104,7 +114,7 @@ fn print_once(line: &str, is_own: bool, is_consequence: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::Launched;
+    use super::{Launched, Launcher};
 
     #[test]
     fn launchers_are_known_by_their_variables() {
@@ -119,9 +129,19 @@ mod tests {
             ("OMPI_COMM_WORLD_SIZE", "4"),
             ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
         ];
-        assert_eq!(read(&open_mpi), Some(Launched { rank: 1, ranks: 4, on_host: 2 }));
+        assert_eq!(
+            read(&open_mpi),
+            Some(Launched { rank: 1, ranks: 4, on_host: 2, launcher: Launcher::Mpi })
+        );
         let slurm =
             [("PMIX_RANK", "3"), ("SLURM_STEP_NUM_TASKS", "6"), ("SLURM_STEP_TASKS_PER_NODE", "4(x1),2")];
-        assert_eq!(read(&slurm), Some(Launched { rank: 3, ranks: 6, on_host: 4 }));
+        assert_eq!(read(&slurm), Some(Launched { rank: 3, ranks: 6, on_host: 4, launcher: Launcher::Mpi }));
+        let torchrun =
+            [("MASTER_ADDR", "here"), ("RANK", "2"), ("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "2")];
+        assert_eq!(
+            read(&torchrun),
+            Some(Launched { rank: 2, ranks: 4, on_host: 2, launcher: Launcher::Torchrun })
+        );
+        assert_eq!(read(&torchrun[1..]), None);
     }
 }

@@ -14,6 +14,7 @@ use super::free_memory::check_free_memory;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say, table, time};
+use super::ranks::EmulatedArgs;
 
 /// Measure, or model, how long the layers of a network take
 ///
@@ -24,6 +25,7 @@ use super::output::{check_outputs, print_json, say, table, time};
   deeppool profile --model digits-cnn --engine cpu --batches 1,2,4,8,16,32 -o profile.json
   deeppool profile --model vgg16 --engine cpu --threads 4 --repeats 20 --batches 1,8 -o vgg16.json
   deeppool profile --model vgg16 --engine torch --cuda 0 --batches 1,8,32 -o vgg16-gpu.json
+  deeppool profile --model vgg16 --engine cuda --batches 1,8,32 -o vgg16-cuda.json
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured profile")]
@@ -36,9 +38,11 @@ pub(crate) struct Profile {
     /// Threads of the processor that the engine works on [default: 1]
     #[arg(long, value_parser = within(THREADS), value_name = "COUNT", conflicts_with = "device")]
     threads: Option<usize>,
-    /// The NVIDIA GPU that the engine torch works on, by its index; without it, that is the processor
+    /// The NVIDIA GPU that the engine works on, by its index; without it, the engine torch works on the processor, and cuda on the first
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["device", "threads"])]
     cuda: Option<usize>,
+    #[command(flatten)]
+    emulated: EmulatedArgs,
     /// Model with a built-in device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core; or the FILE.json
     /// of one (see `deeppool fit`)
     #[arg(long)]
@@ -73,24 +77,28 @@ enum EngineName {
     Cpu,
     /// libtorch, on the processor or a GPU of this machine, where the feature torch is built in
     Torch,
+    /// Kernels of our own on an NVIDIA GPU, where the feature cuda is built in
+    Cuda,
 }
 
 impl Profile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        self.emulated.emulate(matches!(self.engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;
         check_outputs([&self.output], self.json)?;
         match (self.engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),
             (None, Some(device)) => self.model(device, &network),
             (None, None) => {
-                bail!("give --engine cpu or --engine torch to measure here, or --device NAME to model")
+                bail!("give --engine cpu, torch or cuda to measure here, or --device NAME to model")
             }
         }
     }
 
     fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
         let threads = self.threads.unwrap_or(1);
-        if self.cuda.is_none() {
+        let is_cuda = matches!(engine, EngineName::Cuda);
+        if self.cuda.is_none() && !is_cuda {
             let most = self.batches.iter().copied().max().unwrap_or(1);
             let one = Placement::single(network)?;
             let whole = lower_training(network, &one, most, &LowerOptions::default())?;
@@ -98,7 +106,11 @@ impl Profile {
         }
         let once = || match (engine, self.cuda) {
             (EngineName::Cpu, None) => self.measure_on(&CpuEngine::<f32>::with_threads(threads)?, network),
-            (EngineName::Cpu, Some(_)) => bail!("--cuda needs --engine torch"),
+            (EngineName::Cpu, Some(_)) => bail!("--cuda needs --engine torch or cuda"),
+            (EngineName::Cuda, _) if self.threads.is_some() => {
+                bail!("--threads are of --engine cpu or torch")
+            }
+            (EngineName::Cuda, index) => self.measure_with_cuda(index.unwrap_or(0), network),
             (EngineName::Torch, cuda) => self.measure_with_torch(cuda, threads, network),
         };
         let mut run = once()?;
@@ -157,6 +169,17 @@ impl Profile {
             "this deeppool was built without libtorch: run `scripts/libtorch.sh`, export what it prints, and build \
              with `--features torch`"
         )
+    }
+
+    #[cfg(feature = "cuda")]
+    fn measure_with_cuda(&self, index: usize, network: &LayerGraph) -> anyhow::Result<ProfileRun> {
+        self.measure_on(&layer_engine::CudaEngine::new(index)?, network)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    #[allow(clippy::unused_self, reason = "with the feature it has work to do")]
+    fn measure_with_cuda(&self, _: usize, _: &LayerGraph) -> anyhow::Result<ProfileRun> {
+        bail!(super::ranks::WITHOUT_CUDA)
     }
 
     fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {

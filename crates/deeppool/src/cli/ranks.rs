@@ -1,13 +1,58 @@
 //! Training on the ranks that there are: threads of this process, or processes.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::ValueEnum;
-use deeppool::train::{Progress, TrainConfig, TrainReport, train};
+use clap::{Args, ValueEnum};
+use deeppool::train::{Progress, TrainConfig, TrainReport, evaluate, train};
 use emulated_gpus::NUMBER_VARIABLE;
 
-use super::launched::Launched;
+use super::counts::within;
+use super::launched::{Launched, Launcher};
+
+/// How many GPUs can be emulated.
+const EMULATED: RangeInclusive<usize> = 1..=8;
+
+/// On what a network is run.
+#[derive(Args)]
+pub(crate) struct EngineArgs {
+    /// What ranks compute with
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub(crate) engine: RankEngine,
+    #[command(flatten)]
+    emulated: EmulatedArgs,
+}
+
+impl EngineArgs {
+    /// Begins this program anew where it is to have emulated GPUs, and has none.
+    pub(crate) fn emulate(&self) -> anyhow::Result<()> {
+        self.emulated.emulate(self.engine == RankEngine::Cuda)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct EmulatedArgs {
+    /// Emulate this many NVIDIA GPUs, on which kernels are executed on the processor, far slower than it would by itself (see
+    /// crates/cuda-emulator)
+    #[arg(long, value_name = "COUNT", value_parser = within(EMULATED))]
+    emulate_gpus: Option<usize>,
+}
+
+impl EmulatedArgs {
+    /// Begins this program anew with emulated GPUs, unless it has them: the emulator reads how many at its start.
+    pub(crate) fn emulate(&self, is_cuda: bool) -> anyhow::Result<()> {
+        let Some(gpus) = self.emulate_gpus else { return Ok(()) };
+        if !is_cuda {
+            bail!("--emulate-gpus is for ranks on GPUs: give --engine cuda as well");
+        }
+        let gpus = gpus.to_string();
+        if !cfg!(feature = "cuda") || std::env::var(NUMBER_VARIABLE).is_ok_and(|number| number == gpus) {
+            return Ok(());
+        }
+        begin_anew(&gpus)
+    }
+}
 
 /// What ranks compute with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,15 +64,24 @@ pub(crate) enum RankEngine {
 }
 
 impl RankEngine {
-    /// Refuses ranks that this program cannot have, before there is any work.
-    pub(crate) fn check(self, launched: Option<Launched>) -> anyhow::Result<()> {
-        match (self, launched) {
-            (Self::Cuda, Some(_)) => bail!(
-                "ranks that are processes compute on processors: leave out --engine cuda, or the launcher (ranks on GPUs \
-                 are threads)"
+    /// The processes that ranks are, of those that a launcher started; `None` where ranks are threads of this process.
+    ///
+    /// # Errors
+    /// Where this program cannot have such ranks: before there is any work.
+    pub(crate) fn check(self, launched: Option<Launched>) -> anyhow::Result<Option<Launched>> {
+        match (self, launched.map(|launched| launched.launcher)) {
+            (Self::Cuda, _) if !cfg!(feature = "cuda") => bail!(WITHOUT_CUDA),
+            (Self::Cuda, Some(Launcher::Mpi)) => bail!(
+                "processes on GPUs meet by NCCL: start them with torchrun, not by MPI, or leave out the launcher (ranks are threads then)"
             ),
-            (Self::Cuda, None) if !cfg!(feature = "cuda") => bail!(WITHOUT_CUDA),
-            _ => Ok(()),
+            (Self::Cpu, Some(Launcher::Torchrun)) if launched.is_some_and(|launched| launched.ranks == 1) => {
+                Ok(None)
+            }
+            (Self::Cpu, Some(Launcher::Torchrun)) => bail!(
+                "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, mpirun or \
+                 `srun --mpi=pmix`, or give --engine cuda"
+            ),
+            _ => Ok(launched),
         }
     }
 
@@ -46,18 +100,6 @@ impl RankEngine {
     }
 }
 
-/// Begins this program anew with emulated GPUs, unless it has them: the emulator reads how many at its start.
-pub(crate) fn emulate(engine: RankEngine, gpus: usize) -> anyhow::Result<()> {
-    if engine != RankEngine::Cuda {
-        bail!("--emulate-gpus is for ranks on GPUs: give --engine cuda as well");
-    }
-    let gpus = gpus.to_string();
-    if !cfg!(feature = "cuda") || std::env::var(NUMBER_VARIABLE).is_ok_and(|number| number == gpus) {
-        return Ok(());
-    }
-    begin_anew(&gpus)
-}
-
 #[cfg(unix)]
 fn begin_anew(emulated_gpus: &str) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
@@ -74,7 +116,7 @@ fn begin_anew(emulated_gpus: &str) -> anyhow::Result<()> {
 }
 
 /// What is wrong where ranks are to be GPUs and cannot be.
-const WITHOUT_CUDA: &str = "this deeppool was built without CUDA: build with `--features cuda`";
+pub(crate) const WITHOUT_CUDA: &str = "this deeppool was built without CUDA: build with `--features cuda`";
 
 /// Trains on threads, or as one of the processes that a launcher started.
 pub(crate) fn train_on(
@@ -87,7 +129,20 @@ pub(crate) fn train_on(
     match (engine, launched) {
         (RankEngine::Cpu, None) => Ok(train(config, progress)?),
         (RankEngine::Cpu, Some(_)) => train_by_mpi(config, timeout, progress),
-        (RankEngine::Cuda, _) => train_by_cuda(config, timeout, progress),
+        (RankEngine::Cuda, None) => train_by_cuda(config, timeout, progress),
+        (RankEngine::Cuda, Some(_)) => train_by_nccl(config, timeout, progress),
+    }
+}
+
+/// The part of the held-out samples that is classified right.
+pub(crate) fn evaluate_on(
+    engine: RankEngine,
+    config: &TrainConfig<'_>,
+    timeout: Duration,
+) -> anyhow::Result<f64> {
+    match engine {
+        RankEngine::Cpu => Ok(evaluate(config)?),
+        RankEngine::Cuda => evaluate_by_cuda(config, timeout),
     }
 }
 
@@ -100,12 +155,40 @@ fn train_by_cuda(
     Ok(deeppool::train::train_on_gpus(config, timeout, progress)?)
 }
 
+#[cfg(feature = "cuda")]
+fn train_by_nccl(
+    config: &TrainConfig<'_>,
+    timeout: Duration,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> anyhow::Result<TrainReport> {
+    Ok(deeppool::train::train_rank_on_gpu(config, timeout, progress)?)
+}
+
+#[cfg(feature = "cuda")]
+fn evaluate_by_cuda(config: &TrainConfig<'_>, timeout: Duration) -> anyhow::Result<f64> {
+    Ok(deeppool::train::evaluate_on_gpus(config, timeout)?)
+}
+
 #[cfg(not(feature = "cuda"))]
 fn train_by_cuda(
     _: &TrainConfig<'_>,
     _: Duration,
     _: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<TrainReport> {
+    bail!(WITHOUT_CUDA)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn train_by_nccl(
+    _: &TrainConfig<'_>,
+    _: Duration,
+    _: &(dyn Fn(Progress) + Sync),
+) -> anyhow::Result<TrainReport> {
+    bail!(WITHOUT_CUDA)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn evaluate_by_cuda(_: &TrainConfig<'_>, _: Duration) -> anyhow::Result<f64> {
     bail!(WITHOUT_CUDA)
 }
 

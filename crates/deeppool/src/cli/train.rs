@@ -24,14 +24,12 @@ use super::launched::{Launched, is_first, launched};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
-use super::ranks::{RankEngine, emulate, train_on};
+use super::ranks::{EngineArgs, RankEngine, train_on};
 use super::run_progress::{Metrics, RunProgress};
 use super::signal::stop_signal;
 
 /// Seconds that a rank may wait for others.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
-/// GPUs that can be emulated.
-const EMULATED: RangeInclusive<usize> = 1..=8;
 /// Iterations that a trace shows.
 const TRACED: usize = 3;
 /// Epochs, where nobody says how many.
@@ -60,13 +58,8 @@ pub(crate) struct Train {
     /// Threads that a rank may compute with; ranks that are threads share them, and use no more than there are cores
     #[arg(long, value_name = "N", value_parser = within(THREADS), default_value = "1")]
     threads_per_rank: usize,
-    /// What ranks compute with
-    #[arg(long, value_enum, default_value = "cpu")]
-    engine: RankEngine,
-    /// Emulate this many NVIDIA GPUs, on which kernels are executed on the processor, far slower than it would by itself (see
-    /// crates/cuda-emulator)
-    #[arg(long, value_name = "COUNT", value_parser = within(EMULATED))]
-    emulate_gpus: Option<usize>,
+    #[command(flatten)]
+    on: EngineArgs,
     /// Samples of the global batch
     #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
@@ -145,13 +138,12 @@ impl Predictions {
 
 impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        if let Some(gpus) = self.emulate_gpus {
-            emulate(self.engine, gpus)?;
-        }
+        self.on.emulate()?;
+        let engine = self.on.engine;
         // One process alone may have threads for ranks.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
-        self.engine.check(launched)?;
+        let launched = engine.check(launched)?;
         check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
         let policy = policy_named(&self.policy)?;
         let network = self.network.load()?;
@@ -162,8 +154,7 @@ impl Train {
         }
         let dataset = Dataset::open(&self.data, &network)?;
         dataset.check_batch(batch)?;
-        let tables =
-            self.costs.load(&network, batch, ranks, read.as_ref(), Some(self.engine.device_model()))?;
+        let tables = self.costs.load(&network, batch, ranks, read.as_ref(), Some(engine.device_model()))?;
         let jobs = self.background.iter().zip(self.weights()?);
         let background: Vec<Background> = jobs
             .map(|job| Background::new(job, &dataset, &self.costs, &tables, &policy))
@@ -187,7 +178,7 @@ impl Train {
             Some(Launched { on_host, .. }) => of_ranks.max().unwrap_or(0) * on_host as u64,
         })?;
         let initial = self.init.as_deref().map(Weights::load).transpose()?;
-        let emulated = self.engine.emulated_gpus();
+        let emulated = engine.emulated_gpus();
         let times = match emulated.as_ref().filter(|_| is_known) {
             Some(_) => Some(EmulatedTimes {
                 training: job.costs().step_times(&program)?,
@@ -237,7 +228,7 @@ impl Train {
                     "the GPUs are emulated on this processor: what is measured is virtual time, in which steps take what the layer times \
                      ({of}) and links say, and launching nothing"
                 );
-            } else if self.engine == RankEngine::Cpu && launched.is_none() {
+            } else if engine == RankEngine::Cpu && launched.is_none() {
                 show_shared_cores(&report);
             }
         }
@@ -310,7 +301,7 @@ impl Train {
         let metrics = metrics.map(|path| Metrics::open(path, self.checkpoints.resume)).transpose()?;
         let progress = RunProgress::new(config, plan_text(job, plan)?, self.json, metrics);
         let timeout = Duration::from_secs(self.timeout as u64);
-        let report = train_on(self.engine, launched, config, timeout, &|at| progress.show(&at))?;
+        let report = train_on(self.on.engine, launched, config, timeout, &|at| progress.show(&at))?;
         progress.finish();
         if is_first() {
             for job in &report.background {

@@ -1,4 +1,4 @@
-//! Ranks that are threads of this process, each with a GPU of its own.
+//! Ranks that have a GPU each: threads of this process, or processes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
@@ -6,11 +6,11 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
-use collectives::{NcclWorld, WaitStrategy};
+use collectives::{Group, NcclCommunicator, NcclWorld, WaitStrategy};
 
-use super::rank::Programs;
-use super::session::run_rank;
-use super::threads::of_first;
+use super::rank::{Programs, Rank};
+use super::session::{run_rank, train_rank};
+use super::threads::{of_first, of_weights};
 use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Gpu, GpuEngine};
@@ -29,34 +29,71 @@ pub fn train_on_gpus(
 ) -> Result<TrainReport, Error> {
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
-    let ranks = config.placement.world();
+    of_first(on_gpus(config.placement.world(), timeout, |engine, communicator| {
+        run_rank::<Gpu>(config, &programs, &found, engine, communicator, &|at| progress(at))
+    })?)
+}
+
+/// As [`evaluate`](super::evaluate), on this machine's GPUs as [`train_on_gpus`] has them.
+///
+/// # Errors
+/// As [`train_on_gpus`].
+pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f64, Error> {
+    config.check()?;
+    let programs = Programs::new(config)?;
+    of_first(on_gpus(config.placement.world(), timeout, |engine, communicator| {
+        of_weights(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
+    })?)
+}
+
+/// As [`train_rank`], as one of the processes that `torchrun` started, or that have its variables: see [`NcclWorld::from_env`]. The rank's
+/// GPU is the one with its number on this host.
+///
+/// # Errors
+/// As [`train_rank`]; when a variable is missing or wrong, or there is no CUDA, no NCCL or no such GPU.
+pub fn train_rank_on_gpu(
+    config: &TrainConfig<'_>,
+    timeout: Duration,
+    progress: &dyn Fn(Progress),
+) -> Result<TrainReport, Error> {
+    let world = NcclWorld::from_env()?.with_wait(WaitStrategy::Park).with_timeout(timeout);
+    let engine = GpuEngine::new(world.device())?;
+    let communicator = world.connect()?;
+    let rank = communicator.rank();
+    train_rank::<Gpu>(config, &engine, communicator, progress).map_err(|error| error.on_gpu_of(rank, None))
+}
+
+/// Does something on each of so many threads, which have the first GPUs and are connected. By rank: what came of it.
+fn on_gpus<T: Send>(
+    ranks: usize,
+    timeout: Duration,
+    run: impl Fn(&GpuEngine, NcclCommunicator) -> Result<T, Error> + Sync,
+) -> Result<Vec<Result<T, Error>>, Error> {
     // Of a GPU that is lacking, no other rank waits to learn.
     let engines = GpuEngine::of_ranks(ranks)?;
     let (port, token) = meeting_place()?;
-    let run = |(rank, engine): (usize, GpuEngine)| {
+    let on_gpu = |(rank, engine): (usize, GpuEngine)| {
         let world = NcclWorld::new(rank, ranks, rank)
             .with_address("127.0.0.1", port)
             .with_token(token.as_str())
             .with_wait(WaitStrategy::Park)
             .with_timeout(timeout);
-        let communicator = world.connect()?;
-        run_rank::<Gpu>(config, &programs, &found, &engine, communicator, &|at| progress(at))
-            .map_err(|error| error.on_gpu_of(rank, None))
+        run(&engine, world.connect()?).map_err(|error| error.on_gpu_of(rank, None))
     };
     let outcomes = thread::scope(|scope| {
         let threads: Vec<_> = engines
             .into_iter()
             .enumerate()
             .map(|rank| {
-                let run = &run;
-                scope.spawn(move || run(rank))
+                let on_gpu = &on_gpu;
+                scope.spawn(move || on_gpu(rank))
             })
             .collect();
         let joined =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         joined.collect::<Vec<_>>()
     });
-    of_first(outcomes)
+    Ok(outcomes)
 }
 
 /// A port of this host that is free, and a token that other processes do not know.

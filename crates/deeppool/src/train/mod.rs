@@ -24,7 +24,7 @@ mod weights;
 pub use batches::{Epochs, InOrder};
 pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, EmulatedTimes, Length, TrainConfig};
 #[cfg(feature = "cuda")]
-pub use gpus::train_on_gpus;
+pub use gpus::{evaluate_on_gpus, train_on_gpus, train_rank_on_gpu};
 pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
 pub use report::{BackgroundReport, EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};

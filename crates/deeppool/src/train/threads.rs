@@ -9,7 +9,7 @@ use super::rank::{Programs, Rank};
 use super::session::run_rank;
 use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
-use crate::runtime::CpuThreads;
+use crate::runtime::{Backend, CpuThreads};
 
 /// How long ranks wait for each other before they give up: longer than any layer computes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -41,15 +41,17 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     config.check()?;
     let (programs, engine) = (Programs::new(config)?, engine(config)?);
     let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
-    let outcomes = world.run(|communicator| {
-        let mut rank = Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?;
-        if let Some(weights) = config.initial {
-            weights.put_into(config.network, &mut rank)?;
-        }
-        rank.evaluate()
-    });
-    // Every rank returns the same.
-    outcomes.into_iter().collect::<Result<Vec<f64>, Error>>().map(|all| all.first().copied().unwrap_or(0.0))
+    of_first(world.run(|communicator| {
+        of_weights(config, Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?)
+    }))
+}
+
+/// The part of the held-out samples that a rank's network classifies right, with the parameters that the configuration begins with.
+pub(super) fn of_weights<B: Backend>(config: &TrainConfig<'_>, mut rank: Rank<'_, B>) -> Result<f64, Error> {
+    if let Some(weights) = config.initial {
+        weights.put_into(config.network, &mut rank)?;
+    }
+    rank.evaluate()
 }
 
 /// The engine that all ranks use.
@@ -63,22 +65,20 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
     Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
 }
 
-/// The first rank's report, or the error of the rank that failed first: ranks that lost a peer fail with a collective's error, and the
+/// What the first rank returned, or the error of the rank that failed first: ranks that lost a peer fail with a collective's error, and the
 /// peer's own error says why.
-pub(super) fn of_first(
-    outcomes: impl IntoIterator<Item = Result<TrainReport, Error>>,
-) -> Result<TrainReport, Error> {
+pub(super) fn of_first<T: Default>(outcomes: impl IntoIterator<Item = Result<T, Error>>) -> Result<T, Error> {
     let mut first = None;
     let mut errors = Vec::new();
     for outcome in outcomes {
         match outcome {
-            Ok(report) => first = first.or(Some(report)),
+            Ok(outcome) => first = first.or(Some(outcome)),
             Err(error) => errors.push(error),
         }
     }
     errors.sort_by_key(Error::is_consequence);
     match (errors.into_iter().next(), first) {
         (Some(error), _) => Err(error),
-        (None, report) => Ok(report.unwrap_or_default()),
+        (None, outcome) => Ok(outcome.unwrap_or_default()),
     }
 }

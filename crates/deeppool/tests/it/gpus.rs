@@ -66,6 +66,59 @@ fn a_checkpoint_moves_between_engines() {
     assert!(distance <= LIMIT, "{distance:.1e}");
 }
 
+/// What was learned is worth the same on both; and how long layers take is measured.
+#[test]
+fn gpus_evaluate_and_profile() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let trained = json(path, &format!("{TRAIN} --ranks 1 --epochs 2 --checkpoint run"));
+    let eval = "eval --model digits-cnn --data digits --checkpoint run --json";
+    let on_processor = json(path, eval);
+    assert_eq!(on_processor["accuracy"], trained["epochs"][1]["test_accuracy"]);
+    assert_eq!(json(path, &format!("{eval} --engine cuda --emulate-gpus 1")), on_processor);
+
+    let profile =
+        "profile --model digits-cnn --engine cuda --batches 1 --emulate-gpus 1 -o profile.json --json";
+    let profile = json(path, profile);
+    let device = profile["profile"]["device"].as_str().unwrap();
+    assert!(device.contains("Emulated"), "{device}");
+    refused(path, "profile --model digits-cnn --engine cuda --threads 2 -o x.json", "--threads");
+    refused(path, "profile --model digits-cnn --engine cpu --emulate-gpus 1 -o x.json", "--engine cuda");
+}
+
+/// As torchrun starts processes: one here, since emulated GPUs are one process's.
+#[test]
+fn a_process_may_be_a_rank() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let variables = |world: &str| {
+        [
+            ("RANK", "0"),
+            ("LOCAL_RANK", "0"),
+            ("WORLD_SIZE", world),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", "39517"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    let run = format!("{TRAIN} --engine cuda --emulate-gpus 1 --iterations 3");
+    let alone = json(path, &format!("{run} --ranks 1"));
+    let of_process = command(path, &run).envs(variables("1")).output().unwrap();
+    let errors = String::from_utf8_lossy(&of_process.stderr);
+    assert!(of_process.status.success(), "{errors}");
+    let of_process: Value = serde_json::from_slice(&of_process.stdout).unwrap();
+    assert_eq!(losses(&alone), losses(&of_process));
+
+    let one_of_two = command(path, &format!("{run} --timeout 1")).envs(variables("2")).output().unwrap();
+    let errors = String::from_utf8_lossy(&one_of_two.stderr);
+    assert_eq!((one_of_two.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
+    assert!(errors.contains("[1] did not connect"), "{errors}");
+    let on_processors = command(path, TRAIN).envs(variables("2")).output().unwrap();
+    let errors = String::from_utf8_lossy(&on_processors.stderr);
+    assert_eq!((on_processors.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(errors.contains("--engine cuda"), "{errors}");
+}
+
 #[test]
 fn what_cannot_be_is_one_line() {
     let folder = TempDir::new().unwrap();

@@ -21,12 +21,14 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// An engine on the device of this number, counted from 0.
+    /// An engine on the device of this number, counted from 0. Where devices are emulated, a rank that is alone in its process has their
+    /// virtual time.
     ///
     /// # Errors
     /// When there is no driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
-        Ok(Self { engine: CudaEngine::new(device)?, device, clock: None })
+        let clock = clocks_of(1)?.pop();
+        Ok(Self { engine: CudaEngine::new(device)?, device, clock })
     }
 
     /// Engines on the first devices, one for each rank, whose ranks are threads of this process. Where the devices are emulated, these
@@ -35,12 +37,9 @@ impl GpuEngine {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_ranks(ranks: usize) -> Result<Vec<Self>, EngineError> {
-        let clocks = RankClock::of_ranks(ranks).map_err(|error| EngineError::Device {
-            device: "emulated GPUs".to_owned(),
-            problem: error.to_string(),
-        })?;
-        let mut clocks = clocks.into_iter().flatten().map(Arc::new);
-        (0..ranks).map(|device| Ok(Self { clock: clocks.next(), ..Self::new(device)? })).collect()
+        let mut clocks = clocks_of(ranks)?.into_iter();
+        let engine = |device| Ok(Self { engine: CudaEngine::new(device)?, device, clock: clocks.next() });
+        (0..ranks).map(engine).collect()
     }
 
     /// The virtual time of emulated devices.
@@ -57,6 +56,15 @@ impl GpuEngine {
     pub(super) fn cuda(&self) -> &CudaEngine {
         &self.engine
     }
+}
+
+/// The virtual time of emulated devices, for each of so many ranks in this process; none where devices are real.
+fn clocks_of(ranks: usize) -> Result<Vec<Arc<RankClock>>, EngineError> {
+    let clocks = RankClock::of_ranks(ranks).map_err(|error| EngineError::Device {
+        device: "emulated GPUs".to_owned(),
+        problem: error.to_string(),
+    })?;
+    Ok(clocks.into_iter().flatten().map(Arc::new).collect())
 }
 
 impl Engine for GpuEngine {
