@@ -166,6 +166,19 @@ mux_fit() {
     target/release/mux-bench --device virtual --parameters "$folder/device.json"
 }
 
+# same_losses CPU GPU: whether two reports have the same losses, up to rounding.
+same_losses() {
+    python3 - "$@" <<'END'
+import json
+import sys
+
+cpu, cuda = (json.load(open(path)) for path in sys.argv[1:])
+far = max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(cpu["losses"], cuda["losses"], strict=True))
+print(f"{cpu['ranks']} ranks: losses within {far:.1e}; an iteration on the GPU {cuda['iteration_us']['median']:.0f} us")
+sys.exit(far > 1e-4)
+END
+}
+
 # The same losses as on processors, on one GPU and on several: the kernels of our own, and NCCL beside them.
 train() {
     use_nccl
@@ -177,16 +190,39 @@ train() {
             limited "$bin/deeppool" train --model digits-cnn --data digits --batch 32 --iterations 30 --ranks "$ranks" \
                 --engine "$engine" --json >"$folder/train-$engine-$ranks.json"
         done
-        python3 - "$folder/train-cpu-$ranks.json" "$folder/train-cuda-$ranks.json" <<'END'
-import json
-import sys
-
-cpu, cuda = (json.load(open(path)) for path in sys.argv[1:])
-far = max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(cpu["losses"], cuda["losses"], strict=True))
-print(f"{cpu['ranks']} ranks: losses within {far:.1e}; an iteration on the GPU {cuda['iteration_us']['median']:.0f} us")
-sys.exit(far > 1e-4)
-END
+        same_losses "$folder/train-cpu-$ranks.json" "$folder/train-cuda-$ranks.json"
     done
+}
+
+# The same networks on one GPU in PyTorch, whose iterations are launches of one CUDA graph: losses, then the ratio of times.
+train_beside_pytorch() {
+    on_a_card "PyTorch's kernels are no PTX"
+    use_nccl
+    cargo build --release -p deeppool --features cuda
+    local python=python3
+    if ! python3 -c 'import torch, torchvision, safetensors, onnx' 2>/dev/null; then
+        [ -d "$downloads/pytorch" ] || python3 -m venv "$downloads/pytorch"
+        python=$downloads/pytorch/bin/python
+        "$python" -m pip install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 numpy
+    fi
+    limited "$python" tests/pytorch/compare.py gpu --bin target/release/deeppool --rounds 5
+}
+
+# Ranks that are processes, by torchrun's variables.
+train_processes() {
+    on_a_card "emulated GPUs are one process's"
+    use_nccl
+    local ranks=$((gpus < 8 ? gpus : 8)) rank pids=() status=0
+    for ((rank = 0; rank < ranks; rank++)); do
+        RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
+            COLLECTIVES_JOB_TOKEN=secret timeout 300 target/release/deeppool train --model digits-cnn --data digits --batch 32 \
+            --iterations 30 --engine cuda --json >"$folder/train-process-$rank.json" &
+        pids+=($!)
+    done
+    for rank in "${pids[@]}"; do
+        wait "$rank" || status=1
+    done
+    [ "$status" = 0 ] && same_losses "$folder/train-cpu-$ranks.json" "$folder/train-process-0.json"
 }
 
 use_torch() {
@@ -226,6 +262,8 @@ step nccl nccl
 step nccl-jobs jobs_of_processes
 step nccl-lost-rank lost_rank
 step train train
+step train-processes train_processes
+step train-beside-pytorch train_beside_pytorch
 step mux-bench mux_bench mux-bench --iterations 200
 step mux-bench-gate mux_bench_option mux-bench-gate --gate
 step mux-bench-cap mux_bench_option mux-bench-cap --background-multiprocessors 64

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Trains the same networks on the same batches with deeppool and with PyTorch, both on the CPU.
+"""Trains the same networks on the same batches with deeppool and with PyTorch, both on the CPU or on a GPU.
 
     tests/pytorch/compare.py weights [--bin target/debug/deeppool]           # parameters as torchvision names them
     tests/pytorch/compare.py losses  [--bin target/debug/deeppool] [--mpi]   # of the first 50 iterations
     tests/pytorch/compare.py speed   --bin target/release/deeppool --mpi     # in turns, against one process and DDP with gloo
+    tests/pytorch/compare.py gpu     --bin target/release/deeppool           # losses and speed on one GPU, against CUDA graphs
 
 `--mpi` says that the binary has the feature mpi, and trains on two processes under mpirun, too. Needs Python 3.11 and
 
@@ -46,14 +47,14 @@ TORCHVISION = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["weights", "losses", "speed"])
+    parser.add_argument("what", choices=["weights", "losses", "speed", "gpu"])
     parser.add_argument("--bin", type=Path, default=HERE.parent.parent / "target/debug/deeppool")
     parser.add_argument("--mpi", action="store_true", help="train on two processes, too")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--rounds", type=int, default=9, help="of speed: how often each trains")
+    parser.add_argument("--rounds", type=int, default=9, help="of speed and gpu: how often each trains")
     options = parser.parse_args()
     options.bin = options.bin.resolve()
-    {"weights": weights, "losses": losses, "speed": speed}[options.what](options)
+    {"weights": weights, "losses": losses, "speed": speed, "gpu": gpu}[options.what](options)
 
 
 def weights(options):
@@ -126,6 +127,33 @@ def speed(options):
                     if contender != peer:
                         ratios = [a / b for a, b in zip(taken, times[peer])]
                         print(f"    to {peer}: median of ratios {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+
+
+def gpu(options):
+    """Losses on a GPU by kernels of our own against those of PyTorch, and the ratio of the iterations' times, by turns."""
+    worst = 0
+    for name in options.networks:
+        if name == "digits-cnn":
+            # PyTorch draws its dropout here as ours does, on the processor, which no graph can have in it.
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            ours, theirs = commands(name, options, Path(folder), ITERATIONS)
+            ours = [*ours, "--engine", "cuda", "--gpus", 1, "--sync-batch-norm"]
+            theirs = [sys.executable, *theirs, "--cuda-graph"]
+            ratios = []
+            for turn in range(options.rounds):
+                if turn % 2:
+                    by_torch, own = of_torch(theirs), of_deeppool(ours)
+                else:
+                    own, by_torch = of_deeppool(ours), of_torch(theirs)
+                worst = max(worst, difference(by_torch["losses"], own["losses"]))
+                ratios.append(own["median_us"] / by_torch["median_us"])
+                print(f"{name}, round {turn + 1} of {options.rounds}: deeppool {own['median_us']:.0f} us, PyTorch by a CUDA graph "
+                      f"{by_torch['median_us']:.0f} us an iteration", flush=True)
+            print(f"{name}: deeppool / PyTorch: median of {len(ratios)} ratios {statistics.median(ratios):.3f} "
+                  f"({min(ratios):.3f} to {max(ratios):.3f}); losses within {worst:.1e}", flush=True)
+    if not worst <= TOLERANCE:
+        sys.exit(f"losses differ by {worst:.1e}, more than {TOLERANCE}")
 
 
 def commands(name, options, folder, iterations):
