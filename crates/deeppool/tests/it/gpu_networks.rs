@@ -9,7 +9,7 @@ use gpu_mux::Policy;
 use layer_graph::{LayerGraph, LayerKind};
 
 use crate::emulated::on_emulated_gpus;
-use crate::shrunk::shrunk;
+use crate::shrunk::{shrunk, shrunk_without};
 
 const RANKS: usize = 2;
 const BATCH: usize = 8;
@@ -51,15 +51,17 @@ fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
 #[test]
 fn networks_learn_what_they_learn_on_processors() {
     on_emulated_gpus("gpu_networks::networks_learn_what_they_learn_on_processors", RANKS, |emulator| {
-        for (model, side, times) in [("resnet-18", 32, 8), ("inception-v3", 107, 8), ("vit-b-16", 32, 16)] {
-            let net = shrunk(model, side, times);
+        // One of each kind of block: deeper, rounding alone makes losses of processors differ by more than the limit.
+        let repeated = ["Mixed_5c", "Mixed_5d", "Mixed_6c", "Mixed_6d", "Mixed_6e", "Mixed_7c"];
+        for (model, net) in [
+            ("resnet-18", shrunk("resnet-18", 32, 8)),
+            ("inception-v3", shrunk_without("inception-v3", 107, 8, &repeated)),
+            ("vit-b-16", shrunk("vit-b-16", 32, 16)),
+        ] {
             for (how, policy) in [("in graphs", Policy::default()), ("by kernels", Policy::priority())] {
                 let (distance, of_processors) = distances(&net, policy);
-                println!(
-                    "{model} with 1/{times} of its features, {how}: {distance:.1e}, and processors alone {of_processors:.1e}"
-                );
-                // Where processors alone do not keep the limit, since the network amplifies rounding, GPUs are no further from them.
-                assert!(distance <= LIMIT.max(of_processors), "{model}, {how}: {distance:.1e}");
+                println!("{model}, small, {how}: {distance:.1e}, and processors alone {of_processors:.1e}");
+                assert!(distance <= LIMIT, "{model}, {how}: {distance:.1e}");
             }
         }
         assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());

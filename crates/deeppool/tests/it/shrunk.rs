@@ -1,27 +1,40 @@
 //! Networks of the zoo, small enough for an emulator.
 
-use layer_graph::{LayerGraph, LayerKind, Shape, zoo};
+use layer_graph::{LayerGraph, LayerId, LayerKind, Shape, zoo};
 
 /// A network's layers on square images of another size, with so many times fewer channels and features.
 pub(crate) fn shrunk(model: &str, side: usize, times: usize) -> LayerGraph {
+    shrunk_without(model, side, times, &[])
+}
+
+/// As [`shrunk`], without the layers of these blocks, by what their names begin with: what a block makes is what it is given.
+pub(crate) fn shrunk_without(model: &str, side: usize, times: usize, blocks: &[&str]) -> LayerGraph {
     let full = zoo::model(model).unwrap();
     let mut net = LayerGraph::new(model, Shape::image(3, side, side)).unwrap();
+    // By layer of the full network: what stands for it.
+    let mut known = vec![net.input()];
     for (id, layer) in full.layers().skip(1) {
+        let producers = full.producers(id);
+        let producers: Vec<LayerId> = producers.iter().map(|producer| known[producer.index()]).collect();
+        if blocks.iter().any(|block| layer.name().starts_with(block)) {
+            // Each of its layers stands for what the block is given.
+            known.push(producers[0]);
+            continue;
+        }
         let mut kind = layer.kind().clone();
         match &mut kind {
             LayerKind::Conv2d(conv) => conv.out_channels /= times,
             LayerKind::Linear(linear) => linear.out_features /= times,
             // Of a vision transformer: channels by patches.
             LayerKind::Reshape(reshape) => {
-                let channels = net.layer(full.producers(id)[0]).output_shape();
+                let channels = net.layer(producers[0]).output_shape();
                 reshape.output = Shape::new([channels.dims()[0], channels.elements() / channels.dims()[0]]);
             }
             // The image is smaller already.
             LayerKind::AdaptiveAvgPool2d(pool) => pool.output = [1, 1],
             _ => {}
         }
-        // Layers have the same numbers, as they are added in the same order.
-        net.add(layer.name(), kind, full.producers(id)).unwrap();
+        known.push(net.add(layer.name(), kind, producers).unwrap());
     }
     net
 }
