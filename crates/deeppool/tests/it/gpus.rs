@@ -9,9 +9,13 @@ use crate::comparison::{distance, random_plan};
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
 const LIMIT: f64 = 1e-4;
 
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|count| count.parse().ok()).unwrap_or(default)
+}
+
 /// Iterations that losses are compared over; CI compares 10.
-fn iterations() -> u64 {
-    std::env::var("DEEPPOOL_GPU_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
+fn iterations() -> usize {
+    number("DEEPPOOL_GPU_ITERATIONS", 4)
 }
 
 #[test]
@@ -47,6 +51,31 @@ fn gpus_learn_what_processors_learn() {
             emulated["background_samples_per_s"].as_f64().unwrap() > 0.0,
             options.contains("background")
         );
+    }
+}
+
+/// After two epochs; of four ways to train, CI tries one.
+#[test]
+fn gpus_are_as_accurate_as_processors() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    random_plan(path, 3);
+    let ways = [
+        (2, "--mode dp --device a100"),
+        (1, "--device a100 --policy naive"),
+        (4, "--device a100 --amplification 1.3 --background digits-cnn:8"),
+        (3, "--plan random3.json --device a100"),
+    ];
+    for (gpus, options) in ways.into_iter().take(number("DEEPPOOL_GPU_ACCURACIES", 1)) {
+        let run = format!("{TRAIN} --epochs 2 {options}");
+        let processors = json(path, &format!("{run} --ranks {gpus}"));
+        let emulated = json(path, &format!("{run} --engine cuda --gpus {gpus} --emulate-gpus {gpus}"));
+        let accuracy = |report: &Value| report["epochs"][1]["test_accuracy"].as_f64().unwrap();
+        let (of_processors, of_gpus) = (accuracy(&processors), accuracy(&emulated));
+        println!("{gpus} GPUs {options}: {of_gpus:.4}, and {of_processors:.4} on processors");
+        // A sample that is on the border falls to either side.
+        assert!((of_processors - of_gpus).abs() * 360.0 < 1.5, "{of_processors} {of_gpus}");
+        assert!(of_gpus > 0.8, "{of_gpus}");
     }
 }
 
