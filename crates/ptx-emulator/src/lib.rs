@@ -15,5 +15,5 @@ mod parse;
 pub use decode::instruction_forms;
 pub use error::{AddressState, LaunchError, LoadError, MemoryError};
 pub use fault::{Fault, FaultKind, MemorySpace};
-pub use memory::Memory;
+pub use memory::{AccessKind, AccessedRange, Memory};
 pub use module::{Dimensions, KernelAttributes, Module, Options};

@@ -7,7 +7,7 @@ use super::{
     warp::{Warp, lanes},
 };
 use crate::{
-    FaultKind, MemorySpace,
+    AccessKind, FaultKind, MemorySpace,
     decode::{Access, Instruction},
     memory::windows,
     parse::Space,
@@ -134,6 +134,7 @@ impl LaneAccess<'_> {
                 if context.environment.options.uninitialised && !block.is_written(offset, bytes.into()) {
                     return Err(unwritten(MemorySpace::Global, block.start + offset));
                 }
+                block.note_access(AccessKind::Read, offset, bytes);
                 // Halves of 64 bits that are written together are read together, where others may write.
                 let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
                 Ok(block.load(offset, bytes))
@@ -163,6 +164,7 @@ impl LaneAccess<'_> {
                 let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
                 block.store(offset, bytes, value);
                 block.note_written(offset, bytes.into());
+                block.note_access(AccessKind::Write, offset, bytes);
             }
             Spot::Shared { offset } => {
                 let used = self.used(warp, context);

@@ -6,7 +6,7 @@ use super::{
     warp::{Warp, lanes},
 };
 use crate::{
-    FaultKind, MemorySpace,
+    AccessKind, FaultKind, MemorySpace,
     decode::{AtomicOperation, Atomics, Instruction},
 };
 
@@ -54,6 +54,7 @@ fn update(
             if context.environment.options.uninitialised && !block.is_written(offset, bytes.into()) {
                 return Err(unwritten(MemorySpace::Global, block.start + offset));
             }
+            block.note_access(AccessKind::Atomic, offset, bytes);
             if bytes == 4 {
                 return Ok(block.update(offset, |old| Some(change(old.into()) as u32)).into());
             }

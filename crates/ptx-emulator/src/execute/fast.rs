@@ -150,7 +150,7 @@ fn shared(context: &Context<'_>) -> Option<(u64, u64)> {
 #[inline(always)]
 fn block<'l>(context: &Context<'l>, i: &Instruction) -> Option<&'l Block> {
     let blocks = context.environment.memory.blocks();
-    blocks.get(context.hints[i.extra as usize] as usize).filter(|block| !block.tracks_writes())
+    blocks.get(context.hints[i.extra as usize] as usize).filter(|block| block.is_plain())
 }
 
 #[inline(always)]

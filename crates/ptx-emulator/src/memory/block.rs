@@ -1,5 +1,6 @@
 //! One allocation.
 
+use super::accesses::{AccessKind, Accesses};
 use bytemuck::allocation::try_zeroed_slice_box;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -11,19 +12,26 @@ pub(crate) struct Block {
     words: Box<[AtomicU32]>,
     /// A bit for each byte that was written, where that is tracked.
     written: Option<Box<[AtomicU32]>>,
+    /// What kernels use, where that is tracked.
+    accesses: Option<Accesses>,
+    /// Nothing is tracked.
+    plain: bool,
 }
 
 impl Block {
     /// Zeros. None where there is no memory, or for no bytes.
-    pub(super) fn new(start: u64, bytes: u64, tracks_writes: bool) -> Option<Self> {
+    pub(super) fn new(start: u64, bytes: u64, tracks_writes: bool, tracks_accesses: bool) -> Option<Self> {
         let length = usize::try_from(bytes.div_ceil(4)).ok().filter(|length| *length > 0)?;
         let words = try_zeroed_slice_box(length).ok()?;
         let written = if tracks_writes { Some(try_zeroed_slice_box(length.div_ceil(8)).ok()?) } else { None };
-        Some(Self { start, bytes, words, written })
+        let accesses = if tracks_accesses { Some(Accesses::new(length * 4)?) } else { None };
+        Some(Self { start, bytes, words, written, accesses, plain: !tracks_writes && !tracks_accesses })
     }
 
-    pub(crate) fn tracks_writes(&self) -> bool {
-        self.written.is_some()
+    /// Whether an access has nothing to tell, and may be done by [`words`](Self::words).
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// The words, for accesses that were checked.
@@ -75,6 +83,19 @@ impl Block {
         let Some(written) = &self.written else { return };
         for byte in offset..offset + bytes {
             written[(byte / 32) as usize].fetch_or(1 << (byte % 32), Relaxed);
+        }
+    }
+
+    /// Remembers that a kernel uses bytes, aligned to their number.
+    pub(crate) fn note_access(&self, kind: AccessKind, offset: u64, bytes: u32) {
+        if let Some(accesses) = &self.accesses {
+            accesses.note(kind, offset, bytes);
+        }
+    }
+
+    pub(super) fn take_accesses(&mut self, each: impl FnMut(AccessKind, u64, u64)) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.take(each);
         }
     }
 
