@@ -86,6 +86,12 @@ extern "C" fn cuda_emulator_launches_take(nanoseconds: u64) {
     set_launch_time(Some(nanoseconds).filter(|time| *time != u64::MAX));
 }
 
+/// Whether the wait that was left out would have ordered anything that nothing else does: 1 or 0, or -1 where that is not known.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_emulator_dropped_wait_orders() -> i32 {
+    control(-1, |driver| driver.dropped_wait_orders().map_or(-1, i32::from))
+}
+
 /// Gives a text, cut to the room there is and ended with a zero; the room that all of it needs.
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {$(
@@ -105,6 +111,8 @@ texts! {
     cuda_emulator_misuse = |driver| driver.report.misuse_text();
     /// A line for each kernel that has failed.
     cuda_emulator_faults = |driver| driver.report.faults_text();
+    /// A line for each two pieces of work that use the same memory and are not ordered.
+    cuda_emulator_conflicts = |driver| driver.conflicts_text();
     /// A line for everything that is still alive.
     cuda_emulator_leaks = |driver| driver.leaks();
     /// A line for each call: its number, its name, its result.

@@ -213,6 +213,28 @@ impl Emulator {
         self.lines("cuda_emulator_faults")
     }
 
+    /// A line for each two pieces of work that use the same memory, at least one of them by writing or freeing it, and that nothing puts in an order, with
+    /// [`Setting::OrderCheck`]: kernels, copies, fills and collectives with their streams and devices, whichever of them was done first here.
+    ///
+    /// Work comes after what was before it in its stream, or in its graph; after the events that its stream waits for; after
+    /// what the host had waited for, or was told is done, when it enqueued it; by the rules of the default stream; and a collective after the
+    /// ranks that it gets data from. It is not seen what the host itself does with page-locked memory. What a thread of the host has
+    /// waited for on a device is taken to be known by all that enqueue work there.
+    #[must_use]
+    pub fn conflicts(&self) -> Vec<String> {
+        self.lines("cuda_emulator_conflicts")
+    }
+
+    /// Whether the wait that [`Setting::DropWait`] has left out would have put work into an order in which nothing else puts it; with
+    /// [`Setting::OrderCheck`]. None where its stream, or the event, has not come so far.
+    #[must_use]
+    pub fn dropped_wait_orders(&self) -> Option<bool> {
+        // SAFETY: the signature is that of the function.
+        let orders =
+            unsafe { self.function::<unsafe extern "C" fn() -> i32>("cuda_emulator_dropped_wait_orders")() };
+        (orders >= 0).then_some(orders != 0)
+    }
+
     /// A line for everything that is still alive.
     #[must_use]
     pub fn leaks(&self) -> Vec<String> {

@@ -39,6 +39,12 @@ pub enum Setting {
     RaceCheck,
     /// Whether reads of shared and device memory that was not written are errors, 0 or 1 (0). To be set before memory is allocated.
     UninitialisedCheck,
+    /// Whether work of different streams that uses the same memory has to be ordered by events, or whatever else orders streams, 0 or 1 (0):
+    /// see [`Emulator::conflicts`](super::Emulator::conflicts). To be set before memory is allocated.
+    OrderCheck,
+    /// Which call of `cuStreamWaitEvent` puts no wait into its stream, counted from 1, as if it were forgotten; 0 for none (0). Calls in captures
+    /// do not count. See [`Emulator::dropped_wait_orders`](super::Emulator::dropped_wait_orders).
+    DropWait,
     /// The most instructions of the warps of a block together, after which a kernel counts as hanging (2^36).
     WatchdogInstructions,
     /// What every NCCL communicator's state is, an `ncclResult_t`; 0 for what it really is (0).
@@ -68,6 +74,8 @@ impl Setting {
             Setting::OrderSeed => c"order_seed",
             Setting::RaceCheck => c"race_check",
             Setting::UninitialisedCheck => c"uninitialised_check",
+            Setting::OrderCheck => c"order_check",
+            Setting::DropWait => c"drop_wait",
             Setting::WatchdogInstructions => c"watchdog_instructions",
             Setting::NcclAsyncError => c"nccl_async_error",
             Setting::NcclAbortMs => c"nccl_abort_ms",

@@ -93,7 +93,7 @@ impl Driver {
         self.handles.end(context);
         if let Some(stream) = self.engine.default_streams.remove(&context) {
             self.handles.end(stream);
-            self.streams.remove(&stream);
+            self.remove_stream(stream);
         }
         let left =
             self.streams.values().filter(|stream| stream.context == context && !stream.destroyed).count()

@@ -6,6 +6,7 @@ use super::{
     work::Work,
 };
 use crate::host::HostSpan;
+use ptx_emulator::AccessKind;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which makes no difference here.
 const FLUSH: u32 = 1 << 30;
@@ -161,21 +162,45 @@ impl Driver {
         self.stream(stream)
     }
 
-    /// Does work of a stream that takes no time, if its turn has come; false if not.
-    pub(super) fn do_now(&mut self, stream: Handle, work: &NodeWork) -> bool {
+    /// Does work of a stream, or of a node of the graph at its head, that takes no time, if its turn has come; false if not.
+    pub(super) fn do_now(&mut self, stream: Handle, node: Option<usize>, work: &NodeWork) -> bool {
         let done = match work {
-            NodeWork::WaitValue { address, value, flags } => return self.holds(*address, *value, *flags),
-            NodeWork::Copy(copy) => self.do_copy(copy),
+            NodeWork::WaitValue { address, value, flags } => {
+                let holds = self.holds(*address, *value, *flags);
+                if holds {
+                    self.after_value(stream, node, *address);
+                }
+                return holds;
+            }
+            NodeWork::Copy(copy) => {
+                let task = self.begin_task(stream, node, |_| "a copy".to_owned());
+                self.use_by_copy(task.as_ref(), copy);
+                self.do_copy(copy)
+            }
             NodeWork::Fill { address, pattern: Pattern { value, bytes }, times } => {
+                let task = self.begin_task(stream, node, |_| "a fill".to_owned());
+                self.use_memory(task.as_ref(), AccessKind::Write, *address, (bytes * times) as u64);
                 self.memory.write(*address, &value.to_le_bytes()[..*bytes].repeat(*times))
             }
-            NodeWork::WriteValue { address, value } => self.memory.write(*address, &value.to_ne_bytes()),
-            // What a graph allocates keeps its address from launch to launch.
-            NodeWork::Free { address } if !self.is_of_graph(*address) => {
-                self.end_free(*address);
+            NodeWork::WriteValue { address, value } => {
+                let task = self.begin_task(stream, node, |_| "a write of a value".to_owned());
+                // Who waits for values that several streams write is right whichever comes first.
+                self.use_memory(task.as_ref(), AccessKind::Atomic, *address, 4);
+                self.memory.write(*address, &value.to_ne_bytes())
+            }
+            NodeWork::Free { address } => {
+                let task = self.begin_task(stream, node, |_| "cuMemFreeAsync".to_owned());
+                self.freed_by_task(task.as_ref(), *address);
+                // What a graph allocates keeps its address from launch to launch.
+                if !self.is_of_graph(*address) {
+                    self.end_free(*address);
+                }
                 Ok(())
             }
-            NodeWork::Free { .. } | NodeWork::Allocate | NodeWork::Child(_) | NodeWork::Empty => Ok(()),
+            NodeWork::Allocate | NodeWork::Child(_) | NodeWork::Empty => {
+                self.pass(stream, node);
+                Ok(())
+            }
             NodeWork::Kernel(_) | NodeWork::Collectives(_) => return false,
         };
         if let Err(error) = done {

@@ -3,7 +3,8 @@
 use super::{
     Code, Fault, Handle, Outcome, capture::Captures, context::Contexts, engine::Engine, events::Event,
     execs::Exec, graphs::Graph, green::GreenContexts, handles::Handles, memory::Memory, modules::Modules,
-    nccl::Nccl, nodes::Node, report::Report, settings::Settings, streams::Stream, versions,
+    nccl::Nccl, nodes::Node, order::OrderCheck, report::Report, settings::Settings, streams::Stream,
+    versions,
 };
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,6 +31,7 @@ pub(crate) struct Driver {
     pub(super) captures: Captures,
     pub(super) engine: Engine,
     pub(super) nccl: Nccl,
+    pub(super) order: OrderCheck,
 }
 
 impl Driver {

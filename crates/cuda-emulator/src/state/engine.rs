@@ -10,6 +10,7 @@ use super::{
     events::Record,
     kernels::Running,
     nodes::NodeWork,
+    order::VectorClock,
     work::{Queued, Work},
 };
 use std::{
@@ -33,11 +34,11 @@ pub(crate) struct Engine {
     pub(super) lost: BTreeMap<i32, Code>,
     launches: u64,
     records: u64,
+    /// Calls of `cuStreamWaitEvent` that were to put a wait into a stream.
+    pub(super) waits: u64,
     /// Event records that are not complete.
     unpassed: HashSet<u64>,
     pub(super) idle_queries: u32,
-    /// Executable graphs with a launch in flight.
-    launched: HashSet<Handle>,
     pub(super) default_streams: BTreeMap<Handle, Handle>,
     pub(super) finished: Vec<String>,
 }
@@ -59,15 +60,6 @@ impl Engine {
 
     pub(super) fn has_passed(&self, number: u64) -> bool {
         !self.unpassed.contains(&number)
-    }
-
-    /// Whether a launch of an executable graph may begin: launches of one follow each other, whatever their streams.
-    pub(super) fn begin_launch(&mut self, exec: Handle) -> bool {
-        self.launched.insert(exec)
-    }
-
-    pub(super) fn end_launch(&mut self, exec: Handle) {
-        self.launched.remove(&exec);
     }
 }
 
@@ -93,40 +85,42 @@ impl Driver {
             self.advance(self.settings.launch_ns as u64);
         }
         self.engine.idle_queries = 0;
-        self.order_with_default_stream(stream);
-        self.push(stream, work);
+        let mut known = self.known_by_host(stream);
+        self.order_with_default_stream(stream, known.as_mut());
+        self.push(stream, work, known);
     }
 
-    fn push(&mut self, stream: Handle, work: Work) {
+    pub(super) fn push(&mut self, stream: Handle, work: Work, known: Option<VectorClock>) {
         self.engine.launches += 1;
         let launch = self.engine.launches;
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.queue.push_back(Queued { launch, work });
+            stream.queue.push_back(Queued { launch, known, work });
         }
     }
 
     /// What comes into a context's default stream waits for all that is in its blocking streams, and the other way round.
-    fn order_with_default_stream(&mut self, handle: Handle) {
+    /// What they have done already is added to what is `known` to come before.
+    fn order_with_default_stream(&mut self, handle: Handle, known: Option<&mut VectorClock>) {
         let Some(stream) = self.streams.get(&handle).filter(|stream| !stream.non_blocking) else { return };
         let Some(&default) = self.engine.default_streams.get(&stream.context) else { return };
         let context = stream.context;
-        let before: Vec<_> = self
-            .streams
-            .iter()
-            .filter(|(other, stream)| {
-                (default == handle || **other == default)
-                    && **other != handle
-                    && stream.context == context
-                    && !stream.non_blocking
-                    && !stream.queue.is_empty()
-            })
-            .map(|(other, _)| *other)
-            .collect();
-        for other in before {
+        let others = self.streams.iter().filter(|(other, stream)| {
+            (default == handle || **other == default)
+                && **other != handle
+                && stream.context == context
+                && !stream.non_blocking
+        });
+        let (idle, busy): (Vec<_>, Vec<_>) = others.partition(|(_, stream)| stream.queue.is_empty());
+        let [idle, busy] =
+            [idle, busy].map(|streams| streams.iter().map(|(other, _)| **other).collect::<Vec<_>>());
+        if let Some(known) = known {
+            self.after_idle_streams(&idle, context, known);
+        }
+        for other in busy {
             let number = self.engine.new_record();
             // A record of no event.
-            self.push(other, Work::Record { event: 0, number });
-            self.push(handle, Work::Wait { number });
+            self.push(other, Work::Record { event: 0, number }, None);
+            self.push(handle, Work::Wait { number }, None);
         }
     }
 
@@ -269,6 +263,7 @@ impl Driver {
 
     /// Executes the head of a stream's queue if it takes no time and is ready; whether anything was executed.
     fn step(&mut self, handle: Handle) -> bool {
+        self.reach(handle);
         let Some(head) = self.streams.get(&handle).and_then(|stream| stream.queue.front()) else {
             return false;
         };
@@ -276,28 +271,35 @@ impl Driver {
             Work::Record { event, number } => {
                 let (event, number) = (*event, *number);
                 self.pass_record(event, number);
+                self.note_record(handle, number);
             }
             Work::Wait { number } => {
-                if !self.engine.has_passed(*number) {
+                let number = *number;
+                if !self.engine.has_passed(number) {
                     return false;
                 }
+                self.note_wait(handle, number);
+            }
+            Work::DroppedWait { number } => {
+                let number = *number;
+                self.note_dropped_wait(handle, number);
             }
             Work::Single(NodeWork::Kernel(_)) => return false,
             Work::Single(work) => {
                 let work = work.clone();
-                if !self.do_now(handle, &work) {
+                if !self.do_now(handle, None, &work) {
                     return false;
                 }
             }
             Work::Collectives(id) => {
                 let id = *id;
-                if !self.run_batch(id) {
+                if !self.run_batch(handle, None, id) {
                     return false;
                 }
             }
-            Work::Graph { exec, plan, batches } => {
-                let (exec, plan, batches) = (*exec, Arc::clone(plan), batches.clone());
-                let (moved, ended) = self.step_graph(handle, exec, &plan, &batches);
+            Work::Graph { plan, batches } => {
+                let (plan, batches) = (Arc::clone(plan), batches.clone());
+                let (moved, ended) = self.step_graph(handle, &plan, &batches);
                 if !ended {
                     return moved;
                 }

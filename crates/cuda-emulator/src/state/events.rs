@@ -101,7 +101,10 @@ impl Driver {
                 Ok(())
             }
             Record::Stream { number, .. } => {
-                self.enqueue(stream, Work::Wait { number });
+                self.engine.waits += 1;
+                let dropped = self.engine.waits == self.settings.drop_wait as u64;
+                let work = if dropped { Work::DroppedWait { number } } else { Work::Wait { number } };
+                self.enqueue(stream, work);
                 self.settle();
                 Ok(())
             }
@@ -112,7 +115,10 @@ impl Driver {
     pub(crate) fn query_event(&mut self, handle: Handle) -> Outcome<()> {
         match self.awaited("cuEventQuery", handle)? {
             Some(number) => {
-                self.query(self.device_of_event(handle), |driver| driver.engine.has_passed(number))
+                let device = self.device_of_event(handle);
+                self.query(device, |driver| driver.engine.has_passed(number))?;
+                self.host_knows_record(number, device);
+                Ok(())
             }
             None => Ok(()),
         }
@@ -126,7 +132,10 @@ impl Driver {
     pub(crate) fn synchronise_event(&mut self, handle: Handle) -> Outcome<()> {
         match self.awaited("cuEventSynchronize", handle)? {
             Some(number) => {
-                self.run_until(self.device_of_event(handle), |driver| driver.engine.has_passed(number))
+                let device = self.device_of_event(handle);
+                self.run_until(device, |driver| driver.engine.has_passed(number))?;
+                self.host_knows_record(number, device);
+                Ok(())
             }
             None => Ok(()),
         }
@@ -155,9 +164,14 @@ impl Driver {
     /// `cuEventElapsedTime`, in ns.
     pub(crate) fn elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f64> {
         self.settle();
-        let start = self.passed(start)?;
-        let end = self.passed(end)?;
-        Ok(end as f64 - start as f64)
+        let times = [self.passed(start)?, self.passed(end)?];
+        for handle in [start, end] {
+            if let Some(Record::Stream { number, .. }) = self.events.get(&handle).map(|event| &event.last) {
+                let (number, device) = (*number, self.device_of_event(handle));
+                self.host_knows_record(number, device);
+            }
+        }
+        Ok(times[1] as f64 - times[0] as f64)
     }
 
     fn passed(&self, handle: Handle) -> Outcome<u64> {

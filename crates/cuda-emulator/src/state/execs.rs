@@ -21,6 +21,8 @@ const NODE_PRIORITY_SINCE: i64 = 11070;
 pub(crate) struct Exec {
     graph: Handle,
     plan: Arc<Plan>,
+    /// The record behind its last launch.
+    last: Option<u64>,
 }
 
 impl Driver {
@@ -44,7 +46,7 @@ impl Driver {
         let mut plan = Plan { nodes: Vec::new(), places: HashMap::new(), own_priorities };
         self.lay_out(graph, &[], &mut plan)?;
         let handle = self.handles.give(Kind::Exec);
-        self.execs.insert(handle, Exec { graph, plan: Arc::new(plan) });
+        self.execs.insert(handle, Exec { graph, plan: Arc::new(plan), last: None });
         Ok(handle)
     }
 
@@ -150,7 +152,7 @@ impl Driver {
         self.not_captured(stream, "a graph is uploaded")
     }
 
-    /// `cuGraphLaunch`.
+    /// `cuGraphLaunch`: after the stream's work, and after the launches of the same graph before, whatever their streams.
     pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
         let plan = Arc::clone(&self.exec(handle)?.plan);
         let stream = self.stream(stream)?;
@@ -166,7 +168,16 @@ impl Driver {
                 batches.insert(place, self.post(stream, group));
             }
         }
-        self.enqueue(stream, Work::Graph { exec: handle, plan, batches });
+        if let Some(number) = self.exec(handle)?.last {
+            self.enqueue(stream, Work::Wait { number });
+        }
+        self.enqueue(stream, Work::Graph { plan, batches });
+        let number = self.engine.new_record();
+        // A record of no event.
+        self.push(stream, Work::Record { event: 0, number }, None);
+        if let Some(exec) = self.execs.get_mut(&handle) {
+            exec.last = Some(number);
+        }
         self.settle();
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::{
     Code, Driver, Handle,
+    memory::Tracked,
     modules::Source,
     nodes::{KernelNode, NodeWork},
     work::Work,
@@ -89,7 +90,10 @@ impl Driver {
         self.engine.idle_queries = 0;
         let stream_name = self.handles.name(stream).replace(' ', "-");
         self.engine.finished.push(format!("{started} {ends} {stream_name} {}\n", kernel.name));
-        match self.execute(device, kernel) {
+        let executed = self.execute(device, kernel);
+        let task = self.begin_task(stream, node, |_| format!("kernel {}", kernel.name));
+        self.use_by_kernel(task.as_ref(), device);
+        match executed {
             Err((code, text)) => self.lose_device(device, code, &text),
             Ok(()) => match node {
                 None => self.drop_head(stream),
@@ -112,7 +116,7 @@ impl Driver {
         };
         let arguments = kernel.arguments.bytes();
         let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
-        let memory = self.memory.of_device(device, false);
+        let memory = self.memory.of_device(device, Tracked::default());
         match program.launch(memory, &kernel.name, kernel.dimensions.into(), &arguments, &options) {
             Ok(_) => Ok(()),
             Err(error) => Err((fault_code(&error), error.to_string())),

@@ -29,6 +29,15 @@ struct Allocation {
     of_graph: bool,
 }
 
+/// What a device's memory remembers.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tracked {
+    /// Which bytes were written.
+    writes: bool,
+    /// Which bytes kernels have used.
+    accesses: bool,
+}
+
 /// The device that an address belongs to, if it is a device's.
 fn device_of(address: u64) -> Option<i32> {
     i32::try_from(address.checked_sub(FIRST_ADDRESS)? / DEVICE_STEP).ok()
@@ -45,12 +54,15 @@ impl Memory {
         device.chain(host).collect()
     }
 
-    /// The memory of a device, which remembers writes if that is asked for before its first use.
-    pub(super) fn of_device(&mut self, device: i32, tracks_writes: bool) -> &mut DeviceMemory {
+    /// The memory of a device, which remembers what is asked for before its first use.
+    pub(super) fn of_device(&mut self, device: i32, tracked: Tracked) -> &mut DeviceMemory {
         self.devices.entry(device).or_insert_with(|| {
             let mut memory = DeviceMemory::starting_at(FIRST_ADDRESS + DEVICE_STEP * device as u64);
-            if tracks_writes {
+            if tracked.writes {
                 memory.track_writes();
+            }
+            if tracked.accesses {
+                memory.track_accesses();
             }
             memory
         })
@@ -113,7 +125,9 @@ impl Driver {
     }
 
     pub(super) fn device_memory(&mut self, device: i32) -> &mut DeviceMemory {
-        self.memory.of_device(device, self.settings.uninitialised_check != 0)
+        let tracked =
+            Tracked { writes: self.settings.uninitialised_check != 0, accesses: self.checks_order() };
+        self.memory.of_device(device, tracked)
     }
 
     /// `cuMemAlloc`.
@@ -140,7 +154,11 @@ impl Driver {
     pub(crate) fn free(&mut self, address: u64) -> Outcome<()> {
         self.unsafe_while_capturing("frees memory")?;
         self.check_free(address)?;
-        let ended = self.drain(device_of(address).unwrap_or(0));
+        let device = device_of(address).unwrap_or(0);
+        let ended = self.drain(device);
+        if ended.is_ok() {
+            self.freed_by_host("cuMemFree", device, address);
+        }
         self.end_free(address);
         ended
     }
@@ -201,7 +219,11 @@ impl Driver {
                 if self.memory.freed.contains(&address) { "freed already" } else { "not page-locked" };
             return Err(Fault::value(format!("host memory at {address:#x} is {state}")));
         }
-        let ended = self.drain(self.current_device()?);
+        let device = self.current_device()?;
+        let ended = self.drain(device);
+        if ended.is_ok() {
+            self.freed_by_host("cuMemFreeHost", device, address);
+        }
         self.memory.host.remove(&address);
         self.memory.freed.insert(address);
         ended

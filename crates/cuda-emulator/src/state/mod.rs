@@ -22,6 +22,7 @@ mod memory;
 mod modules;
 mod nccl;
 mod nodes;
+mod order;
 mod plan;
 mod report;
 mod settings;

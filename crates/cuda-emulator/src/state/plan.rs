@@ -93,14 +93,11 @@ impl Driver {
     pub(super) fn step_graph(
         &mut self,
         stream: Handle,
-        exec: Handle,
         plan: &Plan,
         batches: &BTreeMap<usize, BatchId>,
     ) -> (bool, bool) {
         let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
-            if !self.engine.begin_launch(exec) {
-                return (false, false);
-            }
+            self.note_graph_begin(stream);
             if let Some(stream) = self.streams.get_mut(&stream) {
                 stream.graph = Some(PlanRun::new(plan));
             }
@@ -110,8 +107,10 @@ impl Driver {
         for node in run.ready.clone() {
             let done = match &plan.nodes[node].work {
                 NodeWork::Kernel(_) => false,
-                NodeWork::Collectives(_) => batches.get(&node).is_none_or(|id| self.run_batch(*id)),
-                work => self.do_now(stream, work),
+                NodeWork::Collectives(_) => {
+                    batches.get(&node).is_none_or(|id| self.run_batch(stream, Some(node), *id))
+                }
+                work => self.do_now(stream, Some(node), work),
             };
             if done {
                 run.end(plan, node);
@@ -121,7 +120,7 @@ impl Driver {
         let lost = self.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty());
         let ended = run.left == 0 || lost;
         if ended {
-            self.engine.end_launch(exec);
+            self.note_graph_end(stream);
         } else if let Some(stream) = self.streams.get_mut(&stream) {
             stream.graph = Some(run);
         }

@@ -45,6 +45,10 @@ pub(crate) struct Settings {
     pub(crate) race_check: i64,
     /// Whether reads of memory that was not written are errors. Memory that a device has had before is not checked.
     pub(crate) uninitialised_check: i64,
+    /// Whether it is checked that work which uses the same memory is ordered. Memory that a device has had before is not checked.
+    pub(crate) order_check: i64,
+    /// The call of `cuStreamWaitEvent` that puts no wait into its stream, counted from 1; 0 for none.
+    pub(crate) drop_wait: i64,
     /// The most instructions of all warps of a block together; 0 for the emulator's own limit.
     pub(crate) watchdog_instructions: i64,
     /// What every NCCL communicator's state is, an `ncclResult_t`; 0 for what it really is.
@@ -78,6 +82,8 @@ impl Default for Settings {
             order_seed: 0,
             race_check: 0,
             uninitialised_check: 0,
+            order_check: 0,
+            drop_wait: 0,
             watchdog_instructions: 0,
             nccl_async_error: 0,
             nccl_abort_ms: 0,
@@ -152,6 +158,8 @@ impl Settings {
             "order_seed" => &mut self.order_seed,
             "race_check" => &mut self.race_check,
             "uninitialised_check" => &mut self.uninitialised_check,
+            "order_check" => &mut self.order_check,
+            "drop_wait" => &mut self.drop_wait,
             "watchdog_instructions" => &mut self.watchdog_instructions,
             "nccl_async_error" => &mut self.nccl_async_error,
             "nccl_abort_ms" => &mut self.nccl_abort_ms,

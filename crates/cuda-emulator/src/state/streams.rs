@@ -105,7 +105,9 @@ impl Driver {
     pub(crate) fn query_stream(&mut self, handle: Handle) -> Outcome<()> {
         let handle = self.stream(handle)?;
         self.no_wait_while_capturing(handle)?;
-        self.query(self.device_of_stream(handle), |driver| driver.is_drained(handle))
+        self.query(self.device_of_stream(handle), |driver| driver.is_drained(handle))?;
+        self.host_knows_stream(handle);
+        Ok(())
     }
 
     /// `cuStreamSynchronize`.
@@ -125,13 +127,17 @@ impl Driver {
     /// Lets time pass until no stream of a device has work.
     pub(super) fn drain(&mut self, device: i32) -> Outcome<()> {
         let has_work = |stream: &Stream| stream.device == device && !stream.queue.is_empty();
-        self.run_until(device, |driver| !driver.streams.values().any(has_work))
+        self.run_until(device, |driver| !driver.streams.values().any(has_work))?;
+        self.host_knows_device(device);
+        Ok(())
     }
 
     /// Lets time pass until a stream has no work.
     pub(super) fn drain_stream(&mut self, handle: Handle) -> Outcome<()> {
         let device = self.device_of_stream(handle);
-        self.run_until(device, |driver| driver.is_drained(handle))
+        self.run_until(device, |driver| driver.is_drained(handle))?;
+        self.host_knows_stream(handle);
+        Ok(())
     }
 
     pub(super) fn device_of_stream(&self, handle: Handle) -> i32 {
@@ -151,6 +157,17 @@ impl Driver {
 
     /// Removes streams that were destroyed and have no work left.
     pub(super) fn bury_streams(&mut self) {
-        self.streams.retain(|_, stream| !stream.destroyed || !stream.queue.is_empty());
+        let is_over = |stream: &Stream| stream.destroyed && stream.queue.is_empty();
+        let over: Vec<_> =
+            self.streams.iter().filter(|(_, stream)| is_over(stream)).map(|(handle, _)| *handle).collect();
+        for handle in over {
+            self.remove_stream(handle);
+        }
+    }
+
+    pub(super) fn remove_stream(&mut self, handle: Handle) {
+        if let Some(stream) = self.streams.remove(&handle) {
+            self.note_stream_end(handle, &stream);
+        }
     }
 }

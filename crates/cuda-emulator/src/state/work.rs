@@ -1,12 +1,14 @@
 //! The work of streams.
 
-use super::{Handle, nccl::BatchId, nodes::NodeWork, plan::Plan};
+use super::{Handle, nccl::BatchId, nodes::NodeWork, order::VectorClock, plan::Plan};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// What is in a stream's queue.
 pub(crate) struct Queued {
     /// Counts everything that was launched: the order among equals.
     pub(super) launch: u64,
+    /// What comes before it besides the work before it in its stream, where order is checked and until it is at the queue's head.
+    pub(super) known: Option<VectorClock>,
     pub(super) work: Work,
 }
 
@@ -21,8 +23,11 @@ pub(crate) enum Work {
     Wait {
         number: u64,
     },
+    /// A test has asked for a wait to be left out.
+    DroppedWait {
+        number: u64,
+    },
     Graph {
-        exec: Handle,
         plan: Arc<Plan>,
         /// The batches of NCCL operations that nodes stand for in this launch.
         batches: BTreeMap<usize, BatchId>,

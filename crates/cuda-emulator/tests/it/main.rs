@@ -3,4 +3,5 @@
 mod cudarc;
 mod execution;
 mod nccl;
+mod ordering;
 mod rules;

@@ -8,6 +8,7 @@ mod clique;
 mod comms;
 mod deadlock;
 mod operation;
+mod order;
 mod reduce;
 mod run;
 
@@ -15,9 +16,15 @@ pub(crate) use comms::InitRank;
 pub(crate) use operation::{Kind, Operation};
 pub(crate) use run::Group;
 
-use super::{Code, Handle};
+use super::{
+    Code, Handle,
+    order::{Task, VectorClock},
+};
 use clique::Clique;
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 /// A poll that finds a call of a communicator that does not block still under way, so often.
 const POLLS: u32 = 2;
@@ -69,6 +76,10 @@ struct Batch {
     takes_ns: u64,
     /// When it ends, once all ranks have come.
     ends: Option<u64>,
+    /// It, where order is checked, since it has started.
+    task: Option<Arc<Task>>,
+    /// What the ranks knew that it has got data from.
+    learnt: VectorClock,
 }
 
 struct Entry {

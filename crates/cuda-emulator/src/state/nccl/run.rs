@@ -4,7 +4,7 @@ use super::{
     Batch, BatchId, Entry, Kind, Meeting, Operation,
     reduce::{element_bytes, is_reduction, reduce},
 };
-use crate::state::{Code, Driver, Fault, Handle, NodeWork, Outcome};
+use crate::state::{Code, Driver, Fault, Handle, NodeWork, Outcome, order::VectorClock};
 use std::collections::BTreeMap;
 
 /// Operations of one communicator that a stream or a graph has as one piece of work.
@@ -129,7 +129,16 @@ impl Driver {
         }
         nccl.batches.insert(
             id,
-            Batch { comm: group.comm, stream, entries, started: false, takes_ns: group.takes_ns, ends: None },
+            Batch {
+                comm: group.comm,
+                stream,
+                entries,
+                started: false,
+                takes_ns: group.takes_ns,
+                ends: None,
+                task: None,
+                learnt: VectorClock::default(),
+            },
         );
         if let Some(text) = self.nccl.cliques.iter().find_map(|clique| clique.disagreement.clone()) {
             self.tell(text);
@@ -146,8 +155,9 @@ impl Driver {
         }
     }
 
-    /// Does what can be done of a batch that is at the head of its stream; whether it is done.
-    pub(in crate::state) fn run_batch(&mut self, id: BatchId) -> bool {
+    /// Does what can be done of a batch that is at the head of its stream, or whose turn it is in the graph that is there; whether it is
+    /// done.
+    pub(in crate::state) fn run_batch(&mut self, stream: Handle, node: Option<usize>, id: BatchId) -> bool {
         // A kernel leaves when its communicator is aborted.
         let Some(batch) = self.nccl.batches.get(&id) else { return true };
         let handle = batch.comm;
@@ -158,8 +168,11 @@ impl Driver {
         let clique = comm.clique;
         let waiting: Vec<_> =
             batch.entries.iter().filter(|entry| !entry.done).map(|entry| entry.meeting).collect();
-        if let Some(batch) = self.nccl.batches.get_mut(&id) {
-            batch.started = true;
+        if !batch.started {
+            let task = self.begin_task(stream, node, |driver| driver.batch_label(id));
+            if let Some(batch) = self.nccl.batches.get_mut(&id) {
+                (batch.started, batch.task) = (true, task);
+            }
         }
         for meeting in waiting {
             self.meet(clique, meeting);
@@ -167,7 +180,9 @@ impl Driver {
         let now = self.engine.now;
         let done = self.nccl.batches.get(&id).is_none_or(|batch| batch.ends.is_some_and(|ends| ends <= now));
         if done {
-            self.nccl.batches.remove(&id);
+            if let Some(batch) = self.nccl.batches.remove(&id) {
+                self.teach(stream, node, &batch.learnt);
+            }
             if let Some(comm) = self.nccl.comms.get_mut(&handle) {
                 comm.batches.pop_front();
             }
@@ -190,6 +205,9 @@ impl Driver {
         let seats = 0..ends.seats(meeting);
         let Some(calls) = seats.map(started).collect::<Option<Vec<_>>>() else { return };
         let done = self.execute_operation(clique, &calls);
+        if done.is_ok() && self.checks_order() {
+            self.note_operation(clique, meeting, &calls);
+        }
         if let Err((rank, text)) = done {
             let device =
                 self.nccl.cliques[clique].members.get(&rank).and_then(|comm| self.nccl.comms.get(comm));

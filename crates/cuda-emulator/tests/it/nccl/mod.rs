@@ -5,6 +5,7 @@
 mod cudarc_comm;
 mod deadlocks;
 mod operations;
+mod order;
 
 use crate::execution::{Gpu, on_emulator, shape};
 use cuda_emulator::{Emulator, Setting};

@@ -39,6 +39,7 @@ functions! {
     cuDevicePrimaryCtxRetain(context: *mut usize, device: i32);
     cuDevicePrimaryCtxRelease_v2(device: i32);
     cuCtxSetCurrent(context: usize);
+    cuCtxGetCurrent(context: *mut usize);
     cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32);
     cuCtxSynchronize();
     cuStreamCreateWithPriority(stream: *mut usize, flags: u32, priority: i32);
@@ -98,6 +99,7 @@ functions! {
     cuMemHostGetDevicePointer_v2(device: *mut u64, address: usize, flags: u32);
     cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: usize);
     cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, stream: usize);
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize);
     cuMemsetD32Async(address: u64, value: u32, words: usize, stream: usize);
     cuDeviceGetDevResource(device: i32, resource: *mut cudarc::driver::sys::CUdevResource, kind: u32);
     cuDevSmResourceSplitByCount(

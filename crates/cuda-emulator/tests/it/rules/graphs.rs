@@ -89,16 +89,25 @@ fn graph_of(cuda: &Cuda, kernel: usize) -> usize {
 
 #[test]
 fn launches_of_one_executable_graph_follow_each_other() {
-    let cuda = Cuda::start();
-    let (_, [kernel, other]) = cuda.kernels(["spin_10us", "other_1us"]);
-    let exec = cuda.instantiated(cuda.captured(&[kernel, kernel]));
-    let (low, high) = (cuda.stream(0), cuda.stream(-5));
-    cuda.ok(cuda.cuGraphLaunch(exec, low));
-    cuda.ok(cuda.cuGraphLaunch(exec, high));
-    cuda.ok(cuda.launch(other, high));
-    cuda.ok(cuda.cuCtxSynchronize());
-    let streams: Vec<_> = cuda.emulator.kernels().into_iter().map(|kernel| kernel.stream).collect();
-    assert_eq!(streams, ["stream-2", "stream-2", "stream-3", "stream-3", "stream-3"]);
+    // Also where the first one has not begun when the second one could.
+    for busy in [false, true] {
+        let cuda = Cuda::start();
+        let (_, [kernel, other]) = cuda.kernels(["spin_10us", "other_1us"]);
+        let exec = cuda.instantiated(cuda.captured(&[kernel, kernel]));
+        let (low, high) = (cuda.stream(0), cuda.stream(-5));
+        if busy {
+            cuda.ok(cuda.launch(other, low));
+        }
+        cuda.ok(cuda.cuGraphLaunch(exec, low));
+        cuda.ok(cuda.cuGraphLaunch(exec, high));
+        cuda.ok(cuda.launch(other, high));
+        cuda.ok(cuda.cuCtxSynchronize());
+        let streams: Vec<_> = cuda.emulator.kernels().into_iter().map(|kernel| kernel.stream).collect();
+        assert_eq!(
+            streams[usize::from(busy)..],
+            ["stream-2", "stream-2", "stream-3", "stream-3", "stream-3"]
+        );
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod captures;
 mod clock;
 mod contexts;
-mod cuda;
+pub(crate) mod cuda;
 mod events;
 mod graphs;
 mod green;

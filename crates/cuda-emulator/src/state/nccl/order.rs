@@ -1,0 +1,60 @@
+//! What operations use, and which ranks come after which, where order is checked.
+
+use super::{BatchId, Kind, Meeting, Operation, reduce::element_bytes};
+use crate::state::{Driver, order::VectorClock};
+use ptx_emulator::AccessKind;
+use std::collections::BTreeSet;
+
+impl Driver {
+    /// Such as `ncclAllReduce by rank 1 of NCCL communicator 2`.
+    pub(super) fn batch_label(&self, id: BatchId) -> String {
+        let Some(batch) = self.nccl.batches.get(&id) else { return String::new() };
+        let names: BTreeSet<_> = batch.entries.iter().map(|entry| entry.operation.kind.name()).collect();
+        let names: Vec<_> = names.into_iter().collect();
+        let place = self.nccl.comms.get(&batch.comm).map_or(String::new(), |comm| {
+            format!(" by rank {} of NCCL communicator {}", comm.rank, comm.clique + 1)
+        });
+        names.join(" and ") + &place
+    }
+
+    /// An operation is done, which these ranks have called, in the order of their seats.
+    pub(super) fn note_operation(&mut self, clique: usize, meeting: Meeting, calls: &[(usize, Operation)]) {
+        let size = self.nccl.cliques[clique].size;
+        let seats = self.nccl.cliques[clique].meetings.get(&meeting);
+        let batches: Vec<BatchId> =
+            seats.into_iter().flat_map(|seats| seats.values()).map(|(id, _)| *id).collect();
+        let task = |id: &BatchId| self.nccl.batches.get(id).and_then(|batch| batch.task.clone());
+        let tasks: Vec<_> = batches.iter().map(task).collect();
+        // What those knew who give something.
+        let mut given = VectorClock::default();
+        for ((rank, operation), task) in calls.iter().zip(&tasks) {
+            let (sent, got) = operation.bytes(size, element_bytes(operation.element).unwrap_or(0));
+            let (gives, gets) = match operation.kind {
+                Kind::Broadcast { root } => (root == *rank, true),
+                Kind::Reduce { root, .. } => (true, root == *rank),
+                Kind::Send { .. } => (true, false),
+                Kind::Receive { .. } => (false, true),
+                Kind::AllReduce { .. } | Kind::AllGather | Kind::ReduceScatter { .. } => (true, true),
+            };
+            if gives {
+                self.use_memory(task.as_ref(), AccessKind::Read, operation.send, sent as u64);
+                if let Some(task) = task {
+                    given.join(&task.clock);
+                }
+            }
+            if gets {
+                self.use_memory(task.as_ref(), AccessKind::Write, operation.receive, got as u64);
+            }
+        }
+        for ((rank, operation), id) in calls.iter().zip(&batches) {
+            let learns = match operation.kind {
+                Kind::Reduce { root, .. } => root == *rank,
+                Kind::Send { .. } => false,
+                _ => true,
+            };
+            if let Some(batch) = self.nccl.batches.get_mut(id).filter(|_| learns) {
+                batch.learnt.join(&given);
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What is known to be done.
+
+/// How far each chain of work is known to have come: by the chain's number, how many of its tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VectorClock(Vec<u64>);
+
+impl VectorClock {
+    pub(super) fn of(&self, chain: usize) -> u64 {
+        self.0.get(chain).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set(&mut self, chain: usize, count: u64) {
+        if self.0.len() <= chain {
+            self.0.resize(chain + 1, 0);
+        }
+        self.0[chain] = count;
+    }
+
+    /// Learns what another one knows.
+    pub(in crate::state) fn join(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            *own = (*own).max(*other);
+        }
+    }
+
+    /// Whether it knows all that another one does.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        other.0.iter().enumerate().all(|(chain, count)| self.of(chain) >= *count)
+    }
+}

@@ -1,0 +1,80 @@
+//! Uses of memory that nothing orders, in words.
+
+use super::{Shadow, shadow::Conflict, tasks::Task};
+use ptx_emulator::AccessKind;
+use std::{
+    collections::HashMap,
+    fmt::{self, Display, Write},
+};
+
+/// What was found, each pair of tasks once for each allocation.
+#[derive(Default)]
+pub(super) struct Conflicts {
+    places: HashMap<(String, String, u64), usize>,
+    /// Each with how often it was found.
+    lines: Vec<(String, u64)>,
+}
+
+impl Conflicts {
+    /// A task uses memory that another one has used.
+    pub(super) fn add(
+        &mut self,
+        (start, shadow): (u64, &Shadow),
+        found: &Conflict,
+        later: &Task,
+        kind: AccessKind,
+    ) {
+        self.add_line(start, shadow, found, (&later.label, verb(kind)));
+    }
+
+    /// Memory is freed that a task uses.
+    pub(super) fn add_free(&mut self, (start, shadow): (u64, &Shadow), found: &Conflict, freed_by: &str) {
+        self.add_line(start, shadow, found, (freed_by, "frees"));
+    }
+
+    fn add_line(
+        &mut self,
+        start: u64,
+        shadow: &Shadow,
+        found: &Conflict,
+        (later, verb_of_later): (&str, &str),
+    ) {
+        let earlier = &found.earlier.label;
+        let key = (earlier.clone(), later.to_owned(), start);
+        if let Some((_, times)) = self.places.get(&key).and_then(|place| self.lines.get_mut(*place)) {
+            *times += 1;
+            return;
+        }
+        let Conflict { bytes, kind, .. } = found;
+        let line = format!(
+            "{later} {verb_of_later} bytes {} to {} of the {} bytes at {start:#x}, which {earlier} {}, and nothing orders the two",
+            bytes.start,
+            bytes.end - 1,
+            shadow.length(),
+            verb(*kind),
+        );
+        self.places.insert(key, self.lines.len());
+        self.lines.push((line, 1));
+    }
+}
+
+fn verb(kind: AccessKind) -> &'static str {
+    match kind {
+        AccessKind::Read => "reads",
+        AccessKind::Write => "writes",
+        AccessKind::Atomic => "changes by atomic operations",
+    }
+}
+
+impl Display for Conflicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (line, times) in &self.lines {
+            f.write_str(line)?;
+            if *times > 1 {
+                write!(f, " ({times} times)")?;
+            }
+            f.write_char('\n')?;
+        }
+        Ok(())
+    }
+}
