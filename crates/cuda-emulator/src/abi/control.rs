@@ -117,6 +117,7 @@ texts! {
     cuda_emulator_leaks = |driver| driver.leaks();
     /// A line for each call: its number, its name, its result.
     cuda_emulator_log = |driver| driver.report.log_text();
-    /// A line for each kernel that has ended: start and end in ns, stream, name.
+    /// A line for each kernel that has ended: when it began, ended and was enqueued, in ns, its device, its priority, whether it is a graph's, 1 or 0,
+    /// its stream and its name.
     cuda_emulator_timeline = |driver| driver.timeline();
 }

@@ -91,6 +91,15 @@ pub struct KernelRun {
     pub started: Duration,
     /// When it ended.
     pub ended: Duration,
+    /// When it, or its graph, was put into its stream, since the test began.
+    pub enqueued: Duration,
+    /// The device, from 0.
+    pub device: usize,
+    /// The priority with which it was chosen: its stream's, or that of its node in a graph that has such. The lowest number is the highest
+    /// priority.
+    pub priority: i32,
+    /// Whether it is a node of a graph.
+    pub in_graph: bool,
     /// The stream, such as `stream-2`: streams are counted from 1 in the order of their creation.
     pub stream: String,
     /// The kernel's name.
@@ -99,9 +108,18 @@ pub struct KernelRun {
 
 impl KernelRun {
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let mut parts = line.splitn(4, ' ');
+        let mut parts = line.splitn(8, ' ');
         let mut time = || Some(Duration::from_nanos(parts.next()?.parse().ok()?));
-        let (started, ended) = (time()?, time()?);
-        Some(Self { started, ended, stream: parts.next()?.to_owned(), name: parts.next()?.to_owned() })
+        let (started, ended, enqueued) = (time()?, time()?, time()?);
+        Some(Self {
+            started,
+            ended,
+            enqueued,
+            device: parts.next()?.parse().ok()?,
+            priority: parts.next()?.parse().ok()?,
+            in_graph: parts.next()? == "1",
+            stream: parts.next()?.to_owned(),
+            name: parts.next()?.to_owned(),
+        })
     }
 }

@@ -74,7 +74,8 @@ impl Driver {
         self.engine.lost.get(&device).map_or(Ok(()), |code| Err(Fault::plain(*code)))
     }
 
-    /// A line for each kernel that has ended: start and end in ns, stream, name.
+    /// A line for each kernel that has ended: when it began, ended and was enqueued, in ns, its device, its priority, whether it is a graph's, 1 or 0, its
+    /// stream and its name.
     pub(crate) fn timeline(&self) -> String {
         self.engine.finished.concat()
     }
@@ -92,9 +93,9 @@ impl Driver {
 
     pub(super) fn push(&mut self, stream: Handle, work: Work, known: Option<VectorClock>) {
         self.engine.launches += 1;
-        let launch = self.engine.launches;
+        let (launch, enqueued) = (self.engine.launches, self.engine.now);
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.queue.push_back(Queued { launch, known, work });
+            stream.queue.push_back(Queued { launch, enqueued, known, work });
         }
     }
 

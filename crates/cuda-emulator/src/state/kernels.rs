@@ -15,6 +15,8 @@ pub(crate) struct Running {
     /// The node of the graph at the stream's head, for a graph's kernel.
     node: Option<usize>,
     kernel: KernelNode,
+    priority: i32,
+    enqueued: u64,
     started: u64,
     pub(super) ends: u64,
 }
@@ -36,12 +38,19 @@ impl Driver {
                 _ => Vec::new(),
             };
             let is_busy = self.engine.running.contains_key(&stream.device);
+            let started = self.engine.now;
             for (node, priority, kernel) in kernels {
+                let running = || Running {
+                    stream: *handle,
+                    node,
+                    kernel: kernel.clone(),
+                    priority,
+                    enqueued: head.enqueued,
+                    started,
+                    ends: started + kernel.duration_ns,
+                };
                 if kernel.duration_ns == 0 {
-                    let now = self.engine.now;
-                    let running =
-                        Running { stream: *handle, node, kernel: kernel.clone(), started: now, ends: now };
-                    timeless.push((stream.device, running));
+                    timeless.push((stream.device, running()));
                     continue;
                 }
                 if is_busy {
@@ -52,12 +61,9 @@ impl Driver {
                 if known.is_some_and(|index| best[index].1 <= rank) {
                     continue;
                 }
-                let started = self.engine.now;
-                let ends = started + kernel.duration_ns;
-                let running = Running { stream: *handle, node, kernel: kernel.clone(), started, ends };
                 match known {
-                    Some(index) => best[index] = (stream.device, rank, running),
-                    None => best.push((stream.device, rank, running)),
+                    Some(index) => best[index] = (stream.device, rank, running()),
+                    None => best.push((stream.device, rank, running())),
                 }
             }
         }
@@ -85,11 +91,16 @@ impl Driver {
         }
     }
 
-    fn finish_kernel(&mut self, device: i32, &Running { stream, node, ref kernel, started, ends }: &Running) {
+    fn finish_kernel(&mut self, device: i32, running: &Running) {
+        let &Running { stream, node, ref kernel, priority, enqueued, started, ends } = running;
         self.engine.now = self.engine.now.max(ends);
         self.engine.idle_queries = 0;
         let stream_name = self.handles.name(stream).replace(' ', "-");
-        self.engine.finished.push(format!("{started} {ends} {stream_name} {}\n", kernel.name));
+        let in_graph = u8::from(node.is_some());
+        self.engine.finished.push(format!(
+            "{started} {ends} {enqueued} {device} {priority} {in_graph} {stream_name} {}\n",
+            kernel.name
+        ));
         let executed = self.execute(device, kernel);
         let task = self.begin_task(stream, node, |_| format!("kernel {}", kernel.name));
         self.use_by_kernel(task.as_ref(), device);

@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 pub(crate) struct Queued {
     /// Counts everything that was launched: the order among equals.
     pub(super) launch: u64,
+    /// When it was put in, in ns.
+    pub(super) enqueued: u64,
     /// What comes before it besides the work before it in its stream, where order is checked and until it is at the queue's head.
     pub(super) known: Option<VectorClock>,
     pub(super) work: Work,

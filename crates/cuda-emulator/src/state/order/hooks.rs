@@ -38,6 +38,9 @@ impl Driver {
 
     /// The work at the head of a stream's queue has come there.
     pub(in crate::state) fn reach(&mut self, stream: Handle) {
+        if !self.checks_order() {
+            return;
+        }
         let Some(head) = self.streams.get_mut(&stream).and_then(|stream| stream.queue.front_mut()) else {
             return;
         };

@@ -60,7 +60,9 @@ fn collectives_are_ordered_with_the_kernels_beside_them() {
                 }
                 double(&kernels[index], &compute[index], &mut all[index]);
             }
-            ranks.iter().for_each(|rank| rank.gpu.context.synchronize().unwrap());
+            for rank in ranks {
+                rank.gpu.context.synchronize().unwrap();
+            }
             let found = emulator.conflicts().split_off(found_before);
             if left_out.is_none() {
                 assert!(found.is_empty(), "{found:?}");
@@ -130,7 +132,9 @@ fn ranks_come_after_those_that_they_have_data_from() {
             let stream = ranks[1].gpu.stream.cu_stream();
             // SAFETY: both are as long.
             unsafe { result::memcpy_peer_async(contexts[1], to, contexts[0], from, 8, stream) }.unwrap();
-            ranks.iter().rev().for_each(|rank| rank.gpu.context.synchronize().unwrap());
+            for rank in ranks {
+                rank.gpu.context.synchronize().unwrap();
+            }
             let found = emulator.conflicts().split_off(found_before);
             assert_eq!(found.is_empty(), is_ordered, "{found:?}");
         }

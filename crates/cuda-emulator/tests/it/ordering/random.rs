@@ -166,9 +166,8 @@ impl Oracle {
         for middle in 0..count {
             for from in 0..count {
                 if before[from][middle] {
-                    for to in 0..count {
-                        before[from][to] |= before[middle][to];
-                    }
+                    let later = before[middle].clone();
+                    before[from].iter_mut().zip(later).for_each(|(known, later)| *known |= later);
                 }
             }
         }

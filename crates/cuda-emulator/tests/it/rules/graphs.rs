@@ -129,6 +129,12 @@ fn node_priorities_count_where_they_were_asked_for() {
         cuda.ok(cuda.cuCtxSynchronize());
         let names: Vec<_> = cuda.timeline().into_iter().skip(before).map(|(_, _, name)| name).collect();
         assert_eq!(names, expected);
+        for kernel in cuda.emulator.kernels().into_iter().skip(before) {
+            let piece = if flags == 8 { -5 } else { 0 };
+            let expected = if kernel.name == "rival_1us" { (-2, false) } else { (piece, true) };
+            assert_eq!((kernel.priority, kernel.in_graph, kernel.device), (expected.0, expected.1, 0));
+            assert!(kernel.enqueued <= kernel.started);
+        }
     }
     let mut value = [0; 16];
     let node = cuda.nodes(graph)[0];
