@@ -134,6 +134,9 @@ impl Driver {
         let address = self.new_block(device, bytes, captures)?;
         if captures {
             self.submit(stream, NodeWork::Allocate)?;
+        } else if self.checks_order() {
+            self.enqueue(stream, Work::Allocated { address });
+            self.settle();
         }
         Ok(address)
     }

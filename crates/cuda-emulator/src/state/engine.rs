@@ -292,6 +292,10 @@ impl Driver {
                     return false;
                 }
             }
+            Work::Allocated { address } => {
+                let address = *address;
+                self.note_allocation(handle, address);
+            }
             Work::Collectives(id) => {
                 let id = *id;
                 if !self.run_batch(handle, None, id) {

@@ -36,4 +36,8 @@ pub(crate) enum Work {
     },
     /// Operations of NCCL.
     Collectives(BatchId),
+    /// From here on there is memory at an address that was given out already. Only where order is checked: it is there at once.
+    Allocated {
+        address: u64,
+    },
 }

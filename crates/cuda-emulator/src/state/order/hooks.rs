@@ -221,6 +221,13 @@ impl Driver {
         }
     }
 
+    /// A stream has come to where it allocates memory: whoever uses that comes after it.
+    pub(in crate::state) fn note_allocation(&mut self, stream: Handle, address: u64) {
+        let task = self.begin_task(stream, None, |_| "cuMemAllocAsync".to_owned());
+        let bytes = self.memory.block(address).map_or(0, |(_, bytes)| bytes);
+        self.use_memory(task.as_ref(), AccessKind::Write, address, bytes);
+    }
+
     /// A stream frees an allocation.
     pub(in crate::state) fn freed_by_task(&mut self, task: Option<&Arc<Task>>, address: u64) {
         if let Some(task) = task {

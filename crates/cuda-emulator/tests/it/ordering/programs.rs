@@ -188,19 +188,27 @@ fn copies_in_and_out_by_streams_of_their_own() {
 }
 
 #[test]
-fn memory_is_freed_behind_its_last_use() {
+fn memory_is_used_between_its_allocation_and_its_end() {
     let program: Program = |machine, edges| {
         let cuda = &machine.cuda;
         let [a, b] = [cuda.stream(0), cuda.stream(0)];
-        let address = cuda.make(|place| cuda.cuMemAllocAsync(place, 16, a));
+        let address = cuda.make(|place| cuda.cuMemAllocAsync(place, 16, b));
         let x = Words { address, count: 4 };
+        edges.edge(|| machine.after(a, b));
         machine.launch("work", a, [x; 2], x);
         // It is done, but nobody knows that.
         cuda.emulator.advance(std::time::Duration::from_secs(1));
         edges.edge(|| machine.after(b, a));
         cuda.ok(cuda.cuMemFreeAsync(address, b));
     };
-    check(&["work"], program, &[["kernel work in stream 1", "cuMemFreeAsync in stream 2 of device 0 frees"]]);
+    check(
+        &["work"],
+        program,
+        &[
+            ["kernel work in stream 1", "cuMemAllocAsync in stream 2"],
+            ["kernel work in stream 1", "cuMemFreeAsync in stream 2 of device 0 frees"],
+        ],
+    );
 }
 
 #[test]
