@@ -32,6 +32,10 @@ mod files;
 mod gpu_faults;
 #[cfg(feature = "cuda")]
 mod gpu_networks;
+#[cfg(feature = "cuda")]
+mod gpu_order;
+#[cfg(feature = "cuda")]
+mod gpu_sharing;
 #[cfg(all(feature = "cli", feature = "cuda"))]
 mod gpus;
 mod gradients;

@@ -1,0 +1,209 @@
+//! On GPUs something orders whatever uses the same memory: kernels, copies and collectives of all streams, by the emulated driver's
+//! happens-before check, whichever of them the emulator has happened to do first.
+
+use std::fmt;
+use std::time::Duration;
+
+use cuda_emulator::{Emulator, Setting};
+use deeppool::costs::{Costs, default_link, shard_sizes};
+use deeppool::data::Dataset;
+use deeppool::job::Job;
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::program::{LowerOptions, Placement};
+use deeppool::train::{
+    BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig, train_on_gpus,
+};
+use gpu_mux::Policy;
+use layer_engine::Sgd;
+use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerKind, Linear, Pool2d, Shape};
+use layer_profile::DeviceModel;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use tempfile::TempDir;
+
+use crate::emulated::on_emulated_gpus;
+
+const BATCH: usize = 8;
+
+/// Two epochs of three iterations: two to warm up, then graphs; there is an evaluation after each.
+const SAMPLES: usize = 30;
+
+fn number(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Random plans on so many GPUs; more of them by the variable.
+fn plans() -> usize {
+    number("DEEPPOOL_GPU_ORDER_PLANS").unwrap_or(4)
+}
+
+/// Forgotten waits that are tried, of all that a run has; more of them by the variable.
+fn forgotten_waits() -> usize {
+    number("DEEPPOOL_GPU_ORDER_WAITS").unwrap_or(4)
+}
+
+/// It has a fork, a join, a normalisation and parameters in layers of several kinds.
+pub(crate) fn network() -> LayerGraph {
+    let mut net = LayerGraph::new("net", Shape::image(1, 8, 8)).unwrap();
+    let input = net.input();
+    let stem = net.add("conv1", Conv2d::new(4, 3).padding(1), [input]).unwrap();
+    let stem = net.add("norm", BatchNorm::default(), [stem]).unwrap();
+    let stem = net.add("gelu1", LayerKind::GeluTanh, [stem]).unwrap();
+    let wide = net.add("conv2", Conv2d::new(4, 3).padding(1), [stem]).unwrap();
+    let joined = net.add("add", LayerKind::Add, [stem, wide]).unwrap();
+    let last = net.add("pool", LayerKind::AvgPool2d(Pool2d::new(2, 2)), [joined]).unwrap();
+    let last = net.add("flatten", LayerKind::Flatten, [last]).unwrap();
+    let last = net.add("fc1", Linear::new(8), [last]).unwrap();
+    let last = net.add("gelu2", LayerKind::GeluTanh, [last]).unwrap();
+    let last = net.add("fc2", Linear::new(10), [last]).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
+    net
+}
+
+/// How a network is trained.
+struct Run {
+    plan: &'static str,
+    placement: Placement,
+    lowering: LowerOptions,
+    policy: Policy,
+    /// Background jobs.
+    background: usize,
+    checkpoint: bool,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plan, placement, lowering, policy, background, checkpoint } = self;
+        let graphs = if policy.captured_graphs { "in graphs" } else { "by kernels" };
+        let checkpoint = if *checkpoint { ", from checkpoint to checkpoint" } else { "" };
+        let world = placement.world();
+        write!(f, "{plan} on {world} GPUs, {graphs}, {background} background jobs{checkpoint}: {lowering:?}")
+    }
+}
+
+/// Any ranks for each layer, in any order.
+fn random_placement(net: &LayerGraph, world: usize, random: &mut ChaCha8Rng) -> Placement {
+    let mut below = |limit: usize| random.next_u32() as usize % limit;
+    let ranks = net.layers().skip(1).map(|_| {
+        let mut left: Vec<usize> = (0..world).collect();
+        (0..=below(world)).map(|_| left.swap_remove(below(left.len()))).collect()
+    });
+    Placement::new(net, world, ranks.collect()).unwrap()
+}
+
+/// The plan that the search gives.
+fn searched(net: &LayerGraph, world: usize, lowering: &LowerOptions) -> Placement {
+    let profile = DeviceModel::named("a100").unwrap().profile(net, &shard_sizes(BATCH, world)).unwrap();
+    let link = default_link("a100", world).unwrap();
+    let costs = Costs::new(net, &profile, &link);
+    let job = Job::new(costs, BATCH, lowering.clone());
+    let plan = job.plan(&PlanRequest::new(world, Mode::Burst { amplification: 3.0 })).unwrap();
+    job.placement(&plan).unwrap()
+}
+
+fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
+    let mut random = ChaCha8Rng::seed_from_u64((world * 1000 + number) as u64);
+    let mut coin = || random.next_u32() % 2 == 0;
+    let lowering = LowerOptions::default()
+        .with_overlap_all_reduce(coin())
+        .with_bucket_bytes(if coin() { 0 } else { 25 << 20 })
+        .with_sync_batch_norm(coin())
+        .with_micro_batches(if coin() { 1 } else { 2 })
+        .with_optimizer(Sgd { momentum: 0.9, weight_decay: 0.01, clip_norm: coin().then_some(1.0) });
+    // Every second one has graphs, every second two background jobs, whatever the coins say.
+    let policy = if number % 2 == 0 { Policy::default() } else { Policy::priority() };
+    let background = if number / 2 % 2 == 1 { 0 } else { 1 + usize::from(coin()) };
+    let checkpoint = coin();
+    let (plan, placement) = match number {
+        0 => ("data parallelism", Placement::first_ranks(net, world, &vec![world; net.len() - 1]).unwrap()),
+        1 => ("a searched plan", searched(net, world, &lowering)),
+        _ => ("a random plan", random_placement(net, world, &mut random)),
+    };
+    Run { plan, placement, lowering, policy, background, checkpoint }
+}
+
+/// Trains with the check, without the wait of this number if it is not 0.
+fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
+    emulator.reset();
+    emulator.set(Setting::Devices, i64::try_from(run.placement.world()).unwrap());
+    emulator.set(Setting::PatienceMs, 10_000);
+    emulator.set(Setting::OrderCheck, 1);
+    emulator.set(Setting::DropWait, i64::try_from(forgotten).unwrap());
+    let data = Dataset::synthetic_for(net, SAMPLES, 0).unwrap();
+    let folder = TempDir::new().unwrap();
+    let kept = || CheckpointConfig::new(folder.path()).with_every(CheckpointEvery::Iterations(3));
+    let config = TrainConfig::new(net, &data, &run.placement, BATCH)
+        .with_length(Length::Epochs(2))
+        .with_lowering(run.lowering.clone())
+        .with_policy(run.policy)
+        .with_background((0..run.background).map(|_| BackgroundConfig::new(net, &data, 4)))
+        .with_checkpoint(run.checkpoint.then(kept));
+    let trained = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
+    assert_eq!(trained.epochs.len(), 2, "{run}");
+    if run.checkpoint {
+        let longer = config.with_length(Length::Epochs(3)).with_checkpoint(Some(kept().with_resume(true)));
+        train_on_gpus(&longer, Duration::from_secs(60), &|_| {}).unwrap();
+    }
+}
+
+fn no_conflicts(world: usize) {
+    let name = format!("gpu_order::what_uses_the_same_memory_is_ordered_on_{world}_gpus");
+    on_emulated_gpus(&name, world, |emulator| {
+        let net = network();
+        for number in 0..plans() {
+            let run = random_run(&net, world, number);
+            train(emulator, &net, &run, 0);
+            println!("{run}");
+            assert!(emulator.conflicts().is_empty(), "{run}: {:#?}", emulator.conflicts());
+            // cudarc lets streams wait for events of memory that was not used yet.
+            let misuse: Vec<_> =
+                emulator.misuse().into_iter().filter(|line| !line.contains("was never recorded")).collect();
+            assert!(misuse.is_empty(), "{run}: {misuse:?}");
+            assert!(emulator.leaks().is_empty(), "{run}: {:?}", emulator.leaks());
+        }
+    });
+}
+
+#[test]
+fn what_uses_the_same_memory_is_ordered_on_2_gpus() {
+    no_conflicts(2);
+}
+
+#[test]
+fn what_uses_the_same_memory_is_ordered_on_4_gpus() {
+    no_conflicts(4);
+}
+
+/// Waits that a run has put into streams.
+fn waits(emulator: &Emulator) -> usize {
+    let count = |lines: &[String], part: &str| lines.iter().filter(|line| line.contains(part)).count();
+    count(&emulator.log(), " cuStreamWaitEvent: CUDA_SUCCESS")
+        - count(&emulator.misuse(), "was never recorded")
+}
+
+/// The check would notice: of waits that are forgotten, one after the other, it finds a conflict, or something else orders the same work.
+#[test]
+fn forgotten_waits_are_noticed() {
+    on_emulated_gpus("gpu_order::forgotten_waits_are_noticed", 2, |emulator| {
+        let net = network();
+        let (mut noticed, mut redundant, mut others) = (0, 0, Vec::new());
+        for number in [0, 2] {
+            let run = Run { checkpoint: false, ..random_run(&net, 2, number) };
+            train(emulator, &net, &run, 0);
+            let waits = waits(emulator);
+            let tried = forgotten_waits().min(waits);
+            println!("{run}: {tried} of {waits} waits");
+            for forgotten in (0..tried).map(|place| 1 + (2 * place + 1) * waits / (2 * tried)) {
+                train(emulator, &net, &run, forgotten);
+                match (emulator.conflicts().is_empty(), emulator.dropped_wait_orders()) {
+                    (false, _) => noticed += 1,
+                    (true, Some(false)) => redundant += 1,
+                    (true, orders) => others.push((number, forgotten, orders)),
+                }
+            }
+        }
+        println!("{noticed} forgotten waits were noticed, {redundant} were not needed, neither: {others:?}");
+        // In the first iteration some wait for work whose memory nobody has used yet.
+        assert!(noticed > 0 && others.len() <= noticed / 10, "{noticed} noticed, and not {others:?}");
+    });
+}

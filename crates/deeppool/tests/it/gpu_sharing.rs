@@ -1,0 +1,157 @@
+//! What shares a GPU, on the emulated driver's trace: a background job is held back as the policy says, and graphs keep the priorities of
+//! their jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use cuda_emulator::{Emulator, KernelRun, Setting};
+use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, Op, Placement, lower_training};
+use deeppool::train::{BackgroundConfig, EmulatedTimes, Length, TrainConfig, train_on_gpus};
+use gpu_mux::Policy;
+use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
+
+use crate::emulated::on_emulated_gpus;
+use crate::gpu_order::network;
+
+const GPUS: usize = 2;
+const BATCH: usize = 8;
+
+/// The highest priority of an emulated device, and the lowest.
+const HIGH: i32 = -5;
+const LOW: i32 = 0;
+
+/// Every step of the training and of the background job takes a little, and every collective so long that there are gaps.
+const STEP: Duration = Duration::from_micros(20);
+const COLLECTIVE: Duration = Duration::from_micros(1500);
+
+fn background_network() -> LayerGraph {
+    let mut net = LayerGraph::new("background", Shape::features(4)).unwrap();
+    let mut last = net.input();
+    for (name, kind) in
+        [("a", Linear::new(6).into()), ("b", LayerKind::GeluTanh), ("c", Linear::new(3).into())]
+    {
+        last = net.add(name, kind, [last]).unwrap();
+    }
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
+    net
+}
+
+/// The kernels of a run by data parallelism beside a background job.
+fn kernels(emulator: &Emulator, policy: Policy) -> Vec<KernelRun> {
+    emulator.reset();
+    emulator.set(Setting::Devices, i64::try_from(GPUS).unwrap());
+    let (net, beside) = (network(), background_network());
+    let lowering = LowerOptions::default().with_overlap_all_reduce(false);
+    let everywhere = Placement::first_ranks(&net, GPUS, &vec![GPUS; net.len() - 1]).unwrap();
+    let times = |net: &LayerGraph, placement: &Placement, batch| -> Vec<Vec<Duration>> {
+        let program = lower_training(net, placement, batch, &lowering).unwrap();
+        let time = |op: &Op| if matches!(op, Op::Collective(_)) { COLLECTIVE } else { STEP };
+        program.ranks.iter().map(|rank| rank.steps.iter().map(|step| time(&step.op)).collect()).collect()
+    };
+    let background = times(&beside, &Placement::single(&beside).unwrap(), 1).remove(0);
+    let times = EmulatedTimes { training: times(&net, &everywhere, BATCH), background: vec![background] };
+    let [data, other_data] = [&net, &beside].map(|net| Dataset::synthetic_for(net, 64, 0).unwrap());
+    let config = TrainConfig::new(&net, &data, &everywhere, BATCH)
+        .with_length(Length::Iterations(8))
+        .with_lowering(lowering.clone())
+        .with_policy(policy)
+        .with_emulated_times(Some(&times))
+        .with_background(Some(BackgroundConfig::new(&beside, &other_data, 1)));
+    train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
+    emulator.kernels()
+}
+
+/// A device and when something was put into a stream of it.
+type Launch = (usize, Duration);
+
+/// The launches of the background, and those of them that were made while the device computed for the foreground: between the first and the last
+/// kernel of a tasklet. Both have a loss, of which the streams of communication have none, and only the foreground has convolutions.
+fn background_launches(kernels: &[KernelRun]) -> (BTreeSet<Launch>, BTreeSet<Launch>) {
+    let streams_with = |part: &str| -> BTreeSet<&str> {
+        kernels
+            .iter()
+            .filter(|kernel| kernel.name.contains(part))
+            .map(|kernel| kernel.stream.as_str())
+            .collect()
+    };
+    let foreground = streams_with("convolution");
+    let background = &streams_with("cross_entropy") - &foreground;
+    let mut tasklets: BTreeMap<(&str, Launch), (Duration, Duration)> = BTreeMap::new();
+    for KernelRun { started, ended, enqueued, device, stream, .. } in kernels {
+        let (first, last) = tasklets.entry((stream, (*device, *enqueued))).or_insert((*started, *ended));
+        (*first, *last) = ((*first).min(*started), (*last).max(*ended));
+    }
+    let of = |streams: &BTreeSet<&str>| -> Vec<(Launch, Duration, Duration)> {
+        let own = tasklets.iter().filter(|((stream, _), _)| streams.contains(stream));
+        own.map(|((_, launch), (first, last))| (*launch, *first, *last)).collect()
+    };
+    let computing = of(&foreground);
+    let beside = |&(device, at): &Launch| {
+        computing.iter().any(|&((other, _), first, last)| other == device && first < at && at < last)
+    };
+    let launches: BTreeSet<Launch> = of(&background).into_iter().map(|(launch, ..)| launch).collect();
+    let found = launches.iter().filter(|launch| beside(launch)).copied().collect();
+    (launches, found)
+}
+
+#[test]
+fn background_is_held_back_while_the_foreground_computes() {
+    on_emulated_gpus(
+        "gpu_sharing::background_is_held_back_while_the_foreground_computes",
+        GPUS,
+        |emulator| {
+            // Kernel by kernel, none ahead and all alike: then there is background to launch while the foreground computes.
+            let alike = Policy {
+                captured_graphs: false,
+                stream_priority: false,
+                background_piece: None,
+                foreground_ahead: NonZeroUsize::MIN,
+                foreground_ahead_time: Duration::ZERO,
+                gaps: None,
+                ..Policy::default()
+            };
+            for (beside, policy) in [
+                (false, Policy::default()),
+                (false, alike),
+                (true, Policy { background_beside_compute: true, ..alike }),
+            ] {
+                let (launches, found) = background_launches(&kernels(emulator, policy));
+                println!(
+                    "{} of {} launches beside compute, which is allowed: {beside}",
+                    found.len(),
+                    launches.len()
+                );
+                assert!(launches.len() > 20);
+                assert_eq!(!found.is_empty(), beside, "{found:?}");
+            }
+        },
+    );
+}
+
+#[test]
+fn graphs_have_the_priorities_of_their_jobs() {
+    on_emulated_gpus("gpu_sharing::graphs_have_the_priorities_of_their_jobs", GPUS, |emulator| {
+        for (stream_priority, expected) in [(true, vec![HIGH, LOW]), (false, vec![LOW])] {
+            let kernels = kernels(emulator, Policy { stream_priority, gaps: None, ..Policy::default() });
+            for device in 0..GPUS {
+                let of_graphs = kernels.iter().filter(|kernel| kernel.in_graph && kernel.device == device);
+                let priorities: BTreeSet<_> = of_graphs.map(|kernel| kernel.priority).collect();
+                assert_eq!(priorities.into_iter().collect::<Vec<_>>(), expected);
+            }
+            // A stream has the kernels of one job, at first by themselves and then in graphs.
+            let mut streams: BTreeMap<&str, BTreeSet<(bool, i32)>> = BTreeMap::new();
+            for KernelRun { stream, in_graph, priority, .. } in &kernels {
+                streams.entry(stream).or_default().insert((*in_graph, *priority));
+            }
+            let captured: Vec<_> =
+                streams.values().filter(|found| found.iter().any(|(graph, _)| *graph)).collect();
+            assert_eq!(captured.len(), 2 * GPUS, "{streams:?}");
+            for found in captured {
+                let priorities: BTreeSet<_> = found.iter().map(|(_, priority)| priority).collect();
+                assert_eq!((found.len(), priorities.len()), (2, 1), "{streams:?}");
+            }
+        }
+    });
+}
