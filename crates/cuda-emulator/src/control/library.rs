@@ -213,13 +213,16 @@ impl Emulator {
         self.lines("cuda_emulator_faults")
     }
 
-    /// A line for each two pieces of work that use the same memory, at least one of them by writing or freeing it, and that nothing puts in an order, with
-    /// [`Setting::OrderCheck`]: kernels, copies, fills and collectives with their streams and devices, whichever of them was done first here.
+    /// A line for each two pieces of work that use the same bytes, of which one at least writes, allocates or frees them, and that nothing puts
+    /// in an order, with [`Setting::OrderCheck`]: kernels, copies, fills and collectives with their streams and devices, whichever of
+    /// them was done first here.
     ///
-    /// Work comes after what was before it in its stream, or in its graph; after the events that its stream waits for; after
-    /// what the host had waited for, or was told is done, when it enqueued it; by the rules of the default stream; and a collective after the
-    /// ranks that it gets data from. It is not seen what the host itself does with page-locked memory. What a thread of the host has
-    /// waited for on a device is taken to be known by all that enqueue work there.
+    /// Work comes after what was before it in its stream, or in its graph; after the events that its stream waits for, and the writes of
+    /// values that it waits for; after what the host had waited for, or was told is done, when it enqueued it; by the rules of the default
+    /// stream; after earlier launches of the same executable graph; and after a collective comes what is after the ranks that it has got data from.
+    ///
+    /// Atomic operations need no order among themselves. What the host itself does with page-locked memory is not seen. What a thread of
+    /// the host has waited for on a device is taken to be known by all that enqueue work there.
     #[must_use]
     pub fn conflicts(&self) -> Vec<String> {
         self.lines("cuda_emulator_conflicts")
