@@ -31,6 +31,18 @@ extern "C" fn cuda_emulator_fail_call(call: u64, code: u32) {
     control((), |driver| driver.report.fail_call(call, Code(code)));
 }
 
+/// Makes the kernel number `number` of a name, counted from 1 from now on, fail as one that accesses memory that is none: 1, or 0 for no
+/// name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuda_emulator_fail_kernel(name: *const c_char, number: u64) -> i32 {
+    // SAFETY: the caller's promise.
+    let Ok(Ok(name)) = (unsafe { string(name, "name") }).map(|name| name.to_str()) else { return 0 };
+    control(0, |driver| {
+        driver.report.fail_kernel(name, number);
+        1
+    })
+}
+
 /// Sets a number of `Settings` by its name: 1, or 0 for a name or a value that will not do.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_set(name: *const c_char, value: i64) -> i32 {

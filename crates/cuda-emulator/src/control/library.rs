@@ -125,6 +125,22 @@ impl Emulator {
         unsafe { self.function::<unsafe extern "C" fn(u64, u32)>("cuda_emulator_fail_call")(call, result) }
     }
 
+    /// Makes the kernel number `number` of this name, counted from 1 from now on, fail as one that accesses memory that is none: its
+    /// device's contexts are lost.
+    ///
+    /// # Panics
+    /// For a name with a zero in it.
+    pub fn fail_kernel(&self, kernel: &str, number: u64) {
+        let name = CString::new(kernel).expect("a kernel's name");
+        // SAFETY: the signature is that of the function, and the name ends with a zero.
+        unsafe {
+            self.function::<unsafe extern "C" fn(*const c_char, u64) -> i32>("cuda_emulator_fail_kernel")(
+                name.as_ptr(),
+                number,
+            )
+        };
+    }
+
     /// Sets a property of the driver or the device. Call it before the code under test queries it.
     ///
     /// # Panics

@@ -115,6 +115,10 @@ impl Driver {
 
     /// Executes a kernel on a device's memory; how it fails, otherwise.
     fn execute(&mut self, device: i32, kernel: &KernelNode) -> Result<(), (Code, String)> {
+        if self.report.fails_kernel(&kernel.name) {
+            let text = format!("illegal address (injected), in kernel {}", kernel.name);
+            return Err((Code::ILLEGAL_ADDRESS, text));
+        }
         let options = self.settings.launch_options();
         self.device_memory(device);
         let program = match self.modules.code_of(kernel.function) {

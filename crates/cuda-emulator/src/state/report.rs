@@ -8,6 +8,8 @@ use std::fmt::{Display, Write};
 pub(crate) struct Report {
     calls: u64,
     failing: Option<(u64, Code)>,
+    /// The kernel that is to fail, and after how many others of its name.
+    failing_kernel: Option<(String, u64)>,
     injecting: bool,
     misuse: Vec<String>,
     faults: Vec<String>,
@@ -23,6 +25,25 @@ impl Report {
     /// Makes the call number `call`, counted from 1 since the last reset, fail with `code`. None for 0.
     pub(crate) fn fail_call(&mut self, call: u64, code: Code) {
         self.failing = (call != 0).then_some((call, code));
+    }
+
+    /// Makes the kernel number `number` of this name, counted from 1 from now on, access memory that is none. None for 0.
+    pub(crate) fn fail_kernel(&mut self, name: &str, number: u64) {
+        self.failing_kernel = number.checked_sub(1).map(|others| (name.to_owned(), others));
+    }
+
+    /// Counts a kernel; whether it is the one that is to fail.
+    pub(super) fn fails_kernel(&mut self, kernel: &str) -> bool {
+        let Some((name, others)) = &mut self.failing_kernel else { return false };
+        if name != kernel {
+            return false;
+        }
+        let is_it = *others == 0;
+        match others.checked_sub(1) {
+            Some(left) => *others = left,
+            None => self.failing_kernel = None,
+        }
+        is_it
     }
 
     /// Counts a call; the code with which it is to fail, if it is to.

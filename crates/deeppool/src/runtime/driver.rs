@@ -31,6 +31,12 @@ pub trait RankDriver<'a, B: Backend, S, O>: Sized {
         foreground: Iterations<'_, B, F, N>,
     ) -> Result<Usage, Error>;
 
+    /// An error that the rank met between runs, with what its device had to do: background jobs go on there.
+    fn explain(&self, rank: usize, error: Error) -> Error {
+        let _ = rank;
+        error
+    }
+
     /// The time by which steps are timed.
     fn now(&self) -> Instant;
 

@@ -97,12 +97,38 @@ pub(super) fn run_rank<B: Backend>(
     for (parts, job) in background.iter_mut().zip(&config.background) {
         driver.add(parts.start(number), job.weight)?;
     }
+    let trained = train_to_end(config, &mut rank, &mut driver, &mut report, &report_progress);
+    let (elapsed, background_samples) = trained.map_err(|error| driver.explain(number, error))?;
+    if config.traced_iterations > 0 {
+        let own = rank.trace(&driver)?;
+        report.timeline = Some(trace::timeline(config, programs, &tell(&mut rank, &own)?));
+    }
+    let copies = driver.background().into_iter().zip(background_samples);
+    let copies = copies.map(|(copy, samples)| CopySummary {
+        samples,
+        iterations: copy.iterations as u64,
+        loss: copy.observer.loss(),
+        error: copy.error,
+    });
+    summarise(&mut report, &mut rank, config, memory, (copies.collect(), elapsed))?;
+    Ok(report)
+}
+
+/// Trains from where the report begins to the end of the run, or until it is told to stop. Returns how long this rank trained, and how many
+/// samples of each background job beside it.
+fn train_to_end<B: Backend>(
+    config: &TrainConfig<'_>,
+    rank: &mut Rank<'_, B>,
+    driver: &mut TrainingDriver<'_, B>,
+    report: &mut TrainReport,
+    report_progress: &dyn Fn(Progress),
+) -> Result<(Duration, Vec<f64>), Error> {
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
     let mut iteration = report.first_iteration;
     let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; config.background.len()]);
     let mut epoch = EpochSoFar::default();
     let mut pace = Pace::new();
-    let mut best_accuracy = best_so_far(config, &mut rank)?;
+    let mut best_accuracy = best_so_far(config, rank)?;
     let mut is_stopped = false;
     while iteration < end && !is_stopped {
         let epoch_end = (iteration / per_epoch + 1) * per_epoch;
@@ -112,7 +138,7 @@ pub(super) fn run_rank<B: Backend>(
         };
         let stretch_end = [epoch_end, next_save, end, iteration.saturating_add(pace.iterations)];
         let stretch_end = stretch_end.into_iter().min().unwrap_or(end);
-        let stretch = rank.train(iteration, stretch_end, &mut driver)?;
+        let stretch = rank.train(iteration, stretch_end, driver)?;
         let trained = stretch_end - iteration;
         elapsed += stretch.elapsed;
         for (all, samples) in background_samples.iter_mut().zip(&stretch.background_samples) {
@@ -131,12 +157,12 @@ pub(super) fn run_rank<B: Backend>(
             test_accuracy = Some(accuracy);
             is_best = accuracy > best_accuracy;
             best_accuracy = best_accuracy.max(accuracy);
-            let of_epoch = epoch.report(config, &mut rank, iteration / per_epoch, accuracy)?;
+            let of_epoch = epoch.report(config, rank, iteration / per_epoch, accuracy)?;
             report_progress(Progress::Epoch(of_epoch));
             report.epochs.push(of_epoch);
             epoch = EpochSoFar::default();
         }
-        let agreed = pace.agree(config, &mut rank, speed)?;
+        let agreed = pace.agree(config, rank, speed)?;
         report_progress(Progress::Speed {
             iteration,
             foreground_samples_per_s: agreed.foreground_samples_per_s,
@@ -146,25 +172,14 @@ pub(super) fn run_rank<B: Backend>(
         let is_due = is_stopped || agreed.save || is_best || iteration == next_save || iteration == end;
         if config.checkpoint.is_some() && is_due {
             let started = Instant::now();
-            let files = background_state::files(config, driver.background_between_iterations()?, number)?;
-            checkpoint::save(config, &mut rank, (iteration, test_accuracy), files)?;
+            let files =
+                background_state::files(config, driver.background_between_iterations()?, rank.rank())?;
+            checkpoint::save(config, rank, (iteration, test_accuracy), files)?;
             pace.saved(started.elapsed());
         }
     }
     report.is_stopped = iteration < end;
-    if config.traced_iterations > 0 {
-        let own = rank.trace(&driver)?;
-        report.timeline = Some(trace::timeline(config, programs, &tell(&mut rank, &own)?));
-    }
-    let copies = driver.background().into_iter().zip(background_samples);
-    let copies = copies.map(|(copy, samples)| CopySummary {
-        samples,
-        iterations: copy.iterations as u64,
-        loss: copy.observer.loss(),
-        error: copy.error,
-    });
-    summarise(&mut report, &mut rank, config, memory, (copies.collect(), elapsed))?;
-    Ok(report)
+    Ok((elapsed, background_samples))
 }
 
 /// Adds what all ranks know at the end. `elapsed` is for how long this rank trained.

@@ -8,10 +8,13 @@ use cuda_emulator::{Emulator, Setting};
 use deeppool::Error;
 use deeppool::data::Dataset;
 use deeppool::program::Placement;
-use deeppool::train::{BackgroundConfig, Length, TrainConfig, TrainReport, train_on_gpus};
+use deeppool::train::{
+    BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train_on_gpus,
+};
 use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use tempfile::TempDir;
 
 use crate::emulated::on_emulated_gpus;
 
@@ -25,12 +28,10 @@ fn random_calls() -> usize {
     std::env::var("DEEPPOOL_GPU_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-fn network() -> LayerGraph {
-    let mut net = LayerGraph::new("net", Shape::features(4)).unwrap();
+fn network(name: &str, activation: LayerKind) -> LayerGraph {
+    let mut net = LayerGraph::new(name, Shape::features(4)).unwrap();
     let mut last = net.input();
-    for (name, kind) in
-        [("a", Linear::new(6).into()), ("b", LayerKind::GeluTanh), ("c", Linear::new(3).into())]
-    {
+    for (name, kind) in [("a", Linear::new(6).into()), ("b", activation), ("c", Linear::new(3).into())] {
         last = net.add(name, kind, [last]).unwrap();
     }
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [last]).unwrap();
@@ -52,10 +53,52 @@ fn reset(emulator: &Emulator) {
     emulator.set(Setting::PatienceMs, 5000);
 }
 
+/// CUDA loses the rank's context, and the run ends with a line that names the job; the foreground's checkpoint is whole, and it goes on.
+#[test]
+fn an_illegal_access_of_a_background_job_ends_the_run_with_its_name() {
+    let name = "gpu_faults::an_illegal_access_of_a_background_job_ends_the_run_with_its_name";
+    on_emulated_gpus(name, RANKS, |emulator| {
+        let net = network("net", LayerKind::GeluTanh);
+        // Its kernels are nobody else's.
+        let beside = network("beside", LayerKind::Relu);
+        let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+        let placement = Placement::first_ranks(&net, RANKS, &[RANKS; 4]).unwrap();
+        let folder = TempDir::new().unwrap();
+        let run = |resume| {
+            let kept = CheckpointConfig::new(folder.path()).with_every(CheckpointEvery::Iterations(1));
+            let config = TrainConfig::new(&net, &data, &placement, 4)
+                .with_length(Length::Iterations(8))
+                .with_checkpoint(Some(kept.with_resume(resume)))
+                .with_background([BackgroundConfig::new(&beside, &data, 2)]);
+            train_on_gpus(&config, Duration::from_secs(1), &|_| {})
+        };
+        reset(emulator);
+        let undisturbed = run(false).unwrap();
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        for number in [1, 6] {
+            reset(emulator);
+            emulator.fail_kernel("relu_forward", number);
+            let error = run(number > 1).unwrap_err().to_string();
+            println!("relu_forward {number}: {error}");
+            assert!(error.contains("`beside`") && error.contains("ILLEGAL_ADDRESS"), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(emulator.faults()[0].contains("relu_forward"), "{:?}", emulator.faults());
+        }
+        reset(emulator);
+        let rest = run(true).unwrap();
+        let first = rest.first_iteration as usize;
+        assert!((1..8).contains(&first), "{first} iterations were kept");
+        for (own, other) in undisturbed.losses[first..].iter().zip(&rest.losses) {
+            assert!((own - other).abs() <= 1e-5 * own.abs(), "{own} {other}");
+        }
+        assert!(emulator.leaks().is_empty(), "{:?}", emulator.leaks());
+    });
+}
+
 #[test]
 fn every_function_may_fail() {
     on_emulated_gpus("gpu_faults::every_function_may_fail", RANKS, |emulator| {
-        let (net, random) = (network(), random_calls());
+        let (net, random) = (network("net", LayerKind::GeluTanh), random_calls());
         let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
         let ranks = net.layers().skip(1).map(|(_, layer)| {
             if layer.name() == "c" || layer.name() == "loss" { vec![1] } else { vec![0, 1] }

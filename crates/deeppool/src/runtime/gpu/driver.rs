@@ -116,6 +116,12 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         Ok(usage)
     }
 
+    fn explain(&self, rank: usize, error: Error) -> Error {
+        let under_way: Vec<String> = self.background.iter().filter_map(BackgroundJob::under_way).collect();
+        let under_way = Some(under_way.join(" and ")).filter(|under_way| !under_way.is_empty());
+        error.on_gpu_of(rank, under_way)
+    }
+
     fn now(&self) -> Instant {
         self.epoch + self.driver.device().now()
     }

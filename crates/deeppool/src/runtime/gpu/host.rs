@@ -16,6 +16,14 @@ pub(super) struct BackgroundJob<'a, S, O> {
     pub(super) error: Option<String>,
 }
 
+impl<S, O> BackgroundJob<'_, S, O> {
+    /// What is under way, in words.
+    pub(super) fn under_way(&self) -> Option<String> {
+        let step = self.job.under_way(&self.iterations)?;
+        Some(format!("`{step}` of the background job `{}`", self.iterations.loaded.network()))
+    }
+}
+
 /// By what a device runs jobs, and what came of that.
 pub(super) struct Run<'h> {
     pub(super) policy: &'h Policy,
@@ -119,10 +127,7 @@ impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, 
     /// What is under way, in words.
     pub(super) fn under_way(&self) -> String {
         let foreground = self.foreground.under_way(&self.iterations).map(|step| format!("`{step}`"));
-        let background = self.background.jobs.iter().filter_map(|background| {
-            let step = background.job.under_way(&background.iterations)?;
-            Some(format!("`{step}` of the background job `{}`", background.iterations.loaded.network()))
-        });
+        let background = self.background.jobs.iter().filter_map(BackgroundJob::under_way);
         let all: Vec<String> = foreground.into_iter().chain(background).collect();
         if all.is_empty() { "nothing of ours".into() } else { all.join(" and ") }
     }
