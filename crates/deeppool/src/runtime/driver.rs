@@ -48,8 +48,11 @@ pub trait RankDriver<'a, B: Backend, S, O>: Sized {
     ///
     /// # Errors
     /// When the device fails.
-    fn background_between_iterations(&mut self) -> Result<Vec<Option<&mut Iterations<'a, B, S, O>>>, Error>;
+    fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, B, S, O>, Error>;
 }
+
+/// The background jobs of a rank, in the order in which they were added; `None` for one that has ended.
+pub type JobsMut<'s, 'a, B, S, O> = Vec<Option<&'s mut Iterations<'a, B, S, O>>>;
 
 /// What has come of a background job so far.
 #[derive(Debug, Clone)]
@@ -102,7 +105,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
         jobs.collect()
     }
 
-    fn background_between_iterations(&mut self) -> Result<Vec<Option<&mut Iterations<'a, B, S, O>>>, Error> {
+    fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, B, S, O>, Error> {
         // One that fails does so again when it is run next, and ends then.
         let jobs = self.background_mut().map(|job| {
             let job = job?;

@@ -12,7 +12,7 @@ mod memory;
 mod pending;
 
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
-pub use driver::{BackgroundStatus, RankDriver};
+pub use driver::{BackgroundStatus, JobsMut, RankDriver};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, Ran};

@@ -12,7 +12,7 @@ use super::job::Job;
 use super::works::Works;
 use super::{Gpu, GpuEngine};
 use crate::Error;
-use crate::runtime::{BackgroundStatus, BatchSource, Iterations, Observer, RankDriver};
+use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observer, RankDriver};
 
 /// How long the device is waited for before collectives are looked after again, for which a rank may be missing.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
@@ -135,9 +135,7 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         jobs.collect()
     }
 
-    fn background_between_iterations(
-        &mut self,
-    ) -> Result<Vec<Option<&mut Iterations<'a, Gpu, S, O>>>, Error> {
+    fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, Gpu, S, O>, Error> {
         if self.background.is_empty() {
             return Ok(Vec::new());
         }
