@@ -1,5 +1,5 @@
-use super::Demand;
 use super::program::Program;
+use super::{Demand, one_type};
 use crate::Error;
 
 /// How far a job has come.
@@ -15,13 +15,35 @@ pub struct Progress {
 
 /// Shares by which the largest ratio of `elapsed + remaining / speed` to `isolated` is the smallest possible.
 ///
-/// As Gavel's `finish_time_fairness`. `gpus` are those of each type; the result has a share for each demand and type. A second-order cone program with a
-/// cone for each demand.
+/// As Gavel's `finish_time_fairness`. `gpus` are those of each type; the result has a share for each demand and type.
+///
+/// With several types of GPUs, a second-order cone program with a cone for each demand. With one type, a root of one function, and where that leaves GPUs
+/// over, another one for the analytic centre of all optima, of which the program's solver would find some: about twenty passes over the demands.
 ///
 /// # Errors
 ///
-/// [`Error::Unsolved`] if the solver gives up.
+/// [`Error::Unsolved`] if the solver gives up, or a job runs on no type.
 pub fn finish_time(
+    demands: &[Demand],
+    progress: &[Progress],
+    gpus: &[usize],
+) -> Result<Vec<Vec<f64>>, Error> {
+    match gpus {
+        _ if demands.is_empty() => Ok(Vec::new()),
+        &[of_one_type] => {
+            let shares = one_type::shares(demands, progress, of_one_type);
+            let unsolved = || {
+                let jobs = demands.iter().map(|demand| demand.jobs).sum();
+                Error::Unsolved { jobs, status: "a job has no speed, or nothing left".into() }
+            };
+            Ok(shares.ok_or_else(unsolved)?.into_iter().map(|share| vec![share]).collect())
+        }
+        _ => by_cones(demands, progress, gpus),
+    }
+}
+
+/// By the solver.
+pub(crate) fn by_cones(
     demands: &[Demand],
     progress: &[Progress],
     gpus: &[usize],
@@ -59,4 +81,94 @@ pub fn proportional(demands: &[Demand], gpus: &[usize]) -> Vec<f64> {
         shares.zip(&demand.speeds).map(|(share, speed)| share / sum.max(1.0) * speed).sum()
     };
     demands.iter().map(speed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    use super::*;
+
+    fn worst(demands: &[Demand], progress: &[Progress], shares: &[Vec<f64>]) -> f64 {
+        let ratio = |((demand, progress), share): ((&Demand, &Progress), &Vec<f64>)| {
+            (progress.elapsed + progress.remaining / (demand.speeds[0] * share[0])) / progress.isolated
+        };
+        demands.iter().zip(progress).zip(shares).map(ratio).fold(0.0, f64::max)
+    }
+
+    /// The barriers of all constraints where many shares are optimal, each inverse of a share at its best; see [`one_type`].
+    fn barrier(demands: &[Demand], needs: &[f64], shares: &[f64], gpus: usize) -> f64 {
+        let taken: f64 = demands.iter().zip(shares).map(|(demand, share)| demand.gpus as f64 * share).sum();
+        let of_job = |(need, share): (&f64, &f64)| (1.0 - share).ln() + 2.0 * (share - need).ln();
+        let jobs: f64 = needs.iter().zip(shares).filter(|(need, _)| **need < 1.0 - 1e-9).map(of_job).sum();
+        jobs + (gpus as f64 - taken).ln()
+    }
+
+    /// On one type the solver of cone programs finds the same ratio, and the same shares where there is one optimum. Where there are many, no neighbour has a
+    /// larger barrier.
+    #[test]
+    fn on_one_type_it_is_the_cone_program() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        let mut part = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let mut unique = 0;
+        for _ in 0..200 {
+            let count = 2 + (part() * 30.0) as usize;
+            let gpus = 8 + (part() * 24.0) as usize;
+            let of_size = |size: f64, speed: f64| Demand {
+                jobs: 1,
+                gpus: 1 << (size * 4.0) as usize,
+                speeds: vec![10f64.powf(speed * 2.0 - 1.0)],
+                weight: 1.0,
+            };
+            let demands: Vec<Demand> = (0..count).map(|_| of_size(part(), part())).collect();
+            let waited = if part() < 0.3 { 1e4 } else { 0.0 };
+            let progress: Vec<Progress> = proportional(&demands, &[gpus])
+                .iter()
+                .map(|speed| {
+                    let remaining = 10f64.powf(part() * 4.0);
+                    Progress {
+                        elapsed: part() * waited,
+                        remaining,
+                        isolated: remaining * (1.0 + part()) / speed,
+                    }
+                })
+                .collect();
+            let found = finish_time(&demands, &progress, &[gpus]).unwrap();
+            let solved = by_cones(&demands, &progress, &[gpus]).unwrap();
+            let (ours, theirs) = (worst(&demands, &progress, &found), worst(&demands, &progress, &solved));
+            assert!((ours / theirs - 1.0).abs() < 1e-5, "{ours} and {theirs}");
+            let shares: Vec<f64> = found.iter().map(|share| share[0]).collect();
+            let gpus_taken = demands.iter().zip(&shares).map(|(demand, share)| demand.gpus as f64 * share);
+            let taken: f64 = gpus_taken.sum();
+            assert!(
+                taken <= gpus as f64 * (1.0 + 1e-9) && shares.iter().all(|share| (0.0..=1.0).contains(share))
+            );
+            if taken > gpus as f64 * (1.0 - 1e-6) {
+                unique += 1;
+                let apart = shares.iter().zip(&solved).map(|(one, other)| (one - other[0]).abs());
+                assert!(apart.fold(0.0, f64::max) < 1e-4, "{shares:?} and {solved:?}");
+                continue;
+            }
+            let need = |(demand, progress): (&Demand, &Progress)| {
+                let Progress { elapsed, remaining, isolated } = progress;
+                remaining / demand.speeds[0] / (ours * isolated - elapsed)
+            };
+            let needs: Vec<f64> = demands.iter().zip(&progress).map(need).map(|need| need.min(1.0)).collect();
+            let best = barrier(&demands, &needs, &shares, gpus);
+            for _ in 0..20 {
+                let moved = |(&share, &need): (&f64, &f64)| {
+                    if need < 1.0 - 1e-9 {
+                        share + (part() - 0.5) * 0.1 * (share - need).min(1.0 - share)
+                    } else {
+                        share
+                    }
+                };
+                let near: Vec<f64> = shares.iter().zip(&needs).map(moved).collect();
+                let other = barrier(&demands, &needs, &near, gpus);
+                assert!(other.is_nan() || other <= best + 1e-9 * best.abs(), "{other} is above {best}");
+            }
+        }
+        assert!((20..180).contains(&unique), "{unique} of 200 have one optimum");
+    }
 }

@@ -7,8 +7,10 @@
 
 mod finish_time;
 mod max_min;
+mod one_type;
 mod program;
 
+pub(crate) use finish_time::by_cones;
 pub use finish_time::{Progress, finish_time, proportional};
 pub use max_min::max_min;
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::RoundsJob;
 use crate::Error;
-use crate::fair::{Demand, Progress, finish_time, max_min, proportional};
+use crate::fair::{Demand, Progress, by_cones, max_min, proportional};
 
 /// What finish-time fairness remembers of each job: seconds that what it has done would have taken alone, the steps left, and
 /// its steps a second alone.
@@ -46,7 +46,8 @@ impl Shares {
                 isolated: isolated + left as f64 / speed,
             });
         }
-        Ok(present.iter().copied().zip(finish_time(&demands, &progress, gpus)?).collect())
+        // As Gavel, whose solver chooses among many optima, too.
+        Ok(present.iter().copied().zip(by_cones(&demands, &progress, gpus)?).collect())
     }
 }
 
