@@ -16,20 +16,18 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::Error;
 use crate::report::quantile_of;
 use fifo::Fifo;
+pub use fifo::FifoFaults;
 use shares::Shares;
 
 /// Who gets which share of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundsPolicy {
-    /// Jobs in order while they fit; the first that does not fit blocks the rest.
-    Fifo {
-        /// As in Gavel's simulator: when a job has ended, the head of the queue takes its place if it fits in the GPUs not yet
-        /// counted, so that more GPUs may be promised than there are, and jobs share time.
-        overcommit: bool,
-    },
+    /// Jobs in order while they fit; the first that does not fit blocks the rest. With the faults of Gavel's simulator, if so asked.
+    Fifo(FifoFaults),
     /// [`fair::max_min`](crate::fair::max_min), whatever the jobs' speeds.
     MaxMinFairness,
-    /// [`fair::finish_time`](crate::fair::finish_time), with the first type's speeds on all types, as Gavel has it without the suffix `_perf`.
+    /// [`fair::finish_time`](crate::fair::finish_time) by the solver of cone programs, also on one type of GPU, with the first type's speeds on
+    /// all types, as Gavel has it without the suffix `_perf`.
     FinishTimeFairness,
 }
 
@@ -42,7 +40,7 @@ pub struct RoundsOptions {
     pub between_shares: f64,
     /// The order in which types of GPU are gone through is shuffled in each round.
     pub shuffle_types: bool,
-    /// Where the shuffling begins.
+    /// What the order of types is drawn from, and what [`FifoFaults::misplaces`] strikes off.
     pub seed: u64,
 }
 
@@ -186,7 +184,7 @@ impl<'a> Rounds<'a> {
             gpus,
             options,
             policy,
-            fifo: Fifo::default(),
+            fifo: Fifo::new(options.seed),
             shares: Shares::default(),
             random: ChaCha8Rng::seed_from_u64(options.seed),
             types: (0..gpus.len()).collect(),
@@ -255,9 +253,7 @@ impl<'a> Rounds<'a> {
         self.allocations += 1;
         let present: Vec<usize> = self.turns.keys().copied().collect();
         self.allocation = match self.policy {
-            RoundsPolicy::Fifo { overcommit } => {
-                self.fifo.allocation(&present, self.jobs, self.gpus, overcommit)
-            }
+            RoundsPolicy::Fifo(faults) => self.fifo.allocation(&present, self.jobs, self.gpus, faults),
             RoundsPolicy::MaxMinFairness => Shares::max_min(&present, self.jobs, self.gpus)?,
             RoundsPolicy::FinishTimeFairness => {
                 self.shares.finish_time(self.now, &present, self.jobs, &self.remaining, self.gpus)?
@@ -291,7 +287,7 @@ impl<'a> Rounds<'a> {
             let mut left = self.gpus[of_type];
             for (priority, _, _, job) in queue {
                 let RoundsJob { gpus, speeds, .. } = &self.jobs[job];
-                let is_held_back = matches!(self.policy, RoundsPolicy::Fifo { .. }) && priority <= 0.0;
+                let is_held_back = matches!(self.policy, RoundsPolicy::Fifo(_)) && priority <= 0.0;
                 if *gpus > left || is_placed[job] || is_held_back || speeds[of_type] <= 0.0 {
                     continue;
                 }

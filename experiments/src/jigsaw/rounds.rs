@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use cluster_scheduler::rounds::{RoundsJob, RoundsOptions, RoundsPolicy, simulate};
+use cluster_scheduler::rounds::{FifoFaults, RoundsJob, RoundsOptions, RoundsPolicy, simulate};
 use cluster_scheduler::trace::GavelJob;
 use cluster_scheduler::{
     Arrival, Cluster, Execution, GpuType, Job, JobId, Mode, Policy, SimulationOptions, Table,
@@ -41,8 +41,8 @@ pub(super) fn rows(question: &Question, journal: &Journal) -> anyhow::Result<Vec
     let (max_min, finish_time) = (Policy::max_min_fairness(), Policy::finish_time_fairness());
     let gavels = "rounds of 360 s, shares hold 1,920 s";
     let asked: Vec<(&str, &str, Pace, Option<f64>)> = vec![
-        ("fifo", gavels, Pace::Rounds(RoundsPolicy::Fifo { overcommit: true }), Some(90_091.9)),
-        ("fifo, strict", gavels, Pace::Rounds(RoundsPolicy::Fifo { overcommit: false }), Some(100_201.0)),
+        ("fifo", gavels, Pace::Rounds(RoundsPolicy::Fifo(FifoFaults::GAVEL)), Some(90_091.9)),
+        ("fifo, strict", gavels, Pace::Rounds(RoundsPolicy::Fifo(FifoFaults::NONE)), Some(100_201.0)),
         ("fifo, strict", "at every event", Pace::Events(Policy::fifo()), None),
         ("max-min", gavels, Pace::Rounds(RoundsPolicy::MaxMinFairness), Some(67_269.1)),
         (

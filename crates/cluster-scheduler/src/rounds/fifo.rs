@@ -1,47 +1,75 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::RoundsJob;
 
+/// What Gavel's simulator does otherwise than first come, first served.
+///
+/// Both faults are those of its `fifo` policy as its results have them; on one type of GPU only the first one makes a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FifoFaults {
+    /// When a job has ended, the head of the queue takes its place if it fits in the GPUs not yet counted, in the order of the jobs,
+    /// so that more GPUs may be promised than there are, and jobs share time.
+    pub overcommits: bool,
+    /// A job goes to the first type of GPU on the list on which it runs, even if that is full, as long as any type on the list has room for it; and when a type
+    /// is filled to the last GPU, another one may be struck off the list: one that is drawn from those that had room.
+    ///
+    /// Gavel's list is in reverse alphabetical order: give types so (`v100`, `p100`, `k80`) to compare with it. What is drawn depends on
+    /// [`RoundsOptions::seed`](super::RoundsOptions::seed), and is not what Python draws.
+    pub misplaces: bool,
+}
+
+impl FifoFaults {
+    /// None: jobs in order, each on the first type that has room for it; the first that does not fit blocks the rest.
+    pub const NONE: Self = Self { overcommits: false, misplaces: false };
+    /// Both.
+    pub const GAVEL: Self = Self { overcommits: true, misplaces: true };
+}
+
 /// Jobs with a place, and the type of GPU of each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fifo {
     placed: BTreeMap<usize, usize>,
+    random: ChaCha8Rng,
 }
 
 impl Fifo {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        // The order of types is drawn from the first one.
+        random.set_stream(1);
+        Self { placed: BTreeMap::new(), random }
+    }
+
     /// A share of 1 for each job with a place, after those that have ended have been replaced.
     pub(super) fn allocation(
         &mut self,
         present: &[usize],
         jobs: &[RoundsJob],
         gpus: &[usize],
-        overcommit: bool,
+        faults: FifoFaults,
     ) -> BTreeMap<usize, Vec<f64>> {
         // Below zero where more are promised than there are.
         let mut left: Vec<i64> = gpus.iter().map(|&gpus| signed(gpus)).collect();
-        let mut queue: std::collections::VecDeque<usize> =
+        let mut queue: VecDeque<usize> =
             present.iter().copied().filter(|job| !self.placed.contains_key(job)).collect();
-        let wanted = |job: usize| signed(jobs[job].gpus);
-        let runs = |job: usize, of_type: usize| jobs[job].speeds[of_type] > 0.0;
         for (job, of_type) in self.placed.clone() {
             if present.binary_search(&job).is_ok() {
-                left[of_type] -= wanted(job);
+                left[of_type] -= signed(jobs[job].gpus);
                 continue;
             }
             self.placed.remove(&job);
-            let head = queue.front().copied().filter(|&head| overcommit && runs(head, of_type));
-            if let Some(head) = head.filter(|&head| wanted(head) <= left[of_type]) {
+            let head = queue.front().map(|&head| (head, &jobs[head])).filter(|_| faults.overcommits);
+            let fits = |job: &RoundsJob| runs(job, of_type) && signed(job.gpus) <= left[of_type];
+            if let Some((head, job)) = head.filter(|(_, job)| fits(job)) {
                 queue.pop_front();
                 self.placed.insert(head, of_type);
-                left[of_type] -= wanted(head);
+                left[of_type] -= signed(job.gpus);
             }
         }
-        while let Some(head) = queue.pop_front() {
-            let fits = |of_type: &usize| left[*of_type] >= wanted(head) && runs(head, *of_type);
-            let Some(of_type) = (0..gpus.len()).find(fits) else { break };
-            self.placed.insert(head, of_type);
-            left[of_type] -= wanted(head);
-        }
+        self.place(queue, jobs, left, faults.misplaces);
         let share = |job: &usize| {
             let place = self.placed.get(job);
             let shares = (0..gpus.len()).map(|of_type| f64::from(u8::from(place == Some(&of_type))));
@@ -49,8 +77,77 @@ impl Fifo {
         };
         present.iter().map(share).collect()
     }
+
+    /// The queue's jobs in order, until one has no room.
+    fn place(&mut self, queue: VecDeque<usize>, jobs: &[RoundsJob], mut left: Vec<i64>, misplaces: bool) {
+        let mut listed: Vec<usize> = (0..left.len()).filter(|&of_type| left[of_type] > 0).collect();
+        for head in queue {
+            let job = &jobs[head];
+            let mut roomy = listed.clone();
+            roomy.retain(|&of_type| left[of_type] >= signed(job.gpus) && runs(job, of_type));
+            let Some(&with_room) = roomy.first() else { break };
+            let of_type = if misplaces {
+                listed.iter().copied().find(|&of_type| runs(job, of_type)).unwrap_or(with_room)
+            } else {
+                with_room
+            };
+            self.placed.insert(head, of_type);
+            left[of_type] -= signed(job.gpus);
+            if misplaces && left[of_type] == 0 {
+                let struck = roomy[self.random.next_u64() as usize % roomy.len()];
+                listed.retain(|&other| other != struck);
+            }
+        }
+    }
+}
+
+fn runs(job: &RoundsJob, of_type: usize) -> bool {
+    job.speeds[of_type] > 0.0
 }
 
 fn signed(gpus: usize) -> i64 {
     i64::try_from(gpus).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(gpus: &[usize]) -> Vec<RoundsJob> {
+        let job = |&gpus: &usize| RoundsJob { arrival: 0.0, gpus, steps: 1, speeds: vec![1.0; 3] };
+        gpus.iter().map(job).collect()
+    }
+
+    /// The type of each job with a place.
+    fn placed(wanted: &[usize], faults: FifoFaults, seed: u64) -> Vec<(usize, usize)> {
+        let (jobs, mut fifo) = (jobs(wanted), Fifo::new(seed));
+        let present: Vec<usize> = (0..jobs.len()).collect();
+        fifo.allocation(&present, &jobs, &[4, 4, 4], faults);
+        fifo.placed.into_iter().collect()
+    }
+
+    #[test]
+    fn without_faults_each_type_is_filled_in_turn() {
+        let found = placed(&[4, 2, 2, 3, 4, 1], FifoFaults::NONE, 0);
+        assert_eq!(found, [(0, 0), (1, 1), (2, 1), (3, 2)], "the fifth has no room, and blocks the sixth");
+    }
+
+    /// Wide jobs step over 0: the first type stays listed with less than nothing, and gets all jobs for which another type has room.
+    #[test]
+    fn with_the_fault_the_first_listed_type_takes_all_even_if_full() {
+        for seed in 0..20 {
+            let found = placed(&[3, 3, 3, 3, 3], FifoFaults::GAVEL, seed);
+            assert_eq!(found, [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)], "15 on 4 GPUs");
+        }
+    }
+
+    /// A type that is filled exactly is not always the one that is struck off: sometimes it goes on to take jobs.
+    #[test]
+    fn with_the_fault_a_random_type_is_struck_off() {
+        let second: Vec<usize> = (0..200).map(|seed| placed(&[4, 4], FifoFaults::GAVEL, seed)[1].1).collect();
+        // The first job fills type 0. Struck off is type 0 in a third of the cases, and then the second goes to type 1.
+        let moved = second.iter().filter(|&&of_type| of_type == 1).count();
+        assert!(second.iter().all(|&of_type| of_type < 2) && (40..95).contains(&moved), "{moved} of 200");
+        assert_eq!(placed(&[4; 9], FifoFaults::GAVEL, 5), placed(&[4; 9], FifoFaults::GAVEL, 5), "seeded");
+    }
 }

@@ -1,6 +1,6 @@
 //! Gavel's own simulator: its results on 500 jobs that its generator drew (`gavel_reference_results.csv`).
 
-use cluster_scheduler::rounds::{self, RoundsJob, RoundsOptions, RoundsPolicy, RoundsReport};
+use cluster_scheduler::rounds::{self, FifoFaults, RoundsJob, RoundsOptions, RoundsPolicy, RoundsReport};
 use cluster_scheduler::trace;
 
 use crate::data;
@@ -60,13 +60,29 @@ fn max_min_fairness_is_gavels_on_three_types() {
 
 #[test]
 fn fifo_is_gavels_with_its_fault_and_without() {
-    let Some(report) = run(&["v100"], &[32], RoundsPolicy::Fifo { overcommit: true }) else { return };
-    // With the rounded speeds that are at hand, Gavel's own rules give a mean that is 1.3% lower.
-    assert_within("mean", report.mean(), 90_091.9 * (1.0 - 0.013), 0.01);
+    let Some(report) = run(&["v100"], &[32], RoundsPolicy::Fifo(FifoFaults::GAVEL)) else { return };
+    // Gavel's result is by throughputs at full precision, which are not at hand. By the header of its results, the same rules give a mean
+    // that is 1.3% lower with the rounded ones of `gavel_alone.csv`, which are: the figure has two digits, so a bound of half of the second one.
+    assert_within("mean", report.mean(), 90_091.9 * (1.0 - 0.013), 0.0005);
     assert_within("makespan", report.makespan, 1_994_384.9, 0.01);
-    let Some(strict) = run(&["v100"], &[32], RoundsPolicy::Fifo { overcommit: false }) else { return };
+    let Some(strict) = run(&["v100"], &[32], RoundsPolicy::Fifo(FifoFaults::NONE)) else { return };
     assert_within("mean", strict.mean(), 100_201.0, 0.01);
     assert_within("makespan", strict.makespan, 2_034_014.0, 0.01);
+}
+
+/// On three types Gavel's second fault is drawn at random, by Python's generator: its row is one of many. Ours ends all jobs, the same for the same
+/// seed, and otherwise for another.
+#[test]
+fn fifo_with_both_faults_is_seeded_on_three_types() {
+    let run = |seed: u64| {
+        let options = RoundsOptions { seed, ..RoundsOptions::default() };
+        let jobs = jobs(&["v100", "p100", "k80"])?;
+        Some(rounds::simulate(&jobs, &[12, 12, 12], RoundsPolicy::Fifo(FifoFaults::GAVEL), &options).unwrap())
+    };
+    let (Some(one), Some(same), Some(other)) = (run(1), run(1), run(2)) else { return };
+    println!("means of {:.0} s and {:.0} s; Gavel's is 319,085 s", one.mean(), other.mean());
+    assert_eq!((one.completions.len(), &one), (500, &same));
+    assert_ne!(one, other);
 }
 
 #[test]
