@@ -76,6 +76,11 @@ pub enum Sharing {
         /// The part by which work gets slower on GPUs that are shared; an assumption.
         overlap: f64,
     },
+    /// Two jobs on one GPU each run on the same one, at the speeds that were [measured](crate::Table::set_together) of such pairs, as Gavel's packing has it.
+    Pairs {
+        /// What the parts of their speeds alone add up to at least; 1 is no better than taking turns.
+        least: f64,
+    },
     /// Work of jobs on one GPU goes in the gaps of those on several, in pieces that fit whatever their iterations take.
     Gaps {
         /// The part of a gap that the job in it gets.
@@ -160,6 +165,14 @@ impl Policy {
         Self { name: "jigsaw".into(), mode: Mode::Spb(parts), ..Self::iteration_level() }
     }
 
+    /// Pairs of jobs on one GPU, as Gavel packs them (OSDI 2020, section 3.1): as [least attained service](Self::least_attained_service), and who has no GPU
+    /// runs beside another, where what was measured of both adds up to at least 1.5 of their speeds alone.
+    #[must_use]
+    pub fn measured_pairs() -> Self {
+        let sharing = Sharing::Pairs { least: 1.5 };
+        Self { name: "pairs".into(), sharing, ..Self::least_attained_service() }
+    }
+
     /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs on several GPUs run by burst plans on as many as pay, and jobs
     /// on one GPU in their gaps, or on GPUs of their own where there are any.
     #[must_use]
@@ -180,11 +193,11 @@ impl Policy {
         Self { name: "partition".into(), elastic: true, ..Self::least_attained_service() }
     }
 
-    /// The same policy where sharing a GPU slows work down by another part.
+    /// The same policy where sharing a GPU slows work down by another part, if that is not measured.
     #[must_use]
     pub fn with_overlap(mut self, part: f64) -> Self {
         match &mut self.sharing {
-            Sharing::None => {}
+            Sharing::None | Sharing::Pairs { .. } => {}
             Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => *overlap = part,
         }
         self
@@ -202,7 +215,7 @@ impl Policy {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
         let (overlap, efficiency) = match self.sharing {
-            Sharing::None => (0.0, 1.0),
+            Sharing::None | Sharing::Pairs { .. } => (0.0, 1.0),
             Sharing::Iterations { overlap } => (overlap, 1.0),
             Sharing::Gaps { efficiency, overlap } => (overlap, efficiency),
         };
@@ -211,6 +224,11 @@ impl Policy {
         }
         if !(efficiency > 0.0 && efficiency <= 1.0) {
             return bad("the part of gaps that is used", efficiency.to_string(), "more than 0, up to 1");
+        }
+        if let Sharing::Pairs { least } = self.sharing {
+            if !(least > 0.0 && least <= 2.0) {
+                return bad("what the speeds of a pair add up to", least.to_string(), "more than 0, up to 2");
+            }
         }
         match &self.order {
             Order::AttainedService { levels } if !levels.is_sorted() => {

@@ -47,6 +47,11 @@ pub(crate) fn in_gaps(
     worth((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
 }
 
+/// How long an iteration takes at a part of its speed.
+pub(crate) fn slowed(iteration: u64, part: f64) -> u64 {
+    (iteration as f64 / part).ceil() as u64
+}
+
 /// How long an iteration of a host takes whose slots or gaps are used.
 pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
     stretched(host.iteration, overlap)

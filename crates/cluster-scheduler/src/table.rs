@@ -37,6 +37,10 @@ pub(crate) struct RowId(u32);
 pub struct Table {
     kinds: Vec<String>,
     rows: Vec<Execution>,
+    /// Whose they are.
+    row_kinds: Vec<KindId>,
+    /// The parts of their speeds that the first and the second have on one GPU of a type.
+    together: FxHashMap<(GpuType, KindId, KindId), [f64; 2]>,
     by: FxHashMap<(KindId, Allocation, Mode), RowId>,
 }
 
@@ -94,7 +98,41 @@ impl Table {
         let allocation = Allocation { gpu_type, gpus: execution.gpus(), spread };
         let row = RowId(self.rows.len() as u32);
         self.rows.push(execution);
+        self.row_kinds.push(kind);
         self.by.insert((kind, allocation, mode), row);
+    }
+
+    /// Sets what was measured of two jobs on one GPU of a type that run at the same time: the part of its speed alone that each has, up to 1. What is more counts
+    /// as 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadFigure`] for parts that are not more than 0.
+    pub fn set_together(
+        &mut self,
+        gpu_type: GpuType,
+        [one, other]: [KindId; 2],
+        parts: [f64; 2],
+    ) -> Result<(), Error> {
+        if let Some(part) = parts.into_iter().find(|part| part.is_nan() || *part <= 0.0) {
+            let (name, expected) = ("the part of a job's speed beside another", "more than 0");
+            return Err(Error::BadFigure { name, value: part.to_string(), expected });
+        }
+        let [first, second] = parts.map(|part| part.min(1.0));
+        self.together.insert((gpu_type, one, other), [first, second]);
+        self.together.insert((gpu_type, other, one), [second, first]);
+        Ok(())
+    }
+
+    /// What was set of two kinds of jobs on one GPU of a type.
+    #[must_use]
+    pub fn together(&self, gpu_type: GpuType, one: KindId, other: KindId) -> Option<[f64; 2]> {
+        self.together.get(&(gpu_type, one, other)).copied()
+    }
+
+    pub(crate) fn rows_together(&self, gpu_type: GpuType, one: RowId, other: RowId) -> Option<[f64; 2]> {
+        let kind = |row: RowId| self.row_kinds[row.0 as usize];
+        self.together(gpu_type, kind(one), kind(other))
     }
 
     /// How a kind of job is executed on an allocation: in a mode, or by data parallelism where the table does not have it in that mode.

@@ -106,7 +106,7 @@ fn runs(question: &Question) -> Vec<Run> {
 
 fn overlap(policy: &Policy) -> f64 {
     match policy.sharing {
-        Sharing::None => 0.0,
+        Sharing::None | Sharing::Pairs { .. } => 0.0,
         Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => overlap,
     }
 }

@@ -4,15 +4,24 @@ use rustc_hash::FxHashMap;
 
 use super::entry::{Choice, Entry, Seat};
 use crate::policy::Sharing;
-use crate::sharing::{cycle, hosting, in_gaps, in_slots};
+use crate::sharing::{cycle, hosting, in_gaps, in_slots, slowed};
 use crate::table::{RowId, Table};
 use crate::{GpuId, GpuType};
 
 /// What becomes of two executions that share GPUs, by host, place and guest: it is asked for again and again.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
-    slots: FxHashMap<(RowId, usize, RowId), Option<u64>>,
+    slots: FxHashMap<(RowId, usize, RowId), Option<Slot>>,
     cycles: FxHashMap<(RowId, RowId), Option<u64>>,
+}
+
+/// A job beside another on one GPU.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// How long its iterations take.
+    iteration: u64,
+    /// By what it is compared with other places for it: the least is the best.
+    cost: u64,
 }
 
 /// Jobs on several GPUs by the type and number of those, and by what they run.
@@ -41,6 +50,14 @@ pub(super) struct Places<'a> {
     best: FxHashMap<RowId, Vec<usize>>,
 }
 
+/// Whether other jobs may be placed beside a job.
+fn has_room(sharing: Sharing, seat: &Seat) -> bool {
+    match sharing {
+        Sharing::Pairs { .. } => seat.gpus.len() == 1,
+        Sharing::None | Sharing::Iterations { .. } | Sharing::Gaps { .. } => seat.gpus.len() > 1,
+    }
+}
+
 impl<'a> Places<'a> {
     pub(super) fn new(
         table: &'a Table,
@@ -55,7 +72,7 @@ impl<'a> Places<'a> {
         let mut gangs = Gangs::default();
         for &host in hosts.iter().rev() {
             let Some(seat) = &entries[host].target else { continue };
-            if seat.gpus.len() < 2 {
+            if !has_room(sharing, seat) {
                 continue;
             }
             let rotates = table.at(seat.row).rotates;
@@ -117,11 +134,11 @@ impl<'a> Places<'a> {
             let group = self.entries[host].target.as_ref().and_then(|seat| {
                 let place = seat.gpus.binary_search(&gpu).ok()?;
                 let place = if self.table.at(seat.row).rotates { 0 } else { place };
-                (seat.gpus.len() > 1).then_some((seat.row, place, seat.gpu_type))
+                has_room(self.sharing, seat).then_some((seat.row, place, seat.gpu_type))
             });
             if let Some((row, place, gpu_type)) = group.filter(|_| self.is_open(host, gpu)) {
                 if gpu_type == choice.gpu_type {
-                    if let Some(iteration) = self.in_slot(row, place, choice.row) {
+                    if let Some(Slot { iteration, .. }) = self.in_slot(row, place, choice) {
                         self.seat_beside(guest, choice, host, vec![gpu], iteration);
                         return true;
                     }
@@ -131,14 +148,14 @@ impl<'a> Places<'a> {
         let order = if let Some(order) = self.best.get(&choice.row) {
             order.clone()
         } else {
-            let mut by_time: Vec<(u64, usize)> = Vec::new();
+            let mut by_cost: Vec<(u64, usize)> = Vec::new();
             for group in 0..self.groups.len() {
                 let Group { row, place, gpu_type, .. } = self.groups[group];
-                let time = (gpu_type == choice.gpu_type).then(|| self.in_slot(row, place, choice.row));
-                by_time.extend(time.flatten().map(|time| (time, group)));
+                let slot = (gpu_type == choice.gpu_type).then(|| self.in_slot(row, place, choice));
+                by_cost.extend(slot.flatten().map(|slot| (slot.cost, group)));
             }
-            by_time.sort_unstable();
-            let order: Vec<usize> = by_time.into_iter().map(|(_, group)| group).collect();
+            by_cost.sort_unstable();
+            let order: Vec<usize> = by_cost.into_iter().map(|(_, group)| group).collect();
             self.best.insert(choice.row, order.clone());
             order
         };
@@ -146,7 +163,7 @@ impl<'a> Places<'a> {
             while let Some((host, gpu)) = self.groups[group].free.pop() {
                 if self.is_open(host, gpu) {
                     let Group { row, place, .. } = self.groups[group];
-                    if let Some(iteration) = self.in_slot(row, place, choice.row) {
+                    if let Some(Slot { iteration, .. }) = self.in_slot(row, place, choice) {
                         self.seat_beside(guest, choice, host, vec![gpu], iteration);
                         return true;
                     }
@@ -218,7 +235,13 @@ impl<'a> Places<'a> {
         let overlap = self.overlap();
         if let Some(seat) = &mut self.entries[host].target {
             let alone = self.table.at(seat.row);
-            seat.iteration = if gpus.len() > 1 { iteration } else { hosting(alone, overlap) };
+            seat.iteration = match self.table.rows_together(seat.gpu_type, seat.row, choice.row) {
+                Some([part, _]) if matches!(self.sharing, Sharing::Pairs { .. }) => {
+                    slowed(alone.iteration, part)
+                }
+                _ if gpus.len() > 1 => iteration,
+                _ => hosting(alone, overlap),
+            };
         }
         let Choice { gpu_type, row, .. } = choice;
         self.entries[guest].target = Some(Seat { gpus, gpu_type, row, beside: Some(host), iteration });
@@ -226,19 +249,28 @@ impl<'a> Places<'a> {
 
     fn overlap(&self) -> f64 {
         match self.sharing {
-            Sharing::None => 0.0,
+            Sharing::None | Sharing::Pairs { .. } => 0.0,
             Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => overlap,
         }
     }
 
-    fn in_slot(&mut self, host: RowId, place: usize, guest: RowId) -> Option<u64> {
-        let (table, sharing) = (self.table, self.sharing);
-        *self.pairs.slots.entry((host, place, guest)).or_insert_with(|| {
-            let (host, guest) = (table.at(host), table.at(guest).iteration);
+    fn in_slot(&mut self, host: RowId, place: usize, guest: Choice) -> Option<Slot> {
+        let (table, sharing, row) = (self.table, self.sharing, guest.row);
+        *self.pairs.slots.entry((host, place, row)).or_insert_with(|| {
+            let (execution, time) = (table.at(host), guest.iteration);
+            let fastest = |iteration: u64| Slot { iteration, cost: iteration };
             match sharing {
                 Sharing::None => None,
-                Sharing::Iterations { overlap } => in_slots(host, place, guest, overlap),
-                Sharing::Gaps { efficiency, overlap } => in_gaps(host, place, guest, efficiency, overlap),
+                Sharing::Iterations { overlap } => in_slots(execution, place, time, overlap).map(fastest),
+                Sharing::Gaps { efficiency, overlap } => {
+                    in_gaps(execution, place, time, efficiency, overlap).map(fastest)
+                }
+                Sharing::Pairs { least } => {
+                    let [one, other] = table.rows_together(guest.gpu_type, host, row)?;
+                    // Both lose less in a better pair.
+                    let cost = ((2.0 - one - other) * 1e9) as u64;
+                    (one + other >= least).then(|| Slot { iteration: slowed(time, other), cost })
+                }
             }
         })
     }

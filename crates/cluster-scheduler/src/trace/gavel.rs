@@ -84,7 +84,7 @@ pub fn gavel_speeds(file: &str, input: impl Read) -> Result<Vec<GavelSpeed>, Err
     Ok(speeds)
 }
 
-fn kind<R: Read>(sheet: &Sheet<R>, model: usize, batch: usize) -> Result<String, Error> {
+pub(super) fn kind<R: Read>(sheet: &Sheet<R>, model: usize, batch: usize) -> Result<String, Error> {
     let (model, batch) = (sheet.text(model)?, sheet.text(batch)?);
     Ok(if batch.is_empty() { model.to_owned() } else { format!("{model} batch {batch}") })
 }

@@ -1,10 +1,12 @@
-//! Traces of clusters: readers of published ones, and a generator fitted to one.
+//! Traces of clusters and published throughputs: readers, and a generator of jobs that is fitted to a trace.
 //!
-//! A trace that does not hold what it should is refused, with its line and column. Files are text; who has them compressed decompresses them
+//! A file that does not hold what it should is refused, with its line and column. Files are text; who has them compressed decompresses them
 //! on the way.
 
 mod gavel;
+mod pairs;
 mod philly;
+mod pollux;
 mod quantiles;
 mod random;
 mod sheet;
@@ -13,7 +15,9 @@ mod synthetic;
 use std::time::Duration;
 
 pub use gavel::{GavelJob, GavelSpeed, gavel_jobs, gavel_speeds};
+pub use pairs::{GavelPair, add_pairs, gavel_pairs};
 pub use philly::philly;
+pub use pollux::{PolluxStep, pollux_steps, pollux_table};
 pub use synthetic::synthetic;
 
 use crate::{Allocation, Arrival, Error, GpuType, Job, JobId, KindId, Mode, Table};

@@ -3,6 +3,7 @@
 mod data;
 mod laws;
 mod oracle;
+mod pairs;
 mod peer;
 mod queueing;
 mod traces;

@@ -1,6 +1,7 @@
 //! Published traces are read, wrong ones refused, and the generator is like what it was fitted to.
 
 use cluster_scheduler::trace::{self, TraceJob};
+use cluster_scheduler::{Allocation, GpuType, Mode, Table};
 
 use crate::data;
 
@@ -46,6 +47,95 @@ fn wrong_traces_are_refused_with_line_and_column() {
         trace::gavel_speeds("speeds.csv", speeds.as_bytes()).unwrap_err().to_string(),
         "speeds.csv: line 2, column 5 (`steps_per_s`): `NaN`, expected steps a second from 0 on"
     );
+}
+
+#[test]
+fn wrong_throughputs_are_refused_with_line_and_column() {
+    let pairs = |line: &str| {
+        let header = "gpus,model_a,batch_a,model_b,batch_b,a_alone,b_alone,a_shared,b_shared\n";
+        trace::gavel_pairs("pairs.csv", format!("{header}{line}\n").as_bytes()).unwrap_err().to_string()
+    };
+    assert_eq!(
+        pairs("1,LM,5,LM,10,0,2,1,1"),
+        "pairs.csv: line 2, column 6 (`a_alone`): `0`, expected steps a second, more than 0"
+    );
+    assert_eq!(
+        pairs("1,LM,5,LM,10,1,2,1,x"),
+        "pairs.csv: line 2, column 9 (`b_shared`): `x`, expected steps a second from 0 on"
+    );
+    let steps = |line: &str| {
+        let header = "model,kind,placement_or_nodes,replicas,local_batch,step_s,sync_s\n";
+        trace::pollux_steps("steps.csv", format!("{header}{line}\n").as_bytes()).unwrap_err().to_string()
+    };
+    for (line, message) in [
+        (
+            "bert,placement,12,4,8,1,0",
+            "3 (`placement_or_nodes`): `12`, expected a digit a node that add up to 4 GPUs",
+        ),
+        (
+            "bert,placement,1x,2,8,1,0",
+            "3 (`placement_or_nodes`): `1x`, expected a digit a node that add up to 2 GPUs",
+        ),
+        (
+            "bert,scalability,3,2,8,1,0",
+            "3 (`placement_or_nodes`): `3`, expected a number of nodes, up to that of GPUs",
+        ),
+        ("bert,other,1,1,8,1,0", "2 (`kind`): `other`, expected `placement` or `scalability`"),
+        ("bert,placement,1,1,8,1,1.5", "7 (`sync_s`): `1.5`, expected seconds, no more than the step's"),
+        ("bert,placement,1,1,8,inf,0", "6 (`step_s`): `inf`, expected seconds, more than 0"),
+    ] {
+        assert_eq!(steps(line), format!("steps.csv: line 2, column {message}"));
+    }
+}
+
+/// Pairs of Gavel's, in the table of its speeds: what is faster together than by turns, and what looks clipped.
+#[test]
+fn gavels_pairs_are_read() {
+    let (Some(pairs), Some(speeds)) = (data::open("gavel_v100_pairs.csv"), data::open("gavel_alone.csv"))
+    else {
+        return;
+    };
+    let pairs = trace::gavel_pairs("pairs", pairs).unwrap();
+    assert!(pairs.len() == 330 && pairs.iter().all(|pair| pair.gpus == 1));
+    let clipped = pairs.iter().filter(|pair| pair.looks_clipped()).count();
+    assert_eq!(clipped, 69, "as the file says, about 80");
+    let mut table = Table::new();
+    for speed in trace::gavel_speeds("speeds", speeds).unwrap() {
+        table.kind(&speed.kind);
+    }
+    let added = trace::add_pairs(&mut table, GpuType(0), &pairs);
+    let together = |one: &str, other: &str| {
+        table.together(GpuType(0), table.find(one).unwrap(), table.find(other).unwrap()).unwrap()
+    };
+    let [resnet, transformer] = together("ResNet-18 batch 16", "Transformer batch 32");
+    assert!((resnet - 1.0).abs() < 1e-4 && (transformer - 0.64224).abs() < 1e-4);
+    assert_eq!(together("Transformer batch 32", "ResNet-18 batch 16"), [transformer, resnet]);
+    assert!(added > 300, "{added}");
+}
+
+/// Pollux' step times: a job that is spread over more nodes than it needs is slower, where it synchronizes much.
+#[test]
+fn pollux_step_times_are_read() {
+    let Some(steps) = data::open("pollux_step_times.csv.gz") else { return };
+    let steps = trace::pollux_steps("steps", steps).unwrap();
+    assert_eq!(steps.len(), 7103);
+    let table = trace::pollux_table(&steps, &[1, 2, 4, 8, 16], GpuType(0)).unwrap();
+    assert_eq!(table.kinds().count(), 6);
+    let of = |model: &str, gpus: usize, spread: bool| {
+        let allocation = Allocation { gpu_type: GpuType(0), gpus, spread };
+        table.execution(table.find(model).unwrap(), allocation, Mode::DataParallel).unwrap()
+    };
+    let ratio = |model: &str| {
+        of(model, 4, true).iteration().as_secs_f64() / of(model, 4, false).iteration().as_secs_f64()
+    };
+    println!("4 GPUs spread by 4 on one node: bert {:.2}, imagenet {:.2}", ratio("bert"), ratio("imagenet"));
+    assert!(ratio("bert") > 1.3 && (0.9..1.1).contains(&ratio("imagenet")));
+    let packed = of("bert", 4, false);
+    assert!(
+        (packed.iteration().as_secs_f64() - 0.95712).abs() < 1e-9,
+        "the largest batch on 4 GPUs of a node"
+    );
+    assert!((packed.slots().next().unwrap().as_secs_f64() - 0.092_868).abs() < 1e-9, "its synchronization");
 }
 
 #[test]

@@ -58,6 +58,7 @@ pub(crate) fn policies() -> Vec<Policy> {
         tight(Policy::iteration_level()),
         tight(Policy::jigsaw(2)),
         tight(Policy::jigsaw(4)),
+        tight(Policy::measured_pairs()),
         tight(Policy::burst()),
         tight(Policy::partition()),
     ]
@@ -132,6 +133,14 @@ fn table(cluster: &Cluster, times: &[(u64, u64, u64)]) -> Table {
                     (0..gpus).map(|gpu| iteration.mul_f64(1.0 / (1.0 + gpu as f64))).collect();
                 set(Mode::Burst, Execution::parts(iteration, &busy).unwrap());
             }
+        }
+    }
+    let kinds: Vec<_> = table.kinds().collect();
+    for (index, &one) in kinds.iter().enumerate() {
+        for (&other, &(compute, synchronize, _)) in kinds[index..].iter().zip(times) {
+            // Some add up to less than what pays.
+            let parts = [compute, synchronize].map(|figure| 0.3 + (figure % 8) as f64 / 10.0);
+            table.set_together(GpuType(0), [one, other], parts).unwrap();
         }
     }
     table
