@@ -80,6 +80,14 @@ impl<'a> ForegroundJob<'a> {
         Ok(plans)
     }
 
+    /// At most so many burst plans of the whole frontier on all GPUs, evenly over their times, the fastest first.
+    pub(crate) fn frontier(&self, most: usize) -> anyhow::Result<Vec<Foreground>> {
+        let mode = Mode::Burst { amplification: f64::INFINITY };
+        let job = self.job(true);
+        let frontier = job.frontier(&self.request(self.testbed.gpus, mode)?)?;
+        Ok(frontier.plans(most)?.into_iter().map(|plan| Foreground { plan }).collect())
+    }
+
     /// Plans the foreground on the first `gpus` GPUs.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
         Ok(Foreground { plan: self.job(overlap).plan(&self.request(gpus, mode)?)? })

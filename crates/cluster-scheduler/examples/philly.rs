@@ -88,7 +88,7 @@ fn table() -> Result<Table, cluster_scheduler::Error> {
             set(Mode::Spb(4), Execution::spb(gpus, &layers, synchronize, 4)?);
             let busy: Vec<Duration> =
                 (0..gpus).map(|gpu| compute.mul_f64(1.0 - gpu as f64 / (2 * gpus) as f64)).collect();
-            set(Mode::Burst, Execution::parts(iteration, &busy)?);
+            set(Mode::Burst(0), Execution::parts(iteration, &busy)?);
         }
     }
     Ok(table)

@@ -18,12 +18,16 @@ pub struct Policy {
     pub order: Order,
     /// Whether a job that does not fit holds up all that come after it. Otherwise those that fit go ahead.
     pub blocking: bool,
-    /// How jobs are parallelised, where the table has them so.
-    pub mode: Mode,
+    /// How jobs may be parallelised: the first of these that the table has on an allocation, or for an elastic policy any of them.
+    pub modes: Vec<Mode>,
     /// Whether jobs may share GPUs, and how.
     pub sharing: Sharing,
-    /// Whether a job may be started on any of the numbers of GPUs that it allows ([`Job::also`](crate::Job::also)): on that which costs the least
-    /// GPU time while jobs wait, and on the fastest otherwise.
+    /// Whether a job may run on any of the numbers of GPUs that it allows ([`Job::also`](crate::Job::also)), in any of the modes, and change both at
+    /// the end of an iteration.
+    ///
+    /// Of its executions a job takes that with the smallest t + p c / g, where t is an iteration's time, c the GPU time that it takes from others (without the
+    /// part of gaps that others can have), and g the cluster's GPUs: GPU time that one job takes delays each job that waits by a g-th of it. The price p
+    /// is the smallest at which no more jobs wait than p says: 0, and the fastest executions, where all jobs fit with those.
     pub elastic: bool,
 }
 
@@ -93,6 +97,9 @@ pub enum Sharing {
 /// Levels of attained service: an hour of GPU time, and a day.
 const LEVELS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86_400)];
 
+/// Burst plans of a frontier that are looked for.
+const FRONTIER: u16 = 64;
+
 impl Policy {
     /// First come, first served, each job on all its GPUs at once or not at all; who does not fit blocks those behind. The
     /// common default of batch systems.
@@ -102,7 +109,7 @@ impl Policy {
             name: "fifo".into(),
             order: Order::Arrival,
             blocking: true,
-            mode: Mode::DataParallel,
+            modes: vec![Mode::DataParallel],
             sharing: Sharing::None,
             elastic: false,
         }
@@ -162,7 +169,8 @@ impl Policy {
     /// structured partial backpropagation with so many parts, and other jobs' iterations in the slots that it leaves.
     #[must_use]
     pub fn jigsaw(parts: u16) -> Self {
-        Self { name: "jigsaw".into(), mode: Mode::Spb(parts), ..Self::iteration_level() }
+        let modes = vec![Mode::Spb(parts), Mode::DataParallel];
+        Self { name: "jigsaw".into(), modes, ..Self::iteration_level() }
     }
 
     /// Pairs of jobs on one GPU, as Gavel packs them (OSDI 2020, section 3.1): as [least attained service](Self::least_attained_service), and who has no GPU
@@ -173,21 +181,22 @@ impl Policy {
         Self { name: "pairs".into(), sharing, ..Self::least_attained_service() }
     }
 
-    /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs on several GPUs run by burst plans on as many as pay, and jobs
-    /// on one GPU in their gaps, or on GPUs of their own where there are any.
+    /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs take the burst plan that pays of those on the frontiers for each number of GPUs (the
+    /// first 64 points of each), or data parallelism where that is better, and jobs on one GPU run in their gaps, or on GPUs of their own where there are
+    /// any. What pays is in [`elastic`](Self::elastic).
     #[must_use]
     pub fn burst() -> Self {
         Self {
             name: "burst".into(),
-            mode: Mode::Burst,
+            modes: (0..FRONTIER).map(Mode::Burst).chain([Mode::DataParallel]).collect(),
             sharing: Sharing::Gaps { efficiency: 0.9, overlap: 0.01 },
             elastic: true,
             ..Self::least_attained_service()
         }
     }
 
-    /// Static partitions: as [`burst`](Self::burst), by data parallelism and without sharing: jobs on as many GPUs as pay, and each GPU
-    /// one job's.
+    /// Static partitions: as [`burst`](Self::burst), by data parallelism and without sharing: jobs on as many GPUs as pay, and each GPU one
+    /// job's.
     #[must_use]
     pub fn partition() -> Self {
         Self { name: "partition".into(), elastic: true, ..Self::least_attained_service() }

@@ -57,6 +57,11 @@ pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
     stretched(host.iteration, overlap)
 }
 
+/// Whether anything is placed in a gap of an iteration.
+pub(crate) fn is_worth_filling(gap: u64, iteration: u64) -> bool {
+    gap as f64 >= iteration as f64 * LEAST_SPEED
+}
+
 fn worth(iteration: u64, alone: u64) -> Option<u64> {
     (iteration as f64 * LEAST_SPEED <= alone as f64).then_some(iteration)
 }

@@ -13,8 +13,8 @@ pub enum Mode {
     DataParallel,
     /// Structured partial backpropagation with so many parts.
     Spb(u16),
-    /// A burst plan: each layer has its own number of GPUs.
-    Burst,
+    /// A burst plan, in which each layer has its own number of GPUs: a point of the frontier of plans for so many GPUs, by its number.
+    Burst(u16),
 }
 
 /// Where a job runs, as far as its time depends on it.
@@ -135,7 +135,7 @@ impl Table {
         self.together(gpu_type, kind(one), kind(other))
     }
 
-    /// How a kind of job is executed on an allocation: in a mode, or by data parallelism where the table does not have it in that mode.
+    /// How a kind of job is executed on an allocation in a mode, if the table has it so.
     #[must_use]
     pub fn execution(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<&Execution> {
         self.row(kind, allocation, mode).map(|row| self.at(row))
@@ -144,10 +144,7 @@ impl Table {
     pub(crate) fn row(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<RowId> {
         let packed = Allocation { spread: false, ..allocation };
         let look = |allocation, mode| self.by.get(&(kind, allocation, mode)).copied();
-        look(allocation, mode)
-            .or_else(|| look(packed, mode))
-            .or_else(|| look(allocation, Mode::DataParallel))
-            .or_else(|| look(packed, Mode::DataParallel))
+        look(allocation, mode).or_else(|| look(packed, mode))
     }
 
     pub(crate) fn at(&self, row: RowId) -> &Execution {

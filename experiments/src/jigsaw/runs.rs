@@ -94,7 +94,7 @@ fn runs(question: &Question) -> Vec<Run> {
     }
     let load = shown_load(&question.loads);
     for policy in policies(Source::Synthetic) {
-        let shares = policy.sharing != Sharing::None && !matches!(policy.mode, Mode::Spb(2 | 8));
+        let shares = policy.sharing != Sharing::None && !matches!(parts(&policy), Some(2 | 8));
         for overlap in OVERLAPS.into_iter().filter(|_| shares) {
             let policy = policy.clone().with_overlap(overlap);
             let of_seed = |seed| Run { source: Source::Synthetic, policy: policy.clone(), load, seed };
@@ -102,6 +102,14 @@ fn runs(question: &Question) -> Vec<Run> {
         }
     }
     runs
+}
+
+/// The parts of SPB, if the policy has jobs under it.
+fn parts(policy: &Policy) -> Option<u16> {
+    policy.modes.iter().find_map(|mode| match mode {
+        Mode::Spb(parts) => Some(*parts),
+        Mode::DataParallel | Mode::Burst(_) => None,
+    })
 }
 
 fn overlap(policy: &Policy) -> f64 {
@@ -125,10 +133,7 @@ fn answer(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Ans
     let row = Row {
         trace: source.name().into(),
         policy: policy.name.clone(),
-        parts: match policy.mode {
-            Mode::Spb(parts) => Some(parts),
-            Mode::DataParallel | Mode::Burst => None,
-        },
+        parts: parts(policy),
         load: *load,
         overlap: overlap(policy),
         seed: *seed,

@@ -17,8 +17,8 @@ use crate::workload::WORKLOADS;
 pub(super) const COUNTS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Numbers of parts of SPB.
 pub(super) const PARTS: [u16; 3] = [2, 4, 8];
-/// The limit of burst plans, GPU time over that of one GPU.
-const AMPLIFICATION: f64 = 2.0;
+/// Plans of a frontier that are simulated, at most, evenly over its times.
+const FRONTIER: usize = 8;
 /// Layers that Gavel's models are taken to have, and how much longer the backward pass takes.
 const LAYERS: u32 = 16;
 
@@ -37,8 +37,9 @@ struct Costs {
     computing: Duration,
     /// Forward and backward times of the layers, of a GPU's samples.
     layers: Vec<(Duration, Duration)>,
-    /// An iteration of a burst plan, and the part of its GPUs' time that background jobs get, by what they have alone.
-    burst: Option<(Duration, f64)>,
+    /// Of each plan of the frontier of burst plans, an iteration with background jobs beside it, and the part of its GPUs' time that these get,
+    /// by what they have alone.
+    bursts: Vec<(Duration, f64)>,
 }
 
 pub(super) fn tables(question: &Question, journal: &Journal) -> anyhow::Result<Tables> {
@@ -57,7 +58,7 @@ pub(super) fn tables(question: &Question, journal: &Journal) -> anyhow::Result<T
 
 fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Costs> {
     let (times, link) = (question.times.clone(), question.link.clone());
-    let testbed = Testbed::without_workloads(times, link, gpus, AMPLIFICATION);
+    let testbed = Testbed::without_workloads(times, link, gpus, f64::INFINITY);
     let job = ForegroundJob::new(WORKLOADS[network].load()?, &testbed)?;
     let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;
     let alone = job.alone(&dp)?;
@@ -69,25 +70,23 @@ fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Cos
         let time = job.profile.time(&layer.name, samples)?;
         layers.push((time.forward, time.backward));
     }
-    let burst = if gpus == 1 {
-        None
-    } else {
-        let burst = job.foreground(gpus, testbed.burst(), true)?;
+    let mut bursts = Vec::new();
+    for burst in if gpus == 1 { Vec::new() } else { job.frontier(FRONTIER)? } {
         let together = job.collocated(&burst)?;
         let share = together.background_samples_per_s / job.background_samples_per_s(gpus)?;
-        Some((together.iteration, share.clamp(0.0, 1.0)))
-    };
+        bursts.push((together.iteration, share.clamp(0.0, 1.0)));
+    }
     Ok(Costs {
         gpus,
         iteration: alone.iteration,
         computing: alone.iteration.mul_f64(activity.computing.as_secs_f64() / all.as_secs_f64()),
         layers,
-        burst,
+        bursts,
     })
 }
 
 fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
-    let &Costs { gpus, iteration, computing, ref layers, burst } = costs;
+    let &Costs { gpus, iteration, computing, ref layers, ref bursts } = costs;
     let kind = table.kind(name);
     let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
     set(Mode::DataParallel, Execution::parts(iteration, &vec![computing.min(iteration); gpus])?);
@@ -98,8 +97,9 @@ fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
             set(Mode::Spb(parts), Execution::spb(gpus, &layers, synchronization, usize::from(parts))?);
         }
     }
-    if let Some((iteration, share)) = burst {
-        set(Mode::Burst, Execution::parts(iteration, &vec![iteration.mul_f64(1.0 - share); gpus])?);
+    for (point, &(iteration, share)) in (0..).zip(bursts) {
+        let busy = vec![iteration.mul_f64(1.0 - share); gpus];
+        set(Mode::Burst(point), Execution::parts(iteration, &busy)?);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::nanos::nanos;
 use crate::policy::Order;
+use crate::sharing::is_worth_filling;
 use crate::table::{Allocation, RowId};
 use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy, Table};
 
@@ -9,14 +10,13 @@ use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy,
 pub(super) struct Entry {
     pub(super) id: JobId,
     pub(super) job: Job,
-    pub(super) mode: Mode,
     pub(super) arrived: u64,
     pub(super) remaining: u64,
     /// An iteration's time on the GPUs that it wants, of the type on which it is fastest, by data parallelism.
     pub(super) iteration: u64,
     /// The level of attained service.
     pub(super) level: usize,
-    /// Where it may run; those that it wants first, faster ones before slower ones.
+    /// Where and how it may run; on the GPUs that it wants first, faster ones before slower ones.
     pub(super) options: Vec<Choice>,
     /// Where it is to run.
     pub(super) target: Option<Seat>,
@@ -25,11 +25,12 @@ pub(super) struct Entry {
     pub(super) is_active: bool,
 }
 
-/// A number of GPUs of a type.
+/// A number of GPUs of a type, and how they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) gpu_type: GpuType,
     pub(super) gpus: usize,
+    pub(super) mode: Mode,
     pub(super) row: RowId,
     pub(super) iteration: u64,
     /// GPU time of an iteration that nobody else can use.
@@ -41,6 +42,9 @@ pub(super) struct Choice {
 pub(super) struct Seat {
     pub(super) gpus: Vec<GpuId>,
     pub(super) gpu_type: GpuType,
+    /// Whether they are on more hosts than they need.
+    pub(super) spread: bool,
+    pub(super) mode: Mode,
     pub(super) row: RowId,
     /// The job in whose slots or gaps it is.
     pub(super) beside: Option<usize>,
@@ -79,11 +83,27 @@ impl Entry {
         let also: &[usize] = if policy.elastic { &job.also } else { &[] };
         let mut options = Vec::new();
         for &gpus in std::iter::once(&job.gpus).chain(also) {
-            let mut of_count: Vec<Choice> = (0..cluster.types().len() as u16)
-                .filter_map(|of_type| Choice::new(GpuType(of_type), gpus, &job, cluster, table, policy))
-                .collect();
+            let mut of_count: Vec<Choice> = Vec::new();
+            for of_type in (0..cluster.types().len() as u16).map(GpuType) {
+                let in_mode = |&mode: &Mode| Choice::new(of_type, gpus, mode, &job, cluster, table, policy);
+                let in_modes = policy.modes.iter().filter_map(in_mode);
+                of_count.extend(in_modes.take(if policy.elastic { usize::MAX } else { 1 }));
+            }
             of_count.sort_by_key(|choice| choice.iteration);
             options.extend(of_count);
+        }
+        // Another one is as good in everything.
+        for index in (0..options.len()).rev() {
+            let choice = options[index];
+            let better = |(other, better): (usize, &Choice)| {
+                let same = better.cost == choice.cost
+                    && better.iteration == choice.iteration
+                    && better.gpus == choice.gpus;
+                better.gpu_type == choice.gpu_type && better.is_as_good(&choice) && (!same || other < index)
+            };
+            if policy.elastic && options.iter().enumerate().any(better) {
+                options.remove(index);
+            }
         }
         if options.is_empty() {
             return Err(impossible("no type of GPU has as many, or the table has no time on as many".into()));
@@ -101,7 +121,6 @@ impl Entry {
         }
         Ok(Self {
             id,
-            mode: policy.mode,
             arrived,
             remaining: job.iterations,
             iteration,
@@ -143,7 +162,7 @@ impl Entry {
         Some(Placement {
             job: self.id,
             gpus: run.seat.gpus.clone(),
-            mode: self.mode,
+            mode: run.seat.mode,
             beside,
             iteration: std::time::Duration::from_nanos(run.seat.iteration),
             iterations: run.left,
@@ -155,6 +174,7 @@ impl Choice {
     fn new(
         gpu_type: GpuType,
         gpus: usize,
+        mode: Mode,
         job: &Job,
         cluster: &Cluster,
         table: &Table,
@@ -163,15 +183,20 @@ impl Choice {
         if gpus == 0 || gpus > cluster.gpus_of(gpu_type) {
             return None;
         }
-        let row = table.row(job.kind, Allocation { gpu_type, gpus, spread: false }, policy.mode)?;
+        let row = table.row(job.kind, Allocation { gpu_type, gpus, spread: false }, mode)?;
         let execution = table.at(row);
         let cost = match policy.sharing {
             crate::Sharing::Gaps { efficiency, .. } => {
-                let gaps: u64 = execution.slot_nanos().sum();
+                let gaps: u64 =
+                    execution.slot_nanos().filter(|&gap| is_worth_filling(gap, execution.iteration)).sum();
                 execution.iteration * gpus as u64 - (gaps as f64 * efficiency) as u64
             }
             _ => execution.iteration * gpus as u64,
         };
-        Some(Self { gpu_type, gpus, row, iteration: execution.iteration, cost })
+        Some(Self { gpu_type, gpus, mode, row, iteration: execution.iteration, cost })
+    }
+
+    fn is_as_good(&self, other: &Self) -> bool {
+        self.gpus <= other.gpus && self.iteration <= other.iteration && self.cost <= other.cost
     }
 }

@@ -3,6 +3,7 @@
 mod entry;
 mod gpus;
 mod places;
+mod prices;
 mod select;
 mod turns;
 

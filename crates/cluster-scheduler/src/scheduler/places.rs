@@ -243,8 +243,10 @@ impl<'a> Places<'a> {
                 _ => hosting(alone, overlap),
             };
         }
-        let Choice { gpu_type, row, .. } = choice;
-        self.entries[guest].target = Some(Seat { gpus, gpu_type, row, beside: Some(host), iteration });
+        let Choice { gpu_type, mode, row, .. } = choice;
+        let spread = self.entries[host].target.as_ref().is_some_and(|seat| seat.spread);
+        self.entries[guest].target =
+            Some(Seat { gpus, gpu_type, spread, mode, row, beside: Some(host), iteration });
     }
 
     fn overlap(&self) -> f64 {

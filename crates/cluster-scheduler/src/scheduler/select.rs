@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::entry::{Choice, Seat};
 use super::gpus::Free;
 use crate::policy::{Order, Sharing};
-use crate::table::Allocation;
+use crate::table::{Allocation, RowId};
 use crate::{Error, GpuType};
 
 impl Scheduler<'_> {
@@ -21,6 +21,7 @@ impl Scheduler<'_> {
         }
         let selected = match self.turns {
             Some(_) => self.by_turns(&order)?,
+            None if self.policy.elastic => self.at_a_price(&order),
             None => self.in_order(&order),
         };
         let previous = self.seat(&selected);
@@ -36,14 +37,12 @@ impl Scheduler<'_> {
     fn in_order(&self, order: &[usize]) -> Vec<(usize, Choice)> {
         let mut free = self.all_gpus();
         let mut left: usize = self.cluster.gpus();
-        let wanted: usize = order.iter().map(|&index| self.entries[index].job.gpus).sum();
-        let is_scarce = wanted > left;
         let mut selected = Vec::new();
         for &index in order {
             if left == 0 {
                 break;
             }
-            match self.choice(index, &free, is_scarce) {
+            match self.choice(index, &free) {
                 Some(choice) => {
                     free[choice.gpu_type.index()] -= choice.gpus;
                     left -= choice.gpus;
@@ -57,21 +56,12 @@ impl Scheduler<'_> {
     }
 
     /// Where a job is to run that fits: where it is, if it has GPUs of its own already.
-    fn choice(&self, index: usize, free: &[usize], is_scarce: bool) -> Option<Choice> {
+    fn choice(&self, index: usize, free: &[usize]) -> Option<Choice> {
         let entry = &self.entries[index];
         let own = entry.target.as_ref().filter(|seat| seat.beside.is_none());
         let mut fitting = entry.options.iter().filter(|choice| choice.gpus <= free[choice.gpu_type.index()]);
-        if let Some(seat) = own {
-            let stays = |choice: &&Choice| choice.gpu_type == seat.gpu_type && choice.gpus == seat.gpus.len();
-            if let Some(choice) = fitting.clone().find(stays) {
-                return Some(*choice);
-            }
-        }
-        if !self.policy.elastic {
-            return fitting.next().copied();
-        }
-        let by = |choice: &&Choice| if is_scarce { choice.cost } else { choice.iteration };
-        fitting.min_by_key(by).copied()
+        let is_own = |choice: &&Choice| own.is_some_and(|seat| seat.gpu_type == choice.gpu_type);
+        fitting.clone().find(is_own).or_else(|| fitting.next()).copied()
     }
 
     /// Jobs with GPUs of their own by what they have had of their fair shares; what is left goes to those that fit, in order.
@@ -92,7 +82,7 @@ impl Scheduler<'_> {
             }
         }
         for &index in order.iter().filter(|&&index| !is_selected[index]) {
-            if let Some(choice) = self.choice(index, &free, true) {
+            if let Some(choice) = self.choice(index, &free) {
                 free[choice.gpu_type.index()] -= choice.gpus;
                 selected.push((index, choice));
             }
@@ -100,7 +90,7 @@ impl Scheduler<'_> {
         Ok(selected)
     }
 
-    fn all_gpus(&self) -> Vec<usize> {
+    pub(super) fn all_gpus(&self) -> Vec<usize> {
         (0..self.cluster.types().len()).map(|of_type| self.cluster.gpus_of(GpuType(of_type as u16))).collect()
     }
 
@@ -120,6 +110,8 @@ impl Scheduler<'_> {
         for (index, choice) in selected {
             match previous[*index].take() {
                 Some(mut seat) if stays(&seat, choice) => {
+                    seat.mode = choice.mode;
+                    seat.row = self.row(*index, choice, seat.spread);
                     seat.iteration = self.table.at(seat.row).iteration;
                     seat.gpus.iter().for_each(|&gpu| free.take(gpu));
                     self.entries[*index].target = Some(seat);
@@ -130,15 +122,21 @@ impl Scheduler<'_> {
         // Wide jobs first: they need whole hosts.
         moving.sort_by_key(|(_, choice)| std::cmp::Reverse(choice.gpus));
         for (index, choice) in moving {
-            let Choice { gpu_type, gpus: count, row, .. } = choice;
+            let Choice { gpu_type, gpus: count, mode, .. } = choice;
             let (gpus, spread) = free.find(gpu_type, count);
-            let entry = &mut self.entries[index];
-            let allocation = Allocation { gpu_type, gpus: count, spread };
-            let row = self.table.row(entry.job.kind, allocation, self.policy.mode).unwrap_or(row);
+            let row = self.row(index, &choice, spread);
             let iteration = self.table.at(row).iteration;
-            entry.target = Some(Seat { gpus, gpu_type, row, beside: None, iteration });
+            self.entries[index].target =
+                Some(Seat { gpus, gpu_type, spread, mode, row, beside: None, iteration });
         }
         previous
+    }
+
+    fn row(&self, index: usize, choice: &Choice, spread: bool) -> RowId {
+        let &Choice { gpu_type, gpus, mode, row, .. } = choice;
+        self.table
+            .row(self.entries[index].job.kind, Allocation { gpu_type, gpus, spread }, mode)
+            .unwrap_or(row)
     }
 
     /// Places jobs without GPUs of their own beside others.

@@ -1,6 +1,7 @@
 //! The scheduler's laws, slow oracles, a peer's results, and traces.
 
 mod data;
+mod elastic;
 mod laws;
 mod oracle;
 mod pairs;

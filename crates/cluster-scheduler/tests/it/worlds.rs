@@ -33,7 +33,7 @@ impl World {
     /// The least and the most that an iteration of a job takes in any mode on a type, alone.
     pub(crate) fn extremes(&self, job: &Job) -> (Duration, Duration) {
         let all = (0..self.cluster.types().len() as u16).flat_map(|of_type| {
-            let modes = [Mode::DataParallel, Mode::Spb(2), Mode::Spb(4), Mode::Burst];
+            let modes = [Mode::DataParallel, Mode::Spb(2), Mode::Spb(4), Mode::Burst(0), Mode::Burst(1)];
             let counts = std::iter::once(job.gpus).chain(job.also.clone());
             counts.flat_map(move |gpus| modes.map(move |mode| (GpuType(of_type), gpus, mode)))
         });
@@ -129,9 +129,12 @@ fn table(cluster: &Cluster, times: &[(u64, u64, u64)]) -> Table {
                     let execution = Execution::spb(gpus, &layers, synchronize, usize::from(parts));
                     set(Mode::Spb(parts), execution.unwrap());
                 }
-                let busy: Vec<Duration> =
-                    (0..gpus).map(|gpu| iteration.mul_f64(1.0 / (1.0 + gpu as f64))).collect();
-                set(Mode::Burst, Execution::parts(iteration, &busy).unwrap());
+                for (point, longer) in [1.0, 1.2].into_iter().enumerate() {
+                    let iteration = iteration.mul_f64(longer);
+                    let busy = |gpu: usize| iteration.mul_f64(1.0 / (1.0 + gpu as f64 * longer.powi(4)));
+                    let busy: Vec<Duration> = (0..gpus).map(busy).collect();
+                    set(Mode::Burst(point as u16), Execution::parts(iteration, &busy).unwrap());
+                }
             }
         }
     }
