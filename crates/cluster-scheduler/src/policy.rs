@@ -25,9 +25,10 @@ pub struct Policy {
     /// Whether a job may run on any of the numbers of GPUs that it allows ([`Job::also`](crate::Job::also)), in any of the modes, and change both at
     /// the end of an iteration.
     ///
-    /// Of its executions a job takes that with the smallest t + p c / g, where t is an iteration's time, c the GPU time that it takes from others (without the
-    /// part of gaps that others can have), and g the cluster's GPUs: GPU time that one job takes delays each job that waits by a g-th of it. The price p
-    /// is the smallest at which no more jobs wait than p says: 0, and the fastest executions, where all jobs fit with those.
+    /// Of its executions a job takes that with the smallest t + p n t / g, where t is an iteration's time on n of the cluster's g GPUs. The price p is the smallest at
+    /// which as few jobs wait as possible: 0, and the fastest executions, where all jobs fit with those. GPUs that are left then make jobs faster. On the
+    /// GPUs that it has, a job takes the execution with the smallest t + w c / g, where w jobs wait, and c is n t without the part of gaps that others can have:
+    /// GPU time that it takes from others delays each of them by a g-th of it.
     pub elastic: bool,
 }
 

@@ -5,26 +5,26 @@ use super::entry::Choice;
 
 /// Prices closer than this are not told apart.
 const PRECISION: f64 = 1.05;
-/// The smallest price above 0: of a thousandth of a job that waits.
-const LEAST: f64 = 1e-3;
+/// The smallest price above 0, and the largest, at which everybody takes what costs the least.
+const PRICES: (f64, f64) = (1e-3, 1e6);
 
 impl Scheduler<'_> {
-    /// Jobs with GPUs of their own, each by the execution that pays at the smallest price at which no more jobs wait than it says.
+    /// Jobs with GPUs of their own, each by the execution that pays at the smallest price at which as few jobs wait as possible.
     ///
-    /// Up to 20 passes over the jobs' executions.
+    /// Some ten passes over the jobs' executions.
     pub(super) fn at_a_price(&self, order: &[usize]) -> Vec<(usize, Choice)> {
-        let waiting =
-            |selected: &[Option<Choice>]| selected.iter().filter(|choice| choice.is_none()).count() as f64;
+        let waiting = |selected: &[Option<Choice>]| selected.iter().filter(|choice| choice.is_none()).count();
         let mut selected = self.selected(order, 0.0);
         // What becomes of prices matters only to jobs with a choice.
         let has_choice = order.iter().any(|&index| self.entries[index].options.len() > 1);
-        if has_choice && waiting(&selected) > 0.0 {
-            let (mut low, mut high) = (0.0, order.len() as f64);
+        if has_choice && waiting(&selected) > 0 {
+            let (mut low, mut high) = PRICES;
             selected = self.selected(order, high);
-            while high > LEAST && high > low * PRECISION {
-                let middle = (low.max(LEAST / 2.0) * high).sqrt();
+            let fewest = waiting(&selected);
+            while high > low * PRECISION {
+                let middle = (low * high).sqrt();
                 let at_middle = self.selected(order, middle);
-                if waiting(&at_middle) <= middle {
+                if waiting(&at_middle) <= fewest {
                     (high, selected) = (middle, at_middle);
                 } else {
                     low = middle;
@@ -34,6 +34,8 @@ impl Scheduler<'_> {
             for price in [low, 0.0] {
                 self.widen(order, &mut selected, price);
             }
+            let waiting = waiting(&selected) as f64;
+            self.leave_gaps(order, &mut selected, waiting);
         }
         order.iter().zip(selected).filter_map(|(&index, choice)| Some((index, choice?))).collect()
     }
@@ -73,12 +75,28 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The execution with the smallest time, its GPU time included at a price.
+    /// Lets jobs choose anew on the GPUs that they have, where others wait for gaps.
+    fn leave_gaps(&self, order: &[usize], selected: &mut [Option<Choice>], waiting: f64) {
+        let of_each = waiting / self.cluster.gpus() as f64;
+        for (&index, choice) in order.iter().zip(selected) {
+            let Some(choice) = choice else { continue };
+            let options = self.entries[index].options.iter();
+            let same = options.filter(|other| (other.gpu_type, other.gpus) == (choice.gpu_type, choice.gpus));
+            let best = cheapest(same, |choice| choice.iteration as f64 + of_each * choice.cost as f64);
+            *choice = best.unwrap_or(*choice);
+        }
+    }
+
+    /// The execution with the smallest time, its GPUs' time included at a price.
     fn best(&self, index: usize, free: &[usize], price: f64) -> Option<Choice> {
         let of_each = price / self.cluster.gpus() as f64;
         let fits = |choice: &&Choice| choice.gpus <= free[choice.gpu_type.index()];
-        let priced = |choice: &Choice| choice.iteration as f64 + of_each * choice.cost as f64;
-        let fitting = self.entries[index].options.iter().filter(fits);
-        fitting.min_by(|one, other| priced(one).total_cmp(&priced(other))).copied()
+        cheapest(self.entries[index].options.iter().filter(fits), |choice| {
+            choice.iteration as f64 * (1.0 + of_each * choice.gpus as f64)
+        })
     }
+}
+
+fn cheapest<'a>(choices: impl Iterator<Item = &'a Choice>, cost: impl Fn(&Choice) -> f64) -> Option<Choice> {
+    choices.min_by(|one, other| cost(one).total_cmp(&cost(other))).copied()
 }
