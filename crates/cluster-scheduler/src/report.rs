@@ -134,6 +134,37 @@ impl Report {
         sum * sum / (speeds.len() as f64 * squares)
     }
 
+    /// Finish-time fairness: of each finished job, its completion time by what it would take alone on its own 1/n of the cluster's GPUs, the smallest first.
+    ///
+    /// n is the mean number of jobs in the cluster while it was there, and it scales linearly below the GPUs that it wants. It is Themis' rho (Mahajan et al., NSDI
+    /// 2020, section 3.1), which is at most 1 for everybody where sharing is worth it for everybody.
+    #[must_use]
+    pub fn finish_time_ratios(&self) -> Vec<f64> {
+        let left = |job: &JobRecord| job.left.map_or(self.makespan, |(at, _)| at);
+        let came = self.jobs.iter().map(|job| (job.arrived, 1.0));
+        let mut changes: Vec<(Duration, f64)> =
+            came.chain(self.jobs.iter().map(|job| (left(job), -1.0))).collect();
+        changes.sort_by_key(|(at, _)| *at);
+        // The integral of the number of jobs up to each change.
+        let (mut area, mut jobs, mut last) = (0.0, 0.0, Duration::ZERO);
+        let mut areas: Vec<(Duration, f64)> = Vec::with_capacity(changes.len());
+        for (at, change) in changes {
+            area += jobs * at.saturating_sub(last).as_secs_f64();
+            (jobs, last) = (jobs + change, at);
+            areas.push((at, area));
+        }
+        let area = |at: Duration| areas[areas.partition_point(|(other, _)| *other < at)].1;
+        let ratio = |job: &JobRecord| {
+            let completion = job.completion()?.as_secs_f64();
+            let others = (area(left(job)) - area(job.arrived)) / completion;
+            let part = self.gpus as f64 / others / job.gpus as f64;
+            Some(completion / (job.alone.as_secs_f64() / part.min(1.0)))
+        };
+        let mut ratios: Vec<f64> = self.jobs.iter().filter_map(ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    }
+
     /// The mean number of jobs in the cluster until the makespan.
     #[must_use]
     pub fn mean_jobs(&self) -> f64 {

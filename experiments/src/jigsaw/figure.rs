@@ -54,6 +54,24 @@ fn legend(area: &Area<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A panel's margins.
+fn frame<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart
+        .margin_top(26)
+        .margin_right(16)
+        .margin_bottom(6)
+        .set_label_area_size(LabelAreaPosition::Left, 52)
+        .set_label_area_size(LabelAreaPosition::Bottom, 42);
+    chart
+}
+
+/// A panel's name, above its left corner.
+fn name(trace: &str) -> Text<'static, (i32, i32), String> {
+    let above = text(14).pos(Pos::new(HPos::Left, VPos::Bottom));
+    Text::new(trace.to_owned(), (0, -6), above.color(&INK))
+}
+
 fn panel(area: &Area<'_>, found: &Jigsaw, trace: &str, (label, figure): Shown) -> anyhow::Result<()> {
     let bands = |policy: &str| {
         let band = |load: f64| Some((load, found.band(trace, policy, load, figure)?));
@@ -63,16 +81,9 @@ fn panel(area: &Area<'_>, found: &Jigsaw, trace: &str, (label, figure): Shown) -
     let top = lines.iter().flat_map(|(_, bands)| bands).map(|(_, band)| band.most).fold(0.0, f64::max) * 1.08;
     let loads = found.loads();
     let most = loads.last().copied().unwrap_or(1.0) * 1.04;
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(26)
-        .margin_right(16)
-        .margin_bottom(6)
-        .set_label_area_size(LabelAreaPosition::Left, 52)
-        .set_label_area_size(LabelAreaPosition::Bottom, 42)
-        .build_cartesian_2d(0.0..most, 0.0..top.max(1e-9))?;
+    let mut chart = frame(area).build_cartesian_2d(0.0..most, 0.0..top.max(1e-9))?;
     axes(&mut chart.configure_mesh()).x_desc("load").y_desc(label).draw()?;
-    let above = text(14).pos(Pos::new(HPos::Left, VPos::Bottom));
-    chart.draw_series([EmptyElement::at((0.0, top)) + Text::new(trace.to_owned(), (0, -6), above)])?;
+    chart.draw_series([EmptyElement::at((0.0, top)) + name(trace)])?;
     for (color, bands) in lines {
         let points: Vec<(f64, f64)> = bands.iter().map(|&(load, band)| (load, band.middle)).collect();
         chart.draw_series([PathElement::new(points.clone(), color.stroke_width(2))])?;
@@ -106,22 +117,13 @@ pub(super) fn cumulative(found: &Jigsaw, style: Style) -> anyhow::Result<Figure>
 fn curves(area: &Area<'_>, found: &Jigsaw, trace: &str) -> anyhow::Result<()> {
     let of_trace = || found.completions.iter().filter(|(other, ..)| other == trace);
     let most = of_trace().filter_map(|(.., times)| times.last()).copied().fold(10.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(26)
-        .margin_right(16)
-        .margin_bottom(6)
-        .set_label_area_size(LabelAreaPosition::Left, 52)
-        .set_label_area_size(LabelAreaPosition::Bottom, 42)
-        .build_cartesian_2d((1.0..most).log_scale(), 0.0..1.0)?;
+    let mut chart = frame(area).build_cartesian_2d((1.0..most).log_scale(), 0.0..1.0)?;
     axes(&mut chart.configure_mesh())
         .x_desc("completion time, s")
         .y_desc("part of the jobs")
         .x_label_formatter(&|seconds| format!("{seconds:.0}"))
         .draw()?;
-    let above = text(14).pos(Pos::new(HPos::Left, VPos::Bottom));
-    chart.draw_series([
-        EmptyElement::at((1.0, 1.0)) + Text::new(trace.to_owned(), (0, -6), above.color(&INK))
-    ])?;
+    chart.draw_series([EmptyElement::at((1.0, 1.0)) + name(trace)])?;
     for (policy, color) in DRAWN {
         for (.., times) in of_trace().filter(|(_, other, _)| other == policy) {
             let count = times.len() as f64;

@@ -1,13 +1,14 @@
 //! What the runs come to.
 
-use super::Jigsaw;
+use super::crossover::{self, COMPARISONS};
 use super::row::Row;
 use super::runs::shown_load;
+use super::{Jigsaw, measured};
 
 /// The claim of the paper.
 const CLAIM: f64 = 1.28;
 /// Ratios that are closer to 1 are the same.
-const ROUNDING: f64 = 1e-3;
+pub(super) const ROUNDING: f64 = 1e-3;
 
 /// The middle of some figures, with the least and the most.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,46 +101,27 @@ impl Jigsaw {
     pub(super) fn summary(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for trace in self.traces() {
-            for parts in ["2", "4", "8"] {
-                let jigsaw = format!("jigsaw, K = {parts}");
-                lines.extend(self.pays(trace, &jigsaw, "iteration-level"));
-            }
-            for against in ["iteration-level", "jigsaw, K = 4", "partition"] {
-                lines.extend(self.pays(trace, "burst", against));
-            }
+            lines.extend(COMPARISONS.into_iter().filter_map(|(one, other)| self.pays(trace, one, other)));
         }
         lines.extend(self.claim());
         lines.extend(self.sensitivity());
+        lines.extend(measured::findings(&self.measured));
         lines.extend(self.rounds_cost());
         lines
     }
 
-    /// How a policy compares with another by load, and at which loads it pays.
+    /// How a policy compares with another by load, and from which load to which it pays.
     fn pays(&self, trace: &str, one: &str, other: &str) -> Option<String> {
-        let (mut shown, mut gaining, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
+        let mut shown = Vec::new();
         for load in self.loads() {
-            let efficiency = self.ratio(trace, (one, other), load, EFFICIENCY)?.middle;
-            let speed = self.ratio(trace, (one, other), load, SPEED)?.middle;
-            shown.push(format!("load {load}: {efficiency:.3}, {speed:.3}"));
-            let (better, worse) =
-                (efficiency.max(speed) > 1.0 + ROUNDING, efficiency.min(speed) < 1.0 - ROUNDING);
-            match (better, worse) {
-                (true, false) => gaining.push(load.to_string()),
-                (true, true) => mixed.push(load.to_string()),
-                (false, _) => {}
-            }
+            let efficiency = self.ratio(trace, (one, other), load, EFFICIENCY)?;
+            let speed = self.ratio(trace, (one, other), load, SPEED)?;
+            shown.push(format!("load {load}: {}, {}", efficiency.shown(), speed.shown()));
         }
-        let at = |loads: &[String]| {
-            if loads.is_empty() { "no load".into() } else { format!("load {}", loads.join(", ")) }
-        };
-        let verdict = format!(
-            "it pays at {}, and is better in one and worse in the other at {}",
-            at(&gaining),
-            at(&mixed)
-        );
         Some(format!(
-            "{trace}: {one} over {other}, efficiency and 1 / mean completion time: {}: {verdict}.",
-            shown.join("; ")
+            "{trace}: {one} over {other}, efficiency and 1 / mean completion time: {}. By bisection over load {}.",
+            shown.join("; "),
+            crossover::in_words(&self.crossovers, trace, one, other)
         ))
     }
 

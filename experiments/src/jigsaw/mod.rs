@@ -1,7 +1,9 @@
 //! A cluster scheduled by the iteration: JigSaw, bursts, Gavel's policies, and what is common, on jobs of real clusters.
 
+mod crossover;
 mod figure;
 mod findings;
+mod measured;
 mod options;
 mod rounds;
 mod row;
@@ -19,6 +21,8 @@ use crate::journal::Journal;
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
+use crossover::Crossover;
+use measured::MeasuredRow;
 pub(crate) use options::JigsawOptions;
 use options::Question;
 use rounds::RoundsRow;
@@ -37,6 +41,10 @@ struct Jigsaw {
     rows: Vec<Row>,
     /// Gavel's jobs by its rounds and without.
     rounds: Vec<RoundsRow>,
+    /// Loads at which policies begin and stop to pay against others, by draw of jobs.
+    crossovers: Vec<Crossover>,
+    /// By sharing and placement that were measured.
+    measured: Vec<MeasuredRow>,
     #[serde(skip)]
     provenance: Vec<String>,
     /// A small schedule by each of some policies.
@@ -57,6 +65,8 @@ impl Jigsaw {
             jobs: question.jobs,
             rows,
             rounds: rounds::rows(question, journal)?,
+            crossovers: crossover::crossovers(question, &tables, journal)?,
+            measured: measured::rows(question, &tables, journal)?,
             provenance: provenance(question),
             schedules: schedule::small(&tables)?,
             completions,
@@ -84,6 +94,7 @@ fn provenance(question: &Question) -> Vec<String> {
          into a GPU's memory; sharing slows work down by 2% (JigSaw, iteration-level) or 1% (burst), unless said otherwise"
             .into(),
     ];
+    lines.extend(measured::in_words(question));
     lines.extend(question.missing.iter().cloned());
     lines
 }

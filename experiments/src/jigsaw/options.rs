@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use cluster_scheduler::trace::{GavelJob, GavelSpeed, TraceJob, gavel_jobs, gavel_speeds, philly};
+use cluster_scheduler::trace::{
+    GavelJob, GavelPair, GavelSpeed, PolluxStep, TraceJob, gavel_jobs, gavel_pairs, gavel_speeds, philly,
+    pollux_steps,
+};
 use collectives::LinkModel;
 use flate2::read::GzDecoder;
 
@@ -42,7 +45,8 @@ pub(crate) struct JigsawOptions {
     /// Offered work by what the GPUs can do
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_values_t = [0.7, 1.5, 4.0, 10.0])]
     loads: Vec<f64>,
-    /// Where published traces are: `philly_jobs.csv.gz`, `gavel_msr_seed0.csv.gz`, `gavel_alone.csv` and `gavel_reference_jobs.csv.gz`
+    /// Where published traces are: `philly_jobs.csv.gz`, `gavel_msr_seed0.csv.gz`, `gavel_alone.csv`, `gavel_v100_pairs.csv`, `gavel_reference_jobs.csv.gz`
+    /// and `pollux_step_times.csv.gz`
     #[arg(long, value_name = "DIR", default_value = "../shared/data/traces")]
     traces: PathBuf,
 }
@@ -59,6 +63,8 @@ pub(super) struct Question {
     pub(super) gavel: Vec<GavelJob>,
     pub(super) gavel_reference: Vec<GavelJob>,
     pub(super) gavel_speeds: Vec<GavelSpeed>,
+    pub(super) gavel_pairs: Vec<GavelPair>,
+    pub(super) pollux: Vec<PolluxStep>,
     /// Files that are not there.
     pub(super) missing: Vec<String>,
 }
@@ -84,6 +90,7 @@ impl Experiment for JigsawOptions {
         let mut open = |name: &str| open(&self.traces, name, &mut missing);
         let (philly_file, gavel_file) = (open("philly_jobs.csv.gz")?, open("gavel_msr_seed0.csv.gz")?);
         let (speeds_file, reference_file) = (open("gavel_alone.csv")?, open("gavel_reference_jobs.csv.gz")?);
+        let (pairs_file, pollux_file) = (open("gavel_v100_pairs.csv")?, open("pollux_step_times.csv.gz")?);
         let question = Question {
             times,
             link,
@@ -95,6 +102,8 @@ impl Experiment for JigsawOptions {
             gavel: read(gavel_file, gavel_jobs)?,
             gavel_reference: read(reference_file, gavel_jobs)?,
             gavel_speeds: read(speeds_file, gavel_speeds)?,
+            gavel_pairs: read(pairs_file, gavel_pairs)?,
+            pollux: read(pollux_file, pollux_steps)?,
             missing,
         };
         Ok(prepared(move |journal| Jigsaw::run(&question, journal)))

@@ -3,6 +3,8 @@
 use cluster_scheduler::Report;
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::percentile;
+
 /// What a policy did with a draw of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
@@ -24,12 +26,18 @@ pub(super) struct Row {
     pub(super) utilization: f64,
     /// Jain's index of the jobs' speeds by those alone.
     pub(super) fairness: f64,
+    /// Completion time by that alone on one's own 1/n of the cluster: the mean, and the 99th percentile.
+    pub(super) rho_mean: f64,
+    pub(super) rho_p99: f64,
 }
 
 impl Row {
     /// With the figures of a report.
     pub(super) fn of(self, report: &Report) -> Self {
+        let ratios = report.finish_time_ratios();
         Self {
+            rho_mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
+            rho_p99: percentile(ratios.iter().copied(), 0.99).unwrap_or(f64::NAN),
             jobs: report.finished().count(),
             gpu_hours_per_job: report.gpu_hours_per_job(),
             efficiency: report.efficiency(),

@@ -1,6 +1,6 @@
 //! Every policy on every trace, at every load.
 
-use cluster_scheduler::{Cluster, Mode, Policy, Sharing, SimulationOptions, simulate};
+use cluster_scheduler::{Cluster, Mode, Policy, Report, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
 
 use super::options::Question;
@@ -14,11 +14,11 @@ const OVERLAPS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 
 /// One run.
 #[derive(Clone)]
-struct Run {
-    source: Source,
-    policy: Policy,
-    load: f64,
-    seed: usize,
+pub(super) struct Run {
+    pub(super) source: Source,
+    pub(super) policy: Policy,
+    pub(super) load: f64,
+    pub(super) seed: usize,
 }
 
 /// What is kept of it.
@@ -64,7 +64,7 @@ pub(super) fn shown_load(loads: &[f64]) -> f64 {
 }
 
 /// The policies that are compared, by how they share GPUs.
-fn policies(source: Source) -> Vec<Policy> {
+pub(super) fn policies(source: Source) -> Vec<Policy> {
     let mut all = vec![
         Policy::fifo(),
         Policy::srtf(),
@@ -112,6 +112,14 @@ fn parts(policy: &Policy) -> Option<u16> {
     })
 }
 
+/// The policy, with the parts of SPB.
+pub(super) fn title(policy: &Policy) -> String {
+    match parts(policy) {
+        Some(parts) => format!("{}, K = {parts}", policy.name),
+        None => policy.name.clone(),
+    }
+}
+
 fn overlap(policy: &Policy) -> f64 {
     match policy.sharing {
         Sharing::None | Sharing::Pairs { .. } => 0.0,
@@ -125,11 +133,18 @@ fn is_as_assumed(policy: &Policy) -> bool {
     assumed.any(|other| other == *policy)
 }
 
-fn answer(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Answer> {
+/// What becomes of the jobs.
+pub(super) fn simulated(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Report> {
     let Run { source, policy, load, seed } = run;
-    let cluster = Cluster::uniform(question.times.device(), question.gpus / 8, 8)?;
-    let arrivals = source.arrivals(question, tables, *load, *seed)?;
-    let report = simulate(&cluster, source.table(tables), policy, &arrivals, &SimulationOptions::default())?;
+    let (cluster, table) =
+        (Cluster::uniform(question.times.device(), question.gpus / 8, 8)?, source.table(tables));
+    let arrivals = source.arrivals(question, table, *load, *seed)?;
+    Ok(simulate(&cluster, table, policy, &arrivals, &SimulationOptions::default())?)
+}
+
+fn answer(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Answer> {
+    let report = simulated(question, tables, run)?;
+    let Run { source, policy, load, seed } = run;
     let row = Row {
         trace: source.name().into(),
         policy: policy.name.clone(),
@@ -145,6 +160,8 @@ fn answer(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Ans
         makespan_s: 0.0,
         utilization: 0.0,
         fairness: 0.0,
+        rho_mean: 0.0,
+        rho_p99: 0.0,
     };
     Ok(Answer { row: row.of(&report), completions: report.completions() })
 }

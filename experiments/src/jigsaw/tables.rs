@@ -1,8 +1,8 @@
-//! How long iterations take: of networks by `deeppool`, and of Gavel's jobs by its published throughputs.
+//! How long iterations take: of networks by `deeppool`, and of Gavel's jobs and Pollux' models by what they published.
 
 use std::time::Duration;
 
-use cluster_scheduler::trace::GavelSpeed;
+use cluster_scheduler::trace::{GavelSpeed, add_pairs, pollux_table};
 use cluster_scheduler::{Execution, GpuType, Mode, Table};
 use deeppool::plan::Mode as PlanMode;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ const LAYERS: u32 = 16;
 pub(super) struct Tables {
     pub(super) networks: Table,
     pub(super) gavel: Table,
+    /// Of Pollux' models, and the same where placement makes no difference.
+    pub(super) pollux: Table,
+    pub(super) pollux_packed: Table,
 }
 
 /// What `deeppool` says of a network on so many GPUs.
@@ -53,7 +56,12 @@ pub(super) fn tables(question: &Question, journal: &Journal) -> anyhow::Result<T
     for ((network, _), costs) in asked.into_iter().zip(answers) {
         add(&mut networks, WORKLOADS[network].title, &costs)?;
     }
-    Ok(Tables { networks, gavel: gavel(&question.gavel_speeds)? })
+    let mut gavel = gavel(&question.gavel_speeds)?;
+    add_pairs(&mut gavel, GpuType(0), &question.gavel_pairs);
+    let packed: Vec<_> = question.pollux.iter().filter(|step| !step.is_spread()).cloned().collect();
+    let pollux = pollux_table(&question.pollux, &COUNTS, GpuType(0))?;
+    let pollux_packed = pollux_table(&packed, &COUNTS, GpuType(0))?;
+    Ok(Tables { networks, gavel, pollux, pollux_packed })
 }
 
 fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Costs> {

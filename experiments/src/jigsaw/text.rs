@@ -8,7 +8,7 @@ use crate::text_table::{printed, text_table};
 /// A column, with how a band of it is written.
 type Column = (&'static str, fn(&Row) -> f64, usize);
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 9] = [
     ("GPU hours\na job", |row| row.gpu_hours_per_job, 2),
     ("efficiency\n", |row| row.efficiency, 3),
     ("mean JCT\nh", |row| row.mean_jct_s / 3600.0, 2),
@@ -16,6 +16,8 @@ const COLUMNS: [Column; 7] = [
     ("makespan\nh", |row| row.makespan_s / 3600.0, 0),
     ("GPUs held\n%", |row| row.utilization * 100.0, 0),
     ("fairness\n", |row| row.fairness, 3),
+    ("rho\nmean", |row| row.rho_mean, 2),
+    ("rho\np99", |row| row.rho_p99, 1),
 ];
 
 impl Jigsaw {
@@ -45,7 +47,8 @@ impl Jigsaw {
         lines.push(String::new());
         lines.push(
             "The middle of the seeds. JCT: from arrival to the end. Efficiency: GPU time of the jobs alone by data parallelism, over what was held. Fairness: \
-             Jain's index of the jobs' speeds by those alone."
+             Jain's index of the jobs' speeds by those alone. Rho: finish-time fairness (Themis, NSDI 2020), completion time over that alone on one's own 1/n of the cluster, \
+             where n is the mean number of jobs meanwhile; it is fair up to 1."
                 .into(),
         );
         if !self.rounds.is_empty() {

@@ -51,12 +51,11 @@ impl Source {
     pub(super) fn arrivals(
         self,
         question: &Question,
-        tables: &Tables,
+        table: &Table,
         load: f64,
         seed: usize,
     ) -> anyhow::Result<Vec<Arrival>> {
         let Question { jobs, gpus, .. } = *question;
-        let table = self.table(tables);
         let drawn = match self {
             Self::Synthetic => synthetic(jobs, seed as u64),
             // Stretches of the trace that are far from each other.

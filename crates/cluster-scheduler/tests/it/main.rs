@@ -2,6 +2,7 @@
 
 mod data;
 mod elastic;
+mod fairness;
 mod laws;
 mod oracle;
 mod pairs;
