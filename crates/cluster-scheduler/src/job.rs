@@ -22,7 +22,7 @@ pub struct Job {
     pub iterations: u64,
     /// The GPUs that it wants.
     pub gpus: usize,
-    /// Numbers of GPUs on which it may run as well, for [elastic](crate::Policy::elastic) policies.
+    /// Numbers of GPUs on which it may run as well, for [elastic](crate::Elastic) policies.
     pub also: Vec<usize>,
     /// Its share under the fair policies, by that of others; 1 as a rule.
     pub weight: f64,

@@ -32,7 +32,7 @@ pub use error::Error;
 pub use event::{Command, Event, Placement};
 pub use execution::Execution;
 pub use job::{Arrival, Job, JobId};
-pub use policy::{Fair, Objective, Order, Policy, Sharing};
+pub use policy::{Elastic, Fair, Objective, Order, Policy, Sharing};
 pub use report::{End, JobRecord, Report, Segment};
 pub use scheduler::Scheduler;
 pub use table::{Allocation, KindId, Mode, Table};

@@ -22,14 +22,24 @@ pub struct Policy {
     pub modes: Vec<Mode>,
     /// Whether jobs may share GPUs, and how.
     pub sharing: Sharing,
-    /// Whether a job may run on any of the numbers of GPUs that it allows ([`Job::also`](crate::Job::also)), in any of the modes, and change both at
-    /// the end of an iteration.
-    ///
-    /// Of its executions a job takes that with the smallest t + p n t / g, where t is an iteration's time on n of the cluster's g GPUs. The price p is the smallest at
-    /// which as few jobs wait as possible: 0, and the fastest executions, where all jobs fit with those. GPUs that are left then make jobs faster. On the
-    /// GPUs that it has, a job takes the execution with the smallest t + w c / g, where w jobs wait, and c is n t without the part of gaps that others can have:
-    /// GPU time that it takes from others delays each of them by a g-th of it.
-    pub elastic: bool,
+    /// What a job may change at the end of an iteration.
+    pub elastic: Elastic,
+}
+
+/// What a job may change at the end of an iteration, beside its place.
+///
+/// Of its executions a job takes that with the smallest t + p n t / g, where t is an iteration's time on n of the cluster's g GPUs. The price p is the smallest at
+/// which as few jobs wait as possible: 0, and the fastest executions, where all jobs fit with those. GPUs that are left then make jobs faster. On the
+/// GPUs that it has, a job takes the execution with the smallest t + w c / g, where w jobs wait, and c is n t without the part of gaps that others can have:
+/// GPU time that it takes from others delays each of them by a g-th of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elastic {
+    /// Nothing: it runs on the GPUs that it wants, in the first of the modes that the table has.
+    No,
+    /// Its mode, on the GPUs that it wants.
+    Modes,
+    /// Its mode and its number of GPUs, of those that it allows ([`Job::also`](crate::Job::also)).
+    ModesAndGpus,
 }
 
 /// Who goes first.
@@ -112,7 +122,7 @@ impl Policy {
             blocking: true,
             modes: vec![Mode::DataParallel],
             sharing: Sharing::None,
-            elastic: false,
+            elastic: Elastic::No,
         }
     }
 
@@ -184,23 +194,29 @@ impl Policy {
 
     /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs take the burst plan that pays of those on the frontiers for each number of GPUs (the
     /// first 64 points of each), or data parallelism where that is better, and jobs on one GPU run in their gaps, or on GPUs of their own where there are
-    /// any. What pays is in [`elastic`](Self::elastic).
+    /// any. What pays is in [`Elastic`].
     #[must_use]
     pub fn burst() -> Self {
         Self {
             name: "burst".into(),
             modes: (0..FRONTIER).map(Mode::Burst).chain([Mode::DataParallel]).collect(),
             sharing: Sharing::Gaps { efficiency: 0.9, overlap: 0.01 },
-            elastic: true,
+            elastic: Elastic::ModesAndGpus,
             ..Self::least_attained_service()
         }
+    }
+
+    /// The same with every job on the GPUs that it wants: what is chosen is the plan.
+    #[must_use]
+    pub fn burst_fixed() -> Self {
+        Self { name: "burst-fixed".into(), elastic: Elastic::Modes, ..Self::burst() }
     }
 
     /// Static partitions: as [`burst`](Self::burst), by data parallelism and without sharing: jobs on as many GPUs as pay, and each GPU one
     /// job's.
     #[must_use]
     pub fn partition() -> Self {
-        Self { name: "partition".into(), elastic: true, ..Self::least_attained_service() }
+        Self { name: "partition".into(), elastic: Elastic::ModesAndGpus, ..Self::least_attained_service() }
     }
 
     /// The same policy where sharing a GPU slows work down by another part, if that is not measured.

@@ -13,13 +13,17 @@ use super::traces::Source;
 use crate::journal::Journal;
 
 /// What is compared with what.
-pub(super) const COMPARISONS: [(&str, &str); 6] = [
+pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("jigsaw, K = 2", "iteration-level"),
     ("jigsaw, K = 4", "iteration-level"),
     ("jigsaw, K = 8", "iteration-level"),
     ("burst", "iteration-level"),
     ("burst", "jigsaw, K = 4"),
     ("burst", "partition"),
+    ("burst-fixed", "iteration-level"),
+    ("burst-fixed", "jigsaw, K = 4"),
+    // Where jobs have all the GPUs that they want, this is what a partition is.
+    ("burst-fixed", "las"),
 ];
 
 /// Loads between which the last one that pays is looked for, and the first one.

@@ -146,9 +146,12 @@ impl Jigsaw {
     fn sensitivity(&self) -> Vec<String> {
         let load = shown_load(&self.loads());
         let mut lines = Vec::new();
-        for (policy, against) in
-            [("jigsaw, K = 4", "las"), ("iteration-level", "las"), ("burst", "partition")]
-        {
+        for (policy, against) in [
+            ("jigsaw, K = 4", "las"),
+            ("iteration-level", "las"),
+            ("burst-fixed", "las"),
+            ("burst", "partition"),
+        ] {
             let of_policy = |row: &&Row| {
                 row.trace == "synthetic" && row.name() == policy && (row.load - load).abs() < 1e-12
             };

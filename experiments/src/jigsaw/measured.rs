@@ -22,7 +22,7 @@ const LEAST: [f64; 2] = [1.0, 1.5];
 pub(super) enum Measured {
     /// Gavel's jobs, two on a GPU where their speeds together add up to a part at least, against one.
     Pairs,
-    /// Synthetic jobs of Pollux' models: slower where GPUs are spread over nodes, against the same speed everywhere.
+    /// Synthetic jobs of Pollux' models: of other speeds where GPUs are spread over nodes, against the same speed everywhere.
     Placement,
 }
 
@@ -146,8 +146,8 @@ pub(super) fn findings(rows: &[MeasuredRow]) -> Vec<String> {
                 least.unwrap_or(f64::NAN)
             ),
             Measured::Placement => format!(
-                "Synthetic jobs of Pollux' models, load {load}: {policy} where jobs that are spread over nodes are as slow as measured (T4), over {policy} where placement makes no \
-                 difference: efficiency {efficiency}, mean completion time {jct}."
+                "Synthetic jobs of Pollux' models, load {load}: {policy} where jobs that are spread over nodes take as long as measured (T4; on several nodes, fewer GPUs a node are often \
+                 faster), over {policy} where placement makes no difference: efficiency {efficiency}, mean completion time {jct}."
             ),
         }
     };

@@ -76,8 +76,10 @@ pub(super) fn policies(source: Source) -> Vec<Policy> {
     all.extend(PARTS.map(Policy::jigsaw));
     if source != Source::Gavel {
         // For Gavel's jobs there are no burst plans.
-        let burst = Policy { sharing: Sharing::Gaps { efficiency: 1.0, overlap: 0.01 }, ..Policy::burst() };
-        all.extend([burst, Policy::partition()]);
+        let sharing = Sharing::Gaps { efficiency: 1.0, overlap: 0.01 };
+        let bursts = [Policy::burst(), Policy::burst_fixed()];
+        all.extend(bursts.map(|policy| Policy { sharing, ..policy }));
+        all.push(Policy::partition());
     }
     all
 }

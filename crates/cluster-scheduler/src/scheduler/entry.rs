@@ -1,7 +1,7 @@
 //! A job in the scheduler.
 
 use crate::nanos::nanos;
-use crate::policy::Order;
+use crate::policy::{Elastic, Order};
 use crate::sharing::is_worth_filling;
 use crate::table::{Allocation, RowId};
 use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy, Table};
@@ -80,14 +80,14 @@ impl Entry {
             let kind = table.name(job.kind).to_owned();
             Error::Impossible { job: id, kind, gpus: job.gpus, reason }
         };
-        let also: &[usize] = if policy.elastic { &job.also } else { &[] };
+        let also: &[usize] = if policy.elastic == Elastic::ModesAndGpus { &job.also } else { &[] };
         let mut options = Vec::new();
         for &gpus in std::iter::once(&job.gpus).chain(also) {
             let mut of_count: Vec<Choice> = Vec::new();
             for of_type in (0..cluster.types().len() as u16).map(GpuType) {
                 let in_mode = |&mode: &Mode| Choice::new(of_type, gpus, mode, &job, cluster, table, policy);
                 let in_modes = policy.modes.iter().filter_map(in_mode);
-                of_count.extend(in_modes.take(if policy.elastic { usize::MAX } else { 1 }));
+                of_count.extend(in_modes.take(if policy.elastic == Elastic::No { 1 } else { usize::MAX }));
             }
             of_count.sort_by_key(|choice| choice.iteration);
             options.extend(of_count);
@@ -101,7 +101,7 @@ impl Entry {
                     && better.gpus == choice.gpus;
                 better.gpu_type == choice.gpu_type && better.is_as_good(&choice) && (!same || other < index)
             };
-            if policy.elastic && options.iter().enumerate().any(better) {
+            if policy.elastic != Elastic::No && options.iter().enumerate().any(better) {
                 options.remove(index);
             }
         }

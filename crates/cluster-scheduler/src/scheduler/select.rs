@@ -3,7 +3,7 @@
 use super::Scheduler;
 use super::entry::{Choice, Seat};
 use super::gpus::Free;
-use crate::policy::{Order, Sharing};
+use crate::policy::{Elastic, Order, Sharing};
 use crate::table::{Allocation, RowId};
 use crate::{Error, GpuType};
 
@@ -21,7 +21,7 @@ impl Scheduler<'_> {
         }
         let selected = match self.turns {
             Some(_) => self.by_turns(&order)?,
-            None if self.policy.elastic => self.at_a_price(&order),
+            None if self.policy.elastic != Elastic::No => self.at_a_price(&order),
             None => self.in_order(&order),
         };
         let previous = self.seat(&selected);

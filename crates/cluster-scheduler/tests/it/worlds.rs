@@ -60,6 +60,7 @@ pub(crate) fn policies() -> Vec<Policy> {
         tight(Policy::jigsaw(4)),
         tight(Policy::measured_pairs()),
         tight(Policy::burst()),
+        tight(Policy::burst_fixed()),
         tight(Policy::partition()),
     ]
 }
