@@ -26,8 +26,8 @@ pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("burst-fixed", "las"),
 ];
 
-/// Loads between which the last one that pays is looked for, and the first one.
-const LOADS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+/// Loads between which the last one that pays is looked for, and the first one. At the largest, all jobs come almost at once.
+const LOADS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 128.0, 1024.0];
 /// Loads closer than this are not told apart.
 const PRECISION: f64 = 1.02;
 
