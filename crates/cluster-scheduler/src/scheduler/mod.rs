@@ -7,6 +7,7 @@ mod prices;
 mod select;
 mod turns;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -37,6 +38,8 @@ pub struct Scheduler<'a> {
     by_id: FxHashMap<JobId, usize>,
     /// Jobs that have not left, in the order in which they came.
     active: Vec<usize>,
+    /// Of these, those that have a place and do not run.
+    ready: BTreeSet<usize>,
     gpus: Gpus,
     turns: Option<Turns>,
     /// Something has happened since the last plan by which another one may be better.
@@ -66,6 +69,7 @@ impl<'a> Scheduler<'a> {
             entries: Vec::new(),
             by_id: FxHashMap::default(),
             active: Vec::new(),
+            ready: BTreeSet::new(),
             gpus: Gpus::new(cluster),
             turns,
             outdated: false,
@@ -130,19 +134,26 @@ impl<'a> Scheduler<'a> {
             self.plan()?;
             for &index in &self.active {
                 let entry = &mut self.entries[index];
-                let Some(run) = &mut entry.run else { continue };
+                let Some(run) = &mut entry.run else {
+                    if entry.target.is_some() {
+                        self.ready.insert(index);
+                    } else {
+                        self.ready.remove(&index);
+                    }
+                    continue;
+                };
                 if !run.stopping && entry.target.as_ref() != Some(&run.seat) {
                     run.stopping = true;
                     commands.push(Command::Stop(entry.id));
                 }
             }
         }
-        for &index in &self.active {
-            let entry = &self.entries[index];
-            let (Some(seat), None) = (&entry.target, &entry.run) else { continue };
+        for index in self.ready.iter().copied().collect::<Vec<_>>() {
+            let Some(seat) = &self.entries[index].target else { continue };
             if self.can_start(index, seat) {
+                self.ready.remove(&index);
                 self.gpus.hold(&seat.gpus, index);
-                let left = entry.iterations_of_this_priority(&self.policy.order);
+                let left = self.entries[index].iterations_of_this_priority(&self.policy.order);
                 let beside = seat.beside.map(|host| self.entries[host].id);
                 let seat = seat.clone();
                 self.entries[index].run = Some(Run { seat, left, stopping: false });
@@ -239,6 +250,9 @@ impl<'a> Scheduler<'a> {
     fn release(&mut self, index: usize) {
         if let Some(run) = self.entries[index].run.take() {
             self.gpus.release(&run.seat.gpus, index);
+            if self.entries[index].target.is_some() {
+                self.ready.insert(index);
+            }
         }
     }
 
@@ -248,6 +262,7 @@ impl<'a> Scheduler<'a> {
         entry.target = None;
         entry.options = Vec::new();
         self.active.retain(|&other| other != index);
+        self.ready.remove(&index);
         if let Some(turns) = &mut self.turns {
             turns.leave(index);
         }
