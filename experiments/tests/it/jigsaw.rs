@@ -30,6 +30,21 @@ fn spb_saves_no_gpu_time_without_sharing_and_some_with() {
     for policy in ["fifo", "srtf", "las", "max-min", "finish-time"] {
         assert!((figure(policy, 20.0, "efficiency") - 1.0).abs() < 1e-6, "{policy} shares nothing");
     }
+    // Whatever burst parallelism chooses of, a partition is among it.
+    assert!(figure("burst", 20.0, "efficiency") >= 0.99 * figure("partition", 20.0, "efficiency"));
+    // In fifo's queue, who comes late takes longer than on its own part of the cluster.
+    assert!(figure("fifo", 20.0, "rho_mean") > figure("srtf", 20.0, "rho_mean"));
+    let crossovers = report["crossovers"].as_array().unwrap();
+    assert_eq!(crossovers.len(), 9 * 2, "nine comparisons, by completion times and by efficiency");
+    for found in crossovers {
+        match (found["pays_from"].as_f64(), found["pays_to"].as_f64()) {
+            (Some(from), Some(to)) => {
+                assert!((0.25..=1024.0).contains(&from) && (from..=1024.0).contains(&to), "{found}");
+            }
+            (None, None) => {}
+            _ => panic!("{found}"),
+        }
+    }
     assert!(figure("jigsaw", 20.0, "efficiency") >= figure("iteration-level", 20.0, "efficiency"));
     assert!(figure("srtf", 20.0, "mean_jct_s") < figure("fifo", 20.0, "mean_jct_s"));
     let csv = std::fs::read_to_string(folder.path().join("jigsaw.csv")).unwrap();
@@ -37,6 +52,49 @@ fn spb_saves_no_gpu_time_without_sharing_and_some_with() {
     for figure in ["jigsaw.svg", "jigsaw-schedule.svg", "jigsaw-completions.svg"] {
         assert!(std::fs::read_to_string(folder.path().join(figure)).unwrap().contains("published: Philly"));
     }
+}
+
+/// Pairs and placement as measured, where their files are.
+#[test]
+fn sharing_and_placement_are_as_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = "arrival_s,model,batch,gpus,steps\n".to_owned() + &"0,LM,5,1,100000\n".repeat(30);
+    let speeds = "gpu_type,model,batch,gpus,steps_per_s\nv100,LM,5,1,10\n";
+    let pairs =
+        "gpus,model_a,batch_a,model_b,batch_b,a_alone,b_alone,a_shared,b_shared\n1,LM,5,LM,5,10,10,8,8\n";
+    for (name, text) in [("gavel_alone.csv", speeds), ("gavel_v100_pairs.csv", pairs)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let file = std::fs::File::create(folder.path().join("gavel_msr_seed0.csv.gz")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, jobs.as_bytes()).unwrap();
+    packed.finish().unwrap();
+    let traces = folder.path().to_str().unwrap().to_owned();
+    let output = command(folder.path(), &["--traces", &traces]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for said in [
+        "on V100 and of jobs on one GPU each only",
+        "In 0 pairs one of the two is as fast as alone",
+        "By bisection over load it pays by",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    let report = std::fs::read_to_string(folder.path().join("jigsaw.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let measured = report["measured"].as_array().unwrap();
+    assert_eq!(measured.len(), 2, "pairs from 1 and from 1.5 on");
+    for row in measured {
+        let (efficiency, least) = (row["efficiency_ratio"].as_f64().unwrap(), row["least"].as_f64().unwrap());
+        // Of 30 jobs on 16 GPUs, 14 pairs: 1.6 of a GPU's work on each.
+        assert!((1.4..1.61).contains(&efficiency) && [1.0, 1.5].contains(&least), "{row}");
+    }
+    std::fs::write(folder.path().join("gavel_v100_pairs.csv"), pairs.replace("10,10,8,8", "10,10,8,y"))
+        .unwrap();
+    let output = command(folder.path(), &["--traces", &traces]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let message =
+        "gavel_v100_pairs.csv: line 2, column 9 (`b_shared`): `y`, expected steps a second from 0 on";
+    assert!(output.status.code() == Some(2) && stderr.contains(message), "{stderr}");
 }
 
 #[test]
