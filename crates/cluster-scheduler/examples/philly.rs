@@ -47,7 +47,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for load in [1.0, 6.0] {
         let scaled: Vec<TraceJob> = at_load(&jobs, cluster.gpus(), load);
-        let arrivals = assign(&scaled, &table, &kinds, GpuType(0), 0)?;
+        let mut arrivals = assign(&scaled, &table, &kinds, GpuType(0), 0)?;
+        for arrival in &mut arrivals {
+            arrival.job.also = fewer(arrival.job.gpus);
+        }
         for policy in &policies {
             let (start, cpu) = (Instant::now(), cpu_seconds());
             let report = simulate(&cluster, &table, policy, &arrivals, &SimulationOptions::default())?;
@@ -77,12 +80,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Numbers of GPUs of the table.
+const COUNTS: [usize; 10] = [1, 2, 4, 8, 12, 16, 24, 32, 64, 128];
+
+/// What elastic policies may run a job on as well.
+fn fewer(gpus: usize) -> Vec<usize> {
+    COUNTS.into_iter().filter(|&count| count < gpus).collect()
+}
+
 /// Three kinds of jobs, that synchronize a little, with slots by SPB and gaps by burst plans.
 fn table() -> Result<Table, cluster_scheduler::Error> {
     let mut table = Table::new();
     for (name, ms) in [("small", 20), ("medium", 100), ("large", 300)] {
-        let (kind, compute) = (table.kind(name), Duration::from_millis(ms));
-        for gpus in [1, 2, 4, 8, 12, 16, 24, 32, 64, 128] {
+        let kind = table.kind(name);
+        for gpus in COUNTS {
+            // A batch that is split over more GPUs, which are used a little worse for it.
+            let compute = Duration::from_millis(ms).mul_f64((gpus as f64).powf(-0.8));
             let synchronize = if gpus > 1 { compute / 10 } else { Duration::ZERO };
             let iteration = compute + synchronize;
             let layers = [(compute / 48, compute / 24); 16];
@@ -92,6 +105,9 @@ fn table() -> Result<Table, cluster_scheduler::Error> {
             let busy: Vec<Duration> =
                 (0..gpus).map(|gpu| compute.mul_f64(1.0 - gpu as f64 / (2 * gpus) as f64)).collect();
             set(Mode::Burst(0), Execution::parts(iteration, &busy)?);
+            // A slower plan that leaves more.
+            let busy: Vec<Duration> = busy.into_iter().map(|busy| busy.mul_f64(0.8)).collect();
+            set(Mode::Burst(1), Execution::parts(iteration.mul_f64(1.1), &busy)?);
         }
     }
     Ok(table)
@@ -110,7 +126,7 @@ fn decisions(
         Arrival {
             at: Duration::from_secs(number as u64),
             id: JobId(number as u64),
-            job: Job::new(kinds[number % 3], 100_000, gpus),
+            job: Job { also: fewer(gpus), ..Job::new(kinds[number % 3], 100_000, gpus) },
         }
     };
     let mut now = Duration::ZERO;
