@@ -4,9 +4,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-fn command(out: &std::path::Path, more: &[&str]) -> std::process::Output {
+fn command(out: &std::path::Path, gpus: &str, more: &[&str]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_experiments"))
-        .args(["jigsaw", "--jobs", "60", "--seeds", "1", "--gpus", "16", "--loads", "1,20", "--out"])
+        .args(["jigsaw", "--jobs", "60", "--seeds", "1", "--gpus", gpus, "--loads", "1,20", "--out"])
         .arg(out)
         .args(more)
         .output()
@@ -17,7 +17,7 @@ fn command(out: &std::path::Path, more: &[&str]) -> std::process::Output {
 fn spb_saves_no_gpu_time_without_sharing_and_some_with() {
     let folder = tempfile::tempdir().unwrap();
     // Without traces: what is there on every machine.
-    let output = command(folder.path(), &["--json", "--traces", "nowhere"]);
+    let output = command(folder.path(), "16", &["--json", "--traces", "nowhere"]);
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
@@ -70,7 +70,7 @@ fn sharing_and_placement_are_as_measured() {
     std::io::Write::write_all(&mut packed, jobs.as_bytes()).unwrap();
     packed.finish().unwrap();
     let traces = folder.path().to_str().unwrap().to_owned();
-    let output = command(folder.path(), &["--traces", &traces]);
+    let output = command(folder.path(), "8", &["--traces", &traces]);
     let text = String::from_utf8(output.stdout).unwrap();
     for said in [
         "on V100 and of jobs on one GPU each only",
@@ -85,12 +85,12 @@ fn sharing_and_placement_are_as_measured() {
     assert_eq!(measured.len(), 2, "pairs from 1 and from 1.5 on");
     for row in measured {
         let (efficiency, least) = (row["efficiency_ratio"].as_f64().unwrap(), row["least"].as_f64().unwrap());
-        // Of 30 jobs on 16 GPUs, 14 pairs: 1.6 of a GPU's work on each.
+        // 30 jobs on 8 GPUs are pairs most of the time: 1.6 of a GPU's work on each.
         assert!((1.4..1.61).contains(&efficiency) && [1.0, 1.5].contains(&least), "{row}");
     }
     std::fs::write(folder.path().join("gavel_v100_pairs.csv"), pairs.replace("10,10,8,8", "10,10,8,y"))
         .unwrap();
-    let output = command(folder.path(), &["--traces", &traces]);
+    let output = command(folder.path(), "8", &["--traces", &traces]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     let message =
         "gavel_v100_pairs.csv: line 2, column 9 (`b_shared`): `y`, expected steps a second from 0 on";
@@ -101,7 +101,7 @@ fn sharing_and_placement_are_as_measured() {
 fn wrong_input_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |more: &[&str], message: &str| {
-        let output = command(folder.path(), more);
+        let output = command(folder.path(), "8", more);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && stderr.contains(message), "{stderr}");
     };
