@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::nanos::nanos;
 use crate::policy::Order;
-use crate::{Cluster, Command, Error, Event, Job, JobId, Policy, Table};
+use crate::{Cluster, Command, Error, Event, GpuId, Job, JobId, Policy, Table};
 use entry::{Entry, Run, Seat};
 use gpus::Gpus;
 use turns::Turns;
@@ -38,8 +38,10 @@ pub struct Scheduler<'a> {
     by_id: FxHashMap<JobId, usize>,
     /// Jobs that have not left, in the order in which they came.
     active: Vec<usize>,
-    /// Of these, those that have a place and do not run.
+    /// Of these, those that have a place, do not run, and may start.
     ready: BTreeSet<usize>,
+    /// Those that cannot, by the GPU that they wait for: until that is released, or there is another plan.
+    blocked: Vec<Vec<usize>>,
     gpus: Gpus,
     turns: Option<Turns>,
     /// Something has happened since the last plan by which another one may be better.
@@ -70,6 +72,7 @@ impl<'a> Scheduler<'a> {
             by_id: FxHashMap::default(),
             active: Vec::new(),
             ready: BTreeSet::new(),
+            blocked: vec![Vec::new(); cluster.gpus()],
             gpus: Gpus::new(cluster),
             turns,
             outdated: false,
@@ -132,13 +135,13 @@ impl<'a> Scheduler<'a> {
         let mut commands = Vec::new();
         if std::mem::take(&mut self.outdated) {
             self.plan()?;
+            self.ready.clear();
+            self.blocked.iter_mut().for_each(Vec::clear);
             for &index in &self.active {
                 let entry = &mut self.entries[index];
                 let Some(run) = &mut entry.run else {
                     if entry.target.is_some() {
                         self.ready.insert(index);
-                    } else {
-                        self.ready.remove(&index);
                     }
                     continue;
                 };
@@ -148,10 +151,12 @@ impl<'a> Scheduler<'a> {
                 }
             }
         }
-        for index in self.ready.iter().copied().collect::<Vec<_>>() {
-            let Some(seat) = &self.entries[index].target else { continue };
-            if self.can_start(index, seat) {
-                self.ready.remove(&index);
+        for index in std::mem::take(&mut self.ready) {
+            let entry = &self.entries[index];
+            let (Some(seat), None) = (&entry.target, &entry.run) else { continue };
+            if let Some(gpu) = self.blocking(index, seat) {
+                self.blocked[gpu.index()].push(index);
+            } else {
                 self.gpus.hold(&seat.gpus, index);
                 let left = self.entries[index].iterations_of_this_priority(&self.policy.order);
                 let beside = seat.beside.map(|host| self.entries[host].id);
@@ -187,19 +192,19 @@ impl<'a> Scheduler<'a> {
         self.active.len()
     }
 
-    /// Whether nobody holds these GPUs but those that share them.
+    /// A GPU of these that somebody holds who does not share it, if there is one.
     ///
     /// Who was told to stop holds them until the end of its iteration, and keeps others waiting, but not its own host or guest: that goes
     /// on where it is.
-    fn can_start(&self, job: usize, seat: &Seat) -> bool {
-        seat.gpus.iter().all(|&gpu| {
+    fn blocking(&self, job: usize, seat: &Seat) -> Option<GpuId> {
+        seat.gpus.iter().copied().find(|&gpu| {
             let holders = self.gpus.holders(gpu);
             let waits_for = |&holder: &usize| {
                 let run = self.entries[holder].run.as_ref();
                 let shares = |run: &Run| run.seat.beside == Some(job) || seat.beside == Some(holder);
                 run.is_some_and(|run| run.stopping && !shares(run))
             };
-            holders.contains(&None) && !holders.iter().flatten().any(waits_for)
+            !holders.contains(&None) || holders.iter().flatten().any(waits_for)
         })
     }
 
@@ -250,6 +255,9 @@ impl<'a> Scheduler<'a> {
     fn release(&mut self, index: usize) {
         if let Some(run) = self.entries[index].run.take() {
             self.gpus.release(&run.seat.gpus, index);
+            for gpu in &run.seat.gpus {
+                self.ready.extend(self.blocked[gpu.index()].drain(..));
+            }
             if self.entries[index].target.is_some() {
                 self.ready.insert(index);
             }
