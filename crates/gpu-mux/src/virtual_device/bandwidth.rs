@@ -36,8 +36,8 @@ pub(super) fn stretch(bound: f64, slowdown: f64) -> f64 {
     1.0 - bound + bound * slowdown
 }
 
-/// Rounding of the sums.
-const TOLERANCE: f64 = 1e-9;
+/// Rounding of the sums. Kernels that end at the same time must still do so after many microseconds at this slowdown.
+const TOLERANCE: f64 = 1e-12;
 /// It squares its error: six or seven are enough for a handful of kernels.
 const NEWTON_STEPS: usize = 30;
 

@@ -49,8 +49,9 @@ use stream::{Launch, nanos};
 /// last wave is as full as the others); how blocks of several kernels share a multiprocessor; caches; clock and power; copies between host and device; memory capacity; contention on links; noise of the host. Times are
 /// modelled, not measured.
 ///
-/// The same calls give the same times. An event costs O(streams), whatever is queued; the end of a tasklet O(tasklets
-/// in flight).
+/// The same calls give the same times. They are whole nanoseconds: what happens between two happens at the later.
+///
+/// An event costs O(streams), whatever is queued; the end of a tasklet O(tasklets in flight).
 ///
 /// ```
 /// use gpu_mux::{Device, DeviceParameters, JobId, Kernel, Tasklet, VirtualDevice, VirtualWork};

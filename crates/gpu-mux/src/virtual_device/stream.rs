@@ -202,10 +202,11 @@ impl Running {
     }
 
     /// Ends its wave, and takes from it what it has been given: how much that was.
+    ///
+    /// The wave may have ended a part of a nanosecond ago. Nothing of the next has been done since.
     pub(super) fn stop(&mut self, now: u64) -> u32 {
-        let next = self.waves_left - 1;
-        self.settle(now);
-        self.waves_left = self.waves_left.min(next);
+        self.waves_left -= 1;
+        (self.since, self.left) = (now, self.wave * f64::from(self.waves_left));
         (self.rate, self.until) = (0.0, NEVER);
         std::mem::take(&mut self.given)
     }

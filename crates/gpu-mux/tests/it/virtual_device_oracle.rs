@@ -12,8 +12,17 @@ const GAP: u64 = 3;
 /// A kernel: nanoseconds alone, multiprocessors that it wants, tenths of the memory's bandwidth, waves.
 type Plain = (u64, u32, u32, u32);
 
+/// Nanoseconds of work that are rounding: all sums here, and the device's, are more exact.
+const SAME: f64 = 1e-8;
+/// Nanoseconds of work that are not. The device takes 1e-6 ns, of work or of time, for rounding: for every kernel here
+/// that is between the two, as none is more than 48 times as slow as alone.
+const APART: f64 = 1e-5;
+
 /// When the stream of each job ends; the first job goes first, and the others in the order of their launches.
-fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
+///
+/// What happens between two nanoseconds does so at the later. `None` where something happens so near to a nanosecond,
+/// but not at it, that rounding says which is the later: from there on, everything may go another way.
+fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Option<Vec<u64>> {
     struct Stream<'a> {
         kernels: std::slice::Iter<'a, Plain>,
         /// The kernel that runs, what is left of it, and the multiprocessors that it has.
@@ -39,22 +48,30 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
     let mut now = 0;
     while streams.iter().any(|stream| stream.end.is_none()) {
         for stream in &mut streams {
-            if stream.running.is_some_and(|(_, left, _)| left <= 1e-6) {
+            let Some(((ns, _, _, waves), left, given)) = &mut stream.running else { continue };
+            let wave = *ns as f64 / f64::from(*waves);
+            // One that has stopped at the end of a wave has all of the next before it.
+            loop {
+                let left_after = wave * f64::from(stream.waves - 1);
+                let over = left_after - *left;
+                if over.abs() > SAME && over.abs() < APART {
+                    return None;
+                }
+                if stream.waves == 1 || over < -SAME {
+                    break;
+                }
+                stream.waves -= 1;
+                // Where nobody waited for its multiprocessors, it has taken them again at once.
+                if stream.yields || over <= SAME {
+                    (*left, *given) = (left_after, 0);
+                    break;
+                }
+            }
+            if *left <= SAME {
                 stream.running = None;
                 stream.idle_until = now + GAP;
                 if stream.kernels.len() == 0 {
                     stream.end = Some(now);
-                }
-            }
-            if let Some(((ns, _, _, waves), left, given)) = &mut stream.running {
-                let wave = *ns as f64 / f64::from(*waves);
-                let left_after = |waves: u32| wave * f64::from(waves - 1);
-                while stream.waves > 1 && *left <= left_after(stream.waves) + 1e-6 {
-                    // Between two nanoseconds it has taken them again, unless somebody waited for them.
-                    if stream.yields || *left >= left_after(stream.waves) - 1e-6 {
-                        *given = 0;
-                    }
-                    stream.waves -= 1;
                 }
             }
         }
@@ -102,7 +119,7 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Vec<u64> {
         }
         now += 1;
     }
-    streams.iter().filter_map(|stream| stream.end).collect()
+    Some(streams.iter().filter_map(|stream| stream.end).collect())
 }
 
 fn on_the_device(jobs: &[Vec<Plain>]) -> Vec<u64> {
@@ -136,15 +153,34 @@ fn job() -> impl Strategy<Value = Vec<Plain>> {
     prop::collection::vec((1..600_u64, 1..=MULTIPROCESSORS, 0..=10_u32, 1..8_u32), 1..5)
 }
 
+fn cases() -> u32 {
+    std::env::var("GPU_MUX_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
+}
+
+/// Two waves of the last kernel end within a nanosecond, the second of them being its last.
+///
+/// It begins at 477 on 4 of the 8 multiprocessors that it wants: its waves end at 477.8, 478.6, 479.4, 480.2 and 481.
+/// At 480 the last kernel of the job before it comes and finds none free, so at 480.2, which is 481, it is given those
+/// 4, for 257 ns. The fifth wave waits until those of the first job are free at 722, and takes 0.4 ns.
+#[test]
+fn who_stops_at_a_wave_does_not_end_in_the_same_nanosecond() {
+    let jobs = [
+        vec![(225, 5, 9, 1), (177, 1, 4, 1), (253, 8, 0, 1)],
+        vec![(409, 10, 0, 4), (257, 4, 0, 1)],
+        vec![(146, 1, 10, 1), (2, 8, 0, 5)],
+    ];
+    assert_eq!(on_the_device(&jobs), [722, 738, 723]);
+    assert_eq!(slow_and_obvious(&jobs), Some(vec![722, 738, 723]));
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn every_stream_ends_when_it_does_nanosecond_by_nanosecond(jobs in prop::collection::vec(job(), 1..5)) {
-        // What ends between two nanoseconds may be rounded either way.
-        let (ends, expected) = (on_the_device(&jobs), slow_and_obvious(&jobs));
-        let are_near = ends.iter().zip(&expected).all(|(end, expected)| end.abs_diff(*expected) <= 1);
-        prop_assert!(are_near && ends.len() == expected.len(), "{ends:?}, not {expected:?}");
+        let expected = slow_and_obvious(&jobs);
+        prop_assume!(expected.is_some(), "rounding says when something happens");
+        prop_assert_eq!(Some(on_the_device(&jobs)), expected);
     }
 
     #[test]
