@@ -152,7 +152,7 @@ fn what_is_simulated_has_the_background_in_it_which_may_be_a_file() {
     let network = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
     std::fs::copy(network, folder.path().join("small.onnx")).unwrap();
     let report = json(folder.path(), &format!("{TRAIN} --iterations 2 --background small.onnx:4 --json"));
-    assert_eq!(report["background"]["model"], "small");
+    assert_eq!(report["background"]["jobs"][0]["model"], "small");
     assert!(report["simulated_background_samples_per_s"].is_number());
     let text = succeed(folder.path(), &format!("{TRAIN} --iterations 2 --background small.onnx:4"));
     assert!(text.contains("(with the background)"), "{text}");
