@@ -129,8 +129,7 @@ pub(crate) fn train_on(
     match (engine, launched) {
         (RankEngine::Cpu, None) => Ok(train(config, progress)?),
         (RankEngine::Cpu, Some(_)) => train_by_mpi(config, timeout, progress),
-        (RankEngine::Cuda, None) => train_by_cuda(config, timeout, progress),
-        (RankEngine::Cuda, Some(_)) => train_by_nccl(config, timeout, progress),
+        (RankEngine::Cuda, _) => train_by_cuda(launched.is_some(), config, timeout, progress),
     }
 }
 
@@ -148,20 +147,15 @@ pub(crate) fn evaluate_on(
 
 #[cfg(feature = "cuda")]
 fn train_by_cuda(
+    is_process: bool,
     config: &TrainConfig<'_>,
     timeout: Duration,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<TrainReport> {
+    if is_process {
+        return Ok(deeppool::train::train_rank_on_gpu(config, timeout, progress)?);
+    }
     Ok(deeppool::train::train_on_gpus(config, timeout, progress)?)
-}
-
-#[cfg(feature = "cuda")]
-fn train_by_nccl(
-    config: &TrainConfig<'_>,
-    timeout: Duration,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> anyhow::Result<TrainReport> {
-    Ok(deeppool::train::train_rank_on_gpu(config, timeout, progress)?)
 }
 
 #[cfg(feature = "cuda")]
@@ -171,15 +165,7 @@ fn evaluate_by_cuda(config: &TrainConfig<'_>, timeout: Duration) -> anyhow::Resu
 
 #[cfg(not(feature = "cuda"))]
 fn train_by_cuda(
-    _: &TrainConfig<'_>,
-    _: Duration,
-    _: &(dyn Fn(Progress) + Sync),
-) -> anyhow::Result<TrainReport> {
-    bail!(WITHOUT_CUDA)
-}
-
-#[cfg(not(feature = "cuda"))]
-fn train_by_nccl(
+    _: bool,
     _: &TrainConfig<'_>,
     _: Duration,
     _: &(dyn Fn(Progress) + Sync),
