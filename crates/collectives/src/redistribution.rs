@@ -70,6 +70,38 @@ impl Redistribution {
         Ok(Self { from: from.clone(), to: to.clone(), moves, ranks })
     }
 
+    /// This, as far as it has to be for some samples: their ranges ascend and do not overlap. Between two ranks everything from the first to
+    /// the last of them moves. What a rank holds afterwards of other samples is not specified; ranks that neither move any nor keep
+    /// any take no part.
+    ///
+    /// ```
+    /// use collectives::{Partition, Redistribution};
+    ///
+    /// let two = Partition::even(8, &[0, 1])?;
+    /// let four = Partition::even(8, &[0, 1, 2, 3])?;
+    /// let part = Redistribution::new(&two, &four)?.of_samples(&[0..3]);
+    /// assert_eq!((part.ranks(), part.moves().len()), (&[0, 1][..], 1));
+    /// assert_eq!(part.moves()[0].samples, 2..3);
+    /// # Ok::<(), collectives::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of_samples(&self, samples: &[Range<usize>]) -> Self {
+        let hull = |of: &Range<usize>| {
+            let mut parts =
+                samples.iter().map(|range| intersection(range, of)).filter(|part| !part.is_empty());
+            let first = parts.next()?;
+            Some(first.start..parts.last().map_or(first.end, |last| last.end))
+        };
+        let moved = |m: &Move| Some(Move { samples: hull(&m.samples)?, ..m.clone() });
+        let moves: Vec<Move> = self.moves.iter().filter_map(moved).collect();
+        let takes_part = |rank: &usize| {
+            moves.iter().any(|m| m.from_rank == *rank || m.to_rank == *rank)
+                || hull(&self.kept(*rank)).is_some()
+        };
+        let ranks = self.ranks.iter().copied().filter(takes_part).collect();
+        Self { from: self.from.clone(), to: self.to.clone(), moves, ranks }
+    }
+
     /// The way back: what gradients take after their activations took this one.
     #[must_use]
     pub fn reversed(&self) -> Self {
@@ -99,7 +131,7 @@ impl Redistribution {
         &self.moves
     }
 
-    /// The ranks of both partitions, ascending.
+    /// The ranks that take part, ascending: those of both partitions, if it is of [all samples](Self::of_samples).
     #[must_use]
     pub fn ranks(&self) -> &[usize] {
         &self.ranks

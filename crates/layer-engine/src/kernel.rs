@@ -111,6 +111,14 @@ pub enum KernelSpec<'a> {
         /// Elements of each.
         elements: usize,
     },
+    /// Multiplies `writes[0]`, in place: some samples by one factor, the next ones by another. Where a factor is zero, the result is, whatever
+    /// was there before.
+    Scale {
+        /// Elements of one sample.
+        sample_elements: usize,
+        /// How many samples, and by what.
+        factors: Vec<(usize, f64)>,
+    },
     /// `writes[0]` = all of the `reads`, one after another: buffers that are to be sent as one.
     Pack {
         /// Elements of each of the reads.

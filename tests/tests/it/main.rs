@@ -2,6 +2,7 @@
 
 mod consumers;
 mod one_program;
+mod partial;
 mod plan_independent;
 mod plan_order;
 mod planned_and_simulated;

@@ -12,10 +12,10 @@ use layer_graph::{
     PositionEmbedding, Shape, zoo,
 };
 
-const TOLERANCE: f64 = 1e-4;
+pub(crate) const TOLERANCE: f64 = 1e-4;
 
 /// The largest relative difference between two loss curves.
-fn distance(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
 }
 
@@ -127,7 +127,7 @@ fn computing_activations_again_changes_nothing() {
 }
 
 /// A network whose batch normalisation sees the whole batch when it is synchronized.
-fn normalised() -> LayerGraph {
+pub(crate) fn normalised() -> LayerGraph {
     let mut net = LayerGraph::new("normalised", Shape::image(1, 8, 8)).unwrap();
     let input = net.input();
     let x = net.add("norm0", BatchNorm::default(), [input]).unwrap();
@@ -185,7 +185,7 @@ fn batch_norm_by_shard_learns_too_but_differently() {
 }
 
 /// A transformer of one block, with one matrix for the tokens at both ends.
-fn language_model() -> LayerGraph {
+pub(crate) fn language_model() -> LayerGraph {
     let mut net = LayerGraph::new("language", Shape::features(12)).unwrap();
     let tokens = net.add("tokens", Embedding { vocabulary: 29, features: 16 }, [net.input()]).unwrap();
     let start = net.add("positions", PositionEmbedding { positions: 12 }, [tokens]).unwrap();

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::program::{Lane, LowerOptions, Program, lower_training};
+use deeppool::program::{
+    Lane, LowerOptions, PartialBackpropagation, PartialDepth, Program, lower_for_simulation, lower_training,
+};
 use deeppool::simulate::{SimulateOptions, simulate};
 use deeppool_tests::scattered;
 use layer_graph::zoo;
@@ -69,12 +71,26 @@ fn check(model: &str, batch: usize, ranks: usize, seed: u64, lowering: &LowerOpt
     let link = LinkModel::dgx_a100();
     let costs = Costs::new(&network, &profile, &link);
     let placement = scattered(&network, ranks, seed).unwrap();
-    let program = lower_training(&network, &placement, batch, lowering).unwrap();
+    // With partial backpropagation, of several iterations.
+    let program = match lowering.partial {
+        None => lower_training(&network, &placement, batch, lowering).unwrap(),
+        Some(_) => lower_for_simulation(&network, &placement, batch, lowering).unwrap(),
+    };
     let ends = slow(&program, &costs, 5);
     let after_the_first = |last: usize| ends[last].saturating_sub(ends[0]);
-    for (iterations, expected) in [(1, ends[0]), (2, after_the_first(1)), (5, after_the_first(4) / 4)] {
-        let options = SimulateOptions::default().with_iterations(iterations);
-        assert_eq!(simulate(&program, &costs, &options).unwrap().iteration, expected);
+    for (times, expected) in [(1, ends[0]), (2, after_the_first(1)), (5, after_the_first(4) / 4)] {
+        let of_program = program.iterations;
+        if times == 1 && of_program > 1 {
+            continue;
+        }
+        let options = SimulateOptions::default().with_iterations(times * of_program);
+        let took = simulate(&program, &costs, &options).unwrap().iteration;
+        // Rounded once more.
+        let expected = expected / of_program as u32;
+        assert!(
+            took.abs_diff(expected) <= Duration::from_nanos(u64::from(of_program > 1)),
+            "{took:?} {expected:?}"
+        );
     }
 }
 
@@ -88,10 +104,14 @@ proptest! {
         seed: u64,
         overlap_all_reduce: bool,
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
+        parts in 1usize..5,
     ) {
         let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
         for model in ["digits-cnn", "resnet-18"] {
-            check(model, batch, ranks, seed, &lowering);
+            let network = zoo::model(model).unwrap();
+            let partial = (parts > 1)
+                .then(|| PartialBackpropagation::new(&network, parts, PartialDepth::Layers).unwrap());
+            check(model, batch, ranks, seed, &lowering.clone().with_partial(partial));
         }
     }
 }

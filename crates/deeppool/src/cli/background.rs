@@ -57,7 +57,7 @@ impl Background {
 
     /// How long the steps of its program take.
     pub(crate) fn step_times(&self, lowering: &LowerOptions) -> anyhow::Result<Vec<Duration>> {
-        let lowering = lowering.clone().with_micro_batches(self.cut.count);
+        let lowering = lowering.clone().with_micro_batches(self.cut.count).with_partial(None);
         let placement = Placement::single(&self.network)?;
         let program = lower_training(&self.network, &placement, self.batch, &lowering)?;
         let times = Costs::new(&self.network, &self.profile, &self.link).step_times(&program)?;

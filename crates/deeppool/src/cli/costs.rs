@@ -1,5 +1,6 @@
 //! What several commands ask: the network, its costs, and how GPUs are used.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -146,11 +147,27 @@ pub(crate) struct ModeArgs {
     /// Normalise over the global batch instead of each rank's samples
     #[arg(long)]
     pub(crate) sync_batch_norm: bool,
+    /// Structured partial backpropagation: the batch is cut into K parts, each of which backpropagates through a part of the network
+    /// only, in turn
+    #[arg(long, value_name = "K", value_parser = within(PARTS), conflicts_with = "sync_batch_norm")]
+    pub(crate) spb: Option<usize>,
+    /// How deep the parts of --spb go: through equal numbers of layers with parameters, or for equal parts of the backward time
+    #[arg(long, value_enum, default_value = "layers", requires = "spb")]
+    spb_depth: DepthName,
+}
+
+/// Into how many parts a batch is cut for partial backpropagation; 1 is none.
+const PARTS: RangeInclusive<usize> = 1..=1024;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DepthName {
+    Layers,
+    Time,
 }
 
 /// The options of [`ModeArgs`] that a plan has decided.
-pub(crate) const DECIDED: [&str; 6] =
-    ["mode", "amplification", "gpu_counts", "memory", "no_overlap", "sync_batch_norm"];
+pub(crate) const DECIDED: [&str; 8] =
+    ["mode", "amplification", "gpu_counts", "memory", "no_overlap", "sync_batch_norm", "spb", "spb_depth"];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeName {
@@ -178,12 +195,22 @@ impl ModeArgs {
         PlanRequest::new(gpus, self.mode()).with_gpu_counts(self.gpu_counts.clone())
     }
 
-    /// How iterations are lowered, where no plan has decided that.
-    pub(crate) fn lowering(&self, optimizer: Sgd) -> LowerOptions {
-        LowerOptions::default()
+    /// The job, where no plan has decided how its iterations are lowered.
+    pub(crate) fn job<'a>(
+        &self,
+        costs: Costs<'a>,
+        batch: usize,
+        optimizer: Sgd,
+    ) -> Result<Job<'a>, deeppool::Error> {
+        let lowering = LowerOptions::default()
             .with_optimizer(optimizer)
             .with_overlap_all_reduce(!self.no_overlap)
-            .with_sync_batch_norm(self.sync_batch_norm)
+            .with_sync_batch_norm(self.sync_batch_norm);
+        let job = Job::new(costs, batch, lowering);
+        match self.spb {
+            None | Some(1) => Ok(job),
+            Some(parts) => job.with_partial(parts, self.spb_depth == DepthName::Time),
+        }
     }
 }
 
@@ -200,7 +227,7 @@ pub(crate) fn job_and_plan<'a>(
         return Ok((Job::of_plan(costs, &plan, optimizer)?, plan));
     }
     let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
-    let job = Job::new(costs, batch, mode.lowering(optimizer));
+    let job = mode.job(costs, batch, optimizer)?;
     while_showing("searching for a plan", || job.plan_with_room(&request))
 }
 

@@ -36,6 +36,7 @@ use super::progress::while_showing;
   deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --compare --svg compare.svg
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 --background resnet-50:16
   deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --spb 4
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   deeppool plan --problem training-problem.json --amplification 1.5 --pareto
@@ -64,16 +65,16 @@ pub(crate) struct Plan {
     /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm",
-        "memory", "compare", "objective", "background"])]
+        "memory", "spb", "spb_depth", "compare", "objective", "background"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
-    #[arg(long)]
+    #[arg(long, conflicts_with = "spb")]
     pareto: bool,
     /// The tolerance of the Pareto frontier of a problem file of the format v1; 0 is exact [default: 0.001]
     #[arg(long)]
     epsilon: Option<f64>,
     /// Say what layers would gain or lose by a larger or smaller GPU count
-    #[arg(long)]
+    #[arg(long, conflicts_with = "spb")]
     explain: bool,
     /// Write the plan as a Graphviz graph
     #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
@@ -105,13 +106,13 @@ struct PointArgs {
 struct SharingArgs {
     /// Compare data parallelism, burst plans, both with background work on the same GPUs, and every static partition (data
     /// parallelism on some GPUs, background on the others), by simulation; and say which to use
-    #[arg(long, conflicts_with_all = ["mode", "pareto", "explain", "dot", "trace", "output"])]
+    #[arg(long, conflicts_with_all = ["mode", "spb", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison
     #[arg(long, value_name = "FILE", value_parser = whole_file::argument(), requires = "compare")]
     svg: Option<PathBuf>,
     /// What the best plan is: the fastest, or that with the most throughput together with a background job on each GPU
-    #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "deadline", "knee", "pareto"])]
+    #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "spb", "deadline", "knee", "pareto"])]
     objective: Option<ObjectiveName>,
     /// With --objective total: the foreground's speed by itself, as a part of the fastest plan's [default: 0.95]
     #[arg(long, value_name = "PART", requires = "objective")]
@@ -208,7 +209,7 @@ impl Plan {
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let capacity = self.mode.capacity(tables.profile.device());
         request.memory_limit_bytes = capacity.limit_bytes()?;
-        let job = Job::new(costs, batch, self.mode.lowering(LowerOptions::default().optimizer));
+        let job = self.mode.job(costs, batch, LowerOptions::default().optimizer)?;
         if self.sharing.compare {
             let background = self.background(&network, &tables)?;
             return super::compare::run(&job, &request, &background, self.sharing.svg.as_deref(), self.json);

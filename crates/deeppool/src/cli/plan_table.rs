@@ -5,13 +5,13 @@ use deeppool::job::{Job, PathKind, PathStep};
 use std::collections::BTreeSet;
 
 use deeppool::plan::{ExecutionPlan, PlanMode};
+use deeppool::program::PartialBackpropagation;
 
 use super::network::opaque_line;
 use super::output::{byte_size, gpus, micros, ranks, table};
 
 /// What there is to say about a plan: what it is made from, what it takes beside data parallelism, and where layers run.
 pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, deeppool::Error> {
-    let path = job.path(plan)?;
     let mut lines = Vec::new();
     lines.push(format!("plan of {}, global batch {}, {}", plan.model, plan.batch, gpus(plan.gpus)));
     let used: BTreeSet<usize> = plan.layers.iter().flat_map(|layer| layer.ranks.iter().copied()).collect();
@@ -87,8 +87,42 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         ));
     }
     lines.extend(memory_line(plan));
-    lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &path)));
+    if let Some(partial) = &plan.lowering.partial {
+        lines.push(partial_line(partial));
+        lines.push(format!("\nWhere layers run\n{}", places(plan)));
+    } else {
+        lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &job.path(plan)?)));
+    }
     Ok(lines.join("\n"))
+}
+
+fn partial_line(partial: &PartialBackpropagation) -> String {
+    let parts = partial.parts();
+    let roles = partial.lowest().iter().map(|layer| format!("`{layer}`")).collect::<Vec<_>>().join(", ");
+    format!(
+        "partial backpropagation: the batch is cut into {parts} parts, which backpropagate down to {roles} and the first layer, in turn;          times are means of {parts} iterations in virtual time"
+    )
+}
+
+/// Runs of layers on the same ranks.
+fn places(plan: &ExecutionPlan) -> Table {
+    let mut shown = table(&["layers", "", "GPUs", "ranks"]);
+    for run in order(plan).chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
+        let first = &plan.layers[run[0]];
+        shown.add_row([
+            run_name(plan, run),
+            run.len().to_string(),
+            first.gpus.to_string(),
+            ranks(&first.ranks),
+        ]);
+    }
+    shown
+}
+
+/// The names of the first and the last layer.
+fn run_name(plan: &ExecutionPlan, run: &[usize]) -> String {
+    let (first, last) = (&plan.layers[run[0]].name, &plan.layers[run[run.len() - 1]].name);
+    if run.len() == 1 { first.clone() } else { format!("{first} .. {last}") }
 }
 
 /// What the fullest GPU holds, the largest kinds first.
@@ -126,11 +160,9 @@ fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
         let [forward, again, backward, update] =
             [PathKind::Forward, PathKind::Recompute, PathKind::Backward, PathKind::Update].map(time);
         let backward = again + backward;
-        let (first, last) = (&plan.layers[run[0]], &plan.layers[run[run.len() - 1]]);
-        let names =
-            if run.len() == 1 { first.name.clone() } else { format!("{} .. {}", first.name, last.name) };
+        let first = &plan.layers[run[0]];
         shown.add_row([
-            names,
+            run_name(plan, run),
             run.len().to_string(),
             first.gpus.to_string(),
             ranks(&first.ranks),

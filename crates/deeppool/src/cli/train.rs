@@ -9,6 +9,7 @@ use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
+use deeppool::program::rotation_memory;
 use deeppool::simulate::{SimulateOptions, Simulation, policy_named};
 use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport, Weights};
 use gpu_mux::Policy;
@@ -45,6 +46,7 @@ const EPOCHS: u64 = 5;
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
   deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
   deeppool train --model digits-cnn --data digits --engine cuda --gpus 4 --batch 32 --iterations 20 --emulate-gpus 4
+  deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --spb 4
   mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 processes")]
 pub(crate) struct Train {
     #[command(flatten)]
@@ -171,17 +173,18 @@ impl Train {
         let simulated = is_simulated.then(|| job.simulate(&plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
         let placement = job.placement(&plan)?;
-        let program = job.lower(&plan)?;
-        let of_ranks = program.ranks.iter().map(|rank| rank.memory().total_bytes());
+        let programs = job.lower_rotation(&plan)?;
+        let of_ranks = (0..plan.gpus).map(|rank| Ok(rotation_memory(&programs, rank)?.total_bytes()));
+        let of_ranks: Vec<u64> = of_ranks.collect::<Result<_, deeppool::Error>>()?;
         check_free_memory(match launched {
-            None => of_ranks.sum(),
-            Some(Launched { on_host, .. }) => of_ranks.max().unwrap_or(0) * on_host as u64,
+            None => of_ranks.iter().sum(),
+            Some(Launched { on_host, .. }) => of_ranks.into_iter().max().unwrap_or(0) * on_host as u64,
         })?;
         let initial = self.init.as_deref().map(Weights::load).transpose()?;
         let emulated = engine.emulated_gpus();
         let times = match emulated.as_ref().filter(|_| is_known) {
             Some(_) => Some(EmulatedTimes {
-                training: job.costs().step_times(&program)?,
+                training: job.costs().step_times(&programs[0])?,
                 background: background
                     .iter()
                     .map(|background| background.step_times(job.lowering()))

@@ -22,7 +22,7 @@ pub use measured::measured;
 
 /// The costs of a network's layers on one device, and of the links between devices.
 ///
-/// What is not charged, neither by the planner nor by the simulator: loading samples, adding gradients at forks, and
+/// What is not charged, neither by the planner nor by the simulator: loading samples, adding gradients at forks, scaling them, and
 /// the gradient norm.
 #[derive(Debug, Clone)]
 pub struct Costs<'a> {
@@ -76,6 +76,7 @@ impl<'a> Costs<'a> {
             Op::Forward { .. }
             | Op::LoadBatch { .. }
             | Op::AccumulateGradient
+            | Op::ScaleGradient { .. }
             | Op::SquaredNorm
             | Op::Collective(_) => Duration::ZERO,
         })
@@ -100,7 +101,11 @@ impl<'a> Costs<'a> {
             }
             Op::Backward { layer, shard, .. } => self.backward_footprints(*layer, shard.samples),
             Op::OptimizerStep { layer, .. } => Footprint::of_update(self.network.own_parameter_count(*layer)),
-            Op::LoadBatch { .. } | Op::AccumulateGradient | Op::SquaredNorm | Op::Collective(_) => Vec::new(),
+            Op::LoadBatch { .. }
+            | Op::AccumulateGradient
+            | Op::ScaleGradient { .. }
+            | Op::SquaredNorm
+            | Op::Collective(_) => Vec::new(),
         };
         Ok(Footprint::kernels(&footprints, takes, self.sheet.as_ref()))
     }

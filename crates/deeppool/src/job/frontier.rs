@@ -15,11 +15,11 @@ const MOST_ENTRIES: usize = 200_000_000;
 /// GPU time, and better in one.
 #[derive(Debug, Clone)]
 pub struct PlanFrontier<'a> {
-    job: &'a Job<'a>,
-    request: PlanRequest,
-    problem: TrainingProblem,
-    found: TrainingFrontier,
-    data_parallel: DataParallelTimes,
+    pub(super) job: &'a Job<'a>,
+    pub(super) request: PlanRequest,
+    pub(super) problem: TrainingProblem,
+    pub(super) found: TrainingFrontier,
+    pub(super) data_parallel: DataParallelTimes,
 }
 
 impl Job<'_> {
@@ -61,7 +61,7 @@ impl Job<'_> {
         Ok(PlanFrontier { job: self, request: request.clone(), problem, found, data_parallel })
     }
 
-    fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
+    pub(super) fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
         self.check(request)?;
         let count = request.gpus.min(self.micro_batch()?);
         let mut problem = self.training_problem(request.gpus, &[count])?;
@@ -77,9 +77,12 @@ impl Job<'_> {
         let problem = self.training_problem(gpus, &[count])?;
         let mut evaluator = Evaluator::new(&problem, self.training_costs())?;
         let arrangement = Arrangement::data_parallel(&problem, count)?;
+        let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
+        if self.lowering.partial.is_some() {
+            return self.simulated_data_parallel(&problem, &arrangement, memory_peak_bytes);
+        }
         let time = evaluator.evaluate(&arrangement)?;
         let amplification = time.gpu_time_us / evaluator.single_gpu_us()?;
-        let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
         Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification, memory_peak_bytes })
     }
 
@@ -122,6 +125,9 @@ impl PlanFrontier<'_> {
     /// # Errors
     /// When none keeps the limit.
     pub fn plan(&self, mode: Mode) -> Result<ExecutionPlan, Error> {
+        if self.job.lowering.partial.is_some() && mode != Mode::DataParallel {
+            return self.best_partial(mode);
+        }
         match self.point(mode)? {
             Some(point) => self.plan_of(point, mode),
             None => self.job.data_parallel(&self.request),

@@ -42,8 +42,9 @@ impl Job<'_> {
         })
     }
 
-    /// The same job with its batch as a whole and all its activations kept.
+    /// The same job with its batch as a whole, all its activations kept, and nothing partial.
     pub(super) fn uncut(&self) -> Self {
-        self.lowered(LowerOptions { micro_batches: 1, checkpoints: Vec::new(), ..self.lowering.clone() })
+        let (checkpoints, partial) = (Vec::new(), None);
+        self.lowered(LowerOptions { micro_batches: 1, checkpoints, partial, ..self.lowering.clone() })
     }
 }

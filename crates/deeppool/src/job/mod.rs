@@ -5,6 +5,7 @@ mod frontier;
 mod least_load;
 mod memory;
 mod micro_batches;
+mod partial;
 mod prediction;
 mod recompute;
 mod room;
@@ -21,7 +22,7 @@ use layer_engine::Sgd;
 use crate::Error;
 use crate::costs::Costs;
 use crate::plan::{ExecutionPlan, PlannedLowering};
-use crate::program::{LowerOptions, Placement, Program, lower_training};
+use crate::program::{LowerOptions, Placement, Program, lower_rotation};
 
 /// A network that is trained with a global batch, how its iterations are lowered, and what they cost.
 ///
@@ -68,12 +69,21 @@ impl<'a> Job<'a> {
         &self.lowering
     }
 
-    /// A plan as the program of all its ranks, for execution.
+    /// A plan as the program of all its ranks, for execution; with [partial backpropagation](LowerOptions::partial) that of the first
+    /// iteration.
     ///
     /// # Errors
     /// When the plan is of another job, or the network does not end in exactly one loss.
     pub fn lower(&self, plan: &ExecutionPlan) -> Result<Program, Error> {
-        lower_training(self.costs.network(), &self.placement(plan)?, self.batch, &self.lowering)
+        Ok(self.lower_rotation(plan)?.swap_remove(0))
+    }
+
+    /// A plan as the programs of its iterations, until they come again: see [`lower_rotation`].
+    ///
+    /// # Errors
+    /// As [`lower`](Self::lower).
+    pub fn lower_rotation(&self, plan: &ExecutionPlan) -> Result<Vec<Program>, Error> {
+        lower_rotation(self.costs.network(), &self.placement(plan)?, self.batch, &self.lowering)
     }
 
     /// Where each layer runs by a plan of this job.

@@ -5,10 +5,21 @@ use layer_graph::LayerId;
 
 use super::Job;
 use crate::Error;
+use crate::costs::micros;
 use crate::plan::{
     DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
 };
 use crate::program::{Placement, RankMemory, lower_for_simulation};
+
+/// What an iteration takes, of all ranks together but for its own time.
+struct Predicted {
+    iteration_us: f64,
+    gpu_time_us: f64,
+    single_gpu_us: f64,
+    computing_us: f64,
+    communicating_us: f64,
+    idle_us: f64,
+}
 
 impl Job<'_> {
     /// The plan of an arrangement.
@@ -21,11 +32,8 @@ impl Job<'_> {
         lower_bound_us: Option<f64>,
         data_parallel: DataParallelTimes,
     ) -> Result<ExecutionPlan, Error> {
-        let mut evaluator = Evaluator::new(problem, self.training_costs())?;
-        let time = evaluator.evaluate(arrangement)?;
-        let single_gpu_us = evaluator.single_gpu_us()?;
-        let activity = evaluator.activity(arrangement)?;
-        let of_all = |part: fn(&Activity) -> f64| activity.iter().map(part).sum::<f64>();
+        let Predicted { iteration_us, gpu_time_us, single_gpu_us, computing_us, communicating_us, idle_us } =
+            self.times(problem, arrangement)?;
         // A bound of nothing says nothing.
         let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
         let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
@@ -60,15 +68,15 @@ impl Job<'_> {
             },
             link: self.costs.link().name().into(),
             lowering: PlannedLowering::from(&self.lowering),
-            iteration_us: time.iteration_us,
-            gpu_time_us: time.gpu_time_us,
+            iteration_us,
+            gpu_time_us,
             single_gpu_us,
-            amplification: time.gpu_time_us / single_gpu_us,
+            amplification: gpu_time_us / single_gpu_us,
             lower_bound_us,
-            gap: lower_bound_us.map(|bound_us| time.iteration_us / bound_us - 1.0),
-            computing_us: of_all(|rank| rank.computing_us),
-            communicating_us: of_all(|rank| rank.communicating_us),
-            idle_us: of_all(|rank| rank.idle_us),
+            gap: lower_bound_us.map(|bound_us| iteration_us / bound_us - 1.0),
+            computing_us,
+            communicating_us,
+            idle_us,
             memory_peak_bytes: Some(memory.total_bytes()),
             memory: Some(memory),
             memory_limit_bytes: request.memory_limit_bytes,
@@ -76,6 +84,35 @@ impl Job<'_> {
             dp: data_parallel,
             layers: layers.collect(),
             order: (!arrangement.order.is_sorted()).then(names),
+        })
+    }
+
+    /// The times of an arrangement: by the planner's evaluation, or where something is partial by its program in virtual time.
+    fn times(&self, problem: &TrainingProblem, arrangement: &Arrangement) -> Result<Predicted, Error> {
+        let mut evaluator = Evaluator::new(problem, self.training_costs())?;
+        let single_gpu_us = evaluator.single_gpu_us()?;
+        if self.lowering.partial.is_some() {
+            let simulated = self.simulated(arrangement, problem.gpus)?;
+            let activity = &simulated.activity;
+            return Ok(Predicted {
+                iteration_us: micros(simulated.iteration),
+                gpu_time_us: micros(activity.active()),
+                single_gpu_us,
+                computing_us: micros(activity.computing),
+                communicating_us: micros(activity.communicating),
+                idle_us: micros(activity.idle),
+            });
+        }
+        let time = evaluator.evaluate(arrangement)?;
+        let activity = evaluator.activity(arrangement)?;
+        let of_all = |part: fn(&Activity) -> f64| activity.iter().map(part).sum::<f64>();
+        Ok(Predicted {
+            iteration_us: time.iteration_us,
+            gpu_time_us: time.gpu_time_us,
+            single_gpu_us,
+            computing_us: of_all(|rank| rank.computing_us),
+            communicating_us: of_all(|rank| rank.communicating_us),
+            idle_us: of_all(|rank| rank.idle_us),
         })
     }
 
@@ -106,7 +143,8 @@ impl Job<'_> {
         Ok(Evaluator::new(&problem, self.training_costs())?.single_gpu_us()?)
     }
 
-    /// The steps on the critical path of a plan's iteration, which add up to its time. Nodes are the plan's layers, by index.
+    /// The steps on the critical path of a plan's iteration, which add up to its time. Nodes are the plan's layers, by index. With
+    /// [partial backpropagation](crate::program::LowerOptions::partial) they are those of an iteration without that.
     ///
     /// # Errors
     /// When the plan is of another job, or the profile lacks a time.

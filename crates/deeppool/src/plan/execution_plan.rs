@@ -4,7 +4,7 @@ use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::program::{LowerOptions, Placement, RankMemory, checkpoints};
+use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
 /// Everything that is decided about how a network is trained: where each layer runs, in which order, and how an iteration is
 /// lowered; what it was decided from, and what it should take.
@@ -127,6 +127,9 @@ pub struct PlannedLowering {
     /// The layers whose outputs are kept, where those before them are computed again in the backward pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<String>,
+    /// Which part of the batch backpropagates how far, if not all of it goes all the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<PartialBackpropagation>,
 }
 
 /// What data parallelism takes.
@@ -174,9 +177,8 @@ impl PlannedLowering {
     /// With this optimiser, what lowering needs.
     #[must_use]
     pub fn options(&self, optimizer: Sgd) -> LowerOptions {
-        let Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, ref checkpoints } =
-            *self;
-        let checkpoints = checkpoints.clone();
+        let &Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, .. } = self;
+        let (checkpoints, partial) = (self.checkpoints.clone(), self.partial.clone());
         LowerOptions {
             optimizer,
             overlap_all_reduce,
@@ -184,6 +186,7 @@ impl PlannedLowering {
             sync_batch_norm,
             micro_batches,
             checkpoints,
+            partial,
         }
     }
 }
@@ -191,8 +194,8 @@ impl PlannedLowering {
 impl From<&LowerOptions> for PlannedLowering {
     fn from(options: &LowerOptions) -> Self {
         let &LowerOptions { overlap_all_reduce, bucket_bytes, sync_batch_norm, micro_batches, .. } = options;
-        let checkpoints = options.checkpoints.clone();
-        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, checkpoints }
+        let (checkpoints, partial) = (options.checkpoints.clone(), options.partial.clone());
+        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, checkpoints, partial }
     }
 }
 

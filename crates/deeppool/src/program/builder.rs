@@ -32,13 +32,26 @@ pub(super) struct ProgramBuilder {
     batch: usize,
     ranks: Vec<RankBuilder>,
     collectives: Vec<Collective>,
+    /// Iterations that have programs of their own: by rank the steps, and the collectives.
+    ended: Vec<(Vec<Vec<Step>>, Vec<Collective>)>,
+    /// How many iterations the program under way is.
+    joined: usize,
+}
+
+/// What becomes of several iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Iterations {
+    /// A program each.
+    Apart,
+    /// One program, in which each rank ends an iteration before it begins the next one.
+    Joined,
 }
 
 impl ProgramBuilder {
     /// Programs without steps and buffers; each stands for the ranks of a class, and is that of the first of them.
     pub(super) fn new(batch: usize, classes: Vec<Vec<usize>>) -> Self {
         let ranks = classes.into_iter().map(RankBuilder::new).collect();
-        Self { batch, ranks, collectives: Vec::new() }
+        Self { batch, ranks, collectives: Vec::new(), ended: Vec::new(), joined: 1 }
     }
 
     /// Adds the state that each rank holds: the parameters, velocities and statistics of its layers, in topological
@@ -109,6 +122,29 @@ impl ProgramBuilder {
         }
     }
 
+    /// Copies the buffers of a bucket from the first of its ranks to the others.
+    pub(super) fn broadcast(&mut self, bucket: Bucket) {
+        let op = CollectiveOp::Broadcast { elements: bucket.elements };
+        let label = format!("broadcast {}", bucket.labels.join("+"));
+        let buffers = bucket.buffers.into_iter();
+        let operands = buffers.map(|(place, writes)| (place, Operands { reads: Vec::new(), writes }));
+        self.collective(op, &bucket.ranks, label, operands);
+    }
+
+    /// An iteration ends, and another one follows.
+    pub(super) fn end_iteration(&mut self, next: Iterations) {
+        match next {
+            Iterations::Apart => {
+                let steps = self.ranks.iter_mut().map(RankBuilder::take_steps).collect();
+                self.ended.push((steps, std::mem::take(&mut self.collectives)));
+            }
+            Iterations::Joined => {
+                self.ranks.iter_mut().for_each(RankBuilder::end_iteration);
+                self.joined += 1;
+            }
+        }
+    }
+
     /// The next micro-batch begins: see [`RankBuilder::reuse_buffers`].
     pub(super) fn reuse_buffers(&mut self) {
         self.ranks.iter_mut().for_each(RankBuilder::reuse_buffers);
@@ -122,9 +158,24 @@ impl ProgramBuilder {
         }
     }
 
-    pub(super) fn finish(self) -> Program {
-        let ranks = self.ranks.into_iter().map(|rank| rank.program).collect();
-        Program { batch: self.batch, ranks, collectives: self.collectives }
+    /// The programs of the iterations; all have the same buffers.
+    pub(super) fn finish(self) -> Vec<Program> {
+        let batch = self.batch;
+        let last: Vec<RankProgram> = self.ranks.into_iter().map(|rank| rank.program).collect();
+        let of_steps = |(steps, collectives): (Vec<Vec<Step>>, Vec<Collective>)| {
+            let ranks = last.iter().zip(steps).map(|(program, steps)| RankProgram {
+                rank: program.rank,
+                stands_for: program.stands_for.clone(),
+                buffers: program.buffers.clone(),
+                state_buffers: program.state_buffers,
+                shared_elements: program.shared_elements.clone(),
+                steps,
+            });
+            Program { batch, iterations: 1, ranks: ranks.collect(), collectives }
+        };
+        let mut programs: Vec<Program> = self.ended.into_iter().map(of_steps).collect();
+        programs.push(Program { batch, iterations: self.joined, ranks: last, collectives: self.collectives });
+        programs
     }
 }
 
@@ -151,6 +202,8 @@ pub(super) struct RankBuilder {
     /// Buffers of earlier micro-batches that are free.
     free: Vec<BufferId>,
     collectives_wait_for: Option<StepId>,
+    /// What the next step of the compute lane waits for.
+    compute_waits_for: Option<StepId>,
 }
 
 #[derive(Default)]
@@ -180,7 +233,24 @@ impl RankBuilder {
             totals: HashMap::new(),
             free: Vec::new(),
             collectives_wait_for: None,
+            compute_waits_for: None,
         }
+    }
+
+    /// Takes the steps of an iteration out. The next one has the same buffers, but for state with none of their contents.
+    fn take_steps(&mut self) -> Vec<Step> {
+        self.totals.clear();
+        (self.collectives_wait_for, self.compute_waits_for) = (None, None);
+        self.uses.iter_mut().chain(&mut self.uses_of_shared).for_each(|uses| *uses = Uses::default());
+        std::mem::take(&mut self.program.steps)
+    }
+
+    /// The steps of the next iteration wait for all of this one.
+    fn end_iteration(&mut self) {
+        self.totals.clear();
+        let last = |lane| self.program.steps.iter().rposition(|step| step.lane() == lane).map(StepId);
+        (self.collectives_wait_for, self.compute_waits_for) =
+            (last(Lane::Compute), last(Lane::Communication));
     }
 
     /// The rank whose program it is.
@@ -252,6 +322,13 @@ impl RankBuilder {
         self.set_operand(id, role, total);
     }
 
+    /// From now on, what all micro-batches together gave in a role has that role, also where the last of them gave nothing.
+    pub(super) fn use_total(&mut self, id: LayerId, role: Role) {
+        if let Some(&total) = self.totals.get(&(id, role)) {
+            self.set_operand(id, role, total);
+        }
+    }
+
     /// The buffer of a role of a layer on this rank; made at its first use.
     pub(super) fn operand(&mut self, id: LayerId, layer: &Layer, role: Role, samples: usize) -> BufferId {
         if let Some(&buffer) = self.operands.get(&(id, role)) {
@@ -281,9 +358,10 @@ impl RankBuilder {
         for &buffer in &writes {
             after.extend(&self.uses(buffer).readers_since);
         }
-        if matches!(op, Op::Collective(_)) {
-            after.extend(self.collectives_wait_for);
-        }
+        after.extend(match op {
+            Op::Collective(_) => self.collectives_wait_for,
+            _ => self.compute_waits_for.take(),
+        });
         after.sort_unstable();
         after.dedup();
         for &buffer in &reads {

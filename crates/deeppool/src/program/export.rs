@@ -128,6 +128,9 @@ enum OpDocument<'a> {
     Forward(PassDocument<'a>),
     Backward(PassDocument<'a>),
     AccumulateGradient,
+    ScaleGradient {
+        factors: Vec<(usize, f64)>,
+    },
     Collective {
         collective: usize,
     },
@@ -296,20 +299,21 @@ impl<'a> Names<'a> {
     where
         'a: 'p,
     {
-        let op = match step.op {
-            Op::LoadBatch { part, shard } => {
+        let op = match &step.op {
+            &Op::LoadBatch { part, shard } => {
                 let part = match part {
                     BatchPart::Features => "features",
                     BatchPart::Labels => "labels",
                 };
                 OpDocument::LoadBatch { part, samples: samples(shard) }
             }
-            Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
-            Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
+            &Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
+            &Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
             Op::AccumulateGradient => OpDocument::AccumulateGradient,
+            Op::ScaleGradient { factors, .. } => OpDocument::ScaleGradient { factors: factors.clone() },
             Op::Collective(id) => OpDocument::Collective { collective: id.0 },
             Op::SquaredNorm => OpDocument::SquaredNorm,
-            Op::OptimizerStep { layer, rule: Sgd { momentum, weight_decay, clip_norm } } => {
+            &Op::OptimizerStep { layer, rule: Sgd { momentum, weight_decay, clip_norm } } => {
                 OpDocument::OptimizerStep { layer: self.of(layer)?, momentum, weight_decay, clip_norm }
             }
         };

@@ -4,6 +4,7 @@ use layer_engine::Role;
 use serde::{Deserialize, Serialize};
 
 use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
+use crate::Error;
 
 /// What a rank holds while it trains, bytes in single precision, by kind.
 ///
@@ -76,6 +77,26 @@ impl RankMemory {
     }
 }
 
+/// What an executor allocates on a rank for the programs of [`lower_rotation`](super::lower_rotation), beside its kernels' own workspaces.
+///
+/// # Errors
+/// [`Error::NoSuchRank`].
+pub fn rotation_memory(programs: &[Program], rank: usize) -> Result<RankMemory, Error> {
+    let of_rank: Vec<&RankProgram> =
+        programs.iter().map(|program| program.of_rank(rank)).collect::<Result<_, _>>()?;
+    Ok(RankMemory::of_rotation(of_rank))
+}
+
+impl RankMemory {
+    /// What an executor allocates for programs with the same buffers that are executed in turns: these once, and the buckets of each.
+    pub(crate) fn of_rotation<'p>(programs: impl IntoIterator<Item = &'p RankProgram>) -> Self {
+        let mut programs = programs.into_iter();
+        let mut memory = programs.next().map(RankProgram::memory).unwrap_or_default();
+        memory.communication_bytes += programs.map(RankProgram::bucket_bytes).sum::<u64>();
+        memory
+    }
+}
+
 impl RankProgram {
     /// What an executor allocates for it beside its kernels' own workspaces: all buffers, and the buckets in which several of
     /// them travel as one.
@@ -87,11 +108,15 @@ impl RankProgram {
         for buffer in self.buffers.iter().filter(|buffer| buffer.shared.is_none()) {
             *memory.of(buffer.contents) += bytes(buffer.elements);
         }
-        for step in self.steps.iter().filter(|step| step.is_bucket()) {
-            let elements = step.writes.iter().map(|id| self.buffers[id.0].elements).sum();
-            memory.communication_bytes += bytes(elements);
-        }
+        memory.communication_bytes += self.bucket_bytes();
         memory
+    }
+
+    /// The buckets in which several buffers travel as one.
+    fn bucket_bytes(&self) -> u64 {
+        let buckets = self.steps.iter().filter(|step| step.is_bucket());
+        let elements = buckets.flat_map(|step| &step.writes).map(|id| self.buffers[id.0].elements as u64);
+        elements.sum::<u64>() * ELEMENT_BYTES
     }
 
     /// Of [`memory`](Self::memory) what this program does not share with others for the same network and placement.

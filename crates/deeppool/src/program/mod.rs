@@ -5,6 +5,7 @@ mod export;
 mod launch_order;
 mod lower;
 mod memory;
+mod partial;
 mod placement;
 mod recompute;
 
@@ -19,8 +20,9 @@ use crate::Error;
 /// The two lanes of a rank: each runs one step at a time, in order, and the two run side by side.
 pub use gpu_mux::Lane;
 pub use launch_order::Launch;
-pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_training};
-pub use memory::RankMemory;
+pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_rotation, lower_training};
+pub use memory::{RankMemory, rotation_memory};
+pub use partial::{PartialBackpropagation, PartialDepth};
 pub use placement::Placement;
 pub use recompute::possible_checkpoints;
 pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
@@ -30,6 +32,8 @@ pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
 pub struct Program {
     /// Samples of the global batch.
     pub batch: usize,
+    /// How many iterations it is: one where it is to be executed.
+    pub iterations: usize,
     /// What the ranks do: a program each, by rank, where it is to be executed, and one for all ranks that do the same
     /// where it is to be simulated.
     pub ranks: Vec<RankProgram>,
@@ -152,6 +156,14 @@ pub enum Op {
     },
     /// `writes[0]` = the sum of `reads`: the gradient of a fork from those of its branches, or what micro-batches gave.
     AccumulateGradient,
+    /// Multiplies `writes[0]`, the gradient of a layer's output or a part of it, in place: so many samples by one factor, the next ones by
+    /// another. Where a factor is zero, the gradient is, whatever was there before.
+    ScaleGradient {
+        /// The layer.
+        layer: LayerId,
+        /// How many samples of the rank's shard, and by what.
+        factors: Vec<(usize, f64)>,
+    },
     /// This rank's part in a collective.
     Collective(CollectiveId),
     /// `writes[0]` = the sum of the squares of `reads`: this rank's share of the squared gradient norm.

@@ -4,7 +4,7 @@ use std::time::Instant;
 use gpu_mux::{JobState, PolledJob, Upcoming};
 use layer_engine::{Engine, LaunchContext};
 
-use super::memory::Memory;
+use super::loaded::Turn;
 use super::pending::{CollectiveBuffers, PendingCollective};
 use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
@@ -118,7 +118,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         context: LaunchContext,
         end: u64,
     ) -> Self {
-        let finished = vec![false; loaded.program.steps.len()];
+        let finished = vec![false; loaded.turn(context.iteration).program.steps.len()];
         Self {
             loaded,
             state,
@@ -138,7 +138,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     /// Iterations done, with the part of the current one by steps.
     #[must_use]
     pub fn progress(&self) -> f64 {
-        let steps = self.loaded.compute.len().max(1);
+        let steps = self.turn().compute.len().max(1);
         self.context.iteration as f64 + self.computed as f64 / steps as f64
     }
 
@@ -171,24 +171,24 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.context.iteration
     }
 
+    /// What the iteration under way does.
+    pub(super) fn turn(&self) -> &Turn<B> {
+        self.loaded.turn(self.context.iteration)
+    }
+
     fn can_run(&self, step: usize) -> bool {
-        self.loaded.program.steps[step].after.iter().all(|step| self.finished[step.0])
+        self.turn().program.steps[step].after.iter().all(|step| self.finished[step.0])
     }
 
     /// Starts and completes collectives as far as that goes without waiting.
     fn communicate(&mut self) -> Result<(), Error> {
-        while let Some(&index) = self.loaded.communication.get(self.communicated) {
-            let step = &self.loaded.program.steps[index];
-            let mut memory = Memory::<B> {
-                specs: &self.loaded.program.buffers,
-                state: &mut self.state.buffers,
-                scratch: &mut self.loaded.scratch,
-                shared: &mut self.loaded.shared,
-            };
+        let (turn, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        while let Some(&index) = turn.communication.get(self.communicated) {
+            let step = &turn.program.steps[index];
             let mut at = CollectiveBuffers {
                 step,
                 memory: &mut memory,
-                bucket: self.loaded.buckets[index].as_mut(),
+                bucket: turn.buckets[index].as_mut(),
                 context: &self.context,
                 device: &mut *self.device,
             };
@@ -203,11 +203,11 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 self.finished[index] = true;
                 self.communicated += 1;
             } else {
-                let (Op::Collective(id), Some(group)) = (&step.op, &self.loaded.groups[index]) else { break };
+                let (Op::Collective(id), Some(group)) = (&step.op, &turn.groups[index]) else { break };
                 if !step.after.iter().all(|step| self.finished[step.0]) {
                     break;
                 }
-                let op = &self.loaded.collectives[id.0].op;
+                let op = &turn.collectives[id.0].op;
                 let began = Instant::now();
                 self.pending = Some((PendingCollective::start(op, group, &mut at)?, began));
                 self.observer.started(StepId(index));
@@ -218,18 +218,13 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
 
     /// Steps wait for nothing but collectives.
     fn communicating(&self) -> JobState {
-        let step = self.loaded.communication.get(self.communicated);
+        let step = self.turn().communication.get(self.communicated);
         step.map_or(JobState::Waiting, |&step| JobState::Communicating(at(step)))
     }
 
     fn compute(&mut self, index: usize) -> Result<(), Error> {
-        let step = &self.loaded.program.steps[index];
-        let mut memory = Memory::<B> {
-            specs: &self.loaded.program.buffers,
-            state: &mut self.state.buffers,
-            scratch: &mut self.loaded.scratch,
-            shared: &mut self.loaded.shared,
-        };
+        let (turn, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        let step = &turn.program.steps[index];
         if let Op::LoadBatch { part, shard } = step.op {
             self.staging.clear();
             let samples = shard.first..shard.first + shard.samples;
@@ -240,7 +235,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 &mut self.device.queue,
             )?);
         }
-        let Some(kernel) = &mut self.loaded.kernels[index] else { return Ok(()) };
+        let Some(kernel) = &mut turn.kernels[index] else { return Ok(()) };
         memory.claim(&step.writes, self.device)?;
         let mut written = memory.take(&step.writes);
         let reads: Vec<&B::Buffer> = step.reads.iter().map(|&id| memory.get(id)).collect();
@@ -253,10 +248,12 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
 
     fn next_iteration(&mut self) -> Result<(), Error> {
         self.device.engine.synchronize(&mut self.device.queue)?;
-        let metrics = self.loaded.metrics(self.device)?;
+        let metrics = self.loaded.metrics(self.device, self.context.iteration)?;
         self.observer.finished_iteration(self.context.iteration, metrics, Instant::now())?;
         self.context.iteration += 1;
-        self.finished.fill(false);
+        let steps = self.turn().program.steps.len();
+        self.finished.clear();
+        self.finished.resize(steps, false);
         (self.computed, self.communicated) = (0, 0);
         Ok(())
     }
@@ -273,10 +270,10 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     fn poll(&mut self) -> Result<JobState, Error> {
         while self.context.iteration < self.end {
             self.communicate()?;
-            if let Some(&step) = self.loaded.compute.get(self.computed) {
+            if let Some(&step) = self.turn().compute.get(self.computed) {
                 return Ok(if self.can_run(step) { JobState::Ready(at(step)) } else { self.communicating() });
             }
-            if self.communicated < self.loaded.communication.len() {
+            if self.communicated < self.turn().communication.len() {
                 return Ok(self.communicating());
             }
             self.next_iteration()?;
@@ -285,7 +282,7 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     }
 
     fn run(&mut self) -> Result<(), Error> {
-        if let Some(&step) = self.loaded.compute.get(self.computed) {
+        if let Some(&step) = self.turn().compute.get(self.computed) {
             self.observer.started(StepId(step));
             let began = Instant::now();
             self.compute(step)?;

@@ -5,21 +5,32 @@ use layer_engine::{Engine, KernelSpec, Precision, Role};
 use layer_graph::{LayerGraph, LayerId};
 
 use super::bucket::Bucket;
-use super::memory::Shared;
+use super::memory::{Memory, Shared};
 use super::{Backend, RankDevice};
 use crate::Error;
-use crate::program::{BufferId, Collective, CollectiveId, Contents, Lane, Op, Program, RankProgram, Step};
+use crate::program::{
+    BufferId, BufferSpec, Collective, CollectiveId, Contents, Lane, Op, Program, RankMemory, RankProgram,
+    Step,
+};
 
-/// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once.
+/// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once. Or the programs of several
+/// iterations, which are executed in turns.
 pub struct LoadedProgram<B: Backend> {
     network: String,
+    /// Iteration by iteration, until they come again. All have the same buffers.
+    pub(super) turns: Vec<Turn<B>>,
+    specs: Vec<BufferSpec>,
+    /// The buffers that are not state; empty for those in shared memory.
+    pub(super) scratch: Vec<B::Buffer>,
+    pub(super) shared: Vec<Shared<B>>,
+}
+
+/// What a rank does in an iteration.
+pub(super) struct Turn<B: Backend> {
     pub(super) program: RankProgram,
     pub(super) collectives: Vec<Collective>,
     /// By step.
     pub(super) kernels: Vec<Option<<B::Engine as Engine>::Kernel>>,
-    /// The buffers that are not state; empty for those in shared memory.
-    pub(super) scratch: Vec<B::Buffer>,
-    pub(super) shared: Vec<Shared<B>>,
     /// By step: where the buffers of a collective travel as one.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
     /// By step: the group of a collective.
@@ -31,7 +42,6 @@ pub struct LoadedProgram<B: Backend> {
     /// Where the metrics of a batch are in the end.
     pub(super) metrics: Option<BufferId>,
     /// By step: how long it takes on emulated devices.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs are emulated"))]
     pub(super) step_times: Option<Vec<Duration>>,
 }
 
@@ -48,10 +58,28 @@ impl<B: Backend> LoadedProgram<B> {
         program: &Program,
         rank: usize,
     ) -> Result<Self, Error> {
-        let own = program.of_rank(rank)?;
-        let prepare = |spec| Ok(device.engine.prepare(&spec, Precision::F32)?);
-        let kernels: Result<_, Error> =
-            own.steps.iter().map(|step| kernel_spec(network, own, step).map(prepare).transpose()).collect();
+        Self::rotation(device, communicator, network, std::slice::from_ref(program), rank)
+    }
+
+    /// Loads the programs of one rank that [`lower_rotation`](crate::program::lower_rotation) has made: iteration `i` is the program `i`
+    /// modulo their number.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when there are no programs or they have not the same buffers.
+    pub fn rotation(
+        device: &mut RankDevice<B>,
+        communicator: Option<&B::Communicator>,
+        network: &LayerGraph,
+        programs: &[Program],
+        rank: usize,
+    ) -> Result<Self, Error> {
+        let of_rank: Vec<&RankProgram> =
+            programs.iter().map(|program| program.of_rank(rank)).collect::<Result<_, _>>()?;
+        let Some(own) =
+            of_rank.first().filter(|first| of_rank.iter().all(|own| own.buffers == first.buffers))
+        else {
+            return Err(Error::Program("its iterations have not the same buffers".into()));
+        };
         let mut scratch = Vec::new();
         for spec in &own.buffers[own.state_buffers..] {
             let own_elements = if spec.shared.is_some() { 0 } else { spec.elements };
@@ -63,6 +91,110 @@ impl<B: Backend> LoadedProgram<B> {
         }
         let shared: Result<_, Error> =
             own.shared_elements.iter().map(|&elements| Shared::new(device, elements)).collect();
+        let turns = programs
+            .iter()
+            .zip(&of_rank)
+            .map(|(program, own)| Turn::new(device, communicator, network, program, own));
+        Ok(Self {
+            turns: turns.collect::<Result<_, Error>>()?,
+            specs: own.buffers.clone(),
+            scratch,
+            shared: shared?,
+            network: network.name().to_owned(),
+        })
+    }
+
+    /// The same program of one iteration, whose steps take so long on emulated devices: by step, of a collective once all ranks have come.
+    /// Without that, a kernel takes what the emulated driver's settings say.
+    #[must_use]
+    pub fn with_step_times(mut self, times: Option<Vec<Duration>>) -> Self {
+        self.turns[0].step_times = times;
+        self
+    }
+
+    /// What an iteration does, and the buffers that it does it on.
+    pub(super) fn parts<'l>(
+        &'l mut self,
+        iteration: u64,
+        state: &'l mut [B::Buffer],
+    ) -> (&'l mut Turn<B>, Memory<'l, B>) {
+        let turn = (iteration % self.turns.len() as u64) as usize;
+        let (turn, shared) = (&mut self.turns[turn], &mut self.shared);
+        (turn, Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared })
+    }
+
+    /// What an iteration does.
+    pub(super) fn turn(&self, iteration: u64) -> &Turn<B> {
+        &self.turns[(iteration % self.turns.len() as u64) as usize]
+    }
+
+    /// The network's name.
+    #[must_use]
+    pub fn network(&self) -> &str {
+        &self.network
+    }
+
+    /// The program; the first iteration's where there are several.
+    #[must_use]
+    pub fn program(&self) -> &RankProgram {
+        &self.turns[0].program
+    }
+
+    /// What an executor allocates for it beside its kernels' own workspaces.
+    #[must_use]
+    pub fn memory(&self) -> RankMemory {
+        RankMemory::of_rotation(self.turns.iter().map(|turn| &turn.program))
+    }
+
+    /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not have them.
+    pub(super) fn metrics(
+        &self,
+        device: &mut RankDevice<B>,
+        iteration: u64,
+    ) -> Result<Option<[f32; 2]>, Error> {
+        let Some(buffer) = self.turn(iteration).metrics else { return Ok(None) };
+        let mut metrics = [0.0; 2];
+        let buffer = &self.scratch[buffer.0 - self.program().state_buffers];
+        device.engine.download(buffer, &mut metrics, &mut device.queue)?;
+        Ok(Some(metrics))
+    }
+
+    /// The layer whose output in the last iteration is the first, in the order of the steps, with NaN or infinity in it; of those whose
+    /// memory has no other use.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn first_not_finite(&self, device: &mut RankDevice<B>) -> Result<Option<LayerId>, Error> {
+        // Forward steps are the same in all iterations.
+        let program = self.program();
+        let written = program.steps.iter().flat_map(|step| &step.writes);
+        for &id in written {
+            let spec = &program.buffers[id.0];
+            let (Contents::Operand(layer, Role::Output), None) = (spec.contents, spec.shared) else {
+                continue;
+            };
+            let Some(index) = id.0.checked_sub(program.state_buffers) else { continue };
+            let mut values = vec![0.0; spec.elements];
+            device.engine.download(&self.scratch[index], &mut values, &mut device.queue)?;
+            if values.iter().any(|value| !value.is_finite()) {
+                return Ok(Some(layer));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<B: Backend> Turn<B> {
+    fn new(
+        device: &mut RankDevice<B>,
+        communicator: Option<&B::Communicator>,
+        network: &LayerGraph,
+        program: &Program,
+        own: &RankProgram,
+    ) -> Result<Self, Error> {
+        let prepare = |spec| Ok(device.engine.prepare(&spec, Precision::F32)?);
+        let kernels: Result<_, Error> =
+            own.steps.iter().map(|step| kernel_spec(network, own, step).map(prepare).transpose()).collect();
         let groups: Result<_, Error> = own
             .steps
             .iter()
@@ -81,25 +213,15 @@ impl<B: Backend> LoadedProgram<B> {
         let is_metrics = |contents| matches!(contents, Contents::Operand(_, Role::Metrics));
         Ok(Self {
             kernels: kernels?,
-            scratch,
-            shared: shared?,
             buckets: buckets?,
             groups: groups?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),
             metrics: writes.rfind(|id| is_metrics(own.buffers[id.0].contents)),
             step_times: None,
-            network: network.name().to_owned(),
             program: own.clone(),
             collectives: program.collectives.clone(),
         })
-    }
-
-    /// The same program, whose steps take so long on emulated devices: by step, of a collective once all ranks have come. Without that, a
-    /// kernel takes what the emulated driver's settings say.
-    #[must_use]
-    pub fn with_step_times(self, times: Option<Vec<Duration>>) -> Self {
-        Self { step_times: times, ..self }
     }
 
     /// How long a step takes by the model.
@@ -107,55 +229,6 @@ impl<B: Backend> LoadedProgram<B> {
     pub(super) fn step_time(&self, step: usize) -> Duration {
         let known = self.step_times.as_ref().and_then(|times| times.get(step));
         known.copied().unwrap_or_default()
-    }
-
-    /// The network's name.
-    #[must_use]
-    pub fn network(&self) -> &str {
-        &self.network
-    }
-
-    /// The program.
-    #[must_use]
-    pub fn program(&self) -> &RankProgram {
-        &self.program
-    }
-
-    /// Whether this rank has the metrics of the batch after an iteration.
-    #[must_use]
-    pub fn has_metrics(&self) -> bool {
-        self.metrics.is_some()
-    }
-
-    /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not have them.
-    pub(super) fn metrics(&self, device: &mut RankDevice<B>) -> Result<Option<[f32; 2]>, Error> {
-        let Some(buffer) = self.metrics else { return Ok(None) };
-        let mut metrics = [0.0; 2];
-        let buffer = &self.scratch[buffer.0 - self.program.state_buffers];
-        device.engine.download(buffer, &mut metrics, &mut device.queue)?;
-        Ok(Some(metrics))
-    }
-
-    /// The layer whose output in the last iteration is the first, in the order of the steps, with NaN or infinity in it; of those whose
-    /// memory has no other use.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn first_not_finite(&self, device: &mut RankDevice<B>) -> Result<Option<LayerId>, Error> {
-        let written = self.program.steps.iter().flat_map(|step| &step.writes);
-        for &id in written {
-            let spec = &self.program.buffers[id.0];
-            let (Contents::Operand(layer, Role::Output), None) = (spec.contents, spec.shared) else {
-                continue;
-            };
-            let Some(index) = id.0.checked_sub(self.program.state_buffers) else { continue };
-            let mut values = vec![0.0; spec.elements];
-            device.engine.download(&self.scratch[index], &mut values, &mut device.queue)?;
-            if values.iter().any(|value| !value.is_finite()) {
-                return Ok(Some(layer));
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -173,6 +246,10 @@ pub(crate) fn kernel_spec<'a>(
         Op::AccumulateGradient => {
             KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) }
         }
+        Op::ScaleGradient { layer, factors } => KernelSpec::Scale {
+            sample_elements: network.layer(*layer).output_shape().elements(),
+            factors: factors.clone(),
+        },
         Op::SquaredNorm => KernelSpec::SquaredNorm { elements: step.reads.iter().map(elements).collect() },
         Op::OptimizerStep { rule, .. } => {
             KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }

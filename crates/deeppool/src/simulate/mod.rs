@@ -30,7 +30,8 @@ use steps::RankClass;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SimulateOptions {
-    /// Iterations to run, at least one.
+    /// Iterations to run, at least one; of a program of several iterations as many more as make it run a whole number of times, at least
+    /// twice.
     pub iterations: usize,
     /// A background job that every rank runs by itself.
     pub background: Option<BackgroundCosts>,
@@ -86,7 +87,15 @@ impl SimulateOptions {
         Self { timeline, ..self }
     }
 
-    /// Iterations to run, at least one.
+    /// How often a program of so many iterations has to run.
+    fn for_program(mut self, iterations: usize) -> Self {
+        if iterations > 1 {
+            self.iterations = self.iterations.div_ceil(iterations).max(2);
+        }
+        self
+    }
+
+    /// How often the program runs, at least once.
     fn iterations(&self) -> u32 {
         u32::try_from(self.iterations).unwrap_or(u32::MAX).max(1)
     }
@@ -171,7 +180,7 @@ pub fn simulate(
     if options.background.is_some() {
         classes = expected(program, classes, options)?;
     }
-    let options = &options.clone().alone_if_it_is();
+    let options = &options.clone().for_program(program.iterations).alone_if_it_is();
     let mut machine = Machine::new(program, &classes, options)?;
     let window = machine.run(options.warm_up(), options.iterations())?;
     Ok(Simulation::new(program, options, &machine.ranks, window))

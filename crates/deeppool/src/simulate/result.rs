@@ -20,7 +20,8 @@ pub struct Simulation {
     /// iteration without waiting for each other, so iterations may overlap.
     pub iteration: Duration,
     /// The time of each of these iterations: from the moment when the last rank has ended the one before to the moment
-    /// when the last rank has ended it. They add up to [`iteration`](Self::iteration) times their number.
+    /// when the last rank has ended it. They add up to [`iteration`](Self::iteration) times their number. Where a program is several
+    /// iterations, the mean of each time it ran.
     pub iterations: Vec<Duration>,
     /// Samples of the foreground's global batch by second: one batch an iteration.
     pub foreground_samples_per_s: f64,
@@ -92,7 +93,9 @@ impl Simulation {
         window: Window,
     ) -> Self {
         let elapsed = window.end.saturating_sub(window.start);
-        let (iterations, seconds) = (window.iterations.max(1), elapsed.as_secs_f64());
+        let of_program = u32::try_from(program.iterations).unwrap_or(u32::MAX).max(1);
+        let iterations = window.iterations.max(1).saturating_mul(of_program);
+        let seconds = elapsed.as_secs_f64();
         let iteration = elapsed / iterations;
         let totals = Totals::of(classes);
         let [computing, communicating] =
@@ -109,7 +112,7 @@ impl Simulation {
         };
         Self {
             iteration,
-            iterations: iteration_times(classes, &window, options.warm_up()),
+            iterations: iteration_times(classes, &window, options.warm_up(), of_program),
             // A program that takes no time at all has no rates.
             foreground_samples_per_s: if seconds > 0.0 {
                 program.batch as f64 * f64::from(iterations) / seconds
@@ -135,14 +138,14 @@ impl Simulation {
     }
 }
 
-/// The time of each iteration of the window, which begins after so many iterations.
-fn iteration_times(classes: &[Rank<'_>], window: &Window, warm_up: u32) -> Vec<Duration> {
+/// The time of each run of the program in the window, which begins after so many runs, by its iterations.
+fn iteration_times(classes: &[Rank<'_>], window: &Window, warm_up: u32, of_program: u32) -> Vec<Duration> {
     let ends = (warm_up..warm_up + window.iterations).map(|iteration| {
         let ends = classes.iter().filter_map(|class| class.jobs.ends().get(iteration as usize));
         ends.max().copied().unwrap_or_default()
     });
     let mut before = window.start;
-    ends.map(|end| end.saturating_sub(std::mem::replace(&mut before, end))).collect()
+    ends.map(|end| end.saturating_sub(std::mem::replace(&mut before, end)) / of_program).collect()
 }
 
 /// The time of all ranks together, each in its own iterations after the warm-up.

@@ -10,12 +10,15 @@ use super::background::{BackgroundIterations, BackgroundRecord};
 use super::trace::{RankTrace, StepTimes};
 use super::{Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
-use crate::program::{LowerOptions, Placement, Program, StepId, lower_evaluation, lower_training};
+use crate::program::{
+    LowerOptions, Placement, Program, StepId, lower_evaluation, lower_rotation, lower_training,
+};
 use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState};
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs {
-    pub(super) training: Program,
+    /// Iteration by iteration, until they come again.
+    pub(super) training: Vec<Program>,
     evaluation: Program,
     /// For the test samples that are left after whole batches.
     remainder: Option<Program>,
@@ -27,16 +30,22 @@ impl Programs {
     pub(super) fn new(config: &TrainConfig<'_>) -> Result<Self, Error> {
         let evaluation = |samples| lower_evaluation(config.network, config.placement, samples);
         let background = config.background.iter().map(|job| {
-            let options = LowerOptions { micro_batches: job.micro_batches, ..config.lowering.clone() };
+            let options =
+                LowerOptions { micro_batches: job.micro_batches, partial: None, ..config.lowering.clone() };
             lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
         });
         let rest = config.dataset.test().len() % config.batch;
         Ok(Self {
-            training: lower_training(config.network, config.placement, config.batch, &config.lowering)?,
+            training: lower_rotation(config.network, config.placement, config.batch, &config.lowering)?,
             evaluation: evaluation(config.batch)?,
             remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
             background: background.collect::<Result<_, Error>>()?,
         })
+    }
+
+    /// The training program of an iteration.
+    pub(super) fn of_iteration(&self, iteration: u64) -> &Program {
+        &self.training[(iteration % self.training.len() as u64) as usize]
     }
 }
 
@@ -80,10 +89,12 @@ impl<'a, B: Backend> Rank<'a, B> {
     ) -> Result<Self, Error> {
         let rank = communicator.rank();
         let mut device = RankDevice::<B>::new(engine)?;
-        let mut load =
-            |program| LoadedProgram::new(&mut device, Some(&communicator), config.network, program, rank);
+        let mut load = |programs: &[Program]| {
+            LoadedProgram::rotation(&mut device, Some(&communicator), config.network, programs, rank)
+        };
         let times = config.emulated_times.and_then(|times| times.training.get(rank).cloned());
         let training = load(&programs.training)?.with_step_times(times);
+        let mut load = |program| load(std::slice::from_ref(program));
         let evaluation = load(&programs.evaluation)?;
         let remainder = programs.remainder.as_ref().map(load).transpose()?;
         let state = RankState::new(&mut device, config.network, training.program(), config.seed)?;
@@ -105,7 +116,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     pub(super) fn memory(&self) -> HeldMemory {
         let evaluation = std::iter::once(&self.evaluation).chain(&self.remainder);
         HeldMemory {
-            training: self.training.program().memory(),
+            training: self.training.memory(),
             evaluation_bytes: evaluation.map(|loaded| loaded.program().scratch_bytes()).sum(),
             background_bytes: 0,
             allocated_bytes: self.device.allocated_bytes(),

@@ -19,7 +19,8 @@ type Launched = (Vec<StepId>, Ran);
 /// Remembers the steps of the last iterations of one job.
 pub(super) struct StepTimes {
     iterations: usize,
-    done: VecDeque<Vec<Launched>>,
+    /// With the iterations' numbers.
+    done: VecDeque<(u64, Vec<Launched>)>,
     current: Vec<Launched>,
 }
 
@@ -29,8 +30,12 @@ impl StepTimes {
         Self { iterations, done: VecDeque::new(), current: Vec::new() }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Launched> {
-        self.done.iter().flatten().chain(&self.current)
+    /// Each with its iteration's number.
+    fn all(&self) -> impl Iterator<Item = (u64, &Launched)> {
+        let next = self.done.back().map_or(0, |(iteration, _)| iteration + 1);
+        let done =
+            self.done.iter().flat_map(|(iteration, launched)| launched.iter().map(|of| (*iteration, of)));
+        done.chain(self.current.iter().map(move |of| (next, of)))
     }
 }
 
@@ -43,7 +48,7 @@ impl Observer for StepTimes {
 
     fn finished_iteration(
         &mut self,
-        _iteration: u64,
+        iteration: u64,
         _metrics: Option<[f32; 2]>,
         _at: Instant,
     ) -> Result<(), Error> {
@@ -51,30 +56,30 @@ impl Observer for StepTimes {
             if self.done.len() == self.iterations {
                 self.done.pop_front();
             }
-            self.done.push_back(std::mem::take(&mut self.current));
+            self.done.push_back((iteration, std::mem::take(&mut self.current)));
         }
         Ok(())
     }
 }
 
-/// What a rank tells the others of its steps: those of a launch, when they began before a moment that all ranks share, and for how long
-/// they ran.
+/// What a rank tells the others of its steps: those of a launch with their iteration, when they began before a moment that all ranks share,
+/// and for how long they ran.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
-    foreground: Vec<(Vec<usize>, Duration, Duration)>,
+    foreground: Vec<(u64, Vec<usize>, Duration, Duration)>,
     /// By background job.
-    background: Vec<Vec<(Vec<usize>, Duration, Duration)>>,
+    background: Vec<Vec<(u64, Vec<usize>, Duration, Duration)>>,
 }
 
 impl RankTrace {
     /// `moment` is when this rank left a barrier of all ranks, after all that it ran: clocks differ by what a barrier takes at most.
     pub(super) fn new(foreground: &StepTimes, background: &[&StepTimes], moment: Instant) -> Self {
-        let from = foreground.all().map(|(_, ran)| ran.began).min();
-        let told = |(steps, ran): &Launched| {
+        let from = foreground.all().map(|(_, (_, ran))| ran.began).min();
+        let told = |(iteration, (steps, ran)): (u64, &Launched)| {
             let steps = steps.iter().map(|step| step.0).collect();
-            (steps, moment.duration_since(ran.began), ran.ended.duration_since(ran.began))
+            (iteration, steps, moment.duration_since(ran.began), ran.ended.duration_since(ran.began))
         };
-        let is_beside = |(_, ran): &&Launched| from.is_some_and(|from| ran.began >= from);
+        let is_beside = |(_, (_, ran)): &(u64, &Launched)| from.is_some_and(|from| ran.began >= from);
         Self {
             foreground: foreground.all().map(told).collect(),
             background: background
@@ -88,23 +93,24 @@ impl RankTrace {
 /// The timeline of all ranks.
 pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs, traces: &[RankTrace]) -> Timeline {
     let foreground = traces.iter().flat_map(|trace| &trace.foreground);
-    let first = foreground.map(|&(_, before, _)| before).max().unwrap_or_default();
+    let first = foreground.map(|&(_, _, before, _)| before).max().unwrap_or_default();
     let mut events = Vec::new();
     for (rank, trace) in traces.iter().enumerate() {
         let mut add = |work: TimelineWork, step, label: &str, (before, duration): (Duration, Duration)| {
             let start = first.saturating_sub(before);
             events.push(TimelineEvent { rank, work, step, label: label.into(), start, duration });
         };
-        for (launched, before, duration) in &trace.foreground {
-            let steps = steps_of(programs.training.ranks.get(rank), launched);
+        for (iteration, launched, before, duration) in &trace.foreground {
+            let program = programs.of_iteration(*iteration);
+            let steps = steps_of(program.ranks.get(rank), launched);
             if let (Some(step), Some(&first)) = (steps.first(), launched.first()) {
-                let work = work_of(&programs.training, step);
+                let work = work_of(program, step);
                 add(work, Some(StepId(first)), &label_of(&steps), (*before, *duration));
             }
         }
         let jobs = config.background.iter().zip(&programs.background);
         for ((job, program), launches) in jobs.zip(&trace.background) {
-            for (launched, before, duration) in launches {
+            for (_, launched, before, duration) in launches {
                 let steps = steps_of(program.ranks.first(), launched);
                 let layers = steps.iter().filter_map(|step| layer_of(job.network, step)).collect();
                 let work = TimelineWork::Background { job: job.network.name().into(), layers };

@@ -65,6 +65,32 @@ impl<T: Real> Operation<T> for Copies {
     }
 }
 
+/// Multiplies elements that follow each other by one factor, the next ones by another.
+#[derive(Debug)]
+pub(super) struct Scale {
+    pub(super) workers: Workers,
+    pub(super) factors: Vec<(usize, f64)>,
+}
+
+impl<T: Real> Operation<T> for Scale {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([], [mut left]) = operands.exactly()?;
+        for &(elements, factor) in &self.factors {
+            let (now, after) = left.split_at_mut(elements);
+            let factor = T::narrow(factor);
+            worth_waking(&self.workers, elements).chunks(now, GRAIN, |_, now| {
+                if factor == T::zero() {
+                    now.fill(factor);
+                } else {
+                    now.iter_mut().for_each(|element| *element *= factor);
+                }
+            });
+            left = after;
+        }
+        Ok(())
+    }
+}
+
 /// The sum of its inputs, added in their order.
 #[derive(Debug)]
 pub(super) struct SumOf(pub(super) Workers);

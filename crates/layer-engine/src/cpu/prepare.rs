@@ -8,7 +8,7 @@ use super::batch_norm::{NormPass, Normalisation};
 use super::concat::{Join, Part};
 use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::{DropoutBackward, DropoutForward};
-use super::elementwise::{Copies, ReluBackward, ReluForward, SumOf};
+use super::elementwise::{Copies, ReluBackward, ReluForward, Scale, SumOf};
 use super::embedding::{EmbeddingPass, TokenVectors};
 use super::gelu::{GeluBackward, GeluForward, Normal, Tanh};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
@@ -43,6 +43,13 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
             }
             let operation = Box::new(SumOf(workers.clone()));
             Ok(CpuKernel::new("Sum".into(), vec![elements; terms], vec![elements], operation))
+        }
+        KernelSpec::Scale { sample_elements, factors } => {
+            let factors: Vec<(usize, f64)> =
+                factors.iter().map(|(samples, factor)| (samples * sample_elements, *factor)).collect();
+            let elements = factors.iter().map(|(elements, _)| elements).sum();
+            let operation = Box::new(Scale { workers: workers.clone(), factors });
+            Ok(CpuKernel::new("Scale".into(), Vec::new(), vec![elements], operation))
         }
         // As the only sample of a tensor that is joined of parts.
         KernelSpec::Pack { elements: parts } => {

@@ -48,6 +48,12 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             rearrange::sum(&mut plan, terms, elements)?;
             plan
         }
+        KernelSpec::Scale { sample_elements, factors } => {
+            let samples: usize = factors.iter().map(|(samples, _)| samples).sum();
+            let mut plan = plain("Scale", Vec::new(), vec![samples * sample_elements])?;
+            rearrange::scale(&mut plan, *sample_elements, factors)?;
+            plan
+        }
         // As the only sample of a tensor that is joined of parts.
         KernelSpec::Pack { elements } => {
             let mut plan = plain("Pack", elements.clone(), vec![elements.iter().sum()])?;

@@ -29,6 +29,26 @@ pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<
     Ok(())
 }
 
+/// Multiplies elements of what is written, so many by one factor, the next ones by another.
+pub(super) fn scale(
+    plan: &mut Plan<'_>,
+    sample_elements: usize,
+    factors: &[(usize, f64)],
+) -> Result<(), EngineError> {
+    let mut start = 0;
+    for &(samples, factor) in factors {
+        let (elements, at) = (samples * sample_elements, Argument::Write(0, start));
+        if factor == 0.0 {
+            plan.for_each((FAMILY, "fill_zeros"), elements, [size(elements), at])?;
+        } else {
+            let arguments = [size(elements), Argument::F32(factor as f32), at];
+            plan.for_each((FAMILY, "scale"), elements, arguments)?;
+        }
+        start += elements;
+    }
+    Ok(())
+}
+
 /// Copies of what is read, to each of the operands that are written.
 pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Result<(), EngineError> {
     (0..count).try_for_each(|operand| {

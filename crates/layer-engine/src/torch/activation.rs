@@ -51,6 +51,21 @@ pub(super) fn sum() -> Operation {
     })
 }
 
+/// Multiplies elements of what is written, in place: so many by one factor, the next ones by another.
+pub(super) fn scale(factors: Vec<(usize, f64)>) -> Operation {
+    Box::new(move |launch| {
+        for target in launch.writes.iter_mut() {
+            let (flat, mut start) = (target.flat()?, 0);
+            for &(elements, factor) in &factors {
+                let mut part = flat.f_narrow(0, start, elements as i64)?;
+                let _ = if factor == 0.0 { part.f_zero_()? } else { part.f_mul_scalar_(factor)? };
+                start += elements as i64;
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Copies the one operand that is read to each that is written.
 pub(super) fn copies() -> Operation {
     Box::new(|launch| {

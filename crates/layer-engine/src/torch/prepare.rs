@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::NAME;
-use super::activation::{backward_of_input, backward_of_output, copies, forward, sum};
+use super::activation::{backward_of_input, backward_of_output, copies, forward, scale, sum};
 use super::batch_norm::Normalisation;
 use super::conv::Convolution;
 use super::dropout::Mask;
@@ -43,6 +43,12 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
                 return Err(Failure(EngineError::Operand { kernel, operand, expected: 1, got: 0 }));
             }
             Ok(TorchKernel::new("Sum".into(), vec![elements; terms], vec![elements], sum()))
+        }
+        KernelSpec::Scale { sample_elements, factors } => {
+            let factors: Vec<(usize, f64)> =
+                factors.iter().map(|(samples, factor)| (samples * sample_elements, *factor)).collect();
+            let elements = factors.iter().map(|(elements, _)| elements).sum();
+            Ok(TorchKernel::new("Scale".into(), Vec::new(), vec![elements], scale(factors)))
         }
         KernelSpec::Pack { elements } => {
             let whole = vec![elements.iter().sum()];

@@ -84,6 +84,24 @@ proptest! {
     }
 
     #[test]
+    fn scale(sample_elements in 0usize..5, factors in prop::collection::vec((0usize..4, prop::sample::select(vec![0.0, 1.0, 2.5])), 0..6)) {
+        let engine = CpuEngine::<f64>::new();
+        let spec = KernelSpec::Scale { sample_elements, factors: factors.clone() };
+        let mut kernel = engine.prepare(&spec, Precision::F64).unwrap();
+        let by_sample: Vec<f64> = factors.iter().flat_map(|&(samples, factor)| vec![factor; samples]).collect();
+        // What is not a number stays so, unless its factor is zero.
+        let mut values = numbers("values", by_sample.len() * sample_elements);
+        values.iter_mut().step_by(7).for_each(|value| *value = f64::NAN);
+        let before = values.clone();
+        engine.enqueue(&mut kernel, &[], &mut [&mut values], &CONTEXT, &mut ()).unwrap();
+        for (i, (&after, &before)) in values.iter().zip(&before).enumerate() {
+            let factor = by_sample[i / sample_elements];
+            let expected = if factor == 0.0 { 0.0 } else { factor * before };
+            prop_assert!(after == expected || after.is_nan() && expected.is_nan());
+        }
+    }
+
+    #[test]
     fn sum(terms in 1usize..5, elements in 0usize..30) {
         let engine = CpuEngine::<f64>::new();
         let mut kernel = engine.prepare(&KernelSpec::Sum { terms, elements }, Precision::F64).unwrap();

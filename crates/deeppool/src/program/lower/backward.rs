@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use collectives::Bucketing;
-use layer_engine::{Pass, Role, Sgd};
+use layer_engine::{Pass, Role, Sgd, Shard};
 use layer_graph::LayerId;
 
 use super::{LowerOptions, Lowering, Value};
@@ -25,7 +25,10 @@ impl Lowering<'_> {
         let mut missing: Vec<usize> = consumers.collect();
         for &id in self.placement.order().iter().rev() {
             for again in self.recomputation.before_backward(id, self.placement.order()) {
-                self.passes(again, Pass::Recompute, |pass, layer, shard| Op::Forward { layer, pass, shard });
+                // All of the segment are on the same ranks, and no gradient reaches more of it than its last layer.
+                let shards = self.shards_where(again, |shard| self.contributes(id, shard));
+                let op = |pass, layer, shard| Op::Forward { layer, pass, shard };
+                self.passes_on(again, &shards, Pass::Recompute, op);
             }
             let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
@@ -35,19 +38,12 @@ impl Lowering<'_> {
                 self.gather_output_gradient(id)?;
             }
             let mut producers = self.network.producers(id);
-            let input_gradient = producers.iter().any(|producer| needs_gradient[producer.index()]);
-            for &pass in Pass::backward(layer, input_gradient) {
-                self.passes(id, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
-                // Without a gradient of the input nothing depends on the sums of other ranks.
-                if options.sync_batch_norm && input_gradient && pass == Pass::BackwardMoments {
-                    self.reduce_operand(id, Role::GradientMoments, layer.name());
-                }
-            }
+            producers.retain(|producer| needs_gradient[producer.index()]);
+            self.backward_passes(id, &producers, options);
             // A gradient moves as soon as its last part is there, before anything that the iteration waits for less: for
             // all branches of a join at once, for the one that runs first before the others.
             producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
             producers.dedup();
-            producers.retain(|producer| needs_gradient[producer.index()]);
             for producer in producers {
                 self.add_part_of_gradient(producer, id);
                 missing[producer.index()] -= 1;
@@ -56,13 +52,14 @@ impl Lowering<'_> {
                 }
             }
             if self.network.own_parameter_count(id) > 0 {
+                self.note_contributors(id);
                 self.share_gradient(id);
                 self.accumulate(id, Role::ParameterGradient);
                 if !is_last {
                     continue;
                 }
                 with_parameters.push(id);
-                let ranks = &self.holders[id.index()].ranks;
+                let ranks = &self.all_contributors(id);
                 let bytes = Role::ParameterGradient.elements(layer, 0) as u64 * ELEMENT_BYTES;
                 if let Some(full) = buckets.add(ranks, id, bytes) {
                     self.reduce_gradients(&full.ranks, &full.gradients);
@@ -82,17 +79,45 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// The backward passes of a layer, on each of its ranks that they have samples on; `producers` are those whose gradient is needed.
+    fn backward_passes(&mut self, id: LayerId, producers: &[LayerId], options: &LowerOptions) {
+        let layer = self.network.layer(id);
+        for input_gradient in [true, false] {
+            let shards = self.shards_where(id, |shard| {
+                let is_needed = producers.iter().any(|&producer| self.contributes(producer, shard));
+                self.contributes(id, shard) && is_needed == input_gradient
+            });
+            for &pass in Pass::backward(layer, input_gradient) {
+                self.passes_on(id, &shards, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
+                // Without a gradient of the input nothing depends on the sums of other ranks.
+                let is_needed = input_gradient && !producers.is_empty();
+                if options.sync_batch_norm && is_needed && pass == Pass::BackwardMoments {
+                    self.reduce_operand(id, Role::GradientMoments, layer.name());
+                }
+            }
+        }
+    }
+
     /// Records a consumer's part of the gradient of a layer's output. Where it reads that output more than once, its parts are
     /// summed up at once, so that nothing which the consumer's ranks do afterwards holds the gradient up.
     fn add_part_of_gradient(&mut self, id: LayerId, consumer: LayerId) {
         let inputs = self.network.producers(consumer);
         let slots = (0..inputs.len()).filter(|&slot| inputs[slot] == id);
-        let parts = slots.map(|slot| self.operand_value(consumer, Role::InputGradient(slot))).collect();
+        let shards = self.shards_where(consumer, |shard| self.contributes(id, shard));
+        let (layer, layout) = (self.network.layer(consumer), self.layout(consumer));
+        let part = |slot| {
+            let operand = |&(place, shard): &(usize, Shard)| {
+                let program = self.program.rank(place);
+                (place, program.operand(consumer, layer, Role::InputGradient(slot), shard.samples))
+            };
+            Value { layout: Rc::clone(&layout), buffers: shards.iter().map(operand).collect() }
+        };
+        let parts = slots.map(part).collect();
         let part = self.sum(id, parts);
-        self.gradients[id.index()].push(part);
+        self.gradients[id.index()].push((consumer, part));
     }
 
-    /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a layout are
+    /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a layout, and have the same weight, are
     /// summed where they are, so that each layout sends one part.
     fn gather_output_gradient(&mut self, id: LayerId) -> Result<(), Error> {
         let own = self.layout(id);
@@ -105,21 +130,29 @@ impl Lowering<'_> {
             }
             return Ok(());
         }
-        let mut by_layout: Vec<Vec<Value>> = Vec::new();
-        for part in std::mem::take(&mut self.gradients[id.index()]) {
-            match by_layout.iter_mut().find(|parts| parts[0].layout == part.layout) {
-                Some(parts) => parts.push(part),
-                None => by_layout.push(vec![part]),
+        let mut groups: Vec<(Vec<LayerId>, Vec<Value>)> = Vec::new();
+        for (consumer, part) in std::mem::take(&mut self.gradients[id.index()]) {
+            let goes_with = |(consumers, parts): &&mut (Vec<LayerId>, Vec<Value>)| {
+                parts[0].layout == part.layout && self.reach(consumers[0]) == self.reach(consumer)
+            };
+            match groups.iter_mut().find(goes_with) {
+                Some((consumers, parts)) => {
+                    consumers.push(consumer);
+                    parts.push(part);
+                }
+                None => groups.push((vec![consumer], vec![part])),
             }
         }
         let mut parts = Vec::new();
-        for group in by_layout {
+        for (consumers, group) in groups {
             let sum = self.sum(id, group);
-            let moved = if sum.layout == own { sum } else { self.redistribute(id, &sum, &own, "gradient")? };
+            let is_here = sum.layout == own;
+            let moved = if is_here { sum } else { self.redistribute_gradient(id, &sum, &own)? };
+            self.weigh(id, &moved, &consumers, is_here);
             parts.push(moved);
         }
         let gradient = self.sum(id, parts);
-        for (place, buffer) in gradient.by_place() {
+        for (place, buffer) in gradient.buffers {
             self.program.rank(place).set_operand(id, Role::OutputGradient, buffer);
         }
         Ok(())
@@ -133,16 +166,17 @@ impl Lowering<'_> {
         let layer = self.network.layer(id);
         let label = format!("sum gradients of {}", layer.name());
         let layout = Rc::clone(&parts[0].layout);
-        let buffers = layout
-            .shards(self.micro_batch.start)
-            .enumerate()
-            .map(|(position, (place, shard))| {
+        let shards: HashMap<usize, Shard> = layout.shards(self.micro_batch.start).collect();
+        // All have buffers on the same ranks: those that the layer's samples contribute on.
+        let places = parts[0].buffers.iter().map(|&(place, _)| place).enumerate();
+        let buffers = places
+            .map(|(position, place)| {
                 let program = self.program.rank(place);
-                let elements = Role::Output.elements(layer, shard.samples);
+                let elements = Role::Output.elements(layer, shards[&place].samples);
                 let sum = program.buffer(elements, Contents::Operand(id, Role::OutputGradient));
-                let terms = parts.iter().map(|part| part.buffers[position]).collect();
+                let terms = parts.iter().map(|part| part.buffers[position].1).collect();
                 program.step(Op::AccumulateGradient, label.clone(), terms, vec![sum]);
-                sum
+                (place, sum)
             })
             .collect();
         Value { layout, buffers }
@@ -156,9 +190,14 @@ impl Lowering<'_> {
             return;
         }
         let (layer, role) = (self.network.layer(id), Role::ParameterGradient);
-        let runs: Vec<HashSet<usize>> =
-            users.iter().map(|user| self.layout[user.index()].places().collect()).collect();
-        for &place in &self.holders[id.index()].places {
+        let runs: Vec<HashSet<usize>> = users
+            .iter()
+            .map(|&user| {
+                let shards = self.shards_where(user, |shard| self.contributes(user, shard));
+                shards.into_iter().map(|(place, _)| place).collect()
+            })
+            .collect();
+        for place in self.lowered.places(&self.contributors(id)) {
             let here = users.iter().zip(&runs).filter(|(_, on)| on.contains(&place)).map(|(user, _)| user);
             let program = self.program.rank(place);
             let terms: Vec<BufferId> =
@@ -182,6 +221,7 @@ impl Lowering<'_> {
             self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, self.network.layer(id).name());
         }
         self.program.all_reduce(bucket);
+        self.send_gradients(ranks, layers);
     }
 
     fn optimizer_steps(&mut self, layers: &[LayerId], rule: Sgd) {

@@ -62,7 +62,7 @@ impl Lowering<'_> {
             self.output_in(producer, &layout)?;
         }
         for (slot, producer) in producers.into_iter().enumerate() {
-            for (place, buffer) in self.output_in(producer, &layout)?.by_place() {
+            for (place, buffer) in self.output_in(producer, &layout)?.buffers {
                 self.program.rank(place).set_operand(id, Role::Input(slot), buffer);
             }
         }
@@ -102,7 +102,7 @@ impl Lowering<'_> {
             let buffer = program.buffer(elements, Contents::Operand(self.network.input(), Role::Output));
             let load = Op::LoadBatch { part: BatchPart::Features, shard };
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
-            buffer
+            (place, buffer)
         });
         Value { buffers: buffers.collect(), layout: Rc::clone(layout) }
     }
@@ -121,8 +121,9 @@ impl Lowering<'_> {
                 let op = CollectiveOp::Broadcast { elements: Role::Statistics.elements(layer, 0) };
                 let label = format!("broadcast statistics of {}", layer.name());
                 let operands = value
-                    .by_place()
-                    .map(|(place, buffer)| (place, Operands { reads: Vec::new(), writes: vec![buffer] }));
+                    .buffers
+                    .iter()
+                    .map(|&(place, buffer)| (place, Operands { reads: Vec::new(), writes: vec![buffer] }));
                 self.program.collective(op, ranks, label, operands);
             }
         }

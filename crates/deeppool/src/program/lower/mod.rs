@@ -4,20 +4,24 @@ mod backward;
 mod classes;
 mod forward;
 mod layout;
+mod partial;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use collectives::Redistribution;
 use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::builder::{Bucket, Operands, ProgramBuilder};
+use super::builder::{Bucket, Iterations, Operands, ProgramBuilder};
 use super::recompute::Recomputation;
-use super::{BufferId, CollectiveOp, Contents, Op, Placement, Program, checkpoints};
+use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placement, Program, checkpoints};
 use crate::Error;
 use classes::classes_of_ranks;
 use layout::{Layout, Layouts, Lowered};
+use partial::Partial;
 
 /// How a training iteration is lowered.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +50,8 @@ pub struct LowerOptions {
     /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies that came from other ranks are kept, so that
     /// nothing is communicated again.
     pub checkpoints: Vec<String>,
+    /// Whether parts of the batch backpropagate through a part of the network only, in turn.
+    pub partial: Option<PartialBackpropagation>,
 }
 
 impl Default for LowerOptions {
@@ -59,6 +65,7 @@ impl Default for LowerOptions {
             sync_batch_norm: false,
             micro_batches: 1,
             checkpoints: Vec::new(),
+            partial: None,
         }
     }
 }
@@ -99,23 +106,46 @@ impl LowerOptions {
     pub fn with_checkpoints(self, checkpoints: Vec<String>) -> Self {
         Self { checkpoints, ..self }
     }
+
+    /// This with partial backpropagation, or without.
+    #[must_use]
+    pub fn with_partial(self, partial: Option<PartialBackpropagation>) -> Self {
+        Self { partial, ..self }
+    }
 }
 
 /// Lowers one training iteration: forward, loss, backward, gradient all-reduce, optimiser.
 ///
 /// The loss is the mean over the global batch, and gradients are summed with that scale: what is computed does not
-/// depend on the placement, nor on the number of micro-batches.
+/// depend on the placement, nor on the number of micro-batches. With [partial backpropagation](LowerOptions::partial) it is the first
+/// iteration of [`lower_rotation`].
 ///
 /// # Errors
-/// When the network does not end in exactly one loss, the batch is empty or has fewer samples than micro-batches, or a layer cannot
-/// be a checkpoint.
+/// When the network does not end in exactly one loss, the batch is empty or has fewer samples than micro-batches or parts, a layer cannot
+/// be a checkpoint, or options do not go together.
 pub fn lower_training(
     network: &LayerGraph,
     placement: &Placement,
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Program, Error> {
-    training(network, placement, batch, options, every_rank(placement))
+    Ok(lower_rotation(network, placement, batch, options)?.swap_remove(0))
+}
+
+/// Lowers the training iterations in which each part of the batch has each role of [partial backpropagation](LowerOptions::partial)
+/// once: iteration `i` of a run is the program `i` modulo their number. Without it there is one.
+///
+/// All have the same buffers, so that they can share memory.
+///
+/// # Errors
+/// As [`lower_training`].
+pub fn lower_rotation(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    options: &LowerOptions,
+) -> Result<Vec<Program>, Error> {
+    training(network, placement, batch, options, every_rank(placement), Iterations::Apart)
 }
 
 /// Lowers one training iteration as [`lower_training`] does, with one program for all ranks that do the same steps for
@@ -123,6 +153,9 @@ pub fn lower_training(
 ///
 /// It is simulated as the program of all ranks is, with the same results, in a time that depends on how many different
 /// things ranks do, not on how many ranks there are. It cannot be executed.
+///
+/// With [partial backpropagation](LowerOptions::partial) it is all iterations of [`lower_rotation`] in one program, of every rank: each rank
+/// ends an iteration before it begins the next one.
 ///
 /// # Errors
 /// As [`lower_training`].
@@ -132,8 +165,12 @@ pub fn lower_for_simulation(
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Program, Error> {
-    check_micro_batches(batch, options)?;
-    training(network, placement, batch, options, classes_of_ranks(network, placement, batch, options)?)
+    check(batch, options)?;
+    let classes = match options.partial {
+        None => classes_of_ranks(network, placement, batch, options)?,
+        Some(_) => every_rank(placement),
+    };
+    Ok(training(network, placement, batch, options, classes, Iterations::Joined)?.swap_remove(0))
 }
 
 fn training(
@@ -142,20 +179,28 @@ fn training(
     batch: usize,
     options: &LowerOptions,
     classes: Vec<Vec<usize>>,
-) -> Result<Program, Error> {
-    check_micro_batches(batch, options)?;
+    iterations: Iterations,
+) -> Result<Vec<Program>, Error> {
+    check(batch, options)?;
     let count = options.micro_batches;
     let checkpoints = checkpoints(network, &options.checkpoints)?;
     let mut lowering = Lowering::new(network, placement, batch, classes, &checkpoints)?;
-    for index in 0..count {
-        lowering.begin(index * batch / count..(index + 1) * batch / count)?;
-        for &id in placement.order() {
-            lowering.forward(id, options.sync_batch_norm)?;
+    let turns = options.partial.as_ref().map_or(1, PartialBackpropagation::parts);
+    for turn in 0..turns {
+        if turn > 0 {
+            lowering.program.end_iteration(iterations);
         }
-        lowering.accumulate(lowering.loss, Role::Metrics);
-        lowering.backward(options)?;
+        lowering.partial = Partial::new(network, batch, options.partial.as_ref(), turn)?;
+        for index in 0..count {
+            lowering.begin(index * batch / count..(index + 1) * batch / count)?;
+            for &id in placement.order() {
+                lowering.forward(id, options.sync_batch_norm)?;
+            }
+            lowering.accumulate(lowering.loss, Role::Metrics);
+            lowering.backward(options)?;
+        }
+        lowering.reduce_metrics();
     }
-    lowering.reduce_metrics();
     Ok(lowering.program.finish())
 }
 
@@ -172,14 +217,14 @@ pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usiz
         lowering.infer(id)?;
     }
     lowering.reduce_metrics();
-    Ok(lowering.program.finish())
+    Ok(lowering.program.finish().swap_remove(0))
 }
 
 fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
     (0..placement.world()).map(|rank| vec![rank]).collect()
 }
 
-fn check_micro_batches(batch: usize, options: &LowerOptions) -> Result<(), Error> {
+fn check(batch: usize, options: &LowerOptions) -> Result<(), Error> {
     let count = options.micro_batches;
     if batch == 0 {
         return Err(Error::EmptyBatch);
@@ -188,6 +233,17 @@ fn check_micro_batches(batch: usize, options: &LowerOptions) -> Result<(), Error
         let (setting, expected) = ("the number of micro-batches", "from 1 to the samples of the batch");
         return Err(Error::Setting { setting, expected, got: format!("{count} for {batch}") });
     }
+    let Some(partial) = &options.partial else { return Ok(()) };
+    if partial.parts() > batch {
+        let (setting, expected) =
+            ("the number of parts of partial backpropagation", "at most the samples of the batch");
+        return Err(Error::Setting { setting, expected, got: format!("{} for {batch}", partial.parts()) });
+    }
+    if options.sync_batch_norm {
+        let (setting, expected) =
+            ("synchronised batch normalisation", "none with partial backpropagation: normalise by shard");
+        return Err(Error::Setting { setting, expected, got: "both".into() });
+    }
     Ok(())
 }
 
@@ -195,15 +251,8 @@ fn check_micro_batches(batch: usize, options: &LowerOptions) -> Result<(), Error
 #[derive(Clone)]
 struct Value {
     layout: Rc<Layout>,
-    /// The buffers of the layout's ranks that are lowered, in its order.
-    buffers: Vec<BufferId>,
-}
-
-impl Value {
-    /// Each buffer with the place of its rank.
-    fn by_place(&self) -> impl Iterator<Item = (usize, BufferId)> + '_ {
-        self.layout.places().zip(self.buffers.iter().copied())
-    }
+    /// The buffers of the layout's ranks that are lowered and have any of it, in its order, with the places of the ranks.
+    buffers: Vec<(usize, BufferId)>,
 }
 
 /// The ranks that hold the parameters of a layer.
@@ -231,8 +280,9 @@ struct Lowering<'a> {
     holders: Vec<Holders>,
     /// By layer: its output, in its own layout first, then wherever consumers needed it.
     outputs: Vec<Vec<Value>>,
-    /// By layer: the parts of its output's gradient that its consumers have computed.
-    gradients: Vec<Vec<Value>>,
+    /// By layer: the parts of its output's gradient that its consumers have computed, with the consumers.
+    gradients: Vec<Vec<(LayerId, Value)>>,
+    partial: Option<Partial>,
     program: ProgramBuilder,
 }
 
@@ -279,6 +329,7 @@ impl<'a> Lowering<'a> {
             holders,
             outputs: Vec::new(),
             gradients: Vec::new(),
+            partial: None,
             program,
         })
     }
@@ -334,7 +385,7 @@ impl<'a> Lowering<'a> {
     /// Adds what the micro-batch gave in a role to what those before it gave, on every rank that has it.
     fn accumulate(&mut self, id: LayerId, role: Role) {
         let places = match role {
-            Role::ParameterGradient => self.holders[id.index()].places.clone(),
+            Role::ParameterGradient => self.lowered.places(&self.contributors(id)),
             _ => self.layout[id.index()].places().collect(),
         };
         for place in places {
@@ -350,18 +401,31 @@ impl<'a> Lowering<'a> {
         to: &Rc<Layout>,
         what: &str,
     ) -> Result<Value, Error> {
-        let layer = self.network.layer(id);
         let redistribution = self.layouts.redistribution(&source.layout, to)?;
+        let layer = self.network.layer(id);
         let buffers = to.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(layer, shard.samples);
-            self.program.rank(place).buffer(elements, Contents::Moved(id))
+            (place, self.program.rank(place).buffer(elements, Contents::Moved(id)))
         });
         let target = Value { buffers: buffers.collect(), layout: Rc::clone(to) };
+        self.move_samples(id, redistribution, (&source.buffers, &target.buffers), what);
+        Ok(target)
+    }
+
+    /// Adds a redistribution from some buffers to others, each with the place of its rank.
+    fn move_samples(
+        &mut self,
+        id: LayerId,
+        redistribution: Arc<Redistribution>,
+        (from, to): (&[(usize, BufferId)], &[(usize, BufferId)]),
+        what: &str,
+    ) {
+        let layer = self.network.layer(id);
         let mut operands: BTreeMap<usize, Operands> = BTreeMap::new();
-        for (place, buffer) in source.by_place() {
+        for &(place, buffer) in from {
             operands.entry(place).or_default().reads.push(buffer);
         }
-        for (place, buffer) in target.by_place() {
+        for &(place, buffer) in to {
             operands.entry(place).or_default().writes.push(buffer);
         }
         let ranks = redistribution.ranks().to_vec();
@@ -369,15 +433,26 @@ impl<'a> Lowering<'a> {
         let sample_elements = layer.output_shape().elements();
         let op = CollectiveOp::Redistribute { redistribution, sample_elements };
         self.program.collective(op, &ranks, label, operands);
-        Ok(target)
     }
 
     /// Adds a pass of a layer on all its ranks.
     fn passes(&mut self, id: LayerId, pass: Pass, op: impl Fn(Pass, LayerId, Shard) -> Op) {
+        let shards: Vec<_> = self.layout[id.index()].shards(self.micro_batch.start).collect();
+        self.passes_on(id, &shards, pass, op);
+    }
+
+    /// Adds a pass of a layer on some of its ranks, given by place and shard.
+    fn passes_on(
+        &mut self,
+        id: LayerId,
+        shards: &[(usize, Shard)],
+        pass: Pass,
+        op: impl Fn(Pass, LayerId, Shard) -> Op,
+    ) {
         let layer = self.network.layer(id);
         let Some(signature) = Signature::of(layer, pass) else { return };
         let label = format!("{} {}", verb(pass), layer.name());
-        for (place, shard) in self.layout[id.index()].shards(self.micro_batch.start) {
+        for &(place, shard) in shards {
             let program = self.program.rank(place);
             let mut operands = |roles: &[Role]| -> Vec<BufferId> {
                 roles.iter().map(|&role| program.operand(id, layer, role, shard.samples)).collect()
@@ -392,7 +467,7 @@ impl<'a> Lowering<'a> {
         let (layer, layout) = (self.network.layer(id), self.layout(id));
         let buffers = layout
             .shards(self.micro_batch.start)
-            .map(|(place, shard)| self.program.rank(place).operand(id, layer, role, shard.samples))
+            .map(|(place, shard)| (place, self.program.rank(place).operand(id, layer, role, shard.samples)))
             .collect();
         Value { layout, buffers }
     }

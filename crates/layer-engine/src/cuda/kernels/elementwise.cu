@@ -17,6 +17,12 @@ KERNEL sum_terms(u32 elements, const float* a, const float* b, const float* c, c
     to[i] = sum;
 }
 
+// Multiplies in place.
+KERNEL scale(u32 elements, float factor, float* at) {
+    const u32 i = ELEMENT;
+    if (i < elements) at[i] *= factor;
+}
+
 // Copies rows of so many elements, which lie `from_stride` and `to_stride` apart.
 KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from, float* __restrict__ to) {
     const u32 i = ELEMENT;

@@ -1,0 +1,207 @@
+//! Partial backpropagation: which ranks do which backward steps, and what becomes of gradients where fewer samples go on.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use layer_engine::{Role, Shard};
+use layer_graph::{LayerGraph, LayerId, LayerKind};
+
+use super::{Layout, Lowering, Value};
+use crate::Error;
+use crate::program::builder::Bucket;
+use crate::program::partial::{Contributions, PartialBackpropagation};
+use crate::program::{Contents, Op};
+
+/// What is partial about an iteration.
+pub(super) struct Partial {
+    /// By layer: how many parts of the batch reach it.
+    reach: Vec<usize>,
+    contributions: Contributions,
+    /// By layer: the ranks that have had samples which contribute to the gradient of its own parameters, in any micro-batch so far.
+    contributors: Vec<BTreeSet<usize>>,
+}
+
+impl Partial {
+    pub(super) fn new(
+        network: &LayerGraph,
+        batch: usize,
+        partial: Option<&PartialBackpropagation>,
+        turn: usize,
+    ) -> Result<Option<Self>, Error> {
+        let of = |partial: &PartialBackpropagation| {
+            Ok(Self {
+                reach: partial.reach(network)?,
+                contributions: Contributions::new(batch, partial.parts(), turn),
+                contributors: vec![BTreeSet::new(); network.len()],
+            })
+        };
+        partial.map(of).transpose()
+    }
+}
+
+impl Lowering<'_> {
+    /// How many parts of the batch reach a layer; the same for all layers where nothing is partial.
+    pub(super) fn reach(&self, id: LayerId) -> usize {
+        self.partial.as_ref().map_or(1, |partial| partial.reach[id.index()])
+    }
+
+    /// The samples of a shard whose gradients reach as far as a layer: ascending, not adjacent.
+    fn contributing(&self, id: LayerId, shard: Shard) -> Vec<Range<usize>> {
+        let samples = shard.first..shard.first + shard.samples;
+        match &self.partial {
+            None => vec![samples],
+            Some(partial) => partial.contributions.among(&samples, partial.reach[id.index()]),
+        }
+    }
+
+    /// Whether any sample's gradient reaches a layer; a shard without samples is treated as others where nothing is partial.
+    pub(super) fn contributes(&self, id: LayerId, shard: Shard) -> bool {
+        !self.contributing(id, shard).is_empty()
+    }
+
+    /// The shards of a layer of which something holds, with the places of their ranks.
+    pub(super) fn shards_where(&self, id: LayerId, holds: impl Fn(Shard) -> bool) -> Vec<(usize, Shard)> {
+        self.layout[id.index()].shards(self.micro_batch.start).filter(|&(_, shard)| holds(shard)).collect()
+    }
+
+    /// The ranks on which this micro-batch contributes to the gradient of a layer's own parameters.
+    pub(super) fn contributors(&self, id: LayerId) -> Vec<usize> {
+        let holders = self.holders[id.index()].ranks.clone();
+        if self.partial.is_none() {
+            return holders;
+        }
+        let mut ranks = BTreeSet::new();
+        for user in self.network.parameter_users(id) {
+            let shards = self.layout[user.index()].partition.shards();
+            let contributes = |samples: Range<usize>| {
+                let shard = Shard { first: self.micro_batch.start + samples.start, samples: samples.len() };
+                self.contributes(user, shard)
+            };
+            ranks.extend(shards.filter(|(_, samples)| contributes(samples.clone())).map(|(rank, _)| rank));
+        }
+        holders.into_iter().filter(|rank| ranks.contains(rank)).collect()
+    }
+
+    /// Remembers them.
+    pub(super) fn note_contributors(&mut self, id: LayerId) {
+        let ranks = self.contributors(id);
+        if let Some(partial) = &mut self.partial {
+            partial.contributors[id.index()].extend(ranks);
+        }
+    }
+
+    /// The ranks that have contributed in any micro-batch, whose gradients are those of all micro-batches from now on.
+    pub(super) fn all_contributors(&mut self, id: LayerId) -> Vec<usize> {
+        let holders = self.holders[id.index()].ranks.clone();
+        let Some(partial) = &self.partial else { return holders };
+        let has_any = |rank: &usize| partial.contributors[id.index()].contains(rank);
+        let ranks: Vec<usize> = holders.into_iter().filter(has_any).collect();
+        for place in self.lowered.places(&ranks) {
+            self.program.rank(place).use_total(id, Role::ParameterGradient);
+        }
+        ranks
+    }
+
+    /// Moves the gradient of a layer's output to its layout, as far as samples contribute.
+    pub(super) fn redistribute_gradient(
+        &mut self,
+        id: LayerId,
+        source: &Value,
+        to: &Rc<Layout>,
+    ) -> Result<Value, Error> {
+        if self.partial.is_none() {
+            return self.redistribute(id, source, to, "gradient");
+        }
+        let first = self.micro_batch.start;
+        let all = Shard { first, samples: self.micro_batch.len() };
+        let samples: Vec<Range<usize>> =
+            self.contributing(id, all).into_iter().map(|of| of.start - first..of.end - first).collect();
+        let whole = self.layouts.redistribution(&source.layout, to)?;
+        let redistribution = whole.of_samples(&samples);
+        let layer = self.network.layer(id);
+        let mut sides: [Vec<(usize, crate::program::BufferId)>; 2] = [source.buffers.clone(), Vec::new()];
+        let mut target = Value { layout: Rc::clone(to), buffers: Vec::new() };
+        for (side, layout) in [&source.layout, to].into_iter().enumerate() {
+            for (place, shard) in layout.shards(first) {
+                let contributes = self.contributes(id, shard);
+                let elements = Role::Output.elements(layer, shard.samples);
+                let program = self.program.rank(place);
+                let takes_part = redistribution.ranks().contains(&program.rank());
+                match side {
+                    // A rank of both layouts that has nothing to send, or to receive, takes part with a shard that nobody looks at.
+                    0 if takes_part && !contributes => {
+                        sides[0].push((place, program.buffer(elements, Contents::Constant(0.0))));
+                    }
+                    1 if takes_part || contributes => {
+                        let buffer = program.buffer(elements, Contents::Moved(id));
+                        sides[1].push((place, buffer));
+                        target.buffers.extend(contributes.then_some((place, buffer)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if !redistribution.ranks().is_empty() {
+            let [from, to] = &sides;
+            self.move_samples(id, Arc::new(redistribution), (from, to), "gradient");
+        }
+        Ok(target)
+    }
+
+    /// Weighs a part of the gradient of a layer's output, which comes from these consumers, as those of fewer parts of the batch have to be;
+    /// and sets it to zero for samples that do not contribute, unless it is zero there. `is_here` says that it has not been moved.
+    pub(super) fn weigh(&mut self, id: LayerId, part: &Value, consumers: &[LayerId], is_here: bool) {
+        if self.partial.is_none() {
+            return;
+        }
+        let factor = self.reach(consumers[0]) as f64 / self.reach(id) as f64;
+        let mixes_samples = |&id: &LayerId| matches!(self.network.layer(id).kind(), LayerKind::BatchNorm(_));
+        let may_be_mixed = !is_here || consumers.iter().any(mixes_samples);
+        let label = format!("weigh gradient of {}", self.network.layer(id).name());
+        let shards: Vec<(usize, Shard)> = self.shards_where(id, |shard| self.contributes(id, shard));
+        for ((place, shard), &(_, buffer)) in shards.into_iter().zip(&part.buffers) {
+            let contributing = self.contributing(id, shard);
+            let is_whole = contributing.iter().map(Range::len).sum::<usize>() == shard.samples;
+            let are_others_zero =
+                is_whole || !may_be_mixed && self.contributing(consumers[0], shard) == contributing;
+            if factor.total_cmp(&1.0).is_eq() && are_others_zero {
+                continue;
+            }
+            let mut factors = Vec::new();
+            let mut end = shard.first;
+            for range in contributing {
+                factors.extend((range.start > end).then_some((range.start - end, 0.0)));
+                factors.push((range.len(), factor));
+                end = range.end;
+            }
+            let left = shard.first + shard.samples - end;
+            factors.extend((left > 0).then_some((left, 0.0)));
+            let op = Op::ScaleGradient { layer: id, factors };
+            self.program.rank(place).step(op, label.clone(), Vec::new(), vec![buffer]);
+        }
+    }
+
+    /// Sends the gradients of parameters, which `ranks` have reduced, to the others that hold the parameters.
+    pub(super) fn send_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
+        let mut by_others: Vec<(Vec<usize>, Vec<LayerId>)> = Vec::new();
+        for &id in layers {
+            let others = self.holders[id.index()].ranks.iter().filter(|rank| !ranks.contains(rank));
+            let others: Vec<usize> = others.copied().collect();
+            match by_others.iter_mut().find(|(known, _)| *known == others) {
+                Some((_, layers)) => layers.push(id),
+                None => by_others.push((others, vec![id])),
+            }
+        }
+        for (others, layers) in by_others.into_iter().filter(|(others, _)| !others.is_empty()) {
+            let group: Vec<usize> = ranks[..1].iter().chain(&others).copied().collect();
+            let mut bucket = Bucket::new(&group, self.lowered.places(&group));
+            for id in layers {
+                let name = self.network.layer(id).name();
+                self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, name);
+            }
+            self.program.broadcast(bucket);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Structured partial backpropagation: which parts of the batch reach which layers.
+
+use std::ops::Range;
+
+use layer_graph::{LayerGraph, LayerId};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Each part of the global batch backpropagates through a part of the network only, in turn: structured partial backpropagation.
+///
+/// The batch is cut into `K` parts of consecutive samples, as even as it can be. In an iteration each part has another *role*, from 1 to `K`,
+/// and in the next iteration the next one. Role `r` backpropagates from the loss down to some layer and no further; role `K` goes all the
+/// way. So a layer has the gradients of `n` of the `K` parts, `n` falling towards the input. They are weighted by `K / n`, which makes the
+/// mean gradient of `K` iterations with the same parameters and samples that of the whole batch (without gradient clipping, and where batch
+/// normalisation does not mix samples of several parts).
+///
+/// - A rank without a contributing sample in its shard does no backward step of the layer. Elsewhere the step is that of the whole shard, with
+///   gradients of zero where samples do not contribute.
+/// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
+/// - The optimiser updates all parameters in every iteration: momentum, weight decay and clipping are of the weighted gradients.
+/// - Parameters of several layers: the gradient of each use has the weight of the layer that uses them.
+/// - Batch normalisation by shard: what reaches samples that do not contribute, through the statistics, ends there. Running statistics are
+///   those of all samples. [Synchronised](super::LowerOptions::sync_batch_norm) normalisation is refused.
+///
+/// Of "Doing More by Doing Less: How Structured Partial Backpropagation Improves Deep Learning Clusters" (A. Kumar et al., 2021) only the
+/// abstract was at hand: the rule is ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartialBackpropagation {
+    /// Into how many parts the batch is cut: `K`, at least 2.
+    parts: usize,
+    /// By role, from 1 to `K` - 1: the first layer, in the network's order, that it reaches.
+    lowest: Vec<String>,
+}
+
+/// How deep the roles of a [`PartialBackpropagation`] go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartialDepth<'t> {
+    /// Role `r` reaches the last `ceil(r L / K)` of the `L` layers with parameters.
+    Layers,
+    /// Role `r` goes on until it has done `r / K` of the backward time, which is given by layer in any unit.
+    Time(&'t [u64]),
+}
+
+impl PartialBackpropagation {
+    /// A batch in so many parts.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] where there are less than two parts, or the network has no parameters.
+    pub fn new(network: &LayerGraph, parts: usize, depth: PartialDepth<'_>) -> Result<Self, Error> {
+        let with_parameters: Vec<LayerId> =
+            network.layers().filter(|(_, layer)| layer.parameter_count() > 0).map(|(id, _)| id).collect();
+        let layers = with_parameters.len();
+        if parts < 2 || layers == 0 {
+            return Err(Error::Setting {
+                setting: "the number of parts of partial backpropagation",
+                expected: "at least 2, of a network with parameters",
+                got: format!("{parts} for {layers} layers with parameters"),
+            });
+        }
+        let needs_gradient = network.needs_gradient();
+        let lowest = (1..parts).map(|role| match depth {
+            PartialDepth::Layers => with_parameters[layers - (role * layers).div_ceil(parts)],
+            PartialDepth::Time(times) => {
+                let time = |id: LayerId| {
+                    let of_layer = times.get(id.index()).copied().unwrap_or(0);
+                    if needs_gradient[id.index()] { u128::from(of_layer) } else { 0 }
+                };
+                let all: u128 = network.layers().map(|(id, _)| time(id)).sum();
+                let after = |first: LayerId| -> u128 {
+                    network.layers().map(|(id, _)| id).filter(|id| *id >= first).map(time).sum()
+                };
+                let is_enough = |id: &&LayerId| after(**id) * parts as u128 >= all * role as u128;
+                with_parameters.iter().rev().find(is_enough).copied().unwrap_or(with_parameters[0])
+            }
+        });
+        let lowest = lowest.map(|id| network.layer(id).name().to_owned()).collect();
+        Ok(Self { parts, lowest })
+    }
+
+    /// Into how many parts the batch is cut; the roles come back after as many iterations.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// By role, from 1 on: the first layer that it reaches. The last role reaches all.
+    #[must_use]
+    pub fn lowest(&self) -> &[String] {
+        &self.lowest
+    }
+
+    /// By layer: how many parts reach it.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] where it is of another network, or a deeper role reaches less.
+    pub(crate) fn reach(&self, network: &LayerGraph) -> Result<Vec<usize>, Error> {
+        let wrong = |expected, got: String| {
+            Err(Error::Setting { setting: "the roles of partial backpropagation", expected, got })
+        };
+        if self.parts < 2 || self.lowest.len() + 1 != self.parts {
+            let got = format!("{} layers for {} parts", self.lowest.len(), self.parts);
+            return wrong("at least 2 parts, and the lowest layer of each role but the last", got);
+        }
+        let mut lowest = Vec::with_capacity(self.parts);
+        for name in &self.lowest {
+            match network.find(name) {
+                Some(id) if lowest.last().is_none_or(|&before| id <= before) => lowest.push(id),
+                Some(_) => return wrong("each role to reach as far as the one before", format!("`{name}`")),
+                None => return wrong("layers of the network", format!("`{name}`")),
+            }
+        }
+        // The last role, and all that go as far down as the layer.
+        let reaches = |id: LayerId| 1 + lowest.iter().filter(|&&lowest| lowest <= id).count();
+        Ok(network.layers().map(|(id, _)| reaches(id)).collect())
+    }
+}
+
+/// The samples of an iteration's batch whose gradients reach a layer.
+#[derive(Debug, Clone)]
+pub(super) struct Contributions {
+    batch: usize,
+    parts: usize,
+    /// The iteration, counted in rotations of the roles.
+    turn: usize,
+}
+
+impl Contributions {
+    pub(super) fn new(batch: usize, parts: usize, turn: usize) -> Self {
+        Self { batch, parts, turn }
+    }
+
+    /// Of these samples of the batch those that are among the `reached` parts with the deepest roles: ascending, not adjacent.
+    pub(super) fn among(&self, samples: &Range<usize>, reached: usize) -> Vec<Range<usize>> {
+        let border = |part: usize| part * self.batch / self.parts;
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for part in 0..self.parts {
+            let role = (part + self.turn) % self.parts;
+            let start = border(part).max(samples.start);
+            let end = border(part + 1).min(samples.end);
+            if role + reached < self.parts || start >= end {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use layer_graph::zoo;
+
+    use super::*;
+
+    #[test]
+    fn roles_reach_as_many_layers_as_they_say() {
+        let network = zoo::model("vgg16").unwrap();
+        let layers = network.layers().filter(|(_, layer)| layer.parameter_count() > 0).count();
+        for parts in 2..=8 {
+            let partial = PartialBackpropagation::new(&network, parts, PartialDepth::Layers).unwrap();
+            let reach = partial.reach(&network).unwrap();
+            for role in 1..=parts {
+                let with_parameters = network.layers().filter(|(_, layer)| layer.parameter_count() > 0);
+                let reached = with_parameters.filter(|(id, _)| reach[id.index()] + role > parts).count();
+                assert_eq!(reached, (role * layers).div_ceil(parts), "role {role} of {parts}");
+            }
+        }
+    }
+
+    #[test]
+    fn by_time_each_role_has_its_share() {
+        let network = zoo::model("vgg16").unwrap();
+        let times: Vec<u64> = (0..network.len() as u64).map(|index| 1 + 37 * index % 101).collect();
+        let needs = network.needs_gradient();
+        let partial = PartialBackpropagation::new(&network, 4, PartialDepth::Time(&times)).unwrap();
+        let reach = partial.reach(&network).unwrap();
+        let time = |is_in: &dyn Fn(usize) -> bool| -> u64 {
+            (0..network.len()).filter(|&index| needs[index] && is_in(index)).map(|index| times[index]).sum()
+        };
+        for role in 1..4 {
+            let of_role = time(&|index| reach[index] + role > 4);
+            assert!(4 * of_role >= role as u64 * time(&|_| true));
+        }
+    }
+
+    #[test]
+    fn every_part_has_every_role_once_and_a_layer_its_parts() {
+        for (batch, parts) in [(8, 2), (10, 3), (13, 4), (9, 9)] {
+            for reached in 1..=parts {
+                let mut times = vec![0; batch];
+                for turn in 0..parts {
+                    let contributions = Contributions::new(batch, parts, turn);
+                    let all = contributions.among(&(0..batch), reached);
+                    for sample in all.iter().cloned().flatten() {
+                        times[sample] += 1;
+                    }
+                    // Cut anywhere, it is the same.
+                    let cut = [0..batch / 3, batch / 3..batch];
+                    let of_cut = cut.iter().flat_map(|range| contributions.among(range, reached)).flatten();
+                    assert!(of_cut.eq(all.into_iter().flatten()));
+                }
+                assert_eq!(times, vec![reached; batch]);
+            }
+        }
+    }
+
+    #[test]
+    fn roles_of_another_network_are_refused() {
+        let partial =
+            PartialBackpropagation::new(&zoo::model("vgg16").unwrap(), 4, PartialDepth::Layers).unwrap();
+        let error = partial.reach(&zoo::model("digits-cnn").unwrap()).unwrap_err();
+        assert!(error.to_string().contains("layers of the network"), "{error}");
+    }
+}
