@@ -15,6 +15,11 @@ pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usiz
     py.detach(|| {
         let network = LayerGraph::from_json(network).map_err(input_error)?;
         let plan = ExecutionPlan::from_json(plan).map_err(input_error)?;
+        if plan.lowering.partial.is_some() {
+            return Err(input_error(
+                "the plan has partial backpropagation, whose iterations are several programs, and here is room for one: make it without --spb",
+            ));
+        }
         let placement = plan.placement(&network).map_err(input_error)?;
         let options = plan.lowering.options(LowerOptions::default().optimizer);
         let program = lower_training(&network, &placement, plan.batch, &options).map_err(input_error)?;

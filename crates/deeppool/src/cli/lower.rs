@@ -1,8 +1,9 @@
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::Args;
 use deeppool::plan::ExecutionPlan;
-use deeppool::program::{LowerOptions, lower_training};
+use deeppool::program::{LowerOptions, lower_rotation};
 use serde_json::json;
 
 use super::costs::in_plan;
@@ -28,6 +29,9 @@ pub(crate) struct Lower {
     /// Of this rank alone, with the collectives of all
     #[arg(long)]
     rank: Option<usize>,
+    /// Of this iteration, from 0: with partial backpropagation (`plan --spb K`) there are K programs, which are executed in turns
+    #[arg(long, value_name = "N")]
+    iteration: Option<usize>,
     /// Where the program goes; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     output: PathBuf,
@@ -43,7 +47,15 @@ impl Lower {
         let plan = ExecutionPlan::load(&self.plan)?;
         let placement = in_plan(Some(&self.plan), plan.placement(&network))?;
         let options = plan.lowering.options(LowerOptions::default().optimizer);
-        let program = lower_training(&network, &placement, plan.batch, &options)?;
+        let programs = lower_rotation(&network, &placement, plan.batch, &options)?;
+        let program = match (self.iteration, &programs[..]) {
+            (Some(iteration), _) => &programs[iteration % programs.len()],
+            (None, [only]) => only,
+            (None, several) => bail!(
+                "the plan has partial backpropagation, so its iterations are {} different programs in turns: say which with --iteration N",
+                several.len()
+            ),
+        };
         whole_file::write(&self.output, program.to_json(&network, self.rank)? + "\n")?;
         let (ranks, collectives) = (program.world(), program.collectives.len());
         if self.json {

@@ -184,7 +184,10 @@ impl Train {
         let emulated = engine.emulated_gpus();
         let times = match emulated.as_ref().filter(|_| is_known) {
             Some(_) => Some(EmulatedTimes {
-                training: job.costs().step_times(&programs[0])?,
+                training: programs
+                    .iter()
+                    .map(|program| job.costs().step_times(program))
+                    .collect::<Result<_, _>>()?,
                 background: background
                     .iter()
                     .map(|background| background.step_times(job.lowering()))

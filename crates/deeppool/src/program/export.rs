@@ -166,7 +166,8 @@ impl Program {
     /// - `ranks`: the `buffers` of each, of which the first `state_buffers` outlive the iteration, and its `steps`, which name buffers,
     ///   steps and collectives by their places in these lists. A step runs on its `lane`, in the order of the list, once the steps that
     ///   it comes `after` are finished. A pass of a layer says what each buffer is to it (`read_roles`, `write_roles`), such as
-    ///   `input.0` or `output_gradient`.
+    ///   `input.0` or `output_gradient`. A `scale_gradient` multiplies what it writes, in place: so many samples by one of its `factors`, the
+    ///   next ones by another; with 0 the result is 0 whatever was there.
     ///
     /// Samples are ranges `[first, end]` without the end: of the global batch in steps, of the (micro-)batch in redistributions.
     ///

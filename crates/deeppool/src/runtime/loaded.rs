@@ -104,11 +104,14 @@ impl<B: Backend> LoadedProgram<B> {
         })
     }
 
-    /// The same program of one iteration, whose steps take so long on emulated devices: by step, of a collective once all ranks have come.
-    /// Without that, a kernel takes what the emulated driver's settings say.
+    /// The same program, whose steps take so long on emulated devices: by iteration, until they come again, and step; of a collective once all
+    /// ranks have come. Without that, a kernel takes what the emulated driver's settings say.
     #[must_use]
-    pub fn with_step_times(mut self, times: Option<Vec<Duration>>) -> Self {
-        self.turns[0].step_times = times;
+    pub fn with_step_times(mut self, times: Option<Vec<Vec<Duration>>>) -> Self {
+        let mut times = times.map(Vec::into_iter);
+        for turn in &mut self.turns {
+            turn.step_times = times.as_mut().and_then(Iterator::next);
+        }
         self
     }
 

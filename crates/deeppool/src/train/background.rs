@@ -38,7 +38,10 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
         let jobs = config.background.iter().zip(&programs.background).enumerate();
         jobs.map(|(index, (job, program))| {
             let mut device = RankDevice::new(engine.clone())?;
-            let times = config.emulated_times.and_then(|times| times.background.get(index).cloned());
+            let times = config
+                .emulated_times
+                .and_then(|times| times.background.get(index).cloned())
+                .map(|times| vec![times]);
             let loaded =
                 LoadedProgram::new(&mut device, None, job.network, program, 0)?.with_step_times(times);
             let state = RankState::new(&mut device, job.network, loaded.program(), config.seed)?;

@@ -56,8 +56,9 @@ pub struct TrainConfig<'a> {
 /// How long steps take by a model: what emulated GPUs take for them, in virtual time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EmulatedTimes {
-    /// By rank and step of the training program, as [`Costs::step_times`](crate::costs::Costs::step_times) gives them.
-    pub training: Vec<Vec<Duration>>,
+    /// By iteration, until they come again, as [`Costs::step_times`](crate::costs::Costs::step_times) gives them for each training program:
+    /// by rank and step.
+    pub training: Vec<Vec<Vec<Duration>>>,
     /// By background job and step of its program.
     pub background: Vec<Vec<Duration>>,
 }

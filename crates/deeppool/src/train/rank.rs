@@ -8,7 +8,7 @@ use layer_engine::{Engine, LaunchContext};
 
 use super::background::{BackgroundIterations, BackgroundRecord};
 use super::trace::{RankTrace, StepTimes};
-use super::{Epochs, HeldMemory, InOrder, TrainConfig, exchange};
+use super::{EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{
     LowerOptions, Placement, Program, StepId, lower_evaluation, lower_rotation, lower_training,
@@ -92,7 +92,10 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut load = |programs: &[Program]| {
             LoadedProgram::rotation(&mut device, Some(&communicator), config.network, programs, rank)
         };
-        let times = config.emulated_times.and_then(|times| times.training.get(rank).cloned());
+        let of_rank = |times: &EmulatedTimes| {
+            times.training.iter().map(|times| times.get(rank).cloned().unwrap_or_default()).collect()
+        };
+        let times = config.emulated_times.map(of_rank);
         let training = load(&programs.training)?.with_step_times(times);
         let mut load = |program| load(std::slice::from_ref(program));
         let evaluation = load(&programs.evaluation)?;

@@ -51,7 +51,8 @@ fn kernels(emulator: &Emulator, policy: Policy) -> Vec<KernelRun> {
         program.ranks.iter().map(|rank| rank.steps.iter().map(|step| time(&step.op)).collect()).collect()
     };
     let background = times(&beside, &Placement::single(&beside).unwrap(), 1).remove(0);
-    let times = EmulatedTimes { training: times(&net, &everywhere, BATCH), background: vec![background] };
+    let times =
+        EmulatedTimes { training: vec![times(&net, &everywhere, BATCH)], background: vec![background] };
     let [data, other_data] = [&net, &beside].map(|net| Dataset::synthetic_for(net, 64, 0).unwrap());
     let config = TrainConfig::new(&net, &data, &everywhere, BATCH)
         .with_length(Length::Iterations(8))

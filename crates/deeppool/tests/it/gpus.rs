@@ -33,6 +33,8 @@ fn gpus_learn_what_processors_learn() {
         // Kernel by kernel.
         (4, "--device a100 --amplification 1.3 --policy naive"),
         (4, "--plan random4.json --background digits-cnn:8 --device a100"),
+        // Iterations of two kinds.
+        (4, "--device a100 --mode dp --spb 2"),
     ] {
         let processors = json(path, &format!("{run} --ranks {gpus} {options}"));
         let emulated =
@@ -84,15 +86,20 @@ fn gpus_are_as_accurate_as_processors() {
 fn a_checkpoint_moves_between_engines() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    let undisturbed = json(path, &format!("{TRAIN} --ranks 2 --iterations 6"));
-    let mut found = Vec::new();
-    for (until, ranks) in [(2, "--ranks 1"), (4, "--engine cuda --gpus 2 --emulate-gpus 2"), (6, "--ranks 3")]
-    {
-        let kept = "--checkpoint kept --checkpoint-every 2 --resume";
-        found.extend(losses(&json(path, &format!("{TRAIN} {ranks} --iterations {until} {kept}"))));
+    // The second one with checkpoints amid its rotation of roles.
+    for (options, folder) in [("", "kept"), ("--spb 4", "partial")] {
+        let undisturbed = json(path, &format!("{TRAIN} --ranks 2 --iterations 6 {options}"));
+        let mut found = Vec::new();
+        for (until, ranks) in
+            [(2, "--ranks 1"), (4, "--engine cuda --gpus 2 --emulate-gpus 2"), (6, "--ranks 3")]
+        {
+            let kept = format!("--checkpoint {folder} --checkpoint-every 2 --resume");
+            let run = format!("{TRAIN} {ranks} --iterations {until} {options} {kept}");
+            found.extend(losses(&json(path, &run)));
+        }
+        let distance = distance(&losses(&undisturbed), &found);
+        assert!(distance <= LIMIT, "{options}: {distance:.1e}");
     }
-    let distance = distance(&losses(&undisturbed), &found);
-    assert!(distance <= LIMIT, "{distance:.1e}");
 }
 
 /// What was learned is worth the same on both; and how long layers take is measured.

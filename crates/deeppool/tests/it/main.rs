@@ -51,6 +51,7 @@ mod mpi;
 mod opaque;
 #[cfg(feature = "cli")]
 mod pages;
+mod partial;
 #[cfg(feature = "cli")]
 mod perfetto;
 #[cfg(feature = "cli")]

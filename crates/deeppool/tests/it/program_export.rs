@@ -67,6 +67,7 @@ impl Reader<'_> {
 
     fn program(&self, document: &Value) -> Program {
         Program {
+            iterations: 1,
             batch: number(&document["batch"]),
             ranks: list(&document["ranks"]).iter().map(|rank| self.rank(rank)).collect(),
             collectives: list(&document["collectives"]).iter().map(collective).collect(),

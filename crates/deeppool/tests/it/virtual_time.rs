@@ -35,7 +35,7 @@ fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulati
     let alone = |batch| lower_training(&full, &Placement::single(&full).unwrap(), batch, &lowering).unwrap();
     let of_background = background.map(|batch| costs.step_times(&alone(batch)).unwrap().remove(0));
     let times = EmulatedTimes {
-        training: costs.step_times(&program).unwrap(),
+        training: vec![costs.step_times(&program).unwrap()],
         background: of_background.into_iter().collect(),
     };
     let (data, placement) = (Dataset::synthetic_for(&small, 1024, 0).unwrap(), job.placement(&plan).unwrap());

@@ -13,7 +13,7 @@ pub(super) struct Addresses(Vec<DeviceSlice>);
 impl Addresses {
     pub(super) fn new(loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> Self {
         let of_own = |index: usize, buffer: &NcclBuffer<f32>| {
-            let spec = &loaded.program.buffers[state.buffers.len() + index];
+            let spec = &loaded.program().buffers[state.buffers.len() + index];
             // Memory that several buffers use one after another has room for the largest.
             let own = spec.shared.map_or(buffer, |piece| &loaded.shared[piece].memory);
             DeviceSlice { pointer: own.device_pointer(), elements: spec.elements }

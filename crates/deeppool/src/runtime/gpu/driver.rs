@@ -12,6 +12,7 @@ use super::job::Job;
 use super::works::Works;
 use super::{Gpu, GpuEngine};
 use crate::Error;
+use crate::runtime::loaded::Turn;
 use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observer, RankDriver};
 
 /// How long the device is waited for before collectives are looked after again, for which a rank may be missing.
@@ -33,10 +34,23 @@ pub struct GpuDriver<'a, S, O> {
 }
 
 impl<S, O> GpuDriver<'_, S, O> {
-    /// The works of a program's on the streams of a job.
-    fn works<F, N>(&mut self, id: JobId, iterations: &Iterations<'_, Gpu, F, N>) -> Result<Works, Error> {
+    /// The works of a program's iterations on the streams of a job.
+    fn works<F, N>(
+        &mut self,
+        id: JobId,
+        iterations: &Iterations<'_, Gpu, F, N>,
+    ) -> Result<Vec<Works>, Error> {
+        iterations.loaded.turns.iter().map(|turn| self.works_of(id, iterations, turn)).collect()
+    }
+
+    fn works_of<F, N>(
+        &mut self,
+        id: JobId,
+        iterations: &Iterations<'_, Gpu, F, N>,
+        turn: &Turn<Gpu>,
+    ) -> Result<Works, Error> {
         let (engine, device) = (&self.engine, self.driver.device_mut());
-        let has_times = iterations.loaded.step_times.is_some();
+        let has_times = turn.step_times.is_some();
         let times = LaunchTimes(engine.clock().filter(|_| has_times).map(|clock| clock.emulated()));
         let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine, times)?;
         let communication = if id.is_foreground() {
@@ -44,7 +58,7 @@ impl<S, O> GpuDriver<'_, S, O> {
         } else {
             None
         };
-        Works::new(iterations.loaded, iterations.state, queue, communication)
+        Works::new(iterations.loaded, turn, iterations.state, queue, communication)
     }
 }
 
@@ -170,8 +184,8 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     jobs: &Jobs<'_, '_, '_, F, N, S, O>,
 ) -> Error {
     let works = jobs.foreground.works();
-    let error = works.failure.take().unwrap_or(error);
-    let rank = jobs.iterations.loaded.program.rank;
+    let error = jobs.foreground.failure().unwrap_or(error);
+    let rank = jobs.iterations.loaded.program().rank;
     let error = error.on_gpu_of(rank, Some(jobs.under_way()));
     if let Some(lane) = &works.communication {
         // The first error is the one that tells.

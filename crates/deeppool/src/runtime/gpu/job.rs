@@ -11,6 +11,7 @@ use super::units::{Unit, UnitWork};
 use super::works::{AHEAD, Works};
 use crate::Error;
 use crate::program::{CollectiveOp, Op, StepId};
+use crate::runtime::loaded::Turn;
 use crate::runtime::{BatchSource, Iterations, Observer, Ran};
 
 /// Iterations whose steps are launched kernel by kernel, before they are captured; the last of them tells how long steps take.
@@ -20,9 +21,8 @@ const WARM_UP: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Job {
     id: JobId,
-    works: Works,
-    units: Vec<Unit>,
-    launches: Vec<Launch>,
+    /// Iteration by iteration, until they come again.
+    turns: Vec<JobTurn>,
     is_captured: bool,
     /// Iterations that have ended, of this job's.
     done: u64,
@@ -38,6 +38,14 @@ pub(super) struct Job {
     offered: Vec<TaskletId>,
     /// Units of the oldest iteration under way that have finished.
     finished: usize,
+}
+
+/// One of the iterations of a program.
+#[derive(Debug)]
+struct JobTurn {
+    works: Works,
+    units: Vec<Unit>,
+    launches: Vec<Launch>,
     /// By step: how long it took when it was launched alone.
     took: HashMap<StepId, Duration>,
 }
@@ -45,18 +53,20 @@ pub(super) struct Job {
 #[derive(Debug, Clone, Copy)]
 struct Offered {
     number: u64,
+    iteration: u64,
     launch: usize,
 }
 
 impl Job {
-    pub(super) fn new<S, O>(id: JobId, works: Works, iterations: &Iterations<'_, Gpu, S, O>) -> Self {
-        let units = works.units(iterations.loaded);
-        let launches = uncaptured(&units);
+    /// `works` are those of the program's iterations.
+    pub(super) fn new<S, O>(id: JobId, works: Vec<Works>, iterations: &Iterations<'_, Gpu, S, O>) -> Self {
+        let turns = works.into_iter().zip(&iterations.loaded.turns).map(|(works, turn)| {
+            let units = works.units(turn);
+            JobTurn { launches: uncaptured(&units), works, units, took: HashMap::new() }
+        });
         Self {
             id,
-            works,
-            units,
-            launches,
+            turns: turns.collect(),
             is_captured: false,
             done: 0,
             next: (iterations.context.iteration, 0),
@@ -65,13 +75,25 @@ impl Job {
             last_communication: None,
             offered: Vec::new(),
             finished: 0,
-            took: HashMap::new(),
         }
+    }
+
+    fn turn_of(&self, iteration: u64) -> usize {
+        (iteration % self.turns.len() as u64) as usize
+    }
+
+    fn turn(&self, iteration: u64) -> &JobTurn {
+        &self.turns[self.turn_of(iteration)]
+    }
+
+    /// How many iterations are launched kernel by kernel, before they are captured.
+    fn warm_up(&self) -> u64 {
+        WARM_UP * self.turns.len() as u64
     }
 
     /// Whether it is made for this program.
     pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
-        self.works.are_of(iterations.loaded, iterations.state)
+        self.works().are_of(iterations.loaded, iterations.state)
     }
 
     /// Goes on with these iterations. All before have ended.
@@ -92,19 +114,27 @@ impl Job {
     /// The lane of a tasklet that has not been [finished](Self::finish) with.
     pub(super) fn lane(&self, number: u64) -> Lane {
         let offered = self.under_way.iter().find(|offered| offered.number == number);
-        offered.map_or(Lane::Compute, |offered| self.launches[offered.launch].unit.lane())
+        offered.map_or(Lane::Compute, |offered| {
+            self.turn(offered.iteration).launches[offered.launch].unit.lane()
+        })
     }
 
+    /// Those of the first iteration.
     pub(super) fn works(&self) -> &Works {
-        &self.works
+        &self.turns[0].works
+    }
+
+    /// Why something could not be enqueued.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.turns.iter().find_map(|turn| turn.works.failure.take())
     }
 
     /// What is under way, in words.
     pub(super) fn under_way<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
-        let Offered { launch, .. } = *self.under_way.front()?;
-        let step = self.launches.get(launch)?.unit.steps().first();
+        let Offered { iteration, launch, .. } = *self.under_way.front()?;
+        let step = self.turn(iteration).launches.get(launch)?.unit.steps().first();
         Some(step.map_or("the copies of samples".into(), |step| {
-            iterations.loaded.program.steps[step.0].label.clone()
+            iterations.loaded.turn(iteration).program.steps[step.0].label.clone()
         }))
     }
 
@@ -117,23 +147,27 @@ impl Job {
         let (iteration, place) = self.next;
         let ended = iterations.context.iteration;
         let is_warm =
-            !policy.captured_graphs || self.is_captured || self.done + (iteration - ended) < WARM_UP;
+            !policy.captured_graphs || self.is_captured || self.done + (iteration - ended) < self.warm_up();
         if iteration >= iterations.end || iteration >= ended + AHEAD || (place == 0 && !is_warm) {
             return Ok(None);
         }
         let context = LaunchContext { iteration, ..iterations.context };
-        let Launch { unit, graph, estimate } = &self.launches[place];
+        let turn = self.turn_of(iteration);
+        let JobTurn { works, launches, .. } = &self.turns[turn];
+        let Launch { unit, graph, estimate } = &launches[place];
         if let UnitWork::Load(step, _) = unit.work {
-            self.load(iterations, unit, step, iteration)?;
+            load(works, iterations, unit, step, iteration)?;
         }
-        let work = graph.clone().unwrap_or_else(|| self.works.of_unit(unit, context));
+        let work = graph.clone().unwrap_or_else(|| works.of_unit(unit, context));
         let before = if place == 0 { self.last_communication.take() } else { None };
         let after = before.or(unit.after.map(|other| self.offered[other]));
         let site = u32::try_from(place).ok().filter(|_| self.is_captured);
         let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
         let tasklet = match unit.lane() {
             Lane::Compute => tasklet,
-            Lane::Communication => tasklet.communicating(communication(iterations, unit)),
+            Lane::Communication => {
+                tasklet.communicating(communication(iterations.loaded.turn(iteration), unit))
+            }
         };
         if unit.lane() == Lane::Communication {
             self.last_communication = Some(tasklet.id);
@@ -142,40 +176,14 @@ impl Job {
             iterations.observer.started(step);
         }
         self.offered.push(tasklet.id);
-        self.under_way.push_back(Offered { number: self.number, launch: place });
+        self.under_way.push_back(Offered { number: self.number, iteration, launch: place });
         self.number += 1;
         self.next.1 += 1;
-        if self.next.1 == self.launches.len() {
+        if self.next.1 == launches.len() {
             self.next = (iteration + 1, 0);
             self.offered.clear();
         }
         Ok(Some((tasklet, work)))
-    }
-
-    /// Puts the samples of an iteration where they are copied from.
-    fn load<S: BatchSource, O>(
-        &self,
-        iterations: &mut Iterations<'_, Gpu, S, O>,
-        unit: &Unit,
-        step: StepId,
-        iteration: u64,
-    ) -> Result<(), Error> {
-        let Op::LoadBatch { part, shard } = iterations.loaded.program.steps[step.0].op else { return Ok(()) };
-        iterations.staging.clear();
-        let samples = shard.first..shard.first + shard.samples;
-        iterations.source.load(iteration, part, samples, &mut iterations.staging)?;
-        let Some((_, host)) = self.works.staged_buffer(unit, iteration) else { return Ok(()) };
-        host.with(|host| {
-            if host.len() != iterations.staging.len() {
-                let got = iterations.staging.len();
-                return Err(Error::Program(format!(
-                    "{} numbers are needed, and {got} were loaded",
-                    host.len()
-                )));
-            }
-            host.copy_from_slice(&iterations.staging);
-            Ok(())
-        })
     }
 
     /// One of its tasklets has finished.
@@ -190,22 +198,24 @@ impl Job {
         let Some(place) = self.under_way.iter().position(|offered| offered.number == number) else {
             return Ok(());
         };
-        let Some(Offered { launch, .. }) = self.under_way.remove(place) else { return Ok(()) };
-        let unit = &self.launches[launch].unit;
+        let Some(Offered { iteration, launch, .. }) = self.under_way.remove(place) else { return Ok(()) };
+        let turn = self.turn_of(iteration);
+        let JobTurn { launches, took: known, .. } = &mut self.turns[turn];
+        let unit = &launches[launch].unit;
         let steps = unit.steps();
         if !steps.is_empty() {
             iterations.observer.ended(steps, ran);
         }
         if let (UnitWork::Compute(steps), false) = (&unit.work, self.is_captured) {
-            self.took.insert(steps[0], took);
+            known.insert(steps[0], took);
         }
         if unit.lane() == Lane::Compute {
             iterations.computed += steps.len();
         }
         self.finished += 1;
-        if self.finished == self.launches.len() {
+        if self.finished == self.turn(iterations.context.iteration).launches.len() {
             self.finish_iteration(iterations, ran.ended)?;
-            if policy.captured_graphs && !self.is_captured && self.done >= WARM_UP {
+            if policy.captured_graphs && !self.is_captured && self.done >= self.warm_up() {
                 self.capture(device, policy)?;
             }
         }
@@ -218,10 +228,10 @@ impl Job {
         at: Instant,
     ) -> Result<(), Error> {
         let iteration = iterations.context.iteration;
-        let last = self.launches.last();
-        let staged = last.and_then(|last| self.works.staged_buffer(&last.unit, iteration));
+        let JobTurn { works, launches, .. } = self.turn(iteration);
+        let staged = launches.last().and_then(|last| works.staged_buffer(&last.unit, iteration));
         let metrics = staged
-            .filter(|_| iterations.loaded.has_metrics())
+            .filter(|_| iterations.loaded.turn(iteration).metrics.is_some())
             .map(|(_, host)| host.with(|host| [host[0], host[1]]));
         iterations.context.iteration += 1;
         iterations.computed = 0;
@@ -231,19 +241,46 @@ impl Job {
     }
 
     fn capture(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<(), Error> {
-        let took = |step: StepId| self.took.get(&step).copied().unwrap_or_default();
-        self.launches = capture(device, self.id, policy, &self.works, &self.units, took)?;
+        for JobTurn { works, units, launches, took } in &mut self.turns {
+            let took = |step: StepId| took.get(&step).copied().unwrap_or_default();
+            *launches = capture(device, self.id, policy, works, units, took)?;
+        }
         self.is_captured = true;
         Ok(())
     }
 }
 
+/// Puts the samples of an iteration where they are copied from.
+fn load<S: BatchSource, O>(
+    works: &Works,
+    iterations: &mut Iterations<'_, Gpu, S, O>,
+    unit: &Unit,
+    step: StepId,
+    iteration: u64,
+) -> Result<(), Error> {
+    let Op::LoadBatch { part, shard } = iterations.loaded.turn(iteration).program.steps[step.0].op else {
+        return Ok(());
+    };
+    iterations.staging.clear();
+    let samples = shard.first..shard.first + shard.samples;
+    iterations.source.load(iteration, part, samples, &mut iterations.staging)?;
+    let Some((_, host)) = works.staged_buffer(unit, iteration) else { return Ok(()) };
+    host.with(|host| {
+        if host.len() != iterations.staging.len() {
+            let got = iterations.staging.len();
+            return Err(Error::Program(format!("{} numbers are needed, and {got} were loaded", host.len())));
+        }
+        host.copy_from_slice(&iterations.staging);
+        Ok(())
+    })
+}
+
 /// What a collective is to this rank.
-fn communication<S, O>(iterations: &Iterations<'_, Gpu, S, O>, unit: &Unit) -> Communication {
+fn communication(turn: &Turn<Gpu>, unit: &Unit) -> Communication {
     let UnitWork::Collective(step) = unit.work else { return Communication::Send };
-    let Op::Collective(id) = iterations.loaded.program.steps[step.0].op else { return Communication::Send };
-    let rank = iterations.loaded.program.rank;
-    let collective = &iterations.loaded.collectives[id.0];
+    let Op::Collective(id) = turn.program.steps[step.0].op else { return Communication::Send };
+    let rank = turn.program.rank;
+    let collective = &turn.collectives[id.0];
     let receives = match &collective.op {
         CollectiveOp::AllReduce { .. } => return Communication::AllReduce,
         CollectiveOp::Broadcast { .. } => collective.ranks.first() != Some(&rank),

@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::units::{Unit, UnitWork, units};
 use crate::Error;
 use crate::program::{BufferId, CollectiveOp, Op, StepId};
+use crate::runtime::loaded::Turn;
 use crate::runtime::{LoadedProgram, RankState};
 use layer_engine::{DeviceSlice, LaunchContext};
 
@@ -34,20 +35,21 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// The works of a program on the driver's streams; a program without collectives needs no lane for them.
+    /// The works of one of a program's iterations on the driver's streams; without collectives it needs no lane for them.
     pub(super) fn new(
         loaded: &LoadedProgram<Gpu>,
+        turn: &Turn<Gpu>,
         state: &RankState<Gpu>,
         queue: KernelQueue,
         communication: Option<CommunicationLane>,
     ) -> Result<Self, Error> {
         let addresses = Addresses::new(loaded, state);
         let failure = Failure::default();
-        let steps = || loaded.program.steps.iter().enumerate();
+        let steps = || turn.program.steps.iter().enumerate();
         let call = |(index, step): (usize, &crate::program::Step)| {
-            let kernel = loaded.kernels[index].clone()?;
+            let kernel = turn.kernels[index].clone()?;
             let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
-            Some((StepId(index), KernelCall { kernel, reads, writes, takes: loaded.step_time(index) }))
+            Some((StepId(index), KernelCall { kernel, reads, writes, takes: turn.step_time(index) }))
         };
         let kernels = steps().filter_map(call).collect();
         let mut collectives = HashMap::new();
@@ -61,18 +63,18 @@ impl Works {
             match step.op {
                 Op::LoadBatch { .. } => stage(step.writes[0])?,
                 Op::Collective(_) => {
-                    if let (Some(lane), Some(group)) = (&communication, &loaded.groups[index]) {
-                        let work = collective(loaded, index, &addresses, group, lane, &failure);
+                    if let (Some(lane), Some(group)) = (&communication, &turn.groups[index]) {
+                        let work = collective(turn, index, &addresses, group, lane, &failure);
                         collectives.insert(StepId(index), work);
                     }
                 }
                 _ => {}
             }
         }
-        if let Some(metrics) = loaded.metrics {
+        if let Some(metrics) = turn.metrics {
             stage(metrics)?;
         }
-        let (state_buffers, metrics) = (loaded.program.state_buffers, loaded.metrics);
+        let (state_buffers, metrics) = (turn.program.state_buffers, turn.metrics);
         Ok(Self {
             queue,
             communication,
@@ -92,8 +94,8 @@ impl Works {
     }
 
     /// The units of an iteration.
-    pub(super) fn units(&self, loaded: &LoadedProgram<Gpu>) -> Vec<Unit> {
-        units(&loaded.program, self.metrics, |step| self.kernels.contains_key(&step))
+    pub(super) fn units(&self, turn: &Turn<Gpu>) -> Vec<Unit> {
+        units(&turn.program, self.metrics, |step| self.kernels.contains_key(&step))
     }
 
     /// The memory that outlives an iteration.
@@ -144,17 +146,17 @@ impl Works {
 
 /// What a collective enqueues. Several buffers are packed into one, on the lane of communication.
 fn collective(
-    loaded: &LoadedProgram<Gpu>,
+    turn: &Turn<Gpu>,
     index: usize,
     addresses: &Addresses,
     group: &NcclCommunicator,
     lane: &CommunicationLane,
     failure: &Failure,
 ) -> Work {
-    let step = &loaded.program.steps[index];
+    let step = &turn.program.steps[index];
     let nothing = DeviceSlice { pointer: 0, elements: 0 };
     let first = |buffers: &[BufferId]| buffers.first().map_or(nothing, |&id| addresses.of(id));
-    let bucket = loaded.buckets[index].as_ref();
+    let bucket = turn.buckets[index].as_ref();
     let whole = bucket.map(|bucket| super::engine::slice(&bucket.whole));
     let own = whole.unwrap_or_else(|| first(&step.writes));
     let parts = addresses.of_all(&step.writes);
@@ -166,7 +168,7 @@ fn collective(
         ([pack], [unpack])
     });
     let Op::Collective(id) = step.op else { return Work::enqueue(|_| Ok(())) };
-    let call = match &loaded.collectives[id.0].op {
+    let call = match &turn.collectives[id.0].op {
         CollectiveOp::AllReduce { .. } => CollectiveCall::AllReduce(own),
         CollectiveOp::Broadcast { .. } => CollectiveCall::Broadcast(own),
         CollectiveOp::Redistribute { redistribution, sample_elements } => CollectiveCall::Redistribute {
@@ -177,7 +179,7 @@ fn collective(
         },
     };
     let (group, lane, failure) = (group.clone(), lane.clone(), failure.clone());
-    let takes = loaded.step_time(index);
+    let takes = turn.step_time(index);
     Work::enqueue(move |_| {
         let (pack, unpack): (&[_], &[_]) =
             packing.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
