@@ -7,8 +7,6 @@ mod plan_independent;
 mod plan_order;
 mod planned_and_simulated;
 mod planned_is_simulated;
-#[cfg(feature = "nccl")]
-mod shared_streams;
 mod simulated_classes;
 mod simulated_sharing;
 mod simulator_oracle;

@@ -51,6 +51,7 @@ mod mpi;
 mod opaque;
 #[cfg(feature = "cli")]
 mod pages;
+#[cfg(feature = "cli")]
 mod partial;
 #[cfg(feature = "cli")]
 mod perfetto;
@@ -59,6 +60,8 @@ mod profile;
 mod recompute;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod setup;
+#[cfg(feature = "cuda")]
+mod shared_streams;
 #[cfg(feature = "cuda")]
 mod shrunk;
 #[cfg(feature = "cli")]
