@@ -18,6 +18,8 @@ use crate::{Error, NodeId, Result, Stop};
 
 /// The most iterations that are simulated to find the steady state.
 const MOST_ITERATIONS: usize = 12;
+/// Of so many sets of groups the classes are remembered: some ten megabytes.
+const MOST_KNOWN_CLASSES: usize = 1 << 14;
 /// Ranks are as far apart as an iteration before when that has changed by less, relatively.
 const STEADY: f64 = 1e-9;
 
@@ -357,6 +359,9 @@ impl<'p> Evaluator<'p> {
         let classes = Rc::new(Classes::new(&self.known.groups, used, self.problem.gpus, larger));
         if classes.len() > usize::from(super::groups::Class::MAX) {
             return Err(Error::TooManyClasses { classes: classes.len() });
+        }
+        if self.classes.len() == MOST_KNOWN_CLASSES {
+            self.classes.clear();
         }
         self.classes.insert(used.into(), Rc::clone(&classes));
         Ok(classes)

@@ -13,12 +13,35 @@ pub(super) type GroupId = u32;
 /// The number of a list of ranks among those that one arrangement uses.
 pub(super) type Slot = u32;
 
+/// Ranks that follow each other, upwards or downwards.
+#[derive(Debug, Clone)]
+struct Stretch {
+    ranks: Range<usize>,
+    is_descending: bool,
+}
+
+impl Stretch {
+    fn of(list: &[usize]) -> Option<Self> {
+        let follow = |step: fn(usize) -> usize| list.windows(2).all(|pair| step(pair[0]) == pair[1]);
+        let is_descending = list.len() > 1 && follow(|rank| rank.wrapping_sub(1));
+        let first = if is_descending { list.last() } else { list.first() };
+        let first = *first.filter(|_| is_descending || follow(|rank| rank + 1))?;
+        Some(Self { ranks: first..first + list.len(), is_descending })
+    }
+
+    /// The ranks that come first in the list.
+    fn first(&self, count: usize) -> Range<usize> {
+        let Range { start, end } = self.ranks;
+        if self.is_descending { end - count..end } else { start..start + count }
+    }
+}
+
 /// Every list of ranks that was met, once.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     lists: Vec<Rc<[usize]>>,
-    /// By group: its ranks where they follow each other.
-    ranges: Vec<Option<Range<usize>>>,
+    /// By group: its ranks where they follow each other, upwards or downwards.
+    stretches: Vec<Option<Stretch>>,
     numbers: FxHashMap<Rc<[usize]>, GroupId>,
     /// By first rank and length: the same for ranks that follow each other.
     of_range: FxHashMap<(usize, usize), GroupId>,
@@ -31,8 +54,7 @@ impl Groups {
         }
         let (ranks, number) = (Rc::<[usize]>::from(ranks), self.lists.len() as GroupId);
         self.lists.push(Rc::clone(&ranks));
-        let follow = ranks.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        self.ranges.push(ranks.first().filter(|_| follow).map(|&first| first..first + ranks.len()));
+        self.stretches.push(Stretch::of(&ranks));
         self.numbers.insert(ranks, number);
         number
     }
@@ -49,11 +71,6 @@ impl Groups {
 
     pub(super) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
         &self.lists[group as usize]
-    }
-
-    /// The ranks where they follow each other.
-    fn range(&self, group: GroupId) -> Option<Range<usize>> {
-        self.ranges[group as usize].clone()
     }
 
     /// How many groups were met.
@@ -97,34 +114,39 @@ impl Classes {
         world: usize,
         larger: impl Fn(usize) -> usize,
     ) -> Self {
-        let ranges: Option<Vec<Range<usize>>> = used.iter().map(|&group| groups.range(group)).collect();
-        match ranges {
-            Some(ranges) => Self::of_ranges(&ranges, larger),
+        let stretches: Option<Vec<&Stretch>> =
+            used.iter().map(|&group| groups.stretches[group as usize].as_ref()).collect();
+        match stretches {
+            Some(stretches) => Self::of_stretches(&stretches, larger),
             None => Self::refined(groups, used, world, larger),
         }
     }
 
     /// Divides the ranks wherever a group or its larger shares begin or end.
-    fn of_ranges(ranges: &[Range<usize>], larger: impl Fn(usize) -> usize) -> Self {
-        let mut borders = Vec::with_capacity(3 * ranges.len());
-        for range in ranges {
-            borders.extend([range.start, range.start + larger(range.len()), range.end]);
+    fn of_stretches(stretches: &[&Stretch], larger: impl Fn(usize) -> usize) -> Self {
+        let with_larger: Vec<(&Range<usize>, Range<usize>)> = stretches
+            .iter()
+            .map(|stretch| (&stretch.ranks, stretch.first(larger(stretch.ranks.len()))))
+            .collect();
+        let mut borders = Vec::with_capacity(4 * stretches.len());
+        for (ranks, larger) in &with_larger {
+            borders.extend([ranks.start, larger.start, larger.end, ranks.end]);
         }
         borders.sort_unstable();
         borders.dedup();
-        let is_used = |part: &Range<usize>| ranges.iter().any(|range| range.contains(&part.start));
+        let is_used =
+            |part: &Range<usize>| stretches.iter().any(|stretch| stretch.ranks.contains(&part.start));
         let parts: Vec<Range<usize>> =
             borders.windows(2).map(|ends| ends[0]..ends[1]).filter(is_used).collect();
-        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(ranges.len() + 1));
-        for range in ranges {
+        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(stretches.len() + 1));
+        for (ranks, larger) in &with_larger {
             starts.push(members.len() as u32);
-            let smaller = range.start + larger(range.len());
-            let first = parts.partition_point(|part| part.start < range.start);
+            let first = parts.partition_point(|part| part.start < ranks.start);
             for (class, part) in parts.iter().enumerate().skip(first) {
-                if part.start >= range.end {
+                if part.start >= ranks.end {
                     break;
                 }
-                let share = if part.start < smaller { Share::Larger } else { Share::Smaller };
+                let share = if larger.contains(&part.start) { Share::Larger } else { Share::Smaller };
                 members.push(Member { class: class as Class, share });
             }
         }

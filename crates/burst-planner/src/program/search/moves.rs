@@ -24,7 +24,7 @@ impl Moves<'_> {
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
-        let drawn = match below(random, 123) {
+        let drawn = match below(random, 127) {
             0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
             20..=29 => self.regroup(evaluator, from, &window(from, random), random),
             30..=44 => self.regroup(evaluator, from, &run(from, random), random),
@@ -41,6 +41,7 @@ impl Moves<'_> {
             86..=97 => self.adopt(evaluator, from, random),
             98..=100 => swap(evaluator, from, random),
             101..=108 => Some(self.turn(evaluator, from, random)),
+            109..=112 => Some(reverse(evaluator, from, random)),
             _ => self.reorder(from, random),
         };
         drawn.filter(|drawn| drawn != from)
@@ -290,6 +291,22 @@ fn swap(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> 
     let (one, other) = (below(random, from.groups.len()), below(random, from.groups.len()));
     let moved = assign(evaluator, from, &[one], from.groups[other])?;
     assign(evaluator, &moved, &[other], from.groups[one])
+}
+
+/// Some nodes on the same ranks in reverse order. Gradients travel together where their lists of ranks are the same, so that these leave
+/// the bucket of the other nodes on those ranks; and the larger shares are the other ranks'.
+fn reverse(evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Numbered {
+    let nodes = match below(random, 4) {
+        0 => window(from, random),
+        1 => run(from, random),
+        _ => vec![below(random, from.groups.len())],
+    };
+    let mut to = from.clone();
+    for node in nodes {
+        let reversed: Vec<usize> = evaluator.ranks(from.groups[node]).iter().rev().copied().collect();
+        to.groups[node] = evaluator.group(&reversed);
+    }
+    to
 }
 
 /// A node with its neighbours in the order that are on the same group, or with all nodes on that group before it, after it, or anywhere.

@@ -6,7 +6,7 @@ use burst_planner::{
     search_training,
 };
 
-use super::cases;
+use super::{cases, is_ascending};
 
 /// Times that differ by less, relatively, are the same.
 const SAME: f64 = 1e-9;
@@ -50,14 +50,17 @@ fn what_is_found_keeps_the_limit_and_is_mostly_the_best_of_all() {
         }
         for limit in [1.2, 2.0, f64::INFINITY] {
             let best_us = best.fastest_within(limit).map(|point| point.time.iteration_us);
-            let found_us = found.fastest_within(limit).ok().map(|point| point.time.iteration_us);
+            let found = found.fastest_within(limit).ok();
             compared += 1;
-            match (best_us, found_us) {
-                (Some(best_us), Some(found_us)) if found_us > best_us * (1.0 + SAME) => {
-                    worse.push((seed, limit, found_us / best_us - 1.0));
-                }
+            match (best_us, found) {
                 (Some(_), None) => worse.push((seed, limit, f64::INFINITY)),
-                (Some(best_us), Some(found_us)) => assert!(found_us >= best_us * (1.0 - SAME), "seed {seed}"),
+                (Some(best_us), Some(point)) => {
+                    let slower = point.time.iteration_us / best_us - 1.0;
+                    if slower > SAME {
+                        worse.push((seed, limit, slower));
+                    }
+                    assert!(slower >= -SAME || !is_ascending(&point.arrangement), "seed {seed}");
+                }
                 // Lists of ranks in another order may do with less.
                 (None, _) => {}
             }

@@ -8,7 +8,7 @@ use burst_planner::testing::{
 };
 use burst_planner::{Arrangement, TrainingCosts, TrainingProblem, TrainingSearch, search_training};
 
-use super::cases;
+use super::{cases, is_ascending};
 
 /// Times that differ by less, relatively, are the same.
 const SAME: f64 = 1e-9;
@@ -36,17 +36,21 @@ fn is_mostly_the_best_of_all() {
         let found = search_training(&problem, &costs, &TrainingSearch::default()).expect("a valid problem");
         let limit = limit(seed);
         let best_us = best.fastest_within(limit).map(|point| point.time.iteration_us);
-        let found_us = found.fastest_within(limit).ok().map(|point| point.time.iteration_us);
-        let (Some(best_us), Some(found_us)) = (best_us, found_us) else {
-            assert_eq!(best_us, found_us, "seed {seed}: one of them finds nothing within {limit}");
+        let point = found.fastest_within(limit).ok();
+        let (Some(best_us), Some(point)) = (best_us, point) else {
+            assert!(best_us.is_none() && point.is_none(), "seed {seed}: one of them finds nothing within {limit}");
             continue;
         };
+        let found_us = point.time.iteration_us;
         let bound_us = found.lower_bound_us(limit);
-        assert!(bound_us <= best_us * (1.0 + SAME), "seed {seed}: {best_us} us, and {bound_us} is the bound");
-        gaps.push(best_us / bound_us - 1.0);
+        let least_us = best_us.min(found_us);
+        assert!(bound_us <= least_us * (1.0 + SAME), "seed {seed}: {least_us} us, and {bound_us} is the bound");
+        gaps.push(least_us / bound_us - 1.0);
         if found_us < best_us * (1.0 - SAME) {
-            println!("seed {seed}: {found_us} us, and {best_us} is the best of all");
-            better.push(seed);
+            println!("seed {seed}: {found_us} us, and {best_us} is the best of all on ascending lists");
+            if is_ascending(&point.arrangement) {
+                better.push(seed);
+            }
         }
         if found_us > best_us * (1.0 + SAME) {
             let (nodes, gpus) = (problem.nodes.len(), problem.gpus);
@@ -74,7 +78,8 @@ fn is_mostly_the_best_of_all() {
 }
 
 /// `BURST_PLANNER_RESTART_SECONDS` and `BURST_PLANNER_RESTART_PROBLEMS` make it what it is meant to be: 60 s for each of 100.
-/// `BURST_PLANNER_EFFORT` is the effort of our search.
+/// `BURST_PLANNER_RESTART_SEEDS` are the seeds of some of them, separated by commas; `BURST_PLANNER_EFFORT` is the effort of our
+/// search.
 #[test]
 fn keeps_up_with_random_restarts() {
     let read = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
@@ -82,9 +87,12 @@ fn keeps_up_with_random_restarts() {
         .map_or(Budget::Evaluations(2_000), |seconds| Budget::Time(Duration::from_secs(seconds)));
     let mut options = TrainingSearch::default();
     options.effort = read("BURST_PLANNER_EFFORT").map_or(options.effort, |effort| effort as f64);
-    let problems = read("BURST_PLANNER_RESTART_PROBLEMS").unwrap_or(3);
+    let seeds: Vec<u64> = match std::env::var("BURST_PLANNER_RESTART_SEEDS") {
+        Ok(seeds) => seeds.split(',').map(|seed| seed.parse().expect("a number")).collect(),
+        Err(_) => (0..read("BURST_PLANNER_RESTART_PROBLEMS").unwrap_or(3)).collect(),
+    };
     let mut behind = Vec::new();
-    for seed in 0..problems {
+    for seed in seeds {
         let graph = [Graph::Chain, Graph::Branches, Graph::Dag][seed as usize % 3];
         let gpus = [2, 3, 4, 6, 8][seed as usize % 5];
         let RandomProblem { problem, costs, .. } =
